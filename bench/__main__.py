@@ -1,0 +1,43 @@
+"""`python -m bench [ROW …]`: runs the measurements, prints each figure beside its bound; ends with 1 if one does not hold."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+
+from bench.figure import Figure
+
+MODULES = {
+    "bench.spark_source": (1,),
+    "bench.member": (2, 4, 5, 7),
+    "bench.control_plane": (3, 8, 9),
+    "bench.dagster_latency": (6,),
+}
+"""Which module measures which rows; each has `figures(rows)`."""
+
+
+def main(wanted: set[int]) -> int:
+    found: list[Figure] = []
+    for module, rows in MODULES.items():
+        chosen = [r for r in rows if not wanted or r in wanted]
+        if not chosen:
+            continue
+        print(f"{module}: rows {', '.join(map(str, chosen))} …", flush=True)
+        began = time.monotonic()
+        for figure in importlib.import_module(module).figures(chosen):
+            found.append(figure)
+            sign = "≥" if figure.at_least else "≤"
+            verdict = "holds" if figure.holds else "MISSED"
+            print(
+                f"  {figure.row}  {figure.what}: {figure.value:.3g} {figure.unit} (bound {sign} {figure.bound:g}) {verdict} {figure.note}",
+                flush=True,
+            )
+        print(f"  {time.monotonic() - began:.0f} s", flush=True)
+    missed = [f for f in found if not f.holds]
+    print(f"{len(found) - len(missed)} of {len(found)} figures hold")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main({int(a) for a in sys.argv[1:]}))

@@ -1,0 +1,85 @@
+"""Row 6: from the moment a cut is due to its first op, in a real `dagster dev` with the project's own instance settings."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from bench.figure import Figure
+from checkpoints_db import initialise
+from crkafka_core.config import RegionConfig
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus
+from crkafka_core.region import Region
+from crkafka_core.testing.hand_member import HandMember
+from dagster_project.testing.live import LiveDagster
+
+PERIOD = 6.0
+CUTS = 15
+WARM_UP = 3
+"""The first run starts cold and brings up the warm process."""
+
+
+def figures(rows: Sequence[int]) -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="crk-bench-") as folder:
+        late = measure(Path(folder))
+    late.sort()
+    note = f"{len(late)} cuts, max {late[-1]:.2f} s"
+    return [
+        Figure(
+            6,
+            "Dagster: cut due → the cut is opened by its first op, p50",
+            statistics.median(late),
+            "s",
+            1.0,
+            at_least=False,
+            note=note,
+        )
+    ]
+
+
+def measure(folder: Path, *, cuts: int = CUTS, period: float = PERIOD, settings: bool = True) -> list[float]:
+    """Seconds from due to opened, of each cut after the warm-up; opened is a little later than the first op's start."""
+    url = f"sqlite:///{folder}/crkafka.db"
+    initialise(url)
+    (folder / "orders.yaml").write_text(
+        f"region: orders\ncontrol_plane: {url}\nstorage: {folder}/segments\nkafka: {{bootstrap.servers: 'localhost:1', group.id: orders}}\n"
+        f"topics: [orders]\nmembers: 1\ntrigger: {{period: {period}}}\n"
+    )
+    (folder / "bench_definitions.py").write_text(
+        f"from dagster_project import consistent_region\n\ndefs = consistent_region({str(folder / 'orders.yaml')!r}, host=False)\n"
+    )
+    config = RegionConfig.load(folder / "orders.yaml")
+    with Region.open(config) as region:
+        region.init()
+        region.start(by="bench")
+        with HandMember(config, region.plane):
+            region.await_running(timeout=30)
+            kwargs = {} if settings else {"settings": None}
+            with LiveDagster(folder, "bench_definitions", **kwargs) as dagster:
+                dagster.until(
+                    lambda: len(merged(region)) >= cuts + WARM_UP,
+                    (cuts + WARM_UP) * (period + 15) + 60,
+                    "the cuts are done",
+                )
+            found = merged(region)
+    return [now.opened_at - (before.merged_at + period) for before, now in pairwise(found)][WARM_UP - 1 :]
+
+
+def merged(region: Region) -> list[Checkpoint]:
+    return region.plane.read(
+        lambda reader, row: reader.select(
+            Checkpoint, ("region", "=", row.name), ("status", "=", CheckpointStatus.MERGED), order=("id",)
+        )
+    )
+
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="crk-bench-") as made:
+        for seconds in measure(Path(made), cuts=6):
+            print(f"{seconds:.2f}")
+    print(f"{time.monotonic() - began:.0f} s in all")

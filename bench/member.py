@@ -1,0 +1,159 @@
+"""Rows 2, 4, 5, 7: the pause of a cut under load, recovery after kill -9, a reset without rebalance, memory of a member."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.figure import Figure, percentile
+from checkpoints_db import initialise
+from crkafka_core.config import RegionConfig
+from crkafka_core.control import Reader
+from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.dev.leash import Leash
+from crkafka_core.dev.postgres import Postgres
+from crkafka_core.hosts.processes import ProcessHost
+from crkafka_core.model.rows import Region as Row
+from crkafka_core.region import Region, waiting
+from crkafka_core.testing.generator import Generator
+
+RECORDS = 4_000_000
+CUTS = 40
+
+
+def figures(rows: list[int]) -> Iterable[Figure]:
+    """Each row, on SQLite; row 2 on PostgreSQL too."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-"))
+    leash = Leash(folder)
+    kafka = KafkaCluster(folder / "kafka", nodes=1, leash=leash)
+    kafka.start()
+    try:
+        kafka.topics.create("load", partitions=8)
+        Generator(kafka.bootstrap).bulk("load", RECORDS, partitions=8)
+        if 2 in rows or 7 in rows:
+            yield from _under_load(folder, kafka, f"sqlite:///{folder}/load.db", "SQLite")
+            postgres = Postgres(folder / "pg", leash=leash)
+            postgres.start()
+            yield from _under_load(folder, kafka, postgres.url("load"), "PostgreSQL")
+        if 5 in rows:
+            yield from _resets(folder, kafka)
+        if 4 in rows:
+            yield from _kill(folder, kafka, static=True)
+            yield from _kill(folder, kafka, static=False)
+    finally:
+        leash.release()
+
+
+@contextmanager
+def _running(
+    folder: Path, kafka: KafkaCluster, name: str, url: str, **keys: object
+) -> Iterator[tuple[Region, ProcessHost]]:
+    initialise(url)
+    config = RegionConfig.parse(
+        {
+            "region": name,
+            "control_plane": url,
+            "storage": str(folder / name),
+            "topics": ["load"],
+            "members": 2,
+            "trigger": {"manual": True},
+            "kafka": {"bootstrap.servers": kafka.bootstrap, "group.id": name, "session.timeout.ms": 6000},
+            **keys,
+        }
+    )
+    region = Region.open(config)
+    region.init()
+    region.start()
+    host = ProcessHost(config, region.plane, log=folder / f"{name}-logs")
+    host.begin()
+    try:
+        region.await_running(timeout=60)
+        yield region, host
+    finally:
+        region.stop()
+        host.end()
+
+
+def _under_load(folder: Path, kafka: KafkaCluster, url: str, where: str) -> Iterable[Figure]:
+    """Cuts while members run at full speed through a backlog that does not end."""
+    resident = 0
+    with _running(folder, kafka, f"load-{where.lower()}", url) as (region, host):
+        waiting.until(region.plane, lambda _, row: True if _submitted(region) > 100_000 else None, timeout=60)
+        for _ in range(CUTS):
+            time.sleep(0.15)
+            region.cut()
+            resident = max([resident, *(_resident(pid) for pid in host.pids().values())])
+            if _submitted(region) >= RECORDS * 0.9:
+                region.reset("initial", wait=True)
+        time.sleep(2.5)  # members tell their metrics with each renewal
+        pauses = _pauses(region)
+    yield Figure(2, f"pause of a cut under load, {where}, p50", percentile(pauses, 50) * 1000, "ms", 50)
+    yield Figure(2, f"pause of a cut under load, {where}, p99", percentile(pauses, 99) * 1000, "ms", 250)
+    yield Figure(7, f"memory of a member at full speed, {where}", resident / 2**20, "MiB", 286, note="(300 MB)")
+
+
+def _submitted(region: Region) -> int:
+    return sum(int(m.metrics.get("submitted", 0)) for m in region.status().members)
+
+
+def _pauses(region: Region) -> list[float]:
+    """Seconds in which a member submitted nothing, for each of its last cuts."""
+    return [ms / 1000 for m in region.status().members for ms in m.metrics.get("pausesMillis", [])]
+
+
+def _resident(pid: int) -> int:
+    """Bytes of a process that are its own or shared, in memory."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def _resets(folder: Path, kafka: KafkaCluster) -> Iterable[Figure]:
+    took: list[float] = []
+    with _running(folder, kafka, "resets", f"sqlite:///{folder}/resets.db") as (region, _):
+        region.cut()
+        for _ in range(10):
+            time.sleep(0.5)
+            took.append(_until_tuples(region, lambda: region.reset(cause="bench")))
+    yield Figure(
+        5, "reset without rebalance, request to first tuple again, p50", percentile(took, 50) * 1000, "ms", 500
+    )
+
+
+def _until_tuples(region: Region, act: object) -> float:
+    began = time.monotonic()
+    assert callable(act)
+    epoch = act()
+    waiting.until_running(region.plane, epoch, lambda _: None)
+    cut = region.cut()
+    assert cut.rows or cut.id
+    return time.monotonic() - began
+
+
+def _kill(folder: Path, kafka: KafkaCluster, *, static: bool) -> Iterable[Figure]:
+    name = "static" if static else "dynamic"
+    with _running(folder, kafka, name, f"sqlite:///{folder}/{name}.db", static_membership=static) as (region, host):
+        time.sleep(1)
+        epoch = region.status().epoch
+        began = time.monotonic()
+        os.kill(host.pids()[f"{name}/1"], signal.SIGKILL)
+
+        def resumed(_: Reader, row: Row) -> bool | None:
+            return True if row.epoch > epoch and row.phase == "RUNNING" else None
+
+        waiting.until(region.plane, resumed, timeout=60)
+        took = time.monotonic() - began
+    yield Figure(
+        4,
+        f"kill -9 of one of two members to first tuples, {name} membership",
+        took,
+        "s",
+        5 if static else 8,
+        note="(session 6 s)" if not static else "",
+    )

@@ -1,0 +1,8 @@
+"""The control plane on SQLAlchemy: SQLite and PostgreSQL, one store of typed rows."""
+
+from __future__ import annotations
+
+from checkpoints_db.schema import check, initialise, open_store
+from checkpoints_db.store import SqlStore
+
+__all__ = ["SqlStore", "check", "initialise", "open_store"]

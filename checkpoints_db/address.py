@@ -1,0 +1,84 @@
+"""Where a control plane is: a URL made absolute, with the driver we use, and shown without its password."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from crkafka_core.model.errors import ConfigError
+
+_EXAMPLES = "Write sqlite:///var/crkafka.db or postgresql://user@host/database."
+
+
+@dataclass(frozen=True)
+class Address:
+    """A control plane's URL, understood."""
+
+    url: URL
+    path: Path | None
+    """The SQLite file; None for PostgreSQL and for SQLite in memory."""
+
+    @property
+    def postgres(self) -> bool:
+        return self.url.get_backend_name() == "postgresql"
+
+    @property
+    def in_memory(self) -> bool:
+        return not self.postgres and self.path is None
+
+    def __str__(self) -> str:
+        return self.url.render_as_string(hide_password=True)
+
+    def without_secrets(self, text: str) -> str:
+        """The text of an error, in which a password of the URL is never repeated."""
+        secrets = [self.url.password, *(v for k, v in self.url.query.items() if "password" in k.lower())]
+        for secret in secrets:
+            if isinstance(secret, str) and secret:
+                text = text.replace(secret, "***")
+        return " ".join(text.split())
+
+
+def parse(text: str) -> Address:
+    """Understand a URL; a relative SQLite path is relative to the current folder, now."""
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError) as error:
+        # The text is not repeated: it may hold a password.
+        raise ConfigError("The control plane's URL cannot be read.", hint=_EXAMPLES) from error
+    backend = url.get_backend_name()
+    if backend == "sqlite":
+        return _sqlite(url, text)
+    if backend in {"postgresql", "postgres"}:
+        return _postgres(url)
+    raise ConfigError(f"A control plane on {backend!r} is not supported.", hint=_EXAMPLES)
+
+
+def _sqlite(url: URL, text: str) -> Address:
+    if url.drivername not in {"sqlite", "sqlite+pysqlite"}:
+        raise ConfigError(f"The SQLite driver of {url.drivername!r} is not supported.", hint=_EXAMPLES)
+    if url.host:
+        raise ConfigError("A SQLite URL has three slashes, and four before an absolute path.", hint=_EXAMPLES)
+    if url.query or "?" in text:
+        raise ConfigError("A SQLite URL of a control plane takes no options after a question mark.", hint=_EXAMPLES)
+    if not url.database or url.database == ":memory:":
+        return Address(url, None)
+    path = Path(url.database).expanduser().absolute()
+    return Address(url.set(database=str(path)), path)
+
+
+def _postgres(url: URL) -> Address:
+    driver = url.drivername.partition("+")[2]
+    if driver not in {"", "psycopg"}:
+        raise ConfigError(
+            f"The control plane reaches PostgreSQL by psycopg 3, not by {driver!r}.",
+            hint="Write postgresql+psycopg://…",
+        )
+    if importlib.util.find_spec("psycopg") is None:
+        raise ConfigError(
+            "PostgreSQL needs the driver psycopg, which is not installed.", hint="pip install 'crkafka[postgres]'"
+        )
+    return Address(url.set(drivername="postgresql+psycopg"), None)

@@ -1,0 +1,85 @@
+"""Rows to tuples of plain values and back: enums are text in SQL, and booleans numbers in SQLite."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from itertools import starmap
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
+
+from crkafka_core.model.rows import Row
+
+R = TypeVar("R", bound=Row)
+
+
+class Codec(Generic[R]):
+    """How the rows of one type go into SQL and come back equal."""
+
+    def __init__(self, row: type[R]) -> None:
+        self.row = row
+        hints = typing.get_type_hints(row)
+        self.fields = tuple(field.name for field in dataclasses.fields(row))
+        self._values: Callable[[R], tuple[Any, ...]] = attrgetter(*self.fields)
+        self._enums: list[tuple[int, dict[Any, Any]]] = []
+        self._bools: list[int] = []
+        for index, name in enumerate(self.fields):
+            if issubclass(hints[name], StrEnum):
+                self._enums.append((index, {member.value: member for member in hints[name]}))
+            elif hints[name] is bool:
+                self._bools.append(index)
+
+    def encode(self, rows: Iterable[R]) -> list[tuple[Any, ...]]:
+        """Values in the order of the columns."""
+        tuples = list(map(self._values, rows))
+        if not self._enums:
+            return tuples
+        lists = [list(values) for values in tuples]
+        for index, _ in self._enums:
+            for values in lists:
+                values[index] = str(values[index])
+        return [tuple(values) for values in lists]
+
+    def decode(self, tuples: Sequence[Sequence[Any]]) -> list[R]:
+        """The rows that `encode` was given."""
+        if not self._enums and not self._bools:
+            return list(starmap(self.row, tuples))
+        lists = [list(values) for values in tuples]
+        for index, members in self._enums:
+            for values in lists:
+                values[index] = members[values[index]]
+        for index in self._bools:
+            for values in lists:
+                values[index] = bool(values[index])
+        return list(starmap(self.row, lists))
+
+    def with_changes(self, row: R, changes: dict[str, Any]) -> R:
+        """As `dataclasses.replace`, but several times as fast for a row of 35 columns."""
+        values = dict(zip(self.fields, self._values(row), strict=True))
+        unknown = changes.keys() - values.keys()
+        if unknown:
+            raise TypeError(f"{self.row.__name__} has no column {', '.join(sorted(unknown))}")
+        values.update(changes)
+        return self.row(*values.values())
+
+
+_codecs: dict[type[Row], Codec[Any]] = {}
+
+
+def codec(row: type[R]) -> Codec[R]:
+    """The codec of a row type."""
+    found = _codecs.get(row)
+    if found is None:
+        found = _codecs[row] = Codec(row)
+    return found
+
+
+def plain(value: Any) -> Any:
+    """A value of a condition as the drivers want it."""
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    return value

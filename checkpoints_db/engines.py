@@ -1,0 +1,104 @@
+"""Engines: how connections are made for each database, and what is set on them."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.pool import QueuePool, StaticPool
+
+from checkpoints_db.address import Address
+
+_CONNECT_TIMEOUT = 5
+_POSTGRES_SETTINGS = (
+    # A process that is frozen or cut off while it holds the region's row must not hold up the region (SPEC G7).
+    "SET idle_in_transaction_session_timeout = '20s'",
+    "SET lock_timeout = '5s'",
+    "SET statement_timeout = '120s'",
+    "SET timezone = 'UTC'",
+)
+_SQLITE_BUSY_SLICE = 1.0
+"""Seconds that SQLite itself waits for the lock; longer waits are ours, with jitter."""
+
+
+def make_engine(address: Address, *, may_create: bool = False) -> Engine:
+    """An engine; a SQLite file that is not there is only made when that is meant."""
+    if address.postgres:
+        return _postgres(address)
+    if address.path is None:
+        return _sqlite_in_memory()
+    return _sqlite_file(address.path, may_create)
+
+
+def connect_sqlite(path: Path, *, may_create: bool = False) -> sqlite3.Connection:
+    """A plain connection to a file, with the settings that all of ours have."""
+    mode = "rwc" if may_create else "rw"
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode={mode}",
+        uri=True,
+        timeout=_SQLITE_BUSY_SLICE,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    try:
+        if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            connection.execute("PRAGMA journal_mode = WAL")
+        # FULL: a merge that was acknowledged must survive a power cut, or SQL would go back in time (SPEC G10).
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA cache_size = -8000")
+        connection.execute("PRAGMA journal_size_limit = 67108864")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _sqlite_file(path: Path, may_create: bool) -> Engine:
+    def connect() -> sqlite3.Connection:
+        return connect_sqlite(path, may_create=may_create)
+
+    return create_engine(
+        "sqlite://", creator=connect, poolclass=QueuePool, pool_size=5, max_overflow=-1, hide_parameters=True
+    )
+
+
+def _sqlite_in_memory() -> Engine:
+    return create_engine(
+        "sqlite://",
+        poolclass=StaticPool,
+        connect_args={"check_same_thread": False, "isolation_level": None, "cached_statements": 256},
+        hide_parameters=True,
+    )
+
+
+def _postgres(address: Address) -> Engine:
+    connect_args: dict[str, Any] = {
+        "connect_timeout": _CONNECT_TIMEOUT,
+        "application_name": "crkafka",
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+    }
+    connect_args = {key: value for key, value in connect_args.items() if key not in address.url.query}
+    engine = create_engine(
+        address.url,
+        connect_args=connect_args,
+        pool_size=5,
+        max_overflow=20,
+        pool_timeout=_CONNECT_TIMEOUT,
+        hide_parameters=True,
+    )
+    event.listen(engine, "connect", _set_postgres)
+    return engine
+
+
+def _set_postgres(connection: Any, _record: Any) -> None:
+    before, connection.autocommit = connection.autocommit, True
+    with connection.cursor() as cursor:
+        cursor.execute("; ".join(_POSTGRES_SETTINGS))
+    connection.autocommit = before

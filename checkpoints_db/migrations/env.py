@@ -1,0 +1,17 @@
+"""Alembic's environment: runs on the connection, and in the transaction, that `checkpoints_db.schema` brings."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from checkpoints_db.tables import Base
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=Base.metadata,
+    render_as_batch=True,
+    compare_type=True,
+    render_item=context.config.attributes.get("render_item"),
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,127 @@
+"""Which database errors another try may cure, and how long to try."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+_BUSY = ("database is locked", "database table is locked", "database schema is locked", "locking protocol")
+_FOREVER = ("readonly database", "unable to open database file", "not a database", "malformed")
+_NO_TABLE = ("no such table", "no such column", "has no column named")
+_UNDEFINED = {"42P01", "42703", "42883"}
+_TRANSIENT = {
+    "40001",
+    "40P01",
+    "55P03",
+    "57P01",
+    "57P02",
+    "57P03",
+    "57P05",
+    "53300",
+    "53400",
+    "25006",
+    "55000",
+    "25P03",
+    "25P04",
+}
+"""Serialization, deadlock, lock not available, shutdowns, too many connections, a server that is read-only for now, a
+transaction that stood still for so long that the server ended it."""
+_REFUSED = ("28", "3D")
+"""Wrong password, no such database: waiting mends neither."""
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same transaction, run again from the start, may succeed."""
+    if isinstance(error, PoolTimeout):
+        return True
+    if isinstance(error, sqlite3.OperationalError):
+        return any(word in str(error).lower() for word in _BUSY)
+    if not isinstance(error, DBAPIError):
+        return False
+    state = sqlstate(error)
+    if state:
+        return state in _TRANSIENT or state[:2] == "08"
+    if error.connection_invalidated or isinstance(error, InterfaceError):
+        return True
+    text = str(error.orig).lower()
+    if any(word in text for word in _FOREVER + _NO_TABLE):
+        return False
+    return isinstance(error, OperationalError) or any(word in text for word in _BUSY)
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether the database is not there for us, be it for now or for good."""
+    if is_transient(error):
+        return True
+    if _of_the_driver(error):
+        return not is_schema(error)
+    if not isinstance(error, DBAPIError):
+        return False
+    state = sqlstate(error)
+    if state:
+        return state[:2] in _REFUSED or state[:2] in {"53", "57", "58"}
+    return isinstance(error, OperationalError) and not is_schema(error)
+
+
+def is_schema(error: BaseException) -> bool:
+    """Whether a table or column is missing."""
+    if not isinstance(error, DBAPIError) and not _of_the_driver(error):
+        return False
+    original = getattr(error, "orig", error)
+    return sqlstate(error) in _UNDEFINED or any(word in str(original).lower() for word in _NO_TABLE)
+
+
+def _of_the_driver(error: BaseException) -> bool:
+    """Whether it came straight from a driver, as where we listen and watch; psycopg is there only if it is used."""
+    psycopg: Any = sys.modules.get("psycopg")
+    return isinstance(error, sqlite3.Error) or (psycopg is not None and isinstance(error, psycopg.Error))
+
+
+def sqlstate(error: BaseException) -> str:
+    """PostgreSQL's five characters, or nothing."""
+    original: Any = getattr(error, "orig", error)
+    return getattr(original, "sqlstate", None) or ""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a transaction is tried again, and the pauses between."""
+
+    bound: float = 10.0
+    """Seconds; past it the error is the caller's."""
+    first: float = 0.002
+    longest: float = 0.25
+
+    def tries(self) -> Tries:
+        return Tries(self)
+
+
+@dataclass
+class Tries:
+    """The tries of one transaction."""
+
+    patience: Patience
+    started: float = field(default_factory=time.monotonic)
+    failed: int = 0
+
+    @property
+    def left(self) -> float:
+        """Seconds until the bound."""
+        return max(0.0, self.started + self.patience.bound - time.monotonic())
+
+    def again(self) -> bool:
+        """Pause, with jitter; False once the bound is reached."""
+        left = self.left
+        if left <= 0:
+            return False
+        pause = min(self.patience.first * 2**self.failed, self.patience.longest)
+        self.failed = min(self.failed + 1, 30)
+        time.sleep(min(left, pause * random.uniform(0.5, 1.5)))
+        return True

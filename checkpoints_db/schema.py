@@ -1,0 +1,166 @@
+"""Makes the schema, checks it, and opens a store on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from sqlalchemy import Connection, Engine, inspect
+from sqlalchemy.exc import SQLAlchemyError
+
+from checkpoints_db.address import Address, parse
+from checkpoints_db.engines import make_engine
+from checkpoints_db.migrations import HEAD, VERSIONS
+from checkpoints_db.reader import OnStatement
+from checkpoints_db.retry import Patience, is_transient, is_unreachable
+from checkpoints_db.store import SqlStore
+from checkpoints_db.tables import Base
+from checkpoints_db.views import create_views, drop_views
+from crkafka_core.model.errors import ConfigError, SchemaError, ServiceUnavailable
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+T = TypeVar("T")
+
+_FOLDER = Path(__file__).parent / "migrations"
+_LOCK = 7_230_417_551_022
+"""PostgreSQL's advisory lock under which a schema is made; any number that nobody else uses."""
+
+
+def initialise(url: str, *, patience: Patience | None = None) -> None:
+    """Make the control plane, or bring it to this program's version; all or nothing, and safe for two at once."""
+    address = parse(url)
+    if address.path is not None:
+        try:
+            address.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"The folder {address.path.parent} cannot be made: {error.strerror}.", hint="Choose another path."
+            ) from error
+    engine = make_engine(address, may_create=True)
+    try:
+        _patiently(address, patience or Patience(bound=30.0), lambda: _initialise(engine, address))
+    finally:
+        engine.dispose()
+
+
+def check(url: str, *, patience: Patience | None = None) -> None:
+    """Refuse a control plane that is not there, or whose schema is older or newer than this program."""
+    address = parse(url)
+    engine = make_engine(address)
+    try:
+        _check(engine, address, patience or Patience())
+    finally:
+        engine.dispose()
+
+
+def open_store(
+    url: str,
+    *,
+    patience: Patience | None = None,
+    clock: Callable[[], float] | None = None,
+    on_statement: OnStatement | None = None,
+) -> SqlStore:
+    """A store on a control plane whose schema fits. SQLite in memory is new each time, and made here."""
+    address = parse(url)
+    store = SqlStore(address, patience=patience, clock=clock, on_statement=on_statement)
+    try:
+        if address.in_memory:
+            with store.engine.begin() as connection:
+                Base.metadata.create_all(connection)
+        else:
+            _check(store.engine, address, patience or Patience())
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def version_of(connection: Connection) -> str:
+    """The schema's version; empty when there is none."""
+    if not inspect(connection).has_table("alembic_version"):
+        return ""
+    found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").fetchall()
+    return str(found[0][0]) if found else ""
+
+
+def migrate(connection: Connection, *, upto: str = "head") -> None:
+    """Run the migrations that are missing, in the transaction that is open."""
+    from alembic import command
+
+    drop_views(connection)
+    command.upgrade(alembic_config(connection), upto)
+
+
+def alembic_config(connection: Connection) -> Config:
+    """Alembic's configuration, without a file."""
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config
+
+
+# --- inside ---
+
+
+def _initialise(engine: Engine, address: Address) -> None:
+    with engine.connect() as connection:
+        if address.postgres:
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        elif not address.in_memory:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        version = version_of(connection)
+        if version and version not in VERSIONS:
+            raise _newer(address, version)
+        migrate(connection)
+        create_views(connection)
+        connection.commit()
+
+
+def _check(engine: Engine, address: Address, patience: Patience) -> None:
+    if address.path is not None and not address.path.exists():
+        raise SchemaError(f"There is no control plane at {address}.", hint="Run `crkafka init`.")
+
+    def version() -> str:
+        with engine.connect() as connection:
+            return version_of(connection)
+
+    found = _patiently(address, patience, version)
+    if found == HEAD:
+        return
+    if not found:
+        raise SchemaError(f"{address} has no tables of a control plane.", hint="Run `crkafka init`.")
+    if found not in VERSIONS:
+        raise _newer(address, found)
+    raise SchemaError(
+        f"The control plane {address} has schema version {found}, this program needs {HEAD}.",
+        hint="Run `crkafka init`; it keeps the data.",
+    )
+
+
+def _newer(address: Address, version: str) -> SchemaError:
+    return SchemaError(
+        f"The control plane {address} has schema version {version}, which this program (version {HEAD}) does not know.",
+        hint="Install the newer crkafka that made it; then `crkafka init` and `crkafka check` work again.",
+    )
+
+
+def _patiently(address: Address, patience: Patience, once: Callable[[], T]) -> T:
+    tries = patience.tries()
+    while True:
+        try:
+            return once()
+        except SQLAlchemyError as error:
+            if is_transient(error) and tries.again():
+                continue
+            if not is_unreachable(error):
+                raise
+            reason = address.without_secrets(str(getattr(error, "orig", None) or error))
+            raise ServiceUnavailable(
+                f"The control plane {address} does not answer: {reason}.",
+                hint="Check that the database is there, runs, and lets this user in.",
+            ) from None

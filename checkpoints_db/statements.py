@@ -1,0 +1,273 @@
+"""SQL text of each statement shape, built with SQLAlchemy Core once per dialect, then only looked up.
+
+Building and hashing a Core construct costs more than SQLite needs to run it; a shape (row type, columns, operators,
+order) is therefore compiled once and executed as text with bound values.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Select,
+    Table,
+    Text,
+    any_,
+    bindparam,
+    column,
+    delete,
+    func,
+    literal_column,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.engine import Dialect
+from sqlalchemy.sql.expression import ClauseElement
+
+from checkpoints_db.codec import codec, plain
+from checkpoints_db.tables import MODELS
+from checkpoints_db.tables.base import EnumText
+from crkafka_core.control import Cond
+from crkafka_core.model.rows import Region, Row
+
+Shape = tuple[tuple[str, str], ...]
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+CHANNEL = "crkafka"
+"""The PostgreSQL notification channel; the payload is `version:region`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A compiled statement: its text, and the names of its values in order."""
+
+    sql: str
+    names: tuple[str, ...]
+    positional: bool
+    fixed: tuple[tuple[str, Any], ...] = ()
+    """Values that SQLAlchemy itself put in, such as the OFFSET 0 that it gives SQLite beside a LIMIT."""
+
+    def bind(self, values: dict[str, Any]) -> Any:
+        """Values as the driver wants them."""
+        if self.fixed:
+            values = {**dict(self.fixed), **values}
+        return tuple(values[name] for name in self.names) if self.positional else values
+
+
+_compiled: dict[str, dict[Any, Prepared]] = {}
+"""By dialect, for all stores of the process."""
+
+
+class Statements:
+    """The statements of one dialect. Safe to use from several threads: at worst a shape is compiled twice."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self.postgres = dialect.name == "postgresql"
+        self._cache: dict[Any, Prepared] = _compiled.setdefault(dialect.name, {})
+
+    # --- reading ---
+
+    def select(
+        self, row: type[Row], where: Sequence[Cond], order: Sequence[str], desc: bool, limited: bool
+    ) -> Prepared:
+        key = ("select", row, _shape(where), tuple(order), desc, limited)
+        found = self._cache.get(key)
+        if found is None:
+            table = _table(row)
+            statement = select(*table.columns).where(*self._conditions(table, where))
+            # The key settles ties, so that all control planes answer in one order.
+            by = [*(table.c[name] for name in order), *(c for c in table.primary_key.columns if c.name not in order)]
+            statement = statement.order_by(*(c.desc() for c in by) if desc else by)
+            if limited:
+                statement = statement.limit(bindparam("limit", type_=Integer()))
+            found = self._compile(key, statement)
+        return found
+
+    def count(self, row: type[Row], where: Sequence[Cond]) -> Prepared:
+        key = ("count", row, _shape(where))
+        found = self._cache.get(key)
+        if found is None:
+            table = _table(row)
+            counted = select(func.count()).select_from(table).where(*self._conditions(table, where))
+            found = self._compile(key, counted)
+        return found
+
+    def now(self) -> Prepared:
+        """Database time in seconds since 1970."""
+        key = "now"
+        found = self._cache.get(key)
+        if found is None:
+            text = "extract(epoch FROM clock_timestamp())::float8"
+            if not self.postgres:
+                text = "(julianday('now') - 2440587.5) * 86400.0"
+            found = self._compile(key, select(literal_column(text)))
+        return found
+
+    def line(self) -> Prepared:
+        """Back along parents; ids of parents are lower than ids of their children (SPEC C5)."""
+        key = "line"
+        found = self._cache.get(key)
+        if found is None:
+            name = ":region" if not self.postgres else "%(region)s"
+            start = ":checkpoint" if not self.postgres else "%(checkpoint)s"
+            after = ":after" if not self.postgres else "%(after)s"
+            sql = (
+                "WITH RECURSIVE line(id, parent) AS ("
+                f"SELECT id, parent FROM checkpoint WHERE region = {name} AND id = {start} AND id > {after}"
+                " UNION ALL SELECT c.id, c.parent FROM line JOIN checkpoint AS c"
+                f" ON c.region = {name} AND c.id = line.parent WHERE line.parent > {after}"
+                ") SELECT id FROM line ORDER BY id"
+            )
+            found = self._cache[key] = Prepared(sql, ("region", "checkpoint", "after"), positional=False)
+        return found
+
+    def lock_region(self) -> Prepared:
+        """Locks the region's row (SPEC G7); SQLite holds the lock already, by BEGIN IMMEDIATE."""
+        key = "lock"
+        found = self._cache.get(key)
+        if found is None:
+            table = _table(Region)
+            locked = select(*table.columns).where(table.c.name == bindparam("w0"))
+            found = self._compile(key, locked.with_for_update() if self.postgres else locked)
+        return found
+
+    def version(self) -> Prepared:
+        key = "version"
+        found = self._cache.get(key)
+        if found is None:
+            table = _table(Region)
+            found = self._compile(key, select(table.c.version).where(table.c.name == bindparam("w0")))
+        return found
+
+    # --- writing ---
+
+    def update_region(self, changed: Sequence[str]) -> Prepared:
+        """In PostgreSQL the same statement tells the listeners, once the transaction commits."""
+        key = ("update", tuple(changed))
+        found = self._cache.get(key)
+        if found is None:
+            table = _table(Region)
+            values = {name: bindparam(f"v_{name}", type_=_plain_type(table.c[name])) for name in changed}
+            statement = update(table).where(table.c.name == bindparam("w0", type_=Text())).values(values)
+            if self.postgres:
+                told = statement.returning(
+                    func.pg_notify(literal_column(f"'{CHANNEL}'"), bindparam("payload", type_=Text()))
+                )
+                found = self._compile(key, told)
+            else:
+                found = self._compile(key, statement)
+        return found
+
+    def insert(self, row: type[Row], conflict: str) -> Prepared:
+        """One row, or in SQLite each of many; `conflict`: error, ignore or replace. Values in order of columns."""
+        key = ("insert", row, conflict)
+        found = self._cache.get(key)
+        if found is None:
+            table = _table(row)
+            parameters = {c.name: bindparam(c.name, type_=_plain_type(c)) for c in table.columns}
+            found = self._compile(key, self._conflict(self._insert(table).values(parameters), table, conflict))
+        return found
+
+    def insert_many(self, row: type[Row], conflict: str) -> Prepared:
+        """PostgreSQL: any number of rows in one statement, from one array per column."""
+        key = ("insert_many", row, conflict)
+        found = self._cache.get(key)
+        if found is None:
+            table = _table(row)
+            arrays = [
+                func.unnest(bindparam(c.name, type_=ARRAY(_plain_type(c)))).label(f"c{index}")
+                for index, c in enumerate(table.columns)
+            ]
+            statement = self._insert(table).from_select([c.name for c in table.columns], select(*arrays))
+            found = self._compile(key, self._conflict(statement, table, conflict))
+        return found
+
+    def delete(self, row: type[Row], where: Sequence[Cond]) -> Prepared:
+        key = ("delete", row, _shape(where))
+        found = self._cache.get(key)
+        if found is None:
+            table = _table(row)
+            found = self._compile(key, delete(table).where(*self._conditions(table, where)))
+        return found
+
+    # --- values ---
+
+    def values(self, where: Sequence[Cond]) -> dict[str, Any]:
+        """The bound values of conditions."""
+        return {f"w{index}": self._value(op, value) for index, (_, op, value) in enumerate(where)}
+
+    def _value(self, op: str, value: Any) -> Any:
+        if op != "in":
+            return plain(value)
+        listed = plain(list(value))
+        return listed if self.postgres else json.dumps(listed)
+
+    # --- inside ---
+
+    def _conditions(self, table: Table, where: Sequence[Cond]) -> list[ColumnElement[bool]]:
+        return [self._condition(table, name, op, f"w{index}") for index, (name, op, _) in enumerate(where)]
+
+    def _condition(self, table: Table, name: str, op: str, parameter: str) -> ColumnElement[bool]:
+        left = table.c[name]
+        if op != "in":
+            result: ColumnElement[bool] = _COMPARE[op](left, bindparam(parameter, type_=_plain_type(left)))
+            return result
+        # One value holds the whole list, so that its length needs no statement of its own and meets no limit.
+        if self.postgres:
+            return left == any_(bindparam(parameter, type_=ARRAY(_plain_type(left))))
+        listed: Select[Any] = select(column("value")).select_from(func.json_each(bindparam(parameter, type_=Text())))
+        return left.in_(listed)
+
+    def _insert(self, table: Table) -> Any:
+        return postgresql.insert(table) if self.postgres else sqlite.insert(table)
+
+    @staticmethod
+    def _conflict(statement: Any, table: Table, conflict: str) -> Any:
+        key = list(table.primary_key.columns)
+        if conflict == "error":
+            return statement
+        others = {c.name: statement.excluded[c.name] for c in table.columns if not c.primary_key}
+        if conflict == "ignore" or not others:
+            return statement.on_conflict_do_nothing(index_elements=key)
+        return statement.on_conflict_do_update(index_elements=key, set_=others)
+
+    def _compile(self, key: Any, statement: ClauseElement) -> Prepared:
+        compiled: Any = statement.compile(dialect=self._dialect)
+        positional = bool(compiled.positional)
+        names = tuple(compiled.positiontup) if positional else tuple(compiled.params)
+        fixed = tuple((name, value) for name, value in compiled.params.items() if value is not None)
+        prepared = self._cache[key] = Prepared(str(compiled), names, positional, fixed)
+        return prepared
+
+
+def _shape(where: Sequence[Cond]) -> Shape:
+    return tuple((name, op) for name, op, _ in where)
+
+
+def _table(row: type[Row]) -> Table:
+    table = MODELS[row].__table__
+    assert isinstance(table, Table)
+    assert tuple(table.columns.keys()) == codec(row).fields, f"table {table.name} lags behind {row.__name__}"
+    return table
+
+
+def _plain_type(c: Any) -> Any:
+    """The type that the driver sees: enums are text."""
+    return Text() if isinstance(c.type, EnumText | Text) else c.type

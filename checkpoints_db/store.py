@@ -1,0 +1,229 @@
+"""A control plane's rows in SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from checkpoints_db.address import Address
+from checkpoints_db.engines import make_engine
+from checkpoints_db.reader import OnStatement, SqlReader
+from checkpoints_db.retry import Patience, is_schema, is_transient, is_unreachable
+from checkpoints_db.statements import Statements
+from checkpoints_db.turns import Turn, turn_of
+from checkpoints_db.tx import SqlTx
+from checkpoints_db.watch_postgres import PostgresWatch
+from checkpoints_db.watch_sqlite import SqliteWatch
+from crkafka_core.control import Reader, Tx
+from crkafka_core.model.errors import SchemaError, ServiceUnavailable
+from crkafka_core.model.rows import Region
+
+T = TypeVar("T")
+
+
+class SqlStore:
+    """Implements `crkafka_core.control.Store`. Safe across threads, processes and forks.
+
+    Mutations need no isolation above the default: each locks the region's row first (SPEC G7), by `BEGIN IMMEDIATE`
+    or `SELECT … FOR UPDATE`, and in PostgreSQL's READ COMMITTED every later statement sees all that was
+    committed before the lock was granted. Reads take one snapshot and no lock.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        patience: Patience | None = None,
+        clock: Callable[[], float] | None = None,
+        on_statement: OnStatement | None = None,
+        may_create: bool = False,
+    ) -> None:
+        self.address = address
+        self._patience = patience or Patience()
+        self._clock = clock
+        self.on_statement = on_statement
+        self._may_create = may_create
+        self._turn: Turn = turn_of(address.path) if address.path else Turn()
+        self._making = threading.Lock()
+        self._busy = threading.local()
+        self._pid = 0
+        self._engine: Engine | None = None
+        self._statements: Statements | None = None
+        self._sqlite_watch = SqliteWatch(address.path, self._turn) if address.path else None
+        self._postgres_watch = PostgresWatch(address) if address.postgres else None
+
+    def __repr__(self) -> str:
+        return f"SqlStore({self.address})"
+
+    # --- Store ---
+
+    def run(self, region: str, work: Callable[[Tx], T]) -> T:
+        return self._retried(lambda left: self._once(region, work, None, left))
+
+    def create(self, region: Region, work: Callable[[Tx], T]) -> T:
+        return self._retried(lambda left: self._once(region.name, work, region, left))
+
+    @contextmanager
+    def read(self) -> Iterator[Reader]:
+        """A snapshot; a connection that died while nobody used it is replaced, one that dies in between is an error."""
+        connection = self._retried(lambda left: self._snapshot())
+        try:
+            yield SqlReader(connection, self.statements, self._clock, self.on_statement)
+        except Exception as error:
+            raise self._told(error) from _cause(error)
+        finally:
+            connection.close()
+
+    def wait(self, region: str, version: int, timeout: float) -> int:
+        try:
+            if self._sqlite_watch is not None:
+                return self._sqlite_watch.wait(region, version, timeout)
+            if self._postgres_watch is not None:
+                return self._postgres_watch.wait(region, version, timeout)
+            return self._wait_in_memory(region, version, timeout)
+        except Exception as error:
+            if self._sqlite_watch is not None and is_transient(error):
+                return version  # busy for a moment: an early return, and the waiter asks again
+            raise self._told(error) from _cause(error)
+
+    def regions(self) -> list[Region]:
+        with self.read() as reader:
+            return reader.select(Region)
+
+    def close(self) -> None:
+        if self._sqlite_watch is not None:
+            self._sqlite_watch.close()
+        if self._postgres_watch is not None:
+            self._postgres_watch.close()
+        if self._engine is not None and self._pid == os.getpid():
+            self._engine.dispose()
+            self._engine = None
+
+    # --- what tests and migrations need ---
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of this process; a forked child makes its own and never touches its parent's connections."""
+        engine = self._engine
+        if engine is not None and self._pid == os.getpid():
+            return engine
+        if self._pid != os.getpid():
+            self._making = threading.Lock()
+        with self._making:
+            if self._engine is not None and self._pid == os.getpid():
+                return self._engine
+            if self._engine is not None:
+                self._engine.dispose(close=False)
+            engine = make_engine(self.address, may_create=self._may_create)
+            self._turn = turn_of(self.address.path) if self.address.path else self._turn
+            self._statements = Statements(engine.dialect)
+            self._engine, self._pid = engine, os.getpid()
+            return engine
+
+    @property
+    def statements(self) -> Statements:
+        assert self.engine is not None and self._statements is not None
+        return self._statements
+
+    # --- inside ---
+
+    def _retried(self, once: Callable[[float], T]) -> T:
+        tries = self._patience.tries()
+        while True:
+            try:
+                return once(tries.left)
+            except Exception as error:
+                if is_transient(error) and tries.again():
+                    continue
+                raise self._told(error) from _cause(error)
+
+    def _once(self, region: str, work: Callable[[Tx], T], first: Region | None, left: float) -> T:
+        if getattr(self._busy, "region", None) is not None:
+            raise RuntimeError(f"a transaction on region {self._busy.region!r} is open on this thread")
+        if self.address.postgres:
+            return self._transact(region, work, first)
+        with self._turn.taken(left) as got:
+            if not got:
+                raise ServiceUnavailable(
+                    f"The control plane {self.address} was busy for {self._patience.bound:.0f} s.",
+                    hint="Try again later.",
+                )
+            return self._transact(region, work, first)
+
+    def _transact(self, region: str, work: Callable[[Tx], T], first: Region | None) -> T:
+        self._busy.region = region
+        try:
+            with self.engine.connect() as connection:
+                self._hook("begin")
+                if not self.address.postgres:
+                    connection.exec_driver_sql("BEGIN IMMEDIATE")
+                tx = SqlTx(connection, self.statements, self._clock, self.on_statement, region)
+                if first is not None:
+                    tx.insert_region(first)
+                tx.lock()
+                result = work(tx)
+                tx.flush()
+                self._commit(connection)
+        finally:
+            self._busy.region = None
+        self._turn.changed()
+        return result
+
+    def _commit(self, connection: Connection) -> None:
+        self._hook("commit")
+        connection.commit()
+        self._hook("committed")
+
+    def _hook(self, what: str) -> None:
+        if self.on_statement is not None:
+            self.on_statement(what)
+
+    def _snapshot(self) -> Connection:
+        connection = self.engine.connect()
+        try:
+            if self.address.postgres:
+                connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+                # The first statement takes the snapshot, and finds out whether the connection still lives.
+                connection.exec_driver_sql("SELECT 1")
+            elif not self.address.in_memory:
+                connection.exec_driver_sql("BEGIN")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _wait_in_memory(self, region: str, version: int, timeout: float) -> int:
+        seen = self._turn.commits
+        current = self._version(region)
+        if current == version and timeout > 0:
+            self._turn.wait(seen, timeout)
+            current = self._version(region)
+        return current
+
+    def _version(self, region: str) -> int:
+        with self._turn.taken(self._patience.bound), self.engine.connect() as connection:
+            return SqlTx.version_of(connection, self.statements, region)
+
+    def _told(self, error: Exception) -> Exception:
+        """A database's error as ours, without a secret; any other as it is."""
+        reason = self.address.without_secrets(str(getattr(error, "orig", None) or error))
+        if is_schema(error):
+            return SchemaError(
+                f"The control plane {self.address} lacks a table or column: {reason}.", hint="Run `crkafka init`."
+            )
+        if is_unreachable(error):
+            return ServiceUnavailable(
+                f"The control plane {self.address} does not answer: {reason}.",
+                hint="Check that the database runs and can be reached.",
+            )
+        return error
+
+
+def _cause(error: Exception) -> BaseException | None:
+    """The cause that is kept: none for a database's errors, whose texts may hold what nobody should read."""
+    return None if is_schema(error) or is_unreachable(error) else error.__cause__

@@ -1,0 +1,195 @@
+"""A transaction that holds the region's row: reads, and writes in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from checkpoints_db.codec import codec
+from checkpoints_db.reader import OnStatement, SqlReader, no_such_region
+from checkpoints_db.statements import Statements
+from crkafka_core.control import Cond, KeyExists
+from crkafka_core.model.errors import NoSuchRegion
+from crkafka_core.model.rows import Region, Row
+
+R = TypeVar("R", bound=Row)
+
+_CHUNK = 20_000
+"""Rows in one statement: what is sent and held at once stays within some tens of megabytes."""
+
+
+class SqlTx(SqlReader):
+    """Implements `crkafka_core.control.Tx`. Changes of the region's row are collected, and written once.
+
+    Time stands still in a transaction: all rows that one mutation writes bear the same time.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        statements: Statements,
+        clock: Callable[[], float] | None,
+        on_statement: OnStatement | None,
+        region: str,
+    ) -> None:
+        super().__init__(connection, statements, clock, on_statement)
+        self.name = region
+        self._stored: Region | None = None
+        self._region: Region | None = None
+        self._time: float | None = None
+
+    # --- the region's row ---
+
+    def lock(self) -> None:
+        """Lock the region's row (SPEC G7)."""
+        prepared = self._statements.lock_region()
+        found = codec(Region).decode(self._rows(prepared, {"w0": self.name}))
+        if not found:
+            raise no_such_region(self.name)
+        self._stored = self._region = found[0]
+
+    def insert_region(self, region: Region) -> None:
+        """Insert the region's row, unless it is there; two who create at once both find one row."""
+        prepared = self._statements.insert(Region, "ignore")
+        values = codec(Region).encode([region])[0]
+        bound: Any = values if prepared.positional else dict(zip(codec(Region).fields, values, strict=True))
+        self._execute(prepared.sql, bound)
+
+    @staticmethod
+    def version_of(connection: Connection, statements: Statements, region: str) -> int:
+        """The stored version of a region."""
+        prepared = statements.version()
+        found = connection.exec_driver_sql(prepared.sql, prepared.bind({"w0": region})).fetchall()
+        if not found:
+            raise no_such_region(region)
+        return int(found[0][0])
+
+    def region(self) -> Region:
+        if self._region is None:
+            raise NoSuchRegion(f"Region {self.name!r} was deleted by this transaction.")
+        return self._region
+
+    def set_region(self, **changes: Any) -> Region:
+        current = self.region()
+        if changes.keys() & {"name", "version"}:
+            raise TypeError("name and version of a region are not for setting")
+        changed = codec(Region).with_changes(current, changes)
+        if changed != current or not changes:
+            # Without changes it says: something else of the region is new, tell those who wait.
+            assert self._stored is not None
+            changed = codec(Region).with_changes(changed, {"version": self._stored.version + 1})
+        self._region = changed
+        return changed
+
+    def flush(self) -> None:
+        """Write what `set_region` collected."""
+        before, after = self._stored, self._region
+        if before is None or after is None or before == after:
+            return
+        fields, encode = codec(Region).fields, codec(Region).encode
+        old, new = encode([before])[0], encode([after])[0]
+        changed = {name: value for name, was, value in zip(fields, old, new, strict=True) if was != value}
+        prepared = self._statements.update_region(tuple(changed))
+        values = {f"v_{name}": value for name, value in changed.items()} | {"w0": self.name}
+        if self._statements.postgres:
+            values["payload"] = f"{after.version}:{self.name}"
+        self._execute(prepared.sql, prepared.bind(values))
+        self._stored = after
+
+    # --- reading ---
+
+    def now(self) -> float:
+        if self._time is None:
+            self._time = super().now()
+        return self._time
+
+    def select(
+        self, row: type[R], *where: Cond, order: Sequence[str] = (), desc: bool = False, limit: int | None = None
+    ) -> list[R]:
+        if row is Region:
+            self.flush()
+        return super().select(row, *where, order=order, desc=desc, limit=limit)
+
+    def count(self, row: type[R], *where: Cond) -> int:
+        if row is Region:
+            self.flush()
+        return super().count(row, *where)
+
+    # --- writing ---
+
+    def put(self, *rows: Row) -> None:
+        self._write(rows, "replace")
+
+    def add(self, *rows: Row) -> None:
+        """All rows or none: after `KeyExists` the transaction can go on."""
+        if not rows:
+            return
+        if len(rows) == 1:
+            # A failed statement would end a PostgreSQL transaction; counting what was inserted does not.
+            if self._write(rows, "ignore") == 0:
+                raise self._taken(rows)
+            return
+        savepoint = self._execute
+        savepoint("SAVEPOINT bulk")
+        try:
+            self._write(rows, "error")
+        except IntegrityError as error:
+            savepoint("ROLLBACK TO SAVEPOINT bulk")
+            raise self._taken(rows) from error
+        savepoint("RELEASE SAVEPOINT bulk")
+
+    def delete(self, row: type[Row], *where: Cond) -> int:
+        own = "name" if row is Region else "region"
+        if (own, "=", self.name) not in where:
+            raise ValueError(
+                f"A delete of {row.__name__} must name the region {self.name!r}: its row is the one locked."
+            )
+        prepared = self._statements.delete(row, where)
+        done = self._execute(prepared.sql, prepared.bind(self._statements.values(where)))
+        if row is Region and done.rowcount:
+            self._stored = self._region = None
+        return done.rowcount
+
+    def _write(self, rows: Sequence[Row], conflict: str) -> int:
+        if not rows:
+            return 0
+        row = type(rows[0])
+        if row is Region:
+            raise TypeError("The region's row is changed by set_region.")
+        if any(type(each) is not row for each in rows):
+            raise TypeError("The rows of one call are of one type.")
+        if any(getattr(each, "region", None) != self.name for each in rows):
+            raise ValueError(f"A row of another region than {self.name!r}: its row is the one locked.")
+        values = codec(row).encode(rows)
+        if len(rows) == 1:
+            return self._write_one(row, values[0], conflict)
+        if self._statements.postgres:
+            return self._write_arrays(row, values, conflict)
+        prepared = self._statements.insert(row, conflict)
+        return self._execute(prepared.sql, values).rowcount
+
+    def _write_one(self, row: type[Row], values: tuple[Any, ...], conflict: str) -> int:
+        prepared = self._statements.insert(row, conflict)
+        bound: Any = values if prepared.positional else dict(zip(codec(row).fields, values, strict=True))
+        return self._execute(prepared.sql, bound).rowcount
+
+    def _write_arrays(self, row: type[Row], values: list[tuple[Any, ...]], conflict: str) -> int:
+        if conflict == "replace":
+            # One statement may not replace a row twice; in SQLite, row by row, the last one stands.
+            width = [codec(row).fields.index(name) for name in row.KEY]
+            values = list({tuple(each[i] for i in width): each for each in values}.values())
+        prepared = self._statements.insert_many(row, conflict)
+        done = 0
+        for start in range(0, len(values), _CHUNK):
+            columns = zip(*values[start : start + _CHUNK], strict=True)
+            bound = dict(zip(codec(row).fields, map(list, columns), strict=True))
+            done += self._execute(prepared.sql, bound).rowcount
+        return done
+
+    def _taken(self, rows: Sequence[Row]) -> KeyExists:
+        row = type(rows[0])
+        shown = ", ".join(f"{name}={getattr(rows[0], name)!r}" for name in row.KEY)
+        return KeyExists(f"{row.__name__} {shown}" + (f" or one of {len(rows) - 1} others" if len(rows) > 1 else ""))

@@ -1,0 +1,110 @@
+"""Views for people: times as times, names as words, one question each; `docs/format.md` shows how to ask them.
+
+They are made anew at each `crkafka init`, after the migrations: they hold no data, and no migration has to carry them.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, inspect
+
+_VIEWS: dict[str, str] = {
+    "v_regions": """
+SELECT r.name AS region, r.uid, r.phase, {time:r.phase_since} AS since, r.wanted, r.epoch, r.head AS last_checkpoint,
+       nullif(r.open_cut, 0) AS open_checkpoint, r.members_wanted,
+       (SELECT count(*) FROM member m WHERE m.region = r.name AND m.status = 'LIVE') AS members_live,
+       r.consecutive AS resets_in_a_row, {time:r.last_cut_at} AS last_cut, nullif(r.reset_cause, '') AS reset_cause,
+       nullif(r.stop_reason, '') AS stop_reason, r.cluster_id, r.group_id
+FROM region r""",
+    "v_checkpoints": """
+SELECT c.region, c.id AS checkpoint, c.parent, c.status, c.cause, c.epoch, {time:c.opened_at} AS opened,
+       {time:c.merged_at} AS merged,
+       CASE WHEN c.merged_at > 0 THEN round({decimal:(c.merged_at - c.opened_at) * 1000}) END AS took_ms,
+       c.drain_ms, c.rows AS tuples, c.bytes, c.segments, c.members, c.id = r.head AS is_head,
+       nullif(c.note, '') AS note
+FROM checkpoint c JOIN region r ON r.name = c.region""",
+    "v_offsets": """
+SELECT o.region, o.checkpoint, c.parent, c.status, o.topic, o.partition, o.from_offset, o.to_offset, o.rows AS tuples,
+       nullif(o.member, '') AS member, o.topic_id, o.checkpoint = r.head AS is_head
+FROM merged_offset o
+JOIN checkpoint c ON c.region = o.region AND c.id = o.checkpoint
+JOIN region r ON r.name = o.region""",
+    "v_members": """
+SELECT m.region, m.name AS member, m.status, m.incarnation, m.launch, m.host, {time:m.registered_at} AS registered,
+       m.epoch = r.epoch AS has_reset, m.epoch, m.base AS starts_from, m.generation,
+       nullif(m.assignment_json, '') AS assignment, m.renewals, m.rebalances, m.metrics_json AS metrics
+FROM member m JOIN region r ON r.name = m.region""",
+    "v_contributions": """
+SELECT e.region, e.checkpoint, c.status, e.member, k.member IS NOT NULL AS contributed, {time:k.at} AS at,
+       k.rows AS tuples, k.bytes, k.drain_ms, e.incarnation, k.hash
+FROM expected_member e
+JOIN checkpoint c ON c.region = e.region AND c.id = e.checkpoint
+LEFT JOIN contribution k ON k.region = e.region AND k.checkpoint = e.checkpoint AND k.member = e.member""",
+    "v_lag": """
+SELECT i.region, i.topic, i.partition, i."offset" AS first_offset, coalesce(o.to_offset, i."offset") AS merged_offset,
+       e.position, e.end_offset,
+       CASE WHEN e.end_offset > coalesce(o.to_offset, i."offset") THEN e.end_offset - coalesce(o.to_offset, i."offset")
+            WHEN e.end_offset IS NOT NULL THEN 0 END AS lag,
+       e.member
+FROM initial_offset i
+JOIN region r ON r.name = i.region
+LEFT JOIN merged_offset o
+  ON o.region = i.region AND o.checkpoint = r.head AND o.topic = i.topic AND o.partition = i.partition
+LEFT JOIN ({ends}) e ON e.region = i.region AND e.topic = i.topic AND e.partition = i.partition
+WHERE NOT i.forgotten""",
+    "v_tables": """
+SELECT t.region, t.name AS table_name, t.format, t.path, t.acknowledged AS acknowledged_checkpoint,
+       (SELECT count(*) FROM checkpoint c
+        WHERE c.region = t.region AND c.status = 'MERGED' AND c.id > t.acknowledged) AS behind,
+       t.rewind_epoch > t.fenced_epoch AS owes_fence, t.commits, t.version
+FROM declared_table t""",
+    "v_timeline": """
+SELECT e.region, e.seq, {time:e.at} AS at, e.kind, e.epoch, nullif(e.checkpoint, 0) AS checkpoint,
+       nullif(e.member, '') AS member, nullif(e.by, '') AS asked_by, e.text, e.data_json AS data
+FROM event e""",
+}
+
+_ENDS_SQLITE = """
+SELECT m.region, m.name AS member, t.key AS topic, CAST(p.key AS INTEGER) AS partition,
+       json_extract(p.value, '$[0]') AS position, json_extract(p.value, '$[1]') AS end_offset
+FROM member m, json_each(m.metrics_json, '$.partitions') t, json_each(t.value) p WHERE m.status = 'LIVE'"""
+
+_ENDS_POSTGRES = """
+SELECT m.region, m.name AS member, t.key AS topic, p.key::bigint AS partition,
+       (p.value ->> 0)::bigint AS position, (p.value ->> 1)::bigint AS end_offset
+FROM member m,
+     jsonb_each(CASE WHEN jsonb_typeof(m.metrics_json::jsonb -> 'partitions') = 'object'
+                THEN m.metrics_json::jsonb -> 'partitions' ELSE '{}'::jsonb END) t,
+     jsonb_each(t.value) p
+WHERE m.status = 'LIVE'"""
+
+VIEWS = tuple(_VIEWS)
+
+
+def create_views(connection: Connection) -> None:
+    """Make all views; `drop_views` was called before."""
+    postgres = connection.dialect.name == "postgresql"
+    for name, text in _VIEWS.items():
+        connection.exec_driver_sql(f"CREATE VIEW {name} AS {_for_dialect(text, postgres)}")
+
+
+def drop_views(connection: Connection) -> None:
+    """Drop the views that are there, so that a migration may change what they read."""
+    for name in inspect(connection).get_view_names():
+        if name in _VIEWS:
+            connection.exec_driver_sql(f"DROP VIEW {name}")
+
+
+def _for_dialect(text: str, postgres: bool) -> str:
+    """Fill `{time:…}`, `{decimal:…}` and `{ends}`."""
+    while (start := text.find("{")) >= 0:
+        end = text.index("}", start)
+        kind, _, expression = text[start + 1 : end].partition(":")
+        if kind == "ends":
+            filled = "\x00"
+        elif kind == "time":
+            stamp = f"to_timestamp(nullif({expression}, 0))"
+            filled = stamp if postgres else f"strftime('%Y-%m-%d %H:%M:%f', nullif({expression}, 0), 'unixepoch')"
+        else:
+            filled = f"({expression})::numeric" if postgres else f"({expression})"
+        text = text[:start] + filled + text[end + 1 :]
+    return text.replace("\x00", _ENDS_POSTGRES if postgres else _ENDS_SQLITE)

@@ -1,0 +1,199 @@
+"""Hears that a region in PostgreSQL has changed: one listening connection per process, shared by all who wait."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from checkpoints_db.address import Address
+from checkpoints_db.reader import no_such_region
+from checkpoints_db.statements import CHANNEL
+
+_LOOK_EVERY = 5.0
+"""While the listener is up, each waiter still looks this often: a connection can be dead without anybody noticing."""
+_LOOK_WITHOUT_LISTENER = 0.25
+_RETRY_LISTENER = (0.1, 0.5, 1.0, 2.0)
+_IDLE_LISTENER = 120.0
+"""Seconds without a waiter after which the listener's connection is given back."""
+
+
+class PostgresWatch:
+    """`wait` runs on the waiters' threads; `_listen` on one daemon thread per process, started by the first waiter.
+
+    What was heard is believed only while the listener has been up since: with each new connection all is forgotten, and
+    whoever waits looks into the table once.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._changed = threading.Condition()
+        self._versions: dict[str, int] = {}
+        self._listening = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._waiters = 0
+        self._last_waiter = time.monotonic()
+        self._free: list[Any] = []
+
+    def wait(self, region: str, version: int, timeout: float) -> int:
+        """The version, as soon as it differs, or when the time is over."""
+        if self._pid != os.getpid():
+            self._reset()
+        deadline = time.monotonic() + timeout
+        with self._waiting():
+            while True:
+                current = self._known(region)
+                if current is None:
+                    current = self._look(region)
+                left = deadline - time.monotonic()
+                if current != version or left <= 0:
+                    return current
+                if not self._sleep(region, version, min(left, self._pause())) and time.monotonic() < deadline:
+                    self._forget(region)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            free, self._free = self._free, []
+        for connection in free:
+            connection.close()
+        thread = self._thread
+        if thread is not None and self._pid == os.getpid() and thread is not threading.current_thread():
+            thread.join(2.0)
+
+    # --- on waiters' threads ---
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        with self._changed:
+            self._waiters += 1
+            if self._thread is None or not self._thread.is_alive():
+                self._closed = False
+                self._thread = threading.Thread(
+                    target=_listen, args=(weakref.ref(self), self._address), name="crkafka-listen", daemon=True
+                )
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._waiters -= 1
+                self._last_waiter = time.monotonic()
+
+    def _known(self, region: str) -> int | None:
+        with self._changed:
+            return self._versions.get(region) if self._listening else None
+
+    def _forget(self, region: str) -> None:
+        with self._changed:
+            self._versions.pop(region, None)
+
+    def _pause(self) -> float:
+        return _LOOK_EVERY if self._listening else _LOOK_WITHOUT_LISTENER
+
+    def _sleep(self, region: str, version: int, timeout: float) -> bool:
+        """Whether something was heard."""
+        with self._changed:
+            listening = self._listening
+            return self._changed.wait_for(
+                lambda: self._listening != listening or self._versions.get(region, version) != version, timeout
+            )
+
+    def _look(self, region: str) -> int:
+        """Read the version; what a listener hears meanwhile is newer and stays."""
+        with self._changed:
+            connection = self._free.pop() if self._free else None
+            listening = self._listening
+        reused = connection is not None
+        try:
+            connection = connection or _connect(self._address)
+            found = connection.execute("SELECT version FROM region WHERE name = %s", (region,)).fetchone()
+        except Exception:
+            if connection is not None:
+                connection.close()
+            if reused:
+                return self._look(region)
+            raise
+        with self._changed:
+            if self._closed:
+                connection.close()
+            else:
+                self._free.append(connection)
+            if found is None:
+                raise no_such_region(region)
+            if listening and self._listening:
+                self._versions[region] = max(int(found[0]), self._versions.get(region, -1))
+                return self._versions[region]
+        return int(found[0])
+
+    # --- on the listener's thread ---
+
+    def heard(self, payload: str) -> None:
+        """A notification: `version:region`."""
+        version, _, region = payload.partition(":")
+        with self._changed:
+            self._versions[region] = int(version)
+            self._changed.notify_all()
+
+    def listening(self, up: bool) -> None:
+        """The listener's connection came or went."""
+        with self._changed:
+            self._versions.clear()
+            self._listening = up
+            self._changed.notify_all()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody still needs the listener."""
+        return not self._closed and (self._waiters > 0 or time.monotonic() - self._last_waiter < _IDLE_LISTENER)
+
+
+def _listen(watch: weakref.ref[PostgresWatch], address: Address) -> None:
+    """Holds no reference to the watch while it sleeps, so that a forgotten store is collected."""
+    failures = 0
+    while (found := watch()) is not None and found.wanted:
+        del found
+        try:
+            with _connect(address) as connection:
+                connection.execute(f"LISTEN {CHANNEL}")
+                if (found := watch()) is None:
+                    return
+                found.listening(True)
+                del found
+                failures = 0
+                while (found := watch()) is not None and found.wanted:
+                    del found
+                    for notice in connection.notifies(timeout=0.5):
+                        if (found := watch()) is None:
+                            return
+                        found.heard(notice.payload)
+                        del found
+        except Exception:
+            # Not told here: whoever waits looks into the table, and gets the error that it finds there.
+            failures += 1
+        finally:
+            if (found := watch()) is not None:
+                found.listening(False)
+                del found
+        if failures:
+            time.sleep(_RETRY_LISTENER[min(failures, len(_RETRY_LISTENER)) - 1])
+
+
+def _connect(address: Address) -> Any:
+    import psycopg
+
+    arguments = address.url.translate_connect_args(username="user", database="dbname") | dict(address.url.query)
+    arguments.setdefault("connect_timeout", 5)
+    arguments.setdefault("application_name", "crkafka-watch")
+    arguments |= {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+    return psycopg.connect(**arguments, autocommit=True)

@@ -1,0 +1,80 @@
+"""One call of the command line: which configuration, who calls, and how it answers."""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.model.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_FILE = Path("region.yaml")
+
+
+@dataclass(frozen=True)
+class Call:
+    """What the options before and after the verb say."""
+
+    config_file: Path | None = None
+    region_name: str | None = None
+
+    def config(self) -> RegionConfig:
+        """The configuration, from the file that was named, the environment, or region.yaml here."""
+        named = os.environ.get("CRKAFKA_CONFIG")
+        file = self.config_file or (Path(named) if named else DEFAULT_FILE)
+        if not file.exists() and self.config_file is None and not named:
+            raise ConfigError(
+                f"There is no {DEFAULT_FILE} in {Path.cwd()}.",
+                hint="Name a configuration with -c FILE or $CRKAFKA_CONFIG.",
+            )
+        return RegionConfig.load(file, region=self.region_name)
+
+
+def config_options(command: F) -> F:
+    """Adds -c and -r."""
+    command = click.option(
+        "-r", "--region", "region_name", metavar="NAME", help="Which region of the file, if several."
+    )(command)
+    return click.option(
+        "-c",
+        "--config",
+        "config_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The region's configuration.",
+    )(command)
+
+
+def with_config(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds -c and -r after the verb too, and passes the loaded configuration as first argument."""
+
+    @functools.wraps(command)
+    def wrapped(config_file: Path | None, region_name: str | None, **options: Any) -> Any:
+        call = click.get_current_context().find_object(Call) or Call()
+        call = replace(call, config_file=config_file or call.config_file, region_name=region_name or call.region_name)
+        return command(call.config(), **options)
+
+    return config_options(wrapped)
+
+
+def json_option(command: F) -> F:
+    """Adds --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def caller() -> str:
+    """Who asks, for the event log (SPEC X8)."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

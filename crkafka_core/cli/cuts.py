@@ -1,0 +1,78 @@
+"""`cut` and `consume`: a cut by hand, and a bounded run to the ends seen at its start (SPEC V3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from crkafka_core.cli.call import caller, json_option, with_config
+from crkafka_core.cli.hosting import members
+from crkafka_core.cli.life import silent
+from crkafka_core.cli.output import note, print_json, span
+from crkafka_core.cli.progress import Say, progress
+from crkafka_core.config import RegionConfig
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint
+from crkafka_core.region import Region, caught_up
+from crkafka_core.region.caught_up import CaughtUp
+
+
+def cut(config: RegionConfig, *, cause: str = "by hand", say: Say = silent) -> Checkpoint:
+    """Drain, checkpoint, merge, resume; the merged checkpoint."""
+    with Region.open(config) as region:
+        return region.cut(cause=cause, progress=say)
+
+
+def consume(config: RegionConfig, *, logs: Path | None = None, say: Say = silent) -> CaughtUp:
+    """Consume to the ends seen now, and cut. An idle region is hosted here for as long as it takes, and stopped again."""
+    with Region.open(config) as region:
+        region.init()
+        if region.plane.read(lambda _, row: row.phase is not Phase.IDLE):
+            return caught_up.consume(region, progress=say)
+        region.start(by=caller())
+        with members(region, logs):
+            try:
+                return caught_up.consume(region, progress=say)
+            finally:
+                region.stop(by=caller(), progress=say)
+
+
+@click.command("cut")
+@with_config
+@click.option("--cause", default="by hand", show_default=True, help="For the event log.")
+@json_option
+def _cut(config: RegionConfig, cause: str, as_json: bool) -> None:
+    """Drain, checkpoint, merge, resume. Interrupted, the cut goes on by itself."""
+    with progress("cutting", quiet=as_json) as say:
+        merged = cut(config, cause=cause, say=say)
+    if as_json:
+        print_json(merged)
+    else:
+        took = span(max(0.0, merged.merged_at - merged.opened_at))
+        print(
+            f"checkpoint {merged.id}: {merged.rows:,} rows of {merged.members} members in {merged.segments} segments, {took}"
+        )
+
+
+@click.command("consume")
+@with_config
+@click.option(
+    "--logs", type=click.Path(path_type=Path), metavar="FOLDER", help="Where members hosted here write their logs."
+)
+@json_option
+def _consume(config: RegionConfig, logs: Path | None, as_json: bool) -> None:
+    """Consume what is there now, and cut. An idle region is started, hosted here, and stopped again."""
+    with progress("consuming", quiet=as_json) as say:
+        done = consume(config, logs=logs, say=say)
+    if as_json:
+        print_json(done)
+        return
+    c = done.checkpoint
+    print(f"checkpoint {c.id}: {c.rows:,} rows; {done.partitions} partitions are caught up")
+    if done.left_out:
+        note(f"paused, and left out: {', '.join(map(str, done.left_out))}")
+
+
+COMMANDS: dict[str, Any] = {"cut": _cut, "consume": _consume}

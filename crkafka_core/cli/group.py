@@ -1,0 +1,136 @@
+"""`group`: what Kafka knows of the consumer group, and next to it what the control plane knows (SPEC 18)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from crkafka_core.cli.call import json_option, with_config
+from crkafka_core.cli.history import print_members
+from crkafka_core.cli.output import note, print_json, print_pairs, print_table
+from crkafka_core.cli.plane import control_plane
+from crkafka_core.cli.snapshot import MemberView, take
+from crkafka_core.config import RegionConfig, redact
+from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.group import GroupReport, report
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.offsets import TP
+from crkafka_core.plane import starts
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """Both sides of one group."""
+
+    kafka: GroupReport
+    members: tuple[MemberView, ...]
+    head: int
+    head_offsets: dict[TP, int]
+    gaps: tuple[str, ...]
+    """What could not be asked, and why."""
+
+
+def group(config: RegionConfig) -> GroupView:
+    """Ask Kafka and the control plane; what one of them cannot tell is named."""
+    gaps: list[str] = []
+    members: tuple[MemberView, ...] = ()
+    head, offsets, known = 0, {}, set[TP]()
+    try:
+        with control_plane(config) as plane:
+            snapshot, merged, known = plane.read(
+                lambda reader, region: (
+                    take(reader, region, config, last=0),
+                    starts.merged(reader, region.name, region.head) if region.head else {},
+                    set(starts.known(reader, region.name)),
+                )
+            )
+            members, head = snapshot.members, snapshot.region.head
+            offsets = {tp: o.to_offset for tp, o in merged.items()}
+    except CrkafkaError as error:
+        gaps.append(f"control plane: {redact(str(error))}")
+    admin = KafkaAdmin(config.resolved_kafka(), timeout=5.0)
+    topics = admin.topics(config.topics or (), pattern=config.pattern)
+    tps = known | {tp for name, info in topics.items() for tp in info.tps(name)}
+    found = report(admin, config.group_id, tps)
+    return GroupView(found, members, head, offsets, (*found.gaps, *gaps))
+
+
+@click.command("group")
+@with_config
+@json_option
+def _group(config: RegionConfig, as_json: bool) -> None:
+    """The consumer group: what Kafka knows, and next to it what the control plane knows."""
+    view = group(config)
+    if as_json:
+        print_json(
+            {
+                **{name: getattr(view.kafka, name) for name in _OF_KAFKA},
+                "partitions": [
+                    {
+                        "topic": p.tp.topic,
+                        "partition": p.tp.partition,
+                        "committed": p.committed,
+                        "head": view.head_offsets.get(p.tp),
+                        "last_stable": p.last_stable,
+                        "high_watermark": p.high_watermark,
+                        "lag": p.lag,
+                        "holder": _holder(view, p.tp),
+                    }
+                    for p in view.kafka.partitions
+                ],
+                "registered": view.members,
+                "head": view.head,
+                "gaps": view.gaps,
+            }
+        )
+        return
+    k = view.kafka
+    print_pairs(
+        [
+            ("group", k.group_id),
+            ("state", k.state),
+            ("coordinator", k.coordinator),
+            ("assignor", k.assignor),
+            ("lag", k.lag),
+        ]
+    )
+    print()
+    print_table(
+        ("client", "instance", "host", "partitions"),
+        ((m.client_id, m.instance_id, m.host, len(m.partitions)) for m in k.members),
+        title="members that Kafka knows",
+    )
+    print("\nmembers that the control plane knows")
+    print_members(view.members)
+    print()
+    print_table(
+        ("topic", "partition", "committed", f"head {view.head}", "last stable", "high watermark", "lag", "held by"),
+        (
+            (
+                p.tp.topic,
+                p.tp.partition,
+                p.committed,
+                view.head_offsets.get(p.tp),
+                p.last_stable,
+                p.high_watermark,
+                p.lag,
+                _holder(view, p.tp),
+            )
+            for p in k.partitions
+        ),
+        title="partitions",
+    )
+    for gap in view.gaps:
+        note(f"not known: {gap}")
+
+
+_OF_KAFKA = ("group_id", "state", "coordinator", "assignor", "members", "lag")
+
+
+def _holder(view: GroupView, tp: TP) -> str:
+    return ", ".join(m.name for m in view.members if m.partitions is not None and tp in m.partitions)
+
+
+COMMANDS: dict[str, Any] = {"group": _group}

@@ -1,0 +1,238 @@
+"""`checkpoints`, `show`, `events`: what the control plane knows; reads SQL only, also when Kafka is away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from crkafka_core.cli.call import json_option, with_config
+from crkafka_core.cli.output import moment, plain, print_json, print_pairs, print_table, span
+from crkafka_core.cli.plane import control_plane
+from crkafka_core.cli.snapshot import MemberView, Snapshot, take
+from crkafka_core.config import RegionConfig
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import NoSuchCheckpoint
+from crkafka_core.model.rows import Checkpoint, Contribution, Event, MergedOffset, Region, Segment
+from crkafka_core.plane import events as log
+
+
+@dataclass(frozen=True)
+class Detail:
+    """One checkpoint with all that belongs to it."""
+
+    checkpoint: Checkpoint
+    offsets: tuple[MergedOffset, ...]
+    contributions: tuple[Contribution, ...]
+    segments: tuple[Segment, ...]
+
+
+def checkpoints(config: RegionConfig, *, last: int | None = 20) -> list[Checkpoint]:
+    """The last checkpoints, oldest first; all of them without `last`."""
+    with control_plane(config) as plane:
+
+        def ask(reader: Reader, region: Region) -> list[Checkpoint]:
+            of_region = ("region", "=", region.name)
+            return reader.select(Checkpoint, of_region, order=("id",), desc=True, limit=last)[::-1]  # type: ignore[arg-type]
+
+        return plane.read(ask)
+
+
+def checkpoint(config: RegionConfig, number: int) -> Detail:
+    """One checkpoint, its offsets, contributions and segments."""
+    with control_plane(config) as plane:
+        return plane.read(lambda reader, region: _detail(reader, region, number))
+
+
+def _detail(reader: Reader, region: Region, number: int) -> Detail:
+    row = reader.get(Checkpoint, region.name, number)
+    if row is None:
+        raise NoSuchCheckpoint(
+            f"Region {region.name} has no checkpoint {number}.", hint="`crkafka checkpoints` lists what there is."
+        )
+    of_region, of_checkpoint = ("region", "=", region.name), ("checkpoint", "=", number)
+    return Detail(
+        row,
+        tuple(reader.select(MergedOffset, of_region, of_checkpoint)),  # type: ignore[arg-type]
+        tuple(reader.select(Contribution, of_region, of_checkpoint)),  # type: ignore[arg-type]
+        tuple(reader.select(Segment, of_region, of_checkpoint)),  # type: ignore[arg-type]
+    )
+
+
+def show(config: RegionConfig) -> Snapshot:
+    """The region now."""
+    with control_plane(config) as plane:
+        return plane.read(lambda reader, region: take(reader, region, config))
+
+
+def events(config: RegionConfig, *, last: int = 30, since: int | None = None) -> list[Event]:
+    """The last events, or all after number `since`; oldest first."""
+    with control_plane(config) as plane:
+        if since is not None:
+            return plane.read(lambda reader, region: log.since(reader, region.name, since))
+        return plane.read(lambda reader, region: log.last(reader, region.name, last))
+
+
+@click.command("checkpoints")
+@with_config
+@click.argument("number", type=click.IntRange(min=1), required=False)
+@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
+@click.option("--all", "everything", is_flag=True, help="All of them.")
+@json_option
+def _checkpoints(config: RegionConfig, number: int | None, last: int, everything: bool, as_json: bool) -> None:
+    """List checkpoints, or show the one with this NUMBER: offsets, contributions, segments."""
+    if number is not None:
+        detail = checkpoint(config, number)
+        print_json(detail) if as_json else _print_detail(detail)
+        return
+    rows = checkpoints(config, last=None if everything else last)
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(
+            ("id", "parent", "status", "rows", "segments", "members", "cause", "opened", "drain"),
+            (
+                (
+                    c.id,
+                    c.parent,
+                    c.status,
+                    c.rows,
+                    c.segments,
+                    c.members,
+                    c.cause,
+                    moment(c.opened_at),
+                    span(c.drain_ms / 1000),
+                )
+                for c in rows
+            ),
+            empty=f"region {config.region} has no checkpoint yet",
+        )
+
+
+def _print_detail(detail: Detail) -> None:
+    c = detail.checkpoint
+    print_pairs(
+        [
+            ("checkpoint", f"{c.id}, {c.status}"),
+            ("parent", c.parent),
+            ("epoch", c.epoch),
+            ("cause", c.cause),
+            ("note", c.note),
+            ("opened", moment(c.opened_at)),
+            ("merged", moment(c.merged_at)),
+            ("rows", c.rows),
+            ("bytes", c.bytes),
+        ]
+    )
+    print()
+    print_table(
+        ("topic", "partition", "from", "to", "rows", "member"),
+        (
+            (o.topic, o.partition, o.from_offset, o.to_offset, o.rows, o.member or "carried forward")
+            for o in detail.offsets
+        ),
+        title="offsets",
+    )
+    print()
+    print_table(
+        ("member", "incarnation", "rows", "drain"),
+        ((p.member, p.incarnation, p.rows, span(p.drain_ms / 1000)) for p in detail.contributions),
+        title="contributions",
+    )
+    print()
+    print_table(("path", "rows", "bytes"), ((s.path, s.rows, s.bytes) for s in detail.segments), title="segments")
+
+
+@click.command("show")
+@with_config
+@json_option
+def _show(config: RegionConfig, as_json: bool) -> None:
+    """The region now: phase, members, head, what it waits for."""
+    snapshot = show(config)
+    if as_json:
+        print_json(without_configuration(snapshot))
+    else:
+        print_region(snapshot)
+
+
+def without_configuration(snapshot: Snapshot) -> dict[str, Any]:
+    """The snapshot as JSON; the configuration is in its own place already."""
+    out: dict[str, Any] = plain(snapshot)
+    out["region"].pop("config", None)
+    return out
+
+
+def print_region(snapshot: Snapshot) -> None:
+    """For people."""
+    r, now = snapshot.region, snapshot.now
+    due = snapshot.cut_due_at
+    print_pairs(
+        [
+            ("region", f"{r.name} (uid {r.uid})"),
+            ("phase", f"{r.phase} for {span(max(0.0, now - r.phase_since))}; wanted: {r.wanted}"),
+            ("reason" if r.stop_reason else "waits for", snapshot.waits_for),
+            ("epoch", r.epoch),
+            ("head", r.head if snapshot.head is None else f"{r.head}, merged {moment(snapshot.head.merged_at)}"),
+            ("open cut", f"{r.open_cut}, waits for {', '.join(snapshot.missing) or 'the merge'}" if r.open_cut else ""),
+            ("next cut", "" if due is None else "now" if due <= now else f"in {span(due - now)}"),
+            ("members", f"{sum(m.status == 'LIVE' for m in snapshot.members)} of {r.members_wanted} wanted"),
+            ("resets in a row", r.consecutive or ""),
+            ("last reset", r.reset_cause),
+            ("group", ", ".join(f"{g.group_id} on cluster {g.cluster_id}" for g in snapshot.groups)),
+            ("paused", ", ".join(f"{p.kind} {p.what} (by {p.by})" for p in snapshot.pauses)),
+            ("retirement held", "; ".join(snapshot.held)),
+            ("leases", ", ".join(f"{lease.kind} by {lease.holder}" for lease in snapshot.leases)),
+        ]
+    )
+    print()
+    print_members(snapshot.members)
+    if snapshot.tables:
+        print()
+        print_table(
+            ("table", "format", "acknowledged", "follows the last rewind"),
+            ((t.name, t.format, t.acknowledged, t.name not in snapshot.unfenced) for t in snapshot.tables),
+        )
+
+
+def print_members(members: tuple[MemberView, ...]) -> None:
+    """One line each."""
+    print_table(
+        ("member", "status", "host", "partitions", "generation", "epoch", "base", "rebalances", "since"),
+        (
+            (
+                m.name,
+                m.status,
+                m.host,
+                "no report" if m.partitions is None else len(m.partitions),
+                m.generation,
+                m.epoch,
+                m.base,
+                m.rebalances,
+                moment(m.registered_at),
+            )
+            for m in members
+        ),
+        empty="no member has registered",
+    )
+
+
+@click.command("events")
+@with_config
+@click.option("--last", type=click.IntRange(min=1), default=30, show_default=True, help="How many.")
+@click.option("--since", type=click.IntRange(min=0), help="All after this number.")
+@json_option
+def _events(config: RegionConfig, last: int, since: int | None, as_json: bool) -> None:
+    """What happened, to whom, who asked, and why."""
+    found = events(config, last=last, since=since)
+    if as_json:
+        print_json(found)
+    else:
+        print_table(
+            ("number", "when", "epoch", "event", "checkpoint", "member", "by", "what"),
+            ((e.seq, moment(e.at), e.epoch, e.kind, e.checkpoint or None, e.member, e.by, e.text) for e in found),
+            empty=f"region {config.region} has no events",
+        )
+
+
+COMMANDS: dict[str, Any] = {"checkpoints": _checkpoints, "show": _show, "events": _events}

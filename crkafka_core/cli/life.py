@@ -1,0 +1,161 @@
+"""`start`, `stop`, `scale`, `delete`: what is wanted of a region (SPEC G5, G9)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import click
+
+from crkafka_core.cli.call import caller, json_option, with_config
+from crkafka_core.cli.confirming import confirm, yes_option
+from crkafka_core.cli.fencing import follow
+from crkafka_core.cli.output import note, print_json
+from crkafka_core.cli.progress import Say, progress
+from crkafka_core.config import RegionConfig
+from crkafka_core.control import Reader
+from crkafka_core.model import rows
+from crkafka_core.model.errors import NotSettled, RegionStopped
+from crkafka_core.model.phase import Phase
+from crkafka_core.plane import cuts
+from crkafka_core.plane.members import all_of
+from crkafka_core.region import Region, waiting
+
+
+def silent(step: str) -> None:
+    """Says nothing."""
+
+
+def start(
+    config: RegionConfig,
+    *,
+    restored: Literal["", "rewind"] = "",
+    wait: bool = False,
+    timeout: float | None = None,
+    say: Say = silent,
+) -> rows.Region:
+    """Want the region to run; also leaves STOPPED. Members are run by a host.
+
+    `restored` says how to go on after the control plane went back in time, such as by a restored backup (SPEC G10).
+    """
+    with Region.open(config) as region:
+        row = region.start(by=caller(), restored=restored)
+        follow(region, say)
+        return region.await_running(row.epoch, timeout=timeout, progress=say) if wait else row
+
+
+def stop(config: RegionConfig, *, wait: bool = True, say: Say = silent) -> rows.Region:
+    """A last cut if the region runs; then members leave."""
+    with Region.open(config) as region:
+        return region.stop(by=caller(), wait=wait, progress=say)
+
+
+def scale(
+    config: RegionConfig, members: int, *, wait: bool = False, timeout: float | None = None, say: Say = silent
+) -> rows.Region:
+    """Want another number of members; costs at most one reset."""
+    with Region.open(config) as region:
+        row = region.scale(members, by=caller())
+        if not wait:
+            return row
+        settled = waiting.until(region.plane, lambda reader, now: _scaled(reader, now, say), timeout=timeout)
+        if settled is None:
+            raise NotSettled(
+                f"Region {row.name} does not run with {members} members yet.",
+                hint="`crkafka show` tells what it waits for.",
+            )
+        return settled
+
+
+def _scaled(reader: Reader, row: rows.Region, say: Say) -> rows.Region | None:
+    """Running with exactly the wanted members."""
+    there = [m for m in all_of(reader, row.name) if m.status is rows.MemberStatus.LIVE]
+    if row.phase is Phase.STOPPED:
+        raise RegionStopped(f"Region {row.name} is stopped: {row.stop_reason}", hint="Mend it, then `crkafka start`.")
+    if row.phase is Phase.RUNNING and len(there) == row.members_wanted and not cuts.unready(reader, row):
+        return row
+    say(f"{row.phase.lower()} with {len(there)} of {row.members_wanted} members")
+    return None
+
+
+def delete(config: RegionConfig) -> int:
+    """Delete an idle region: its rows and its segments; the number of files. Tables stay."""
+    with Region.open(config) as region:
+        return region.delete()
+
+
+WAIT = click.option("--wait/--no-wait", default=True, show_default=True, help="Until it is done.")
+TIMEOUT = click.option(
+    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait so long at most; then exit code 1."
+)
+
+
+@click.command("start")
+@with_config
+@click.option("--wait", is_flag=True, help="Until the region runs.")
+@TIMEOUT
+@click.option(
+    "--restored", type=click.Choice(["rewind"]), help="After a restored backup: go on from the control plane's head."
+)
+@json_option
+def _start(
+    config: RegionConfig, wait: bool, timeout: float | None, restored: Literal["rewind"] | None, as_json: bool
+) -> None:
+    """Want the region to run; also leaves STOPPED. A host must be there: `crkafka host`, or Dagster."""
+    with progress("starting", quiet=as_json) as say:
+        row = start(config, restored=restored or "", wait=wait or timeout is not None, timeout=timeout, say=say)
+    _answer(row, as_json)
+
+
+@click.command("stop")
+@with_config
+@WAIT
+@json_option
+def _stop(config: RegionConfig, wait: bool, as_json: bool) -> None:
+    """Cut a last time, if the region runs; then members leave cleanly."""
+    with progress("stopping", quiet=as_json) as say:
+        row = stop(config, wait=wait, say=say)
+    _answer(row, as_json)
+
+
+@click.command("scale")
+@with_config
+@click.argument("members", type=click.IntRange(min=1))
+@click.option("--wait", is_flag=True, help="Until the region runs with them.")
+@TIMEOUT
+@json_option
+def _scale(config: RegionConfig, members: int, wait: bool, timeout: float | None, as_json: bool) -> None:
+    """Want another number of MEMBERS; costs at most one reset."""
+    with progress("scaling", quiet=as_json) as say:
+        row = scale(config, members, wait=wait or timeout is not None, timeout=timeout, say=say)
+    if members != config.members:
+        note(f"the configuration still says members: {config.members}; it counts when the region is made")
+    _answer(row, as_json)
+
+
+@click.command("delete")
+@with_config
+@yes_option
+@json_option
+def _delete(config: RegionConfig, yes: bool, as_json: bool) -> None:
+    """Delete an idle region, with its checkpoints and segments. Tables and the topics stay."""
+    confirm(f"Region {config.region}, its checkpoints and its segments in {config.storage} will be deleted.", yes=yes)
+    files = delete(config)
+    if as_json:
+        print_json({"region": config.region, "segments": files})
+    else:
+        print(f"region {config.region} is deleted, with {files} segments")
+
+
+def _answer(row: rows.Region, as_json: bool) -> None:
+    if as_json:
+        print_json({"region": row.name, "phase": row.phase, "wanted": row.wanted, "epoch": row.epoch, "head": row.head,
+                    "members_wanted": row.members_wanted})  # fmt: skip
+        return
+    print(
+        f"region {row.name} is {row.phase}, wanted: {row.wanted}; {row.members_wanted} members wanted; head {row.head}"
+    )
+    if row.phase not in (Phase.RUNNING, Phase.CUTTING, Phase.IDLE):
+        print("`crkafka show` tells what it waits for")
+
+
+COMMANDS: dict[str, Any] = {"start": _start, "stop": _stop, "scale": _scale, "delete": _delete}

@@ -1,0 +1,117 @@
+"""What a verb prints: JSON when asked, tables for people on a terminal, aligned text in a pipe."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from crkafka_core.model.offsets import TP
+
+
+def print_json(value: Any) -> None:
+    """One JSON document; columns that hold JSON come as what they hold."""
+    print(json.dumps(plain(value), ensure_ascii=False, indent=2))
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, TP):
+        return {"topic": value.topic, "partition": value.partition}
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dict(_entry(f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, set | frozenset):
+        return [plain(v) for v in sorted(value)]
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+def _entry(name: str, value: Any) -> tuple[str, Any]:
+    if name.endswith("_json") and isinstance(value, str):
+        return name.removesuffix("_json"), json.loads(value) if value else None
+    return name, plain(value)
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "none"
+) -> None:
+    """Rows below column names; numbers to the right."""
+    cells = [[_cell(c) for c in row] for row in rows]
+    right = [bool(cells) and all(_number(row[i]) for row in cells) for i in range(len(columns))]
+    if not cells:
+        print(f"{title}: {empty}" if title else empty)
+    elif sys.stdout.isatty():
+        table = Table(title=title or None, title_justify="left", header_style="bold", box=None, pad_edge=False)
+        for name, numeric in zip(columns, right, strict=True):
+            table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        for row in cells:
+            table.add_row(*(Text(c) for c in row))
+        Console().print(table)
+    else:
+        if title:
+            print(title)
+        widths = [max(len(columns[i]), *(len(r[i]) for r in cells)) for i in range(len(columns))]
+        for row in [list(columns), *cells]:
+            aligned = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
+            print("  ".join(aligned).rstrip())
+
+
+def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
+    """Names and values, one line each; those without a value are left out."""
+    shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "", ())]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, text in shown:
+        print(f"{name.ljust(width)}  {text}")
+
+
+def note(text: str) -> None:
+    """Something beside the answer, on stderr."""
+    print(text, file=sys.stderr)
+
+
+def moment(at: float) -> str:
+    """A time of the control plane for a person, in this machine's zone."""
+    if not at:
+        return ""
+    return dt.datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def span(seconds: float) -> str:
+    """A length of time for a person."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
+
+
+def _number(text: str) -> bool:
+    return text == "–" or text.replace(",", "").lstrip("-").isdigit()

@@ -1,0 +1,56 @@
+"""`replay`: writes the rows of a range of checkpoints into a table again (SPEC K6, T2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from crkafka_core.cli.call import json_option, with_config
+from crkafka_core.cli.life import silent
+from crkafka_core.cli.output import print_json
+from crkafka_core.cli.progress import Say, progress
+from crkafka_core.config import RegionConfig
+from crkafka_core.plane import reading
+from crkafka_core.region import Region
+
+if TYPE_CHECKING:
+    from crkafka_core.spark.tables import Committed
+
+
+def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say = silent) -> Committed | None:
+    """Rewrite the rows of the checkpoints in (after, upto], from segments or, once retired, from Kafka. None: no rows."""
+    with Region.open(config) as region:
+        plan = region.plane.read(lambda reader, row: reading.plan(reader, row, after=after, upto=upto))
+        if not plan.filled:
+            return None
+        from crkafka_core.spark.session import open_session
+        from crkafka_core.spark.tables import rewrite
+
+        say("a Spark session")
+        spark = open_session(config)
+        say(f"{len(plan.filled)} checkpoints, {plan.rows:,} rows")
+        return rewrite(spark, region, table, plan.filled)
+
+
+@click.command("replay")
+@with_config
+@click.argument("table")
+@click.option("--after", type=click.IntRange(min=0), required=True, help="The checkpoint before the range; 0 is birth.")
+@click.option("--upto", type=click.IntRange(min=1), required=True, help="The last checkpoint of the range.")
+@json_option
+def _replay(config: RegionConfig, table: str, after: int, upto: int, as_json: bool) -> None:
+    """Write the rows of the checkpoints after one and up to another into TABLE again; each is there once afterwards."""
+    if after >= upto:
+        raise click.BadParameter(f"the range ({after}, {upto}] is empty", param_hint="--after")
+    with progress("replaying", quiet=as_json) as say:
+        done = replay(config, table, after=after, upto=upto, say=say)
+    if as_json:
+        print_json(done)
+    elif done is None:
+        print(f"the checkpoints after {after} up to {upto} have no rows; nothing was written")
+    else:
+        print(f"{done.rows:,} rows of {len(done.checkpoints)} checkpoints are in {table} (commit {done.number})")
+
+
+COMMANDS: dict[str, Any] = {"replay": _replay}

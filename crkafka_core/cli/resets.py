@@ -1,0 +1,90 @@
+"""`reset`: back to the head, to an older checkpoint, or to initial state (SPEC X1-X4)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import click
+
+from crkafka_core.cli.call import caller, json_option, with_config
+from crkafka_core.cli.confirming import confirm, yes_option
+from crkafka_core.cli.fencing import follow
+from crkafka_core.cli.life import TIMEOUT, WAIT, silent
+from crkafka_core.cli.output import note, print_json
+from crkafka_core.cli.progress import Say, progress
+from crkafka_core.config import RegionConfig
+from crkafka_core.region import Region
+
+Target = int | Literal["initial"] | None
+
+
+def reset(
+    config: RegionConfig, to: Target = None, *, cause: str = "asked by a person", fence: bool = True, wait: bool = False,
+    timeout: float | None = None, say: Say = silent,
+) -> int:  # fmt: skip
+    """Reset the region; with `fence`, make its declared tables follow at once. The new epoch."""
+    with Region.open(config) as region:
+        epoch = region.reset(to, by=caller(), cause=cause)
+        if fence:
+            follow(region, say)
+        if wait:
+            region.await_running(epoch, timeout=timeout, progress=say)
+        return epoch
+
+
+class _Target(click.ParamType[int | str]):
+    name = "head|initial|NUMBER"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if value in ("head", "initial") or isinstance(value, int):
+            chosen: int | str = value
+            return chosen
+        if str(value).isdigit():
+            return int(value) or "initial"
+        return self.fail(f"{value!r} is neither head, initial nor the number of a checkpoint")
+
+
+@click.command("reset")
+@with_config
+@click.option("--to", type=_Target(), default="head", show_default=True, help="Where to.")
+@click.option("--cause", default="asked by a person", show_default=True, help="For the event log.")
+@click.option("--fence/--no-fence", default=True, show_default=True, help="Make the declared tables follow at once.")
+@WAIT
+@TIMEOUT
+@yes_option
+@json_option
+def _reset(
+    config: RegionConfig,
+    to: int | str,
+    cause: str,
+    fence: bool,
+    wait: bool,
+    timeout: float | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Go back to the last checkpoint, an older one, or initial state; what came after it leaves the tables and is read again."""
+    target: Target = None if to == "head" else "initial" if to == "initial" else int(to)
+    if target is not None:
+        where = "initial state" if target == "initial" else f"checkpoint {target}"
+        confirm(
+            f"Region {config.region} goes back to {where}; later checkpoints are superseded and leave the tables.",
+            yes=yes,
+        )
+    with progress("resetting", quiet=as_json) as say:
+        idle = wait and _is_idle(config)
+        epoch = reset(config, target, cause=cause, fence=fence, wait=wait and not idle, timeout=timeout, say=say)
+    if as_json:
+        print_json({"region": config.region, "epoch": epoch, "to": to})
+    else:
+        print(f"region {config.region} goes on from {'the head' if target is None else to} in epoch {epoch}")
+        if idle:
+            note("the region is idle: it goes on from there when it is started")
+
+
+def _is_idle(config: RegionConfig) -> bool:
+    with Region.open(config) as region:
+        return region.status().phase == "IDLE"
+
+
+COMMANDS: dict[str, Any] = {"reset": _reset}

@@ -1,0 +1,90 @@
+"""`retire`, `forget`, `undeclare`: letting go of old checkpoints, of topics, and of tables (SPEC T1-T3, S4, X4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from crkafka_core.cli.call import caller, json_option, with_config
+from crkafka_core.cli.life import silent
+from crkafka_core.cli.output import note, print_json
+from crkafka_core.cli.plane import control_plane
+from crkafka_core.cli.progress import Say, progress
+from crkafka_core.config import RegionConfig
+from crkafka_core.model.errors import Refused
+from crkafka_core.plane import tables
+from crkafka_core.region import Region
+from crkafka_core.region.retire import Retired
+
+
+def retire(config: RegionConfig, *, say: Say = silent) -> Retired:
+    """Delete what is older than the last `retain` checkpoints and held by nobody, and collect orphans."""
+    with Region.open(config) as region:
+        return region.retire(progress=say)
+
+
+def forget(config: RegionConfig, topic: str) -> int:
+    """Carry a deleted or unsubscribed topic's offsets forward from now on; the number of its partitions."""
+    with Region.open(config) as region:
+        partitions = region.forget(topic, by=caller())
+    if not partitions:
+        raise Refused(
+            f"Region {config.region} knows no topic {topic!r}, or has forgotten it already.",
+            hint="`crkafka checkpoints NUMBER` lists the topics of a checkpoint.",
+        )
+    return partitions
+
+
+def undeclare(config: RegionConfig, table: str) -> None:
+    """Forget a table that is gone: it holds nothing back any more and owes no fence."""
+    with control_plane(config) as plane:
+        plane.do(lambda tx: tables.undeclare(tx, table, by=caller()))
+
+
+@click.command("retire")
+@with_config
+@json_option
+def _retire(config: RegionConfig, as_json: bool) -> None:
+    """Delete what is older than the last `retain` checkpoints and held by nobody; collect orphaned files."""
+    with progress("retiring", quiet=as_json) as say:
+        done = retire(config, say=say)
+    if as_json:
+        print_json(done)
+        return
+    print(f"{len(done.checkpoints)} checkpoints retired, {done.segments} segments and {done.orphans} orphans deleted")
+    for who in done.held:
+        note(f"held back: {who}")
+
+
+@click.command("forget")
+@with_config
+@click.argument("topic")
+@json_option
+def _forget(config: RegionConfig, topic: str, as_json: bool) -> None:
+    """Carry on without TOPIC, which was deleted, made anew or unsubscribed; its offsets are carried forward."""
+    partitions = forget(config, topic)
+    if as_json:
+        print_json({"topic": topic, "partitions": partitions})
+    else:
+        print(
+            f"{partitions} partitions of {topic} are carried forward from now on; `crkafka start` if the region is stopped"
+        )
+
+
+@click.command("undeclare")
+@with_config
+@click.argument("table")
+@json_option
+def _undeclare(config: RegionConfig, table: str, as_json: bool) -> None:
+    """No longer wait for TABLE, which is gone: it holds back neither retirement nor a reset."""
+    undeclare(config, table)
+    if as_json:
+        print_json({"table": table})
+    else:
+        print(f"table {table} holds nothing back any more")
+    if config.table(table) is not None:
+        note("take it out of the configuration too: the next `crkafka init` or `host` would declare it again")
+
+
+COMMANDS: dict[str, Any] = {"retire": _retire, "forget": _forget, "undeclare": _undeclare}

@@ -1,0 +1,74 @@
+"""`dev up`, `dev down`, `dev status`: a real Kafka and PostgreSQL in one folder, for a first look (SPEC 20)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from crkafka_core.cli.call import json_option
+from crkafka_core.cli.progress import progress
+from crkafka_core.dev import services
+from crkafka_core.dev.services import Status
+
+_FOLDER = click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=services.DEFAULT_FOLDER,
+    show_default=True,
+    help="Where all of it lives.",
+)
+
+
+@click.group("dev", invoke_without_command=False)
+def _dev() -> None:
+    """A real Kafka and PostgreSQL in one folder, for a first look."""
+
+
+@_dev.command("up")
+@_FOLDER
+@click.option("--brokers", type=int, default=1, show_default=True, help="One or three.")
+@click.option("--postgres", is_flag=True, help="Also PostgreSQL.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME:PARTITIONS", help="Make a topic, if it is not there.")
+@json_option
+def _up(folder: Path, brokers: int, postgres: bool, topics: tuple[str, ...], as_json: bool) -> None:
+    """Start what does not run yet; safe to repeat."""
+    with progress("starting", quiet=as_json) as say:
+        wanted = dict(_topic(t) for t in topics)
+        state = services.up(folder, brokers=brokers, postgres=postgres, topics=wanted, progress=say)
+    _print(state, as_json)
+
+
+@_dev.command("down")
+@_FOLDER
+@json_option
+def _down(folder: Path, as_json: bool) -> None:
+    """Stop everything in the folder; the data stays."""
+    with progress("stopping", quiet=as_json) as say:
+        state = services.down(folder, progress=say)
+    _print(state, as_json)
+
+
+@_dev.command("status")
+@_FOLDER
+@json_option
+def _status(folder: Path, as_json: bool) -> int:
+    """What runs in the folder; exit code 3 if not everything does."""
+    state = services.status(folder)
+    _print(state, as_json)
+    return 0 if state.running else 3
+
+
+def _topic(text: str) -> tuple[str, int]:
+    name, _, partitions = text.partition(":")
+    if not name or not (partitions or "4").isdigit() or int(partitions or 4) < 1:
+        raise click.BadParameter(f"{text!r} is no NAME:PARTITIONS, such as orders:4", param_hint="--topic")
+    return name, int(partitions or 4)
+
+
+def _print(state: Status, as_json: bool) -> None:
+    print(services.as_json(state) if as_json else services.describe(state))
+
+
+COMMANDS: dict[str, Any] = {"dev": _dev}

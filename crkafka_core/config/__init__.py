@@ -1,0 +1,19 @@
+"""Configuration of a region: one typed model, from YAML, a mapping or keywords, with references for secrets."""
+
+from crkafka_core.config.problem import BadConfiguration, Problem
+from crkafka_core.config.reference import redact
+from crkafka_core.config.region_config import RegionConfig
+from crkafka_core.config.resolved import Resolved
+from crkafka_core.config.sections import HostConfig, StartConfig, TableConfig, TriggerConfig
+
+__all__ = [
+    "BadConfiguration",
+    "HostConfig",
+    "Problem",
+    "RegionConfig",
+    "Resolved",
+    "StartConfig",
+    "TableConfig",
+    "TriggerConfig",
+    "redact",
+]

@@ -1,0 +1,139 @@
+"""The `kafka` section: any client property, checked for what a consistent region needs (SPEC 17, R1, R7, X7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from crkafka_core.config import reference
+from crkafka_core.config.kafka_property import KNOWN
+from crkafka_core.config.problem import KeyedError, nearest
+
+Scalar = str | int | float
+
+ASSIGNORS = ("range", "roundrobin")
+"""Eager ones; each member lists both, so that a subscription may grow (SPEC R1)."""
+FALLBACKS = {
+    "earliest": "earliest", "beginning": "earliest", "smallest": "earliest",
+    "latest": "latest", "end": "latest", "largest": "latest",
+    "error": "error",
+}  # fmt: skip
+_OFF = ("false", "0", "f", "no", "off")
+_JAVA = {
+    "max.poll.records": "write max_poll_records beside the kafka section",
+    "key.deserializer": "records are kept as bytes; decode them in Spark",
+    "value.deserializer": "records are kept as bytes; decode them in Spark",
+    "sasl.jaas.config": "librdkafka takes sasl.username and sasl.password (as references)",
+    "ssl.truststore.location": "librdkafka takes ssl.ca.location (PEM)",
+}
+
+
+def normal(properties: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Properties as librdkafka reads them; ValueError with one sentence for the first that cannot work."""
+    out: dict[str, Scalar] = {}
+    for name, value in properties.items():
+        if isinstance(value, bool):
+            value = "true" if value else "false"
+        if not isinstance(value, str | int | float):
+            raise KeyedError(name, "must be text, a number, or true or false")
+        if isinstance(value, str):
+            _check_reference(name, value)
+        out[name] = value
+    for name, value in out.items():
+        _check(name, value)
+    for name in ("bootstrap.servers", "group.id"):
+        if not str(out.get(name, "")).strip() and not (name == "bootstrap.servers" and "metadata.broker.list" in out):
+            raise KeyedError(name, f"is missing.{nearest(name, [n for n in out if n not in KNOWN])}")
+    _check_timeouts(out)
+    return out
+
+
+def warnings(properties: Mapping[str, Scalar], needed_poll_ms: int) -> list[str]:
+    """What works, but not as written."""
+    found = []
+    strategy = str(properties.get("partition.assignment.strategy", ""))
+    if "cooperative" in strategy:
+        found.append(
+            "kafka: cooperative-sticky is replaced by the eager range and roundrobin: a region resets as a whole, so "
+            "keeping partitions across a rebalance gains nothing yet."
+        )
+    if str(properties.get("group.protocol", "classic")).lower() == "consumer":
+        found.append("kafka: group.protocol=consumer (KIP-848) is replaced by classic; it is not supported yet.")
+    poll = properties.get("max.poll.interval.ms")
+    if poll is not None and int(poll) < needed_poll_ms:
+        found.append(
+            f"kafka: max.poll.interval.ms={poll} is below three times the longest of drain_timeout and reset_timeout "
+            f"({needed_poll_ms}): Kafka may take a member's partitions during a long cut."
+        )
+    return found
+
+
+def effective(properties: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Without what is replaced (SPEC R1) or ours to set (SPEC S2: librdkafka itself always gets `error`)."""
+    drop = {
+        "group.protocol",
+        "group.remote.assignor",
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+    }
+    out = {k: v for k, v in properties.items() if k not in drop}
+    if "cooperative" in str(out.get("partition.assignment.strategy", "")):
+        del out["partition.assignment.strategy"]
+    return out
+
+
+def _check_reference(name: str, value: str) -> None:
+    try:
+        reference.check(value)
+    except ValueError as error:
+        raise KeyedError(name, f"{error}") from None
+    if reference.is_secret_key(name) and value and not reference.has_reference(value):
+        raise KeyedError(
+            name, "is a secret written in clear; write ${env:NAME} or ${file:path}, which keeps it out of SQL and logs"
+        )
+
+
+def _check(name: str, value: Scalar) -> None:
+    text = str(value).strip().lower()
+    if name in _JAVA:
+        raise KeyedError(name, f"is a property of the Java client: {_JAVA[name]}")
+    if name in ("enable.auto.commit", "auto.commit.enable") and text not in _OFF:
+        raise KeyedError(name, "must be false: offsets are committed by the cut, never on a timer; leave it out")
+    if name == "enable.auto.offset.store" and text not in _OFF:
+        raise KeyedError(name, "must be false: the region keeps its own offsets; leave it out")
+    if name == "group.instance.id":
+        raise KeyedError(
+            name, "is made from the region and each member's name; leave it out, or set static_membership: false"
+        )
+    if name == "auto.offset.reset" and text not in FALLBACKS:
+        raise KeyedError(name, f"must be earliest, latest or error, not {value!r}.{nearest(text, FALLBACKS)}")
+    if name == "partition.assignment.strategy":
+        for word in (w.strip() for w in text.split(",")):
+            if word not in (*ASSIGNORS, "cooperative-sticky") and not reference.has_reference(word):
+                raise KeyedError(name, f"knows range and roundrobin, not {word!r}.{nearest(word, ASSIGNORS)}")
+    if name not in KNOWN and nearest(name, KNOWN):
+        raise KeyedError(name, f"unknown property.{nearest(name, KNOWN)}")
+
+
+def _check_timeouts(properties: Mapping[str, Scalar]) -> None:
+    numbers = {}
+    for name in ("session.timeout.ms", "max.poll.interval.ms", "heartbeat.interval.ms"):
+        if name in properties:
+            try:
+                numbers[name] = int(properties[name])
+            except ValueError:
+                raise KeyedError(name, f"must be a whole number of milliseconds, not {properties[name]!r}") from None
+            if numbers[name] <= 0:
+                raise KeyedError(name, "must be above 0")
+    session, beat = numbers.get("session.timeout.ms"), numbers.get("heartbeat.interval.ms")
+    if beat is not None and beat >= (session or 45_000):
+        raise KeyedError(
+            "heartbeat.interval.ms",
+            f"must be below session.timeout.ms ({session or 45_000}), best a third of it, but is {beat}",
+        )
+    poll = numbers.get("max.poll.interval.ms")
+    if poll is not None and poll < (session or 45_000):
+        raise KeyedError(
+            "max.poll.interval.ms", f"must not be below session.timeout.ms ({session or 45_000}), but is {poll}"
+        )

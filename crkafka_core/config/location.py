@@ -1,0 +1,68 @@
+"""Paths and URLs: a relative path means the configuration file's project, and is made absolute when loaded."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from crkafka_core.config.reference import has_reference
+
+_MARKS = ("pyproject.toml", "workspace.yaml", ".git")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_SQLITE = re.compile(r"(?P<scheme>sqlite(?:\+\w+)?)://(?P<rest>.*)", re.DOTALL)
+
+
+def project_of(file: Path) -> Path:
+    """The folder that relative paths mean: the nearest one upward with a project's mark, else the file's own."""
+    folder = file.resolve().parent
+    for candidate in (folder, *folder.parents):
+        if any((candidate / mark).exists() for mark in _MARKS):
+            return candidate
+    return folder
+
+
+def absolute(path: str, base: Path) -> str:
+    """A path made absolute; a URL or a text that begins with a reference is left as it is."""
+    if _SCHEME.match(path) or path.startswith("${"):
+        return path
+    return str(base / Path(path).expanduser())
+
+
+def is_local(path: str) -> bool:
+    """Whether a storage path is on the disk of the machine that uses it."""
+    return not has_reference(path) and (not _SCHEME.match(path) or path.lower().startswith("file:"))
+
+
+def absolute_url(url: str, base: Path) -> str:
+    """A control plane's URL, with a relative SQLite file made absolute. ValueError for what cannot be one."""
+    if url.startswith("${"):
+        return url
+    match = _SQLITE.fullmatch(url)
+    if match is None:
+        if "://" not in url:
+            raise ValueError(
+                f"must be a URL, such as sqlite:///{url.lstrip('/') or 'var/crkafka.db'} or postgresql+psycopg://…"
+            )
+        return url
+    file, question, query = match["rest"].partition("?")
+    if not file.startswith("/"):
+        if file:
+            raise ValueError(f"a SQLite URL has three slashes: {match['scheme']}:///{file}")
+        raise ValueError("SQLite in memory cannot be shared by processes; name a file: sqlite:///var/crkafka.db")
+    name = file[1:]
+    if name in ("", ":memory:"):
+        raise ValueError("SQLite in memory cannot be shared by processes; name a file: sqlite:///var/crkafka.db")
+    if name.startswith("file:"):
+        return url
+    return f"{match['scheme']}:///{absolute(name, base)}{question}{query}"
+
+
+def is_sqlite(url: str) -> bool:
+    """Whether the control plane is a file on one machine."""
+    return url.startswith("sqlite")
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file of a SQLite control plane; None for another database."""
+    match = _SQLITE.fullmatch(url)
+    return Path(match["rest"][1:].partition("?")[0]) if match else None

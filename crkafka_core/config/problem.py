@@ -1,0 +1,167 @@
+"""What is wrong in a configuration: where, what, and the nearest right key, one sentence each."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from crkafka_core.config.reference import is_secret_key
+from crkafka_core.model.errors import ConfigError
+
+_TYPES = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a mapping of keys to values",
+    "model_type": "a mapping of keys to values",
+    "model_attributes_type": "a mapping of keys to values",
+}
+
+_BOUNDS = {
+    "greater_than": ("above", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("below", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
+
+
+class KeyedError(ValueError):
+    """A wrong entry of a mapping whose keys are free, such as `kafka`."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(text)
+        self.key = key
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong."""
+
+    key: str
+    """Path of the key, as `start.position`; empty for the whole."""
+    text: str
+    """What is wrong and what to write instead; never a secret."""
+    line: int = 0
+    """In the file, when it came from one."""
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.text}" if self.key else self.text
+
+
+class BadConfiguration(ConfigError):
+    """A configuration that cannot work. Reaction: mend the named keys; nothing was started."""
+
+    def __init__(self, problems: Sequence[Problem], source: str = "") -> None:
+        self.problems = tuple(problems)
+        self.source = source
+        super().__init__("\n".join(self._sentence(p) for p in self.problems))
+
+    def _sentence(self, problem: Problem) -> str:
+        if not self.source:
+            return str(problem)
+        at = f"{self.source}:{problem.line}" if problem.line else self.source
+        return f"{at}: {problem}"
+
+
+def nearest(word: str, right: Iterable[str]) -> str:
+    """` Did you mean "…"?` or nothing."""
+    by_fold = {_fold(r): r for r in right}
+    found = difflib.get_close_matches(_fold(word), by_fold, n=1, cutoff=0.65)
+    return f' Did you mean "{by_fold[found[0]]}"?' if found else ""
+
+
+def _fold(word: str) -> str:
+    return word.lower().replace("-", "_").replace(".", "_")
+
+
+def problems_of(
+    error: ValidationError, model: type[BaseModel], lines: Mapping[tuple[str | int, ...], int]
+) -> list[Problem]:
+    """Pydantic's errors as sentences for a person."""
+    found = []
+    for detail in error.errors(include_url=False):
+        loc = tuple(detail["loc"])
+        cause = detail.get("ctx", {}).get("error")
+        if isinstance(cause, KeyedError):
+            loc = (*loc, cause.key)
+        found.append(Problem(_path(loc), _sentence(detail, loc, model), _line(loc, lines)))
+    return found
+
+
+def _path(loc: Sequence[str | int]) -> str:
+    out = ""
+    for part in loc:
+        out += f"[{part}]" if isinstance(part, int) else f".{part}" if out else part
+    return out
+
+
+def _line(loc: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> int:
+    while loc and loc not in lines:
+        loc = loc[:-1]
+    return lines.get(loc, 0)
+
+
+def _sentence(detail: ErrorDetails, loc: tuple[str | int, ...], model: type[BaseModel]) -> str:
+    kind, given = detail["type"], detail["input"]
+    if kind == "extra_forbidden":
+        keys = _keys_at(model, loc[:-1])
+        return "unknown key." + (nearest(str(loc[-1]), keys) or f" Keys here: {', '.join(sorted(keys))}.")
+    if kind == "missing":
+        return "is missing."
+    if kind in ("literal_error", "enum"):
+        expected = str(detail.get("ctx", {}).get("expected", ""))
+        words = [w.strip(" '") for w in expected.replace(" or ", ",").split(",")]
+        return f"must be one of {', '.join(words)}, not {_shown(loc, given)}.{nearest(str(given), words)}"
+    if kind in _TYPES:
+        return f"must be {_TYPES[kind]}, not {_shown(loc, given)}."
+    if kind == "value_error":
+        return _stop(str(detail.get("ctx", {}).get("error", detail["msg"])))
+    if kind in _BOUNDS:
+        bound = f"{detail['ctx'][_BOUNDS[kind][1]]:g}"
+        return f"must be {_BOUNDS[kind][0]} {bound}, not {_shown(loc, given)}."
+    if kind == "string_pattern_mismatch":
+        return f"{_shown(loc, given)} is no name; it takes letters, digits and underscores."
+    return f"{_stop(detail['msg'])} Given: {_shown(loc, given)}."
+
+
+def _stop(text: str) -> str:
+    return text if text.endswith((".", "?")) else text + "."
+
+
+def _shown(loc: Sequence[str | int], given: Any) -> str:
+    if any(is_secret_key(str(part)) for part in loc):
+        return "what is there"
+    text = repr(given)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _keys_at(model: type[BaseModel], loc: Sequence[str | int]) -> list[str]:
+    at: Any = model
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        at = _model_in(at.model_fields[part].annotation)
+        if at is None:
+            return []
+    return list(at.model_fields)
+
+
+def _model_in(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in getattr(annotation, "__args__", ()):
+        found = _model_in(inner)
+        if found is not None:
+            return found
+    return None

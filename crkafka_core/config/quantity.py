@@ -1,0 +1,71 @@
+"""Durations and sizes as a person writes them: `60s`, `5m`, `250ms`, `64MiB`; a bare number is seconds or bytes."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+_BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_QUANTITY = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def seconds(value: Any) -> float:
+    """A duration in seconds; never negative."""
+    return _positive(_read(value, _SECONDS, "s", "a duration such as 60s, 5m or 250ms"), value, "duration")
+
+
+def size(value: Any) -> int:
+    """A size in bytes; never negative."""
+    return int(_positive(_read(value, _BYTES, "b", "a size such as 64MiB or 500kB"), value, "size"))
+
+
+def _read(value: Any, units: dict[str, Any], bare: str, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"must be {what}, not {value!r}")
+    if not isinstance(value, str):
+        return float(value)
+    match = _QUANTITY.fullmatch(value)
+    unit = (match[2].lower() or bare) if match else ""
+    if match is None or unit not in units:
+        raise ValueError(f"must be {what}, not {value!r}; units are {', '.join(units)}")
+    return float(match[1]) * float(units[unit])
+
+
+def _positive(number: float, value: Any, what: str) -> float:
+    if not 0 <= number < 1e15:
+        raise ValueError(f"must not be {'negative' if number < 0 else 'endless'}: {value!r} is no {what}")
+    return number
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(seconds),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0},
+                {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(ms|s|m|min|h|d)?\s*$"},
+            ],
+            "examples": ["60s", "5m", "250ms"],
+        }
+    ),
+]
+"""A field in seconds that also takes `60s`, `5m`, `250ms`."""
+
+Size = Annotated[
+    int,
+    BeforeValidator(size),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*([kKmMgG]i?)?[bB]?\s*$"},
+            ],
+            "examples": ["64MiB", "500kB"],
+        }
+    ),
+]
+"""A field in bytes that also takes `64MiB`, `500kB`."""

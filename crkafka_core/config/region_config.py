@@ -1,0 +1,333 @@
+"""The configuration of a region (SPEC 19): one frozen model for YAML, Python and a Dagster component alike."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from crkafka_core.config import kafka_section, location, reference, yaml_file
+from crkafka_core.config.kafka_section import Scalar
+from crkafka_core.config.limit_keys import LimitKeys
+from crkafka_core.config.problem import BadConfiguration, Problem, problems_of
+from crkafka_core.config.quantity import Size
+from crkafka_core.config.resolved import Resolved
+from crkafka_core.config.sections import HostConfig, StartConfig, TableConfig, TriggerConfig
+from crkafka_core.model.limits import Limits
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+class RegionConfig(LimitKeys):
+    """Paths are absolute, secrets are references. Made with `load`, `parse` or `of`, whose errors speak to a person."""
+
+    region: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    """Name of the region."""
+    region_index: StrictInt = 0
+    """All members of a group carry the same; another one is refused."""
+    control_plane: StrictStr
+    """Database of the region: `sqlite:///var/crkafka.db` or `postgresql+psycopg://user:${env:PASSWORD}@host/db`."""
+    storage: StrictStr
+    """Where segments go: a folder, `s3://bucket/prefix` or `hdfs://…`."""
+    storage_options: dict[str, StrictStr] = Field(default_factory=dict)
+    """Options of an object store, such as `endpoint_override` or `region`."""
+    kafka: dict[str, Scalar]
+    """`bootstrap.servers`, `group.id` and any other property of the client."""
+    topics: tuple[StrictStr, ...] | None = None
+    """Topics by name; this or `pattern`."""
+    pattern: StrictStr | None = None
+    """Topics by regular expression, beginning with ^; matching topics made later join by themselves."""
+    members: StrictInt = Field(1, ge=0)
+    """Wanted number of members."""
+    start: StartConfig = StartConfig()
+    trigger: TriggerConfig = TriggerConfig(period=60.0)
+    commit: Literal["drain", "consistent"] = "drain"
+    """When offsets are committed to Kafka: while draining, as designed, or after the merge."""
+    data_loss: Literal["stop", "gap"] = "stop"
+    """When Kafka no longer holds what is needed: stop the region, or record the gap and go on."""
+    static_membership: StrictBool = True
+    """A restarted member takes its partitions back without a rebalance."""
+    tables: tuple[TableConfig, ...] = ()
+    """Tables that hold back retirement and follow resets."""
+    host: HostConfig = HostConfig(processes=True)
+    """Who runs the members."""
+    max_poll_records: StrictInt = Field(500, ge=1)
+    """The message queue holds a hundred times as many records."""
+    queue_bytes: Size = Field(64 * 2**20, ge=2**16)
+    """The message queue holds at most so many bytes."""
+    segment_bytes: Size = Field(256 * 2**20, ge=2**16)
+    """A member begins another segment past this size."""
+    ui_history: StrictInt = Field(20_000, ge=1)
+    """Checkpoints that are kept as partitions in Dagster."""
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def load(cls, path: Path | str, *, region: str | None = None) -> Self:
+        """From a YAML file: the keys themselves, or a Dagster component's file; `region` chooses among several."""
+        file = Path(path)
+        documents = yaml_file.read(file)
+        found = [d for d in documents if region is None or _name_of(d.value) == region]
+        if not found or len(found) > 1:
+            names = ", ".join(sorted(str(_name_of(d.value)) for d in documents)) or "none"
+            what = "has several regions: name one" if found else f"has no region {region}" if region else "is empty"
+            raise BadConfiguration([Problem("region", f"the file {what}. Regions here: {names}.")], str(file))
+        document, lines = found[0], found[0].lines
+        value = document.value
+        if isinstance(value, dict) and "attributes" in value and "region" not in value:
+            value = value["attributes"]
+            if isinstance(value, dict):  # what concerns Dagster alone is the component's
+                value = {k: v for k, v in value.items() if k != "dagster"}
+            lines = {at[1:]: line for at, line in lines.items() if at[:1] == ("attributes",)}
+        return cls._read(value, location.project_of(file), str(file), lines)
+
+    @classmethod
+    def parse(cls, mapping: Mapping[str, Any], *, base: Path | str | None = None, source: str = "") -> Self:
+        """From a mapping; relative paths mean `base`, by default the current folder."""
+        return cls._read(mapping, Path.cwd() if base is None else Path(base).absolute(), source, {})
+
+    @classmethod
+    def of(cls, *, base: Path | str | None = None, **keys: Any) -> Self:
+        """From keywords."""
+        return cls.parse(keys, base=base)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """What `to_json` wrote."""
+        return cls.parse(json.loads(text), source="the configuration in the control plane")
+
+    @classmethod
+    def _read(cls, value: Any, base: Path, source: str, lines: Mapping[tuple[str | int, ...], int]) -> Self:
+        if isinstance(value, Mapping):
+            value = {k: v for k, v in value.items() if v is not None}
+        if not isinstance(value, Mapping):
+            raise BadConfiguration(
+                [Problem("", f"must be a mapping of keys to values, not {type(value).__name__}.")], source
+            )
+        try:
+            return cls.model_validate(dict(value), context={"base": base})
+        except ValidationError as error:
+            raise BadConfiguration(problems_of(error, cls, lines), source) from None
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """For SQL and for other processes: references, never what they stand for."""
+        return json.dumps(self.model_dump(mode="json", exclude_none=True), ensure_ascii=False, sort_keys=True)
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """For editors; docs/region.schema.json is this."""
+        schema = cls.model_json_schema(mode="validation")
+        schema["properties"]["host"] = {
+            "anyOf": [{"const": "processes"}, {"$ref": "#/$defs/HostConfig"}],
+            "description": "Who runs the members.",
+        }
+        schema["title"] = "A region of crkafka"
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+    # -- what others ask -------------------------------------------------------------------------------------------
+
+    def limits(self) -> Limits:
+        """Time limits and counts, stored with the region."""
+        return self._limits(int(self.kafka.get("session.timeout.ms", 45_000)) / 1000)
+
+    @property
+    def group_id(self) -> str:
+        """The Kafka consumer group, resolved in this process."""
+        return reference.resolve(str(self.kafka["group.id"]), "kafka.group.id")
+
+    @property
+    def start_fallback(self) -> str:
+        """For `position: default` without a committed offset: earliest, latest or error (SPEC S2)."""
+        if self.start.auto_offset_reset is not None:
+            return self.start.auto_offset_reset
+        return kafka_section.FALLBACKS[str(self.kafka.get("auto.offset.reset", "latest")).lower()]
+
+    def member_name(self, number: int) -> str:
+        """Operator name of the member with this number."""
+        return f"{self.region}/{number}"
+
+    def table(self, name: str) -> TableConfig | None:
+        """The declared table of this name."""
+        return next((t for t in self.tables if t.name == name), None)
+
+    def resolve(self) -> Resolved:
+        """What this process connects with; a missing variable or file is a ConfigError naming it and the key."""
+        return Resolved(
+            control_plane=self.resolved_control_plane(),
+            storage=reference.resolve(self.storage, "storage"),
+            storage_options={k: reference.resolve(v, f"storage_options.{k}") for k, v in self.storage_options.items()},
+            kafka=self.resolved_kafka(),
+            spark=None if self.host.spark is None else reference.resolve(self.host.spark, "host.spark"),
+            spark_conf={k: reference.resolve(v, f"host.conf.{k}") for k, v in self.host.conf.items()},
+        )
+
+    def resolved_control_plane(self) -> str:
+        """URL of the database, with its password."""
+        return reference.resolve(self.control_plane, "control_plane")
+
+    def resolved_kafka(self) -> dict[str, str]:
+        """What the user set for the client, resolved; `kafka.properties` fills in the rest."""
+        given = kafka_section.effective(self.kafka)
+        return {name: reference.resolve(str(value), f"kafka.{name}") for name, value in given.items()}
+
+    def warnings(self) -> list[str]:
+        """What works, but not as written; one sentence each."""
+        found = kafka_section.warnings(self.kafka, self._needed_poll_ms())
+        if self.start.position == "end" or self.start.new_partitions == "end":
+            found.append("start: `end` leaves out what was written before a partition was first seen.")
+        return found
+
+    def _needed_poll_ms(self) -> int:
+        return min(int(3000 * max(self.drain_timeout, self.reset_timeout)), 86_400_000)
+
+    # -- rules -----------------------------------------------------------------------------------------------------
+
+    @field_validator("control_plane")
+    @classmethod
+    def _control_plane(cls, url: str, info: ValidationInfo) -> str:
+        reference.check(url)
+        password = reference.url_password(url)
+        if password and not reference.has_reference(password):
+            raise ValueError("a password written in clear; write ${env:NAME} or ${file:path} in its place")
+        return reference.anchor(location.absolute_url(url, _base(info)), _base(info))
+
+    @field_validator("storage")
+    @classmethod
+    def _storage(cls, path: str, info: ValidationInfo) -> str:
+        reference.check(path)
+        if not path.strip():
+            raise ValueError("must name a folder or a URL")
+        password = reference.url_password(path)
+        if password and not reference.has_reference(password):
+            raise ValueError("a password written in clear; put it into storage_options as ${env:NAME}")
+        return reference.anchor(location.absolute(path, _base(info)), _base(info))
+
+    @field_validator("storage_options")
+    @classmethod
+    def _options(cls, options: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        return _no_clear_secret(options, _base(info))
+
+    @field_validator("kafka", mode="before")
+    @classmethod
+    def _kafka(cls, properties: Any, info: ValidationInfo) -> Any:
+        if not isinstance(properties, Mapping):
+            return properties
+        return {
+            k: reference.anchor(v, _base(info)) if isinstance(v, str) else v
+            for k, v in kafka_section.normal({str(k): v for k, v in properties.items()}).items()
+        }
+
+    @field_validator("topics")
+    @classmethod
+    def _topics(cls, topics: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if topics is None:
+            return None
+        if not topics:
+            raise ValueError("must name a topic")
+        for topic in topics:
+            if topic.startswith("^"):
+                raise ValueError(f"{topic!r} is a pattern; write it under pattern")
+            if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+                raise ValueError(
+                    f"{topic!r} is no topic name: letters, digits, dot, underscore and hyphen, at most 249"
+                )
+        if len(set(topics)) < len(topics):
+            raise ValueError(f"{next(t for t in topics if topics.count(t) > 1)!r} is there twice")
+        return topics
+
+    @field_validator("pattern")
+    @classmethod
+    def _pattern(cls, pattern: str | None) -> str | None:
+        if pattern is None:
+            return None
+        if not pattern.startswith("^"):
+            raise ValueError(f"must begin with ^, else Kafka's clients take it for a topic's name; write ^{pattern}")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error.msg} at position {error.pos}") from None
+        return pattern
+
+    @field_validator("tables")
+    @classmethod
+    def _tables(cls, tables: tuple[TableConfig, ...], info: ValidationInfo) -> tuple[TableConfig, ...]:
+        names = [t.name for t in tables]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two tables are called {name!r}; each needs a name of its own")
+        return tuple(t.model_copy(update={"path": location.absolute(t.path, _base(info))}) for t in tables)
+
+    @field_validator("host")
+    @classmethod
+    def _host(cls, host: HostConfig, info: ValidationInfo) -> HostConfig:
+        return host.model_copy(update={"conf": _no_clear_secret(host.conf, _base(info))})
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if (self.topics is None) == (self.pattern is None):
+            raise ValueError(
+                'name topics: [orders], or a pattern: "^shop\\\\..*"'
+                if self.topics is None
+                else "topics and pattern are both there: choose one"
+            )
+        if "auto.offset.reset" in self.kafka and (
+            self.start.position != "default" or self.start.auto_offset_reset is not None
+        ):
+            chosen = (
+                "start.auto_offset_reset" if self.start.auto_offset_reset else f"start.position: {self.start.position}"
+            )
+            raise ValueError(
+                f"two start positions, {chosen} and kafka's auto.offset.reset: choose one; "
+                "the latter goes with position: default"
+            )
+        if self.host.remote:
+            self._agree_remote()
+        return self
+
+    def _agree_remote(self) -> None:
+        master = self.host.spark
+        if location.is_sqlite(self.control_plane):
+            raise ValueError(
+                f"members on {master} run on other machines, which cannot share a SQLite file; use control_plane: postgresql+psycopg://…"
+            )
+        local = [("storage", self.storage)] + [(f"the table {t.name}", t.path) for t in self.tables]
+        for what, path in local:
+            if location.is_local(path) and not self.host.shared_disk:
+                raise ValueError(
+                    f"members on {master} run on other machines, which do not see the folder of {what} ({path}); "
+                    "use s3://… or hdfs://…, or host.shared_disk: true if each machine mounts it there"
+                )
+
+
+def _base(info: ValidationInfo) -> Path:
+    return Path(info.context["base"]) if info.context else Path.cwd()
+
+
+def _name_of(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return None
+    inner = value.get("attributes")
+    return value.get("region", inner.get("region") if isinstance(inner, Mapping) else None)
+
+
+def _no_clear_secret(options: dict[str, str], base: Path) -> dict[str, str]:
+    for key, value in options.items():
+        reference.check(value)
+        if reference.is_secret_key(key) and value and not reference.has_reference(value):
+            raise ValueError(f'"{key}" is a secret written in clear; write ${{env:NAME}} or ${{file:path}}')
+    return {k: reference.anchor(v, base) for k, v in options.items()}

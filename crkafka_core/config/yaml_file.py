@@ -1,0 +1,82 @@
+"""Reads YAML into plain values and remembers the line of each key; a key that is written twice is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from crkafka_core.config.problem import BadConfiguration, Problem
+from crkafka_core.model.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Document:
+    """One YAML document."""
+
+    value: Any
+    lines: dict[tuple[str | int, ...], int]
+    """Path of a key → its line, counted from 1."""
+
+
+def read(path: Path) -> list[Document]:
+    """All documents of the file that are not empty."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"There is no configuration file {path}.", hint="Name one with -c FILE.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The configuration file {path} cannot be read: {error}.") from None
+    try:
+        return [document for document in _documents(text, path) if document.value is not None]
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        said = getattr(error, "problem", None) or "not readable"
+        raise BadConfiguration(
+            [Problem("", f"no valid YAML: {said}.", mark.line + 1 if mark else 0)], str(path)
+        ) from None
+
+
+def _documents(text: str, path: Path) -> Iterator[Document]:
+    loader = yaml.SafeLoader(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            if node is None:
+                continue
+            lines: dict[tuple[str | int, ...], int] = {}
+            _walk(node, (), lines, str(path))
+            yield Document(loader.construct_document(node), lines)
+    finally:
+        loader.dispose()
+
+
+def _walk(node: yaml.Node, at: tuple[str | int, ...], lines: dict[tuple[str | int, ...], int], source: str) -> None:
+    lines[at] = node.start_mark.line + 1
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            _walk(item, (*at, index), lines, source)
+    elif isinstance(node, yaml.MappingNode):
+        seen: dict[str, yaml.Node] = {}
+        for key, value in node.value:
+            name = str(key.value)
+            here = (*at, name)
+            if name in seen:
+                first, second = _text(seen[name]), _text(value)
+                what = (
+                    f"two start positions, {first} and {second}"
+                    if here[-2:] == ("start", "position")
+                    else "is written twice"
+                )
+                problem = Problem(".".join(map(str, here)), f"{what}: keep one.", key.start_mark.line + 1)
+                raise BadConfiguration([problem], source)
+            seen[name] = value
+            _walk(value, here, lines, source)
+            lines[here] = key.start_mark.line + 1
+
+
+def _text(node: yaml.Node) -> str:
+    return str(node.value) if isinstance(node, yaml.ScalarNode) else "…"

@@ -1,0 +1,28 @@
+"""Where downloaded jars are kept, and the lock by which processes take turns filling it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """`CRKAFKA_CACHE`, else `.cache` of the checkout that this package runs from, else the user's cache folder."""
+    if chosen := os.environ.get("CRKAFKA_CACHE"):
+        return Path(chosen).absolute()
+    checkout = Path(__file__).resolve().parents[2]
+    if (checkout / "pyproject.toml").is_file():
+        return checkout / ".cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "crkafka"
+
+
+@contextmanager
+def exclusively(path: Path) -> Iterator[None]:
+    """Hold a lock file until the block ends; another process waits. The kernel frees it if the holder dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,156 @@
+"""Jars from Maven Central, fetched by the Ivy inside PySpark's wheel (FACTS E1), kept in the cache folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crkafka_core.dev.cache import cache_folder, exclusively
+from crkafka_core.dev.errors import ServiceFailed
+from crkafka_core.dev.java import find_java
+from crkafka_core.dev.trust import PASSWORD, write_trust_store
+
+_IVY_FILE = """<ivy-module version="2.0">
+  <info organisation="crkafka" module="{name}"/>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</ivy-module>
+"""
+
+
+@dataclass(frozen=True)
+class JarSet:
+    """A named set of jars: what is asked for, with everything it needs unless `transitive` is off."""
+
+    name: str
+    coordinates: tuple[str, ...]
+    """`group:artifact:version`, as Maven writes it."""
+    transitive: bool = True
+    exclude: tuple[str, ...] = field(default=())
+    """`group:artifact` patterns left out; `*` matches everything."""
+
+    @property
+    def folder(self) -> Path:
+        return cache_folder() / "jars" / self.name
+
+    def jars(self) -> list[Path]:
+        """The jars' paths; fetched first if they are not there yet."""
+        if not self.complete:
+            with exclusively(cache_folder() / "jars" / ".lock"):
+                if not self.complete:
+                    self._fetch()
+                    self._done.write_text(repr(self))
+        return sorted(self.folder.glob("*.jar"))
+
+    @property
+    def complete(self) -> bool:
+        """Whether exactly this set is in the cache."""
+        return self._done.is_file() and self._done.read_text() == repr(self)
+
+    @property
+    def _done(self) -> Path:
+        return self.folder / "COMPLETE"
+
+    def _fetch(self) -> None:
+        """Ask Ivy; a proxy whose authority Java does not know, though Python does, is met with Python's trust."""
+        try:
+            self._ask_ivy()
+        except ServiceFailed as failed:
+            store = write_trust_store(cache_folder() / "ivy" / "trust.jks") if "PKIX" in str(failed) else None
+            if store is None:
+                raise
+            trust = (f"-Djavax.net.ssl.trustStore={store}", "-Djavax.net.ssl.trustStoreType=JKS")
+            self._ask_ivy(*trust, f"-Djavax.net.ssl.trustStorePassword={PASSWORD}")
+
+    def _ask_ivy(self, *java_options: str) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        ivy_file = self.folder / "ivy.xml"
+        ivy_file.write_text(_IVY_FILE.format(name=self.name, dependencies="\n".join(self._dependencies())))
+        ivy_home = cache_folder() / "ivy"
+        command = [
+            str(find_java()),
+            f"-Duser.home={ivy_home}",  # nothing is read from, or left in, the person's home
+            f"-Divy.default.ivy.user.dir={ivy_home}",
+            *java_options,
+            *("-jar", str(_ivy_jar())),
+            *("-cache", str(ivy_home / "cache")),
+            *("-ivy", str(ivy_file)),
+            *("-confs", "default"),
+            *("-types", "jar", "bundle"),
+            *("-retrieve", f"{self.folder}/[artifact]-[revision](-[classifier]).[ext]"),
+        ]
+        log = self.folder / "ivy.log"
+        with log.open("wb") as output:
+            code = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False).returncode
+        missing = re.findall(r":: (\S+#\S+;\S+): not found", log.read_text(errors="replace"))
+        if code != 0 or missing or not list(self.folder.glob("*.jar")):
+            what = f"could not fetch {', '.join(missing or self.coordinates)}"
+            raise ServiceFailed(f"jars of {self.name}", what, log=log, hint="Is Maven Central reachable?")
+
+    def _dependencies(self) -> Sequence[str]:
+        lines = []
+        for coordinate in self.coordinates:
+            organisation, artifact, version = coordinate.split(":")
+            lines.append(
+                f'    <dependency org="{organisation}" name="{artifact}" rev="{version}" conf="default->default"'
+                f' transitive="{str(self.transitive).lower()}"/>'
+            )
+        for pattern in self.exclude:
+            organisation, artifact = pattern.split(":")
+            lines.append(f'    <exclude org="{organisation}" module="{artifact}"/>')
+        return lines
+
+
+def _ivy_jar() -> Path:
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise ServiceFailed("jars", "PySpark is not installed, and with it the Ivy that fetches jars")
+    jars = sorted((Path(found.origin).parent / "jars").glob("ivy-*.jar"))
+    if not jars:
+        raise ServiceFailed("jars", f"this PySpark ({Path(found.origin).parent}) carries no Ivy jar")
+    return jars[-1]
+
+
+KAFKA_VERSION = os.environ.get("CRKAFKA_KAFKA_VERSION", "4.1.1")
+SPARK_VERSION = "4.1.3"
+
+KAFKA = JarSet(
+    f"kafka-{KAFKA_VERSION}",
+    (
+        f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
+        "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",  # without it the nodes log nothing at all
+    ),
+)
+
+# What Spark brings itself is left out, so that there are no two versions of one class on its class path.
+_OF_SPARK = (
+    *("org.slf4j:*", "org.apache.logging.log4j:*", "com.google.code.findbugs:*", "org.scala-lang:*"),
+    *("org.lz4:*", "at.yawk.lz4:*", "org.xerial.snappy:*", "com.github.luben:*"),
+)
+
+DELTA = JarSet("delta-4.1.0", ("io.delta:delta-spark_4.1_2.13:4.1.0",), exclude=_OF_SPARK)
+
+ICEBERG = JarSet("iceberg-1.12.0", ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",), exclude=_OF_SPARK)
+
+# Spark's own Kafka source, to compare with; its token provider is released as 4.0.0 only (FACTS E4).
+SPARK_KAFKA = JarSet(
+    f"spark-kafka-{SPARK_VERSION}",
+    (
+        f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "org.apache.commons:commons-pool2:2.12.1",
+        "org.apache.kafka:kafka-clients:3.9.1",
+    ),
+    transitive=False,
+    exclude=_OF_SPARK,
+)
+
+ALL = (KAFKA, DELTA, ICEBERG, SPARK_KAFKA)

@@ -1,0 +1,95 @@
+"""Topics of a cluster: made, changed, emptied and looked at, each call returning once the brokers agree."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from confluent_kafka import ElectionType, KafkaError, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from crkafka_core.dev.errors import ServiceFailed
+
+_T = TypeVar("_T")
+
+
+class KafkaTopics:
+    """What a test or a demo does to topics."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def create(
+        self, name: str, partitions: int = 4, *, replication: int = 1, config: Mapping[str, str] | None = None
+    ) -> str:
+        """Create a topic, wait until all its partitions have leaders, and return its name."""
+        new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(config or {}))
+        _result_of(self._admin.create_topics([new], operation_timeout=30), name)
+        self._until(lambda: len(self.leaders(name)) == partitions, f"topic {name} has leaders")
+        return name
+
+    def create_with_replicas(self, name: str, replicas: list[list[int]]) -> str:
+        """Create a topic whose partition i is on the nodes `replicas[i]`; the first of each is the leader."""
+        new = NewTopic(name, num_partitions=len(replicas), replica_assignment=replicas)
+        _result_of(self._admin.create_topics([new], operation_timeout=30), name)
+        self._until(lambda: len(self.leaders(name)) == len(replicas), f"topic {name} has leaders")
+        return name
+
+    def delete(self, name: str) -> None:
+        """Delete a topic and wait until nobody lists it."""
+        _result_of(self._admin.delete_topics([name], operation_timeout=30), name)
+        self._until(lambda: name not in self.names(), f"topic {name} is gone")
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grow a topic to `total` partitions."""
+        _result_of(self._admin.create_partitions([NewPartitions(name, total)], operation_timeout=30), name)
+        self._until(lambda: len(self.leaders(name)) == total, f"topic {name} has {total} partitions")
+
+    def delete_records(self, before: Mapping[tuple[str, int], int]) -> None:
+        """Delete the records below an offset, per (topic, partition), as retention would."""
+        wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in before.items()]
+        for future in self._admin.delete_records(wanted).values():
+            future.result(timeout=30)
+
+    def names(self, *, within: float = 10) -> set[str]:
+        return set(self._admin.list_topics(timeout=within).topics)
+
+    def id(self, name: str) -> str:
+        """The topic's id, which a recreated topic does not keep (FACTS R9)."""
+        described = self._admin.describe_topics(TopicCollection([name]))
+        return str(described[name].result(timeout=30).topic_id)
+
+    def leaders(self, name: str) -> dict[int, int]:
+        """Partition → node that leads it; partitions without a leader are left out."""
+        topic = self._admin.list_topics(name, timeout=10).topics.get(name)
+        if topic is None or topic.error is not None:
+            return {}
+        return {p.id: p.leader for p in topic.partitions.values() if p.leader >= 0}
+
+    def elect_preferred_leader(self, name: str, partition: int) -> None:
+        """Give the partition back to the first of its replicas, as after the return of a killed node."""
+        wanted = TopicPartition(name, partition)
+        self._until(lambda: self._elected(wanted), f"{name}/{partition} is led by its preferred replica")
+
+    def _elected(self, wanted: TopicPartition) -> bool:
+        result = self._admin.elect_leaders(ElectionType.PREFERRED, [wanted]).result(timeout=30)
+        error = result[wanted]
+        if error is not None and error.code() != KafkaError.ELECTION_NOT_NEEDED:
+            return False
+        # A node that has just come back may still answer from old metadata.
+        partition = self._admin.list_topics(wanted.topic, timeout=10).topics[wanted.topic].partitions[wanted.partition]
+        return bool(partition.leader == partition.replicas[0])
+
+    def _until(self, condition: Callable[[], bool], what: str, *, within: float = 30.0) -> None:
+        deadline = time.monotonic() + within
+        while not condition():
+            if time.monotonic() > deadline:
+                raise ServiceFailed("kafka", f"not seen within {within:.0f} s: {what}")
+            time.sleep(0.02)
+
+
+def _result_of(futures: dict[Any, Future[_T]], key: str) -> _T:
+    return futures[key].result(timeout=60)

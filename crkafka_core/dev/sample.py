@@ -1,0 +1,59 @@
+"""Sample data for a first look: numbered orders as JSON, keyed by customer."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from crkafka_core.dev.errors import ServiceFailed
+
+_ITEMS = ("apple", "bread", "cheese", "dates", "eggs", "figs")
+
+
+@dataclass(frozen=True)
+class Order:
+    """One order, as it is in the topic."""
+
+    order: int
+    customer: str
+    item: str
+    quantity: int
+    cents: int
+
+
+def orders(count: int, *, first: int = 1, seed: int = 7) -> Iterator[Order]:
+    """The same orders for the same numbers and seed."""
+    for number in range(first, first + count):
+        chance = random.Random(seed * 1_000_003 + number)
+        quantity = chance.randint(1, 9)
+        customer = f"customer-{chance.randint(1, 50)}"
+        yield Order(number, customer, chance.choice(_ITEMS), quantity, quantity * chance.randint(50, 900))
+
+
+def produce_orders(bootstrap: str, topic: str, count: int, *, first: int = 1) -> int:
+    """Write that many orders to a topic, all acknowledged when this returns; return the number of the next order."""
+    failures: list[str] = []
+
+    def reported(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failures.append(error.str())
+
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True, "log_level": 0})
+    for order in orders(count, first=first):
+        value = json.dumps(asdict(order)).encode()
+        while True:
+            try:
+                producer.produce(topic, value, key=order.customer.encode(), on_delivery=reported)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    unsent = producer.flush(30)
+    if unsent or failures:
+        why = failures[0] if failures else "no answer within 30 s"
+        raise ServiceFailed("kafka", f"{unsent + len(failures)} of {count} orders were not written to {topic}: {why}")
+    return first + count

@@ -1,0 +1,179 @@
+"""`up`, `down` and `status`: Kafka and PostgreSQL in one folder, for a first look (SPEC §20).
+
+Each is safe to repeat. A service that was killed is found dead by its pid file and started again on its old port; what
+somebody left running in the folder is found and ended by `down`, whoever started it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from crkafka_core.dev.cache import exclusively
+from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.dev.postgres import Postgres
+from crkafka_core.dev.processes import end_strays, recorded_in
+from crkafka_core.dev.sample import produce_orders
+from crkafka_core.model.errors import ConfigError
+
+DEFAULT_FOLDER = Path("var/dev")
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """One process of the folder, as a person wants to see it."""
+
+    name: str
+    """`kafka-1` … `kafka-3`, or `postgres`."""
+    running: bool
+    pid: int | None
+    address: str
+    log: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """What runs in a folder, and how to reach it."""
+
+    folder: str
+    services: tuple[ServiceState, ...]
+    bootstrap_servers: str | None
+    """The value for Kafka's `bootstrap.servers`; None if there is no Kafka in this folder."""
+    postgres_url: str | None
+    """A SQLAlchemy URL; None if PostgreSQL does not run."""
+    topics: tuple[str, ...] = ()
+
+    @property
+    def running(self) -> bool:
+        """Whether everything that the folder has is running."""
+        return bool(self.services) and all(service.running for service in self.services)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "running": self.running}
+
+
+def up(
+    folder: Path = DEFAULT_FOLDER,
+    *,
+    brokers: int = 1,
+    postgres: bool = False,
+    topics: Mapping[str, int] | None = None,
+    sample: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> Status:
+    """Start what does not run yet: Kafka with one or three nodes, PostgreSQL if asked for; make missing topics.
+
+    `topics` maps names to numbers of partitions; each that is made here gets `sample` orders. `progress` is told each step in a few words.
+    """
+    if brokers not in (1, 3):
+        raise ConfigError(f"{brokers} brokers were asked for.", hint="A Kafka in one folder has 1 or 3.")
+    say = progress or (lambda step: None)
+    folder = Path(folder).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    with exclusively(folder / ".lock"):
+        cluster = KafkaCluster(folder, brokers)
+        present = len(cluster.alive())
+        if not present:
+            end_strays(folder)
+        if present and present != brokers:
+            raise ConfigError(
+                f"{folder} has a Kafka of {present} node{'s' if present > 1 else ''}, and {brokers} were asked for.",
+                hint="Use another folder, or remove this one after `crkafka dev down`.",
+            )
+        say(f"Kafka, {brokers} node{'s' if brokers > 1 else ''}")
+        for node in cluster.node_ids if present else []:
+            cluster.resume(node)
+        cluster.start()
+        if topics:
+            existing = cluster.topics.names()
+            for name, partitions in topics.items():
+                if name not in existing:
+                    say(f"topic {name} with {partitions} partitions")
+                    cluster.topics.create(name, partitions, replication=brokers)
+                    if sample:
+                        say(f"{sample} sample orders in {name}")
+                        produce_orders(cluster.bootstrap, name, sample)
+        server = Postgres(folder)
+        if postgres or server.exists:
+            say("PostgreSQL")
+            server.resume()
+            server.start()
+            server.url()  # makes the database
+        return _status(folder)
+
+
+def down(folder: Path = DEFAULT_FOLDER, *, progress: Callable[[str], None] | None = None) -> Status:
+    """Stop everything in the folder, also what an earlier `up` that was killed left behind; the data stays."""
+    say = progress or (lambda step: None)
+    folder = Path(folder).absolute()
+    if folder.is_dir():
+        with exclusively(folder / ".lock"):
+            if Postgres(folder).alive:
+                say("PostgreSQL")
+                Postgres(folder).stop()
+            cluster = KafkaCluster(folder)
+            if any(cluster.alive().values()):
+                say("Kafka")
+                cluster.stop()
+            for process in recorded_in(folder):
+                process.stop()
+            end_strays(folder)
+    else:
+        end_strays(folder)
+    return _status(folder)
+
+
+def status(folder: Path = DEFAULT_FOLDER) -> Status:
+    """What runs in the folder; asks the processes, starts nothing."""
+    return _status(Path(folder).absolute())
+
+
+def _status(folder: Path) -> Status:
+    services: list[ServiceState] = []
+    cluster = KafkaCluster(folder)
+    alive = cluster.alive()
+    for node, address in zip(alive, cluster.bootstrap.split(",") if alive else [], strict=True):
+        process = cluster.process(node)
+        services.append(ServiceState(process.name, alive[node], process.pid, address, str(process.log)))
+    server = Postgres(folder)
+    if server.exists:
+        process, address = server.process, f"127.0.0.1:{server.port}"
+        services.append(ServiceState(process.name, process.alive, process.pid, address, str(process.log)))
+    return Status(
+        folder=str(folder),
+        services=tuple(services),
+        bootstrap_servers=cluster.bootstrap if alive else None,
+        postgres_url=server.address() if server.alive else None,
+        topics=tuple(sorted(_topics(cluster))) if any(alive.values()) else (),
+    )
+
+
+def _topics(cluster: KafkaCluster) -> list[str]:
+    try:
+        return [name for name in cluster.topics.names(within=3) if not name.startswith("__")]
+    except Exception:  # a node runs but does not answer: its state is shown, and its log named
+        return []
+
+
+def describe(state: Status) -> str:
+    """The status as text for a terminal."""
+    if not state.services:
+        return f"nothing has been started in {state.folder}"
+    lines = [f"in {state.folder}:"]
+    for service in state.services:
+        what = f"runs (pid {service.pid}) at {service.address}" if service.running else "does not run"
+        lines.append(f"  {service.name:<10} {what}; log: {service.log}")
+    if any(service.running for service in state.services):
+        lines.append(f"bootstrap.servers: {state.bootstrap_servers}")
+        if state.postgres_url:
+            lines.append(f"PostgreSQL:        {state.postgres_url}")
+        if state.topics:
+            lines.append(f"topics:            {', '.join(state.topics)}")
+    return "\n".join(lines)
+
+
+def as_json(state: Status) -> str:
+    return json.dumps(state.to_json(), indent=2)

@@ -1,0 +1,1 @@
+"""Hosts: who starts members, watches them and starts them anew."""

@@ -1,0 +1,365 @@
+"""The consumer of one group member, owned by one thread: polls, reports rebalances, seeks, commits (SPEC M1, M5, R4).
+
+Life of a partition here: `on_assign` assigns it *paused* → `seek` to its start → `flow` lets it run → `poll` hands out
+its records. Callbacks run on the owner's thread, inside `poll`; they assign or unassign, note it, and return.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from crkafka_core.kafka.committer import CommitPending, Committer
+from crkafka_core.kafka.convert import split_errors, timestamps, to_batch
+from crkafka_core.kafka.errors import (
+    CommitFailed,
+    Fenced,
+    GroupRebalanced,
+    KafkaFailed,
+    KafkaUnavailable,
+    OffsetGone,
+    error_of,
+)
+from crkafka_core.kafka.events import Kind, Polled, Rebalance
+from crkafka_core.kafka.generation import generation_of, member_id_of
+from crkafka_core.kafka.log import client_log
+from crkafka_core.kafka.wake import Waker
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.offsets import TP
+from crkafka_core.segments.batch import Batch
+
+_log = logging.getLogger(__name__)
+
+_QUIET = 10.0
+"""Seconds between two reports of the same unreachable broker: `error_cb` fires 20 times a second (FACTS R12)."""
+_PLACEHOLDER = 0
+"""Where a partition is assigned before its start is known: at or below any start, so that no seek can be outrun."""
+_STUCK = 10.0
+"""Seconds after giving up on a commit for which librdkafka may still hold it, and with it the whole consumer."""
+_COMMIT_MARGIN = 5.0
+"""After the session, in which librdkafka ends most commits itself (FACTS K9)."""
+_NOT_YET = {KafkaError._STATE, KafkaError._UNKNOWN_PARTITION, KafkaError._TIMED_OUT}
+_SEEK_PATIENCE = 0.5
+"""How long a partition that was assigned a moment ago may refuse a seek."""
+
+
+class GroupConsumer:
+    """Every method runs on the thread that made it: another thread's call could wait for ever (FACTS K1)."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.group_id = properties["group.id"]
+        self._held: frozenset[TP] = frozenset()
+        self._flowing: set[TP] = set()
+        self._next: dict[TP, int] = {}
+        self._rebalances: list[Rebalance] = []
+        self._errors: list[CrkafkaError] = []
+        self._reported: dict[int, float] = {}
+        self._closing = False
+        self._consumer = Consumer({**properties, "error_cb": self._on_error}, logger=client_log)
+        self._waker = Waker(self._consumer)
+        session = float(properties.get("session.timeout.ms", 45_000)) / 1000
+        self._committer = Committer(self._consumer, session + _COMMIT_MARGIN)
+        self._deferred: list[Callable[[], None]] = []
+        self._last_generation = -1
+
+    # -- membership
+
+    def subscribe(self, topics: Sequence[str] = (), *, pattern: str | None = None) -> None:
+        """Join the group for these topics, or for all that match the pattern (a regular expression; SPEC M7)."""
+        names = list(topics) if pattern is None else [pattern if pattern.startswith("^") else f"^.*({pattern})"]
+        callbacks = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
+        self._now_or_later(lambda: self._consumer.subscribe(names, **callbacks))
+
+    def unsubscribe(self) -> None:
+        """Leave the group; `revoked` comes with one of the next polls."""
+        self._now_or_later(self._consumer.unsubscribe)
+
+    def close(self) -> None:
+        """Leave the group and end the client; may be called twice. Its own callback is not reported (SPEC R5)."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._committer.stuck:
+            _log.warning("the consumer of group %s is left open: a commit is still waiting for Kafka", self.group_id)
+            return
+        try:
+            self._consumer.close()
+        except (KafkaException, RuntimeError) as error:
+            _log.warning("closing the consumer of group %s: %s", self.group_id, error)
+
+    @property
+    def held(self) -> frozenset[TP]:
+        """The partitions that Kafka has given us, as of the last callback."""
+        return self._held
+
+    @property
+    def flowing(self) -> frozenset[TP]:
+        return frozenset(self._flowing)
+
+    def generation(self) -> int:
+        """Kafka's generation, or −1 (FACTS K15). Compared between members only (SPEC M4)."""
+        if not self._committer.stuck:
+            self._last_generation = generation_of(self._consumer)
+        return self._last_generation
+
+    def member_id(self) -> str:
+        return "" if self._committer.stuck else member_id_of(self._consumer)
+
+    # -- records
+
+    def poll(self, max_records: int = 5_000, timeout: float = 0.1) -> Polled:
+        """Records and events; returns when `max_records` are there or the time has passed, not before (FACTS K2)."""
+        messages: list[Message] = []
+        if not self._committer.wait(timeout):
+            held = self._committer.hopeless(_STUCK)
+            why = f"A commit of group {self.group_id} holds the consumer since the coordinator went away."
+            return Polled(errors=(KafkaFailed(why, hint="A new process takes over."),) if held else ())
+        failed = not self._catch_up()
+        try:
+            messages = self._consumer.consume(max_records, timeout)
+        except (KafkaException, RuntimeError, ValueError) as error:
+            failed = True
+            self._errors.append(_typed(error, f"polling for group {self.group_id}"))
+        rebalances, self._rebalances = tuple(self._rebalances), []
+        disturbed = failed or bool(rebalances)
+        batch, ends, count = None, {}, 0
+        if messages:
+            kinds, millis = timestamps(messages)
+            records, failures = split_errors(messages, kinds)
+            ends = self._sort_out(failures)
+            count = len(records)
+            if records and not disturbed:
+                if failures:
+                    kinds, millis = timestamps(records)
+                batch = self._accepted(to_batch(records, kinds, millis))
+        if batch is not None:
+            self._next.update(batch.offsets())
+        errors, self._errors = tuple(self._errors), []
+        dropped = count - (batch.rows if batch is not None else 0)
+        return Polled(batch, rebalances, errors, {} if disturbed else ends, disturbed, dropped)
+
+    def _now_or_later(self, call: Callable[[], None]) -> None:
+        """While a commit hangs, the consumer would not answer: what is asked of it is done before the next poll."""
+        if self._committer.stuck:
+            self._deferred.append(call)
+        else:
+            call()
+
+    def _catch_up(self) -> bool:
+        """Do what was put off; False if some of it failed."""
+        deferred, self._deferred = self._deferred, []
+        done = True
+        for call in deferred:
+            try:
+                call()
+            except (CrkafkaError, KafkaException, RuntimeError) as error:
+                self._errors.append(_typed(error, f"catching up in group {self.group_id}"))
+                done = False
+        return done
+
+    def _accepted(self, batch: Batch) -> Batch | None:
+        """What is held and flows (a partition taken from us may still deliver: FACTS K8, R5), from where we stand."""
+        kept = batch.only(self._flowing).skip_below(self._next)
+        return kept if kept.runs else None
+
+    def _sort_out(self, failures: list[Message]) -> dict[TP, int]:
+        """Errors that came as messages; the ends among them are returned."""
+        ends: dict[TP, int] = {}
+        for message in failures:
+            error: Any = message.error()
+            tp, offset = TP(message.topic() or "", _number(message.partition())), _number(message.offset())
+            if error.code() == KafkaError._PARTITION_EOF:
+                ends[tp] = offset
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                if tp in self._flowing:  # else it is about the placeholder, and the seek to come mends it
+                    self._errors.append(OffsetGone(tp, offset))
+            else:
+                where = f"reading {tp}" if tp.topic else f"in group {self.group_id}"
+                self._report(error, where)
+        return ends
+
+    # -- where and what to read
+
+    def seek(self, offsets: Mapping[TP, int]) -> None:
+        """Make the next record of each partition the one at this offset. Seek before `flow`, never after (FACTS K5).
+
+        Partitions that are not held are left out. A partition that librdkafka has stalled (FACTS R10) is assigned anew.
+        """
+        if self._committer.stuck:
+            self._deferred.append(lambda: self.seek(offsets))
+            return
+        wanted = {tp: offset for tp, offset in offsets.items() if tp in self._held}
+        refused = self._seek_each(wanted, time.monotonic() + _SEEK_PATIENCE)
+        self._next.update(wanted)
+        if refused:
+            self._assign_anew()
+
+    def flow(self, tps: Iterable[TP]) -> None:
+        """Let exactly these partitions run, of those held; only changes reach the client (FACTS K13)."""
+        wanted = set(tps) & self._held
+        if self._committer.stuck:
+            self._deferred.append(lambda: self.flow(wanted))
+            return
+        stop, go = self._flowing - wanted, wanted - self._flowing
+        if stop:
+            self._consumer.pause(_bare(stop))
+        if go:
+            self._consumer.resume(_bare(go))
+        self._flowing = wanted
+        if go:
+            self._waker.wake(go)
+
+    def positions(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """Where librdkafka stands, control records counted; those of which it cannot say are left out (FACTS K5)."""
+        asked = _bare(set(tps) & self._held)
+        if not asked or self._committer.stuck:
+            return {}
+        return {TP(p.topic, p.partition): p.offset for p in self._consumer.position(asked) if p.offset >= 0}
+
+    def known_ends(self) -> dict[TP, int]:
+        """High watermarks as the last fetches told them; asks nobody."""
+        found: dict[TP, int] = {}
+        for tp in self._held:
+            marks = self._consumer.get_watermark_offsets(TopicPartition(tp.topic, tp.partition), cached=True)
+            if marks is not None and marks[1] >= 0:
+                found[tp] = marks[1]
+        return found
+
+    def _seek_each(self, offsets: Mapping[TP, int], until: float) -> set[TP]:
+        left = dict(offsets)
+        while left:
+            for tp, offset in list(left.items()):
+                try:
+                    self._consumer.seek(TopicPartition(tp.topic, tp.partition, offset))
+                    del left[tp]
+                except KafkaException as error:
+                    if error.args[0].code() not in (
+                        KafkaError._STATE,
+                        KafkaError._UNKNOWN_PARTITION,
+                        KafkaError._TIMED_OUT,
+                    ):
+                        raise _typed(error, f"seeking {tp} to {offset}") from error
+            if time.monotonic() >= until:
+                break
+            if left:
+                time.sleep(0.02)
+        return set(left)
+
+    def _assign_anew(self) -> None:
+        """Drop and take what is held once more, each partition at its next offset, and restore what flows."""
+        flowing = set(self._flowing)
+        placed = [TopicPartition(tp.topic, tp.partition, self._next.get(tp, _PLACEHOLDER)) for tp in sorted(self._held)]
+        try:
+            self._consumer.unassign()
+            self._consumer.assign(placed)
+            self._consumer.pause(_bare(self._held))
+        except KafkaException as error:
+            raise _typed(error, f"assigning {len(placed)} partitions anew") from error
+        self._flowing = set()
+        self.flow(flowing)
+
+    # -- commit
+
+    def commit(self, offsets: Mapping[TP, int], metadata: Mapping[TP, str] | None = None) -> None:
+        """Commit all of them in one synchronous request (SPEC D2). It waits for a broker up to the session (FACTS K9).
+
+        Past that it may still succeed when Kafka is back; until then polls give nothing, and seeks are put off.
+        Raises GroupRebalanced, KafkaUnavailable, Fenced or CommitFailed, also if a single partition failed.
+        """
+        if not offsets:
+            return
+        said = metadata or {}
+        request = [TopicPartition(tp.topic, tp.partition, o, said.get(tp, "")) for tp, o in sorted(offsets.items())]
+        what = f"committing {len(request)} partitions of group {self.group_id}"
+        try:
+            answer = self._committer.commit(request)
+        except CommitPending:
+            raise KafkaUnavailable(
+                f"Kafka did not answer in {self._committer.patience:.0f} s while {what}.", hint="Is the coordinator up?"
+            ) from None
+        except (KafkaException, RuntimeError) as error:
+            raise _commit_error(_typed(error, what)) from error
+        failures = [(TP(p.topic, p.partition), p.error) for p in answer if p.error is not None]
+        if failures:
+            tp, failure = failures[0]
+            more = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
+            raise _commit_error(error_of(failure, f"{what}, at {tp}{more}"))
+
+    # -- callbacks: catch, note, return (FACTS K3)
+
+    def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        tps = _tps(partitions)
+        try:
+            # A placeholder: nothing is fetched while paused (FACTS K5). It is a number, since the broker's answer about
+            # a logical offset can arrive after the seek that follows, and undo it (seen with OFFSET_BEGINNING).
+            consumer.assign([TopicPartition(tp.topic, tp.partition, _PLACEHOLDER) for tp in sorted(tps)])
+            if tps:
+                consumer.pause(_bare(tps))
+        except Exception as error:
+            self._errors.append(_typed(error, f"taking {len(tps)} partitions"))
+        self._note(Kind.ASSIGNED, tps, held=tps)
+
+    def _on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        self._give_up(consumer, Kind.REVOKED, _tps(partitions))
+
+    def _on_lost(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        self._give_up(consumer, Kind.LOST, _tps(partitions))
+
+    def _give_up(self, consumer: Any, kind: Kind, tps: frozenset[TP]) -> None:
+        try:
+            consumer.unassign()
+        except Exception as error:
+            if not self._closing:
+                self._errors.append(_typed(error, f"giving up {len(tps)} partitions"))
+        self._note(kind, tps, held=frozenset())
+
+    def _note(self, kind: Kind, tps: frozenset[TP], *, held: frozenset[TP]) -> None:
+        self._held = held
+        self._flowing = set()
+        self._next = {}
+        self._waker.forget()
+        if not self._closing:
+            self._rebalances.append(Rebalance(kind, tps, self.generation(), self.member_id()))
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._report(error, f"in group {self.group_id}")
+
+    def _report(self, error: KafkaError, what: str) -> None:
+        typed = error_of(error, what)
+        if isinstance(typed, KafkaUnavailable):
+            now = time.monotonic()
+            if now - self._reported.get(error.code(), -_QUIET) < _QUIET:
+                return
+            self._reported[error.code()] = now
+        self._errors.append(typed)
+
+
+def _typed(error: BaseException, what: str) -> CrkafkaError:
+    if isinstance(error, CrkafkaError):
+        return error
+    if isinstance(error, KafkaException):
+        return error_of(error, what)
+    return error_of(KafkaError(KafkaError._FAIL, f"{type(error).__name__}: {error}"), what)
+
+
+def _commit_error(error: CrkafkaError) -> CrkafkaError:
+    """A commit fails in four ways only (SPEC D2)."""
+    if isinstance(error, GroupRebalanced | KafkaUnavailable | Fenced):
+        return error
+    return CommitFailed(error.message, hint=error.hint)
+
+
+def _number(value: int | None) -> int:
+    return -1 if value is None else value
+
+
+def _bare(tps: Iterable[TP]) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition) for topic, partition in sorted(tps)]
+
+
+def _tps(partitions: Iterable[TopicPartition]) -> frozenset[TP]:
+    return frozenset(TP(p.topic, p.partition) for p in partitions)

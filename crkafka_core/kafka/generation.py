@@ -1,0 +1,29 @@
+"""Kafka's generation and member id of a consumer (FACTS K15, R3)."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+_MAGIC = b"CGMDv2:"
+
+
+def generation_of(consumer: Any) -> int:
+    """The generation, or −1: the format is private, so anything unexpected is "unknown", never a guess."""
+    try:
+        metadata = consumer.consumer_group_metadata()
+        raw = metadata if isinstance(metadata, bytes) else bytes(metadata)
+    except Exception:
+        return -1
+    if not raw.startswith(_MAGIC) or len(raw) < len(_MAGIC) + 4:
+        return -1
+    (generation,) = struct.unpack_from("<i", raw, len(_MAGIC))
+    return int(generation)
+
+
+def member_id_of(consumer: Any) -> str:
+    """The id that the coordinator gave, or an empty string outside the group."""
+    try:
+        return consumer.memberid() or ""
+    except Exception:
+        return ""

@@ -1,0 +1,127 @@
+"""What Kafka knows of a group: state, members, offsets, lag; what a broker cannot tell is named (SPEC 18)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaException
+
+from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.errors import error_of
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.offsets import TP
+
+_STATES = {
+    "PREPARING_REBALANCING": "PreparingRebalance",
+    "COMPLETING_REBALANCING": "CompletingRebalance",
+    "STABLE": "Stable",
+    "EMPTY": "Empty",
+    "DEAD": "Dead",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member as the coordinator sees it."""
+
+    member_id: str
+    client_id: str
+    instance_id: str
+    host: str
+    partitions: frozenset[TP]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProgress:
+    """How far a group is in one partition; None is unknown."""
+
+    tp: TP
+    committed: int | None
+    metadata: str
+    earliest: int | None
+    last_stable: int | None
+    high_watermark: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """Records up to the last stable offset, at most: offsets are not dense (FACTS K5)."""
+        if self.last_stable is None:
+            return None
+        start = self.committed if self.committed is not None else self.earliest
+        return max(0, self.last_stable - start) if start is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """One look at a group."""
+
+    group_id: str
+    state: str
+    """Empty, PreparingRebalance, CompletingRebalance, Stable, Dead, or Unknown."""
+    coordinator: str
+    assignor: str
+    members: tuple[GroupMember, ...]
+    partitions: tuple[PartitionProgress, ...]
+    gaps: tuple[str, ...]
+    """What could not be asked, and why."""
+
+    @property
+    def lag(self) -> int | None:
+        """The sum of what is known; None if nothing is."""
+        known = [p.lag for p in self.partitions if p.lag is not None]
+        return sum(known) if known else None
+
+
+def report(admin: KafkaAdmin, group_id: str, tps: Iterable[TP] = ()) -> GroupReport:
+    """The group now, with these partitions and all that its members hold."""
+    gaps: list[str] = []
+    state, coordinator, assignor = "Unknown", "", ""
+    members: tuple[GroupMember, ...] = ()
+    try:
+        described = admin.describe_group(group_id)
+        state = _STATES.get(described.state.name, "Unknown")
+        node = described.coordinator
+        coordinator = f"{node.host}:{node.port}" if node is not None else ""
+        assignor = described.partition_assignor or ""
+        members = tuple(sorted((_member(m) for m in described.members), key=lambda m: (m.client_id, m.member_id)))
+    except (KafkaException, CrkafkaError) as error:
+        gaps.append(f"state and members: {_why(error)}")
+    asked = sorted({*tps, *(tp for m in members for tp in m.partitions)})
+    committed = {}
+    try:
+        committed = admin.committed(group_id, asked)
+    except CrkafkaError as error:
+        gaps.append(f"committed offsets: {_why(error)}")
+    stable: dict[TP, tuple[int, int]] = {}
+    high: dict[TP, tuple[int, int]] = {}
+    try:
+        stable = admin.watermarks(asked)
+        high = admin.watermarks(asked, "read_uncommitted")
+    except CrkafkaError as error:
+        gaps.append(f"end offsets: {_why(error)}")
+    partitions = tuple(
+        PartitionProgress(
+            tp,
+            committed[tp].offset if tp in committed else None,
+            committed[tp].metadata if tp in committed else "",
+            stable[tp][0] if tp in stable else None,
+            stable[tp][1] if tp in stable else None,
+            high[tp][1] if tp in high else None,
+        )
+        for tp in asked
+    )
+    return GroupReport(group_id, state, coordinator, assignor, members, partitions, tuple(gaps))
+
+
+def _member(member: object) -> GroupMember:
+    assignment = getattr(member, "assignment", None)
+    tps = frozenset(TP(p.topic, p.partition) for p in (assignment.topic_partitions if assignment is not None else ()))
+    text = {
+        name: str(getattr(member, name, None) or "") for name in ("member_id", "client_id", "group_instance_id", "host")
+    }
+    return GroupMember(text["member_id"], text["client_id"], text["group_instance_id"], text["host"].lstrip("/"), tps)
+
+
+def _why(error: Exception) -> str:
+    return str(error_of(error, "describing the group") if isinstance(error, KafkaException) else error)

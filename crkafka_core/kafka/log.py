@@ -1,0 +1,34 @@
+"""librdkafka's log lines, each kind at most every ten seconds: an absent broker writes many a second (FACTS R12)."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+
+EVERY = 10.0
+_NUMBERS = re.compile(r"\d+")
+
+
+class Throttle(logging.Filter):
+    """Lets a line pass if no line of its kind (equal but for numbers) passed within `EVERY` seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind, now = _NUMBERS.sub("0", record.getMessage())[:200], time.monotonic()
+        with self._lock:
+            if now - self._seen.get(kind, -EVERY) < EVERY:
+                return False
+            if len(self._seen) > 200:
+                self._seen.clear()
+            self._seen[kind] = now
+        return True
+
+
+client_log = logging.getLogger("crkafka_core.kafka.client")
+client_log.addFilter(Throttle())

@@ -1,0 +1,129 @@
+"""Reads exact offset ranges by `assign`, with no group and no effect on one (SPEC K3).
+
+A range ends when a record at or past its end comes, the position is there, or the log ends (SPEC V3): the last offsets of a
+range may be control records, which never come (FACTS R6).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from crkafka_core.kafka.convert import split_errors, timestamps, to_batch
+from crkafka_core.kafka.errors import error_of
+from crkafka_core.kafka.properties import reader_properties
+from crkafka_core.model.errors import DataLoss, ServiceUnavailable
+from crkafka_core.model.offsets import TP
+from crkafka_core.segments.batch import Batch
+
+_ROWS = 5_000
+_POLL = 0.05
+_PATIENCE = 60.0
+"""Seconds without anything new, after which a broker is called away."""
+
+
+class RangeReader:
+    """One consumer for one range after the other; belongs to one thread (FACTS K1)."""
+
+    def __init__(self, kafka: Mapping[str, str], *, patience: float = _PATIENCE) -> None:
+        name = f"crkafka-read-{uuid.uuid4().hex[:12]}"
+        self._consumer = Consumer(reader_properties(kafka, client_id=name, group_id=name))
+        self._patience = patience
+        self._trouble: KafkaError | None = None
+
+    def __enter__(self) -> RangeReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    def read(self, tp: TP, start: int, stop: int) -> Iterator[Batch]:
+        """Records with start ≤ offset < stop, in order."""
+        if start >= stop:
+            return
+        self._consumer.assign([TopicPartition(tp.topic, tp.partition, start)])
+        self._trouble = None
+        position, heard = start, time.monotonic()
+        try:
+            while position < stop:
+                batch, end = self._poll(tp, start, stop)
+                before = position
+                if batch is not None:
+                    position = max(position, batch.offsets()[tp])
+                    kept = _below(batch, stop)
+                    if kept.rows:
+                        yield kept
+                        heard = time.monotonic()  # what the caller did with it is no silence of Kafka's
+                position = max(position, end, self._position(tp) if batch is None else 0)
+                if position > before:
+                    heard = time.monotonic()
+                elif time.monotonic() - heard > self._patience:
+                    raise self._silent(tp, position, stop, end)
+        finally:
+            self._consumer.unassign()
+
+    def _poll(self, tp: TP, start: int, stop: int) -> tuple[Batch | None, int]:
+        """Records, and the offset at which the log was seen to end, or −1."""
+        try:
+            messages = self._consumer.consume(_ROWS, _POLL)
+        except KafkaException as error:
+            raise error_of(error, f"reading {tp}") from error
+        if not messages:
+            return None, -1
+        kinds, millis = timestamps(messages)
+        records, failures = split_errors(messages, kinds)
+        end = -1
+        for failure in failures:
+            said = failure.error()
+            if said is None:
+                continue
+            code = said.code()
+            if code == KafkaError._PARTITION_EOF:
+                end = failure.offset() or -1
+            elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise DataLoss(
+                    f"Kafka no longer holds offset {failure.offset()} of {tp}, of the range [{start}, {stop}).",
+                    hint="Retention or a truncation removed it; later checkpoints may still be there.",
+                )
+            else:
+                typed = error_of(said, f"reading {tp}")
+                if not isinstance(typed, ServiceUnavailable):
+                    raise typed
+                self._trouble = said
+        if not records:
+            return None, end
+        if failures:
+            kinds, millis = timestamps(records)
+        return to_batch(records, kinds, millis), end
+
+    def _position(self, tp: TP) -> int:
+        """Where librdkafka stands, control records counted; −1 when it cannot say (FACTS K5)."""
+        return max((p.offset for p in self._consumer.position([TopicPartition(tp.topic, tp.partition)])), default=-1)
+
+    def _silent(self, tp: TP, position: int, stop: int, end: int) -> Exception:
+        if self._trouble is not None:
+            return error_of(self._trouble, f"reading {tp} at {position}")
+        if 0 <= end < stop:
+            return DataLoss(
+                f"{tp} ends at offset {end}; the range that was landed goes to {stop}.", hint="Was the topic made anew?"
+            )
+        return ServiceUnavailable(
+            f"Nothing came of {tp} at offset {position} for {self._patience:.0f} s.", hint="Is its leader up?"
+        )
+
+
+def _below(batch: Batch, stop: int) -> Batch:
+    """Without the records at or past the end of the range; a batch here is of one partition."""
+    rows = 0
+    for run in batch.runs:
+        if run.next > stop:
+            offsets = batch.records.column("offset").slice(run.start, run.rows).to_numpy()
+            return batch.head(rows + int((offsets < stop).sum()))[0]
+        rows += run.rows
+    return batch

@@ -1,0 +1,292 @@
+"""The event thread: owns the Kafka consumer and the state machine; the only one that touches either (SPEC M1).
+
+Each turn: take the events that came in, step the machine with each, carry its effects out; then poll, unless a cut is open (D1)
+or the queue is full (M2). Which partitions flow is recomputed after every step from the machine's state and the pause marks (P3).
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from crkafka_core.kafka.consumer import GroupConsumer
+from crkafka_core.kafka.errors import (
+    Fenced,
+    GroupRebalanced,
+    KafkaFailed,
+    KafkaUnavailable,
+    NotAllowed,
+    OffsetGone,
+    PolledTooLate,
+)
+from crkafka_core.kafka.events import Kind, Polled
+from crkafka_core.member.observer import Observer
+from crkafka_core.member.reporter import Reporter
+from crkafka_core.member.resolver import Resolver
+from crkafka_core.member.submitter import Submitter
+from crkafka_core.model.desired import Mark
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import ClientState
+from crkafka_core.protocol import machine
+from crkafka_core.protocol import signals as sg
+from crkafka_core.protocol.commit_metadata import CommitMetadata
+from crkafka_core.protocol.marks import paused
+
+_log = logging.getLogger(__name__)
+FLOWING = 0.02
+"""Seconds of one poll while records flow: how late an event can be noticed (FACTS K2)."""
+ENDS_EVERY = 1.0
+"""Seconds between two looks at the ends of the held partitions, for the lag."""
+RESTING = 0.05
+"""Seconds of one poll while everything is paused: throttled, membership is kept (SPEC M8)."""
+
+
+class Subscribe(Protocol):
+    """Subscribes the consumer to what the configuration says."""
+
+    def __call__(self, consumer: GroupConsumer) -> None: ...
+
+
+class EventLoop:
+    """Made and run on one thread. `post` may be called from any."""
+
+    def __init__(self, *, chunk: int, poll_interval: float, commit_at_drain: bool, uid: str, name: str) -> None:
+        self.inbox: queue.SimpleQueue[sg.Event] = queue.SimpleQueue()
+        self.state = machine.State(commit_at_drain=commit_at_drain)
+        self.exit: sg.Exit | None = None
+        self.progress = time.monotonic()
+        self.busy_until = 0.0
+        """A wait with a deadline of its own is progress (SPEC G3)."""
+        self.marks: frozenset[Mark] = frozenset()
+        """Pause marks of this member alone (SPEC P1)."""
+        self._chunk = chunk
+        self._poll_interval = poll_interval
+        self._uid = uid
+        self._name = name
+        self._polled_at = time.monotonic()
+        self._seen_marks: frozenset[Mark] = frozenset()
+        self._subscribed = False
+        self._reached: sg.Reach | None = None
+        self.high: dict[TP, int] = {}
+        """High watermarks of held partitions, for the lag; replaced as a whole."""
+        self._high_at = 0.0
+        self.rebalances = 0
+        self.cuts = 0
+        self.ends: dict[TP, int] = {}
+        """Ends of partitions as the consumer met them, under the current assignment (SPEC V3)."""
+
+    def post(self, event: sg.Event) -> None:
+        self.inbox.put(event)
+
+    def standstill(self) -> float:
+        """For how long this thread has not come round, waits with a deadline apart."""
+        now = time.monotonic()
+        return max(0.0, now - max(self.progress, self.busy_until))
+
+    def run(
+        self,
+        consumer: GroupConsumer,
+        submitter: Submitter,
+        reporter: Reporter,
+        resolver: Resolver,
+        observer: Observer,
+        subscribe: Subscribe,
+    ) -> sg.Exit:
+        """Until the machine says exit."""
+        self._consumer, self._submitter, self._reporter, self._resolver, self._observer = (
+            consumer,
+            submitter,
+            reporter,
+            resolver,
+            observer,
+        )
+        while self.exit is None:
+            self.progress = time.monotonic()
+            self._hear(block=not self._may_poll())
+            if self.exit is None and not self._subscribed and self.state.desired is not None:
+                subscribe(consumer)
+                self._subscribed = True
+            if self.exit is None and self._may_poll():
+                self._poll()
+            self._aim()
+        return self.exit
+
+    def _may_poll(self) -> bool:
+        if not self._subscribed or not self.state.polls:
+            return False
+        if not self._submitter.queue.full:
+            return True
+        return time.monotonic() - self._polled_at > self._poll_interval / 3
+
+    def _hear(self, *, block: bool) -> None:
+        try:
+            event = self.inbox.get(timeout=RESTING) if block else self.inbox.get_nowait()
+            for _ in range(self.inbox.qsize()):  # what comes of these waits for the next turn: polling must not starve
+                self._step(event)
+                event = self.inbox.get_nowait()
+            self._step(event)
+        except queue.Empty:
+            pass
+
+    def _step(self, event: sg.Event) -> None:
+        self.state, effects = machine.step(self.state, event)
+        for effect in effects:
+            self._carry_out(effect)
+        self._look_at_marks()
+
+    # Polling
+
+    def _poll(self) -> None:
+        flowing = self._flow(keep=self._submitter.queue.full)
+        polled = self._consumer.poll(self._chunk, FLOWING if flowing else RESTING)
+        self._polled_at = time.monotonic()
+        if self._polled_at - self._high_at > ENDS_EVERY:
+            self._high_at, self.high = self._polled_at, self._consumer.known_ends()
+        for rebalance in polled.rebalances:
+            self.ends = {}
+            if rebalance.kind is Kind.ASSIGNED:
+                self.rebalances += 1
+                self._step(sg.Assigned(rebalance.partitions, rebalance.generation))
+            else:
+                self._step(sg.Revoked(f"partitions {rebalance.kind}"))
+        self._errors(polled)
+        self.ends.update(polled.ends)
+        if polled.disturbed and not polled.rebalances:
+            self._step(sg.Disturbed("a poll failed"))
+        if polled.batch is not None and self.state.started == self.state.stamp:
+            if self.state.client in (ClientState.SUBSCRIBED, ClientState.RESET_COMPLETE):
+                self._step(sg.Fetched())
+            self._submitter.put(polled.batch)
+
+    def _errors(self, polled: Polled) -> None:
+        for error in polled.errors:
+            match error:
+                case Fenced():
+                    self._step(sg.Fenced())
+                case OffsetGone():
+                    self._step(sg.Trouble(self.state.epoch, str(error), counted=False))
+                case PolledTooLate() | KafkaUnavailable() | GroupRebalanced():
+                    _log.warning("%s", error)
+                case KafkaFailed() | NotAllowed():
+                    self._step(sg.Broken(str(error)))
+                case _:
+                    _log.warning("%s", error)
+
+    def _flow(self, *, keep: bool) -> bool:
+        """Set which partitions run: none while the queue is full and membership is to be kept, else all without a reason against it."""
+        wanted: set[TP] = set()
+        if self.state.fetches and not keep and self.state.held is not None:
+            marks = self._marks()
+            wanted = {tp for tp in self.state.held if not paused(tp, marks, self._name)}
+        self._consumer.flow(wanted)
+        return bool(wanted)
+
+    def _marks(self) -> frozenset[Mark]:
+        return self.marks | (self.state.desired.marks if self.state.desired is not None else frozenset())
+
+    def _look_at_marks(self) -> None:
+        """What is fetched already of a partition that is now paused is not handed out (SPEC P1)."""
+        marks = self._marks()
+        if marks != self._seen_marks:
+            self._seen_marks = marks
+            self._step(sg.Disturbed("pause marks changed"))
+
+    def _aim(self) -> None:
+        """Say what is reached of a bounded run: submitted up to it, or met the end with nothing left in the queue (SPEC V3)."""
+        d = self.state.desired
+        if d is None or d.aim is None or not self.state.submits:
+            return
+        nexts, idle = self._submitter.nexts(), self._submitter.idle
+        met = self.ends if idle else {}
+        reached = frozenset(tp for tp, end in d.aim.ends if tp in nexts and max(nexts[tp], met.get(tp, -1)) >= end)
+        reach = sg.Reach(d.aim.token, self.state.epoch, reached)
+        if reached and reach != self._reached:
+            self._reached = reach
+            self._reporter.do(reach)
+
+    # Effects
+
+    def _carry_out(self, effect: sg.Effect) -> None:
+        match effect:
+            case sg.CloseGate():
+                self._submitter.close_gate()
+            case sg.OpenGate(stamp):
+                self._submitter.open_gate(stamp)
+            case sg.Clear(stamp, drop):
+                self._submitter.clear(stamp, drop=drop)
+                self.ends = {}
+            case sg.Requeue(stamp):
+                self._submitter.clear(stamp, drop=False)
+                self.ends = {}  # what was met may not be submitted yet: it is met again (SPEC V3)
+                self._guarded(lambda: self._consumer.seek(self._submitter.nexts()))
+            case sg.Seek(stamp, offsets):
+                self._submitter.place(stamp, offsets)
+                self._guarded(lambda: self._consumer.seek(offsets))
+            case sg.Resolve():
+                self._resolver.ask(effect)
+            case sg.Save(cut):
+                self._submitter.save(cut)
+                self._reporter.do(effect)
+            case sg.Commit(cut, _):
+                self._commit(cut)
+            case sg.CommitStarts(offsets, base):
+                self._commit_quietly(offsets, base)
+            case sg.Rejoin():
+                self._consumer.unsubscribe()
+                self._subscribed = False
+            case sg.Merged(cut, offsets_committed):
+                self.cuts += 1
+                self._submitter.merged(cut)
+                if not offsets_committed:
+                    self._commit_quietly(self._submitter.nexts(), cut)
+            case sg.Refresh():
+                self._observer.kick()
+            case sg.Exit():
+                self.exit = effect
+            case _:
+                self._reporter.do(effect)
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        """An error of the consumer is an event like any other."""
+        try:
+            call()
+        except CrkafkaError as error:
+            _log.warning("%s", error)
+            self.post(sg.Disturbed(str(error)))
+
+    def _commit(self, cut: int) -> None:
+        """The one synchronous commit of a drain; how it ends decides what follows (SPEC D2)."""
+        part = self._submitter.offsets.part()
+        said = {tp: CommitMetadata(self._uid, cut, since).text() for tp, (since, _, _) in part.items()}
+        self.busy_until = time.monotonic() + self._poll_interval
+        try:
+            self._consumer.commit({tp: to for tp, (_, to, _) in part.items()}, said)
+            outcome, why = sg.Outcome.DONE, ""
+        except GroupRebalanced as error:
+            outcome, why = sg.Outcome.REBALANCED, str(error)
+        except KafkaUnavailable as error:
+            outcome, why = sg.Outcome.ABORT, str(error)
+        except Fenced:
+            self.busy_until = 0.0
+            self.post(sg.Fenced())  # which of the two is rightful, SQL says (SPEC R7)
+            return
+        except CrkafkaError as error:
+            outcome, why = sg.Outcome.RESTART, str(error)
+        self.busy_until = 0.0
+        self.post(sg.Committed(cut, outcome, why))
+
+    def _commit_quietly(self, offsets: dict[TP, int] | object, checkpoint: int) -> None:
+        """A commit whose failure is a warning: SQL has the truth (SPEC D2, `commit: consistent`, and after a rewind)."""
+        assert isinstance(offsets, dict)
+        self.busy_until = time.monotonic() + self._poll_interval
+        try:
+            self._consumer.commit(
+                offsets, {tp: CommitMetadata(self._uid, checkpoint, o).text() for tp, o in offsets.items()}
+            )
+        except CrkafkaError as error:
+            _log.warning("committing checkpoint %s to Kafka: %s", checkpoint, error)
+        self.busy_until = 0.0

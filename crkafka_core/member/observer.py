@@ -1,0 +1,174 @@
+"""The observer: reads the desired state whenever it changes, and does what anyone may do who finds it due (SPEC G4, G7)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from crkafka_core.control import Reader
+from crkafka_core.model.desired import Desired
+from crkafka_core.model.errors import CrkafkaError, NoSuchRegion, ServiceUnavailable
+from crkafka_core.model.limits import Limits
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Member, MemberStatus, Region
+from crkafka_core.plane import advance, cuts, members, resets, view
+from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.protocol import signals as sg
+
+_log = logging.getLogger(__name__)
+RESTLESS = 0.1
+"""How often a region that is not RUNNING is looked at, in seconds: deadlines and graces pass without a change in SQL."""
+QUIET = 1.0
+"""How often a RUNNING one is: generations and lost members."""
+
+
+class Observer(threading.Thread):
+    """The only reader of the desired state, so that snapshots come in order."""
+
+    def __init__(
+        self, plane: ControlPlane, name: str, incarnation: str, limits: Limits, post: Callable[[sg.Event], None]
+    ) -> None:
+        super().__init__(name="observer", daemon=True)
+        self._plane = plane
+        self._member = name
+        self._incarnation = incarnation
+        self._post = post
+        self._losses = LossWatch(limits.session_timeout)
+        self._unheld_timeout = limits.unheld_timeout
+        self._unheld_since: float | None = None
+        self._kicked = threading.Event()
+        self._over = False
+        self._seen: Desired | None = None
+        self.progress = time.monotonic()
+        """When this thread last came round."""
+
+    def stuck_for(self, now: float) -> float:
+        """Seconds for which one look has hung in the database, which answers others (SPEC G3)."""
+        return now - self.progress
+
+    def kick(self) -> None:
+        """Post a fresh snapshot even if nothing changed."""
+        self._kicked.set()
+
+    def end(self) -> None:
+        self._over = True
+
+    def run(self) -> None:
+        version, failures = -1, 0
+        while not self._over:
+            self.progress = time.monotonic()
+            try:
+                version = self._look(version)
+                failures = 0
+            except NoSuchRegion:
+                self._post(sg.Broken("the region was deleted"))
+                return
+            except ServiceUnavailable as error:
+                failures += 1
+                if failures in (1, 10, 100):
+                    _log.warning("reading the desired state: %s", error)
+                self._losses.blind()
+                time.sleep(min(0.05 * 2 ** min(failures, 10), 1.0))
+            except CrkafkaError as error:
+                _log.warning("reading the desired state: %s", error)
+                time.sleep(0.2)
+            except Exception as error:  # a thread that died in silence would leave a member that knows nothing any more
+                _log.exception("reading the desired state")
+                self._post(sg.Broken(f"reading the desired state: {type(error).__name__}: {error}"))
+                return
+
+    def _look(self, version: int) -> int:
+        desired, due, peers = self._plane.read(self._snapshot)
+        self._check_time(desired)
+        if desired.version != version or self._kicked.is_set():
+            self._kicked.clear()
+            self._post(sg.Observed(desired))
+        if due:
+            self.progress = time.monotonic()
+            self._plane.do(advance.advance)
+        self._watch_unheld(desired, peers)
+        for peer in self._losses.lost(peers, time.monotonic()):
+            if peer.name != self._member:
+                _log.warning("%s has not renewed its lease", peer.name)
+                self._lose(peer)
+        restless = desired.phase in (Phase.BIRTH, Phase.RESETTING, Phase.REWINDING, Phase.CUTTING)
+        timeout = RESTLESS if restless else QUIET
+        end = time.monotonic() + timeout
+        while not self._over and not self._kicked.is_set() and (left := end - time.monotonic()) > 0:
+            self.progress = time.monotonic()
+            if self._plane.wait(desired.version, min(left, 0.25)) != desired.version:
+                break
+        return desired.version
+
+    def _check_time(self, desired: Desired) -> None:
+        """A control plane that shows less than it has shown went back in time: the region stops before anything is written (SPEC G10)."""
+        seen, self._seen = self._seen, desired
+        if (
+            seen is not None
+            and seen.uid == desired.uid
+            and (desired.epoch < seen.epoch or desired.version < seen.version)
+        ):
+            reason = (
+                f"The control plane of region {self._plane.region} went back in time: {self._member} saw epoch {seen.epoch} and version "
+                f"{seen.version}, now it shows epoch {desired.epoch} and version {desired.version}. Was a backup restored?"
+            )
+            _log.critical("%s", reason)
+            self._plane.do(lambda tx: resets.stop(tx, reason, member=self._member))
+
+    def _watch_unheld(self, desired: Desired, peers: list[Member]) -> None:
+        """Partitions that nobody holds in a stable group: the first of the members makes it rebalance (SPEC G8)."""
+        now = time.monotonic()
+        stable = bool(peers) and all(p.assignment_json for p in peers) and len({p.generation for p in peers}) == 1
+        mine = stable and desired.phase in (Phase.BIRTH, Phase.RESETTING) and min(p.name for p in peers) == self._member
+        if not mine or not self._plane.read(lambda reader, region: cuts.unheld(reader, region)):
+            self._unheld_since = None
+        elif self._unheld_since is None:
+            self._unheld_since = now
+        elif now - self._unheld_since > self._unheld_timeout:
+            self._unheld_since = None
+            self._post(sg.Unheld())
+
+    def _lose(self, peer: Member) -> None:
+        self._plane.do(
+            lambda tx: members.lose(
+                tx,
+                peer.name,
+                peer.incarnation,
+                renewals=peer.renewals,
+                by=self._member,
+                why="its lease was not renewed",
+            )
+        )
+
+    def _snapshot(self, reader: Reader, region: Region) -> tuple[Desired, bool, list[Member]]:
+        peers = [m for m in members.all_of(reader, region.name) if m.status is MemberStatus.LIVE]
+        return view.desired(reader, region, self._member, self._incarnation), advance.due(reader, region), peers
+
+
+class LossWatch:
+    """Sees renewal counters stand still, by its own monotonic clock while it reaches SQL itself (SPEC G4)."""
+
+    def __init__(self, lease: float) -> None:
+        self._lease = lease
+        self._seen: dict[str, tuple[str, int, float]] = {}
+        self._looked = float("-inf")
+
+    def blind(self) -> None:
+        """SQL was out of reach: what was seen before says nothing any more."""
+        self._seen = {}
+
+    def lost(self, peers: list[Member], now: float) -> list[Member]:
+        """Members whose counter has stood still for a whole lease."""
+        if now - self._looked > self._lease / 2:
+            self.blind()  # a look that hung, or a process that was stopped: it did not see what happened meanwhile
+        self._looked = now
+        found = []
+        for peer in peers:
+            seen = self._seen.get(peer.name)
+            if seen is None or seen[:2] != (peer.incarnation, peer.renewals):
+                self._seen[peer.name] = (peer.incarnation, peer.renewals, now)
+            elif now - seen[2] > self._lease:
+                found.append(peer)
+        return found

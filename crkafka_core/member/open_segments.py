@@ -1,0 +1,71 @@
+"""The segments that a member writes between two cuts: usually one, another past the size limit (SPEC C7, K7)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.offsets import TP
+from crkafka_core.plane.cuts import NamedSegment
+from crkafka_core.protocol.merge import Span
+from crkafka_core.segments.batch import Batch
+from crkafka_core.segments.path import segment_path
+from crkafka_core.segments.storage import Storage
+from crkafka_core.segments.writer import SegmentWriter
+
+
+class OpenSegments:
+    """Owned by the process thread; `drop` comes when nobody holds the permit."""
+
+    def __init__(self, storage: Storage, uid: str, incarnation: str, max_bytes: int) -> None:
+        self._storage = storage
+        self._uid = uid
+        self._incarnation = incarnation
+        self._max_bytes = max_bytes
+        self._sequence = 0
+        self._writer: SegmentWriter | None = None
+        self._spans: dict[TP, list[int]] = {}
+        self._closed: list[NamedSegment] = []
+
+    def write(self, batch: Batch, epoch: int, base: int, nexts: Mapping[TP, int]) -> None:
+        """Append; `nexts` is where each partition stood before this batch."""
+        if self._writer is None:
+            self._sequence += 1
+            path = segment_path(self._uid, epoch, self._incarnation, base, self._sequence)
+            self._writer = SegmentWriter(self._storage, path)
+        for run in batch.runs:
+            span = self._spans.setdefault(run.tp, [nexts[run.tp], 0, 0])
+            span[1] = run.next
+            span[2] += run.rows
+        self._writer.write(batch)
+        if self._writer.bytes >= self._max_bytes:
+            self._finish()
+
+    def close(self) -> tuple[NamedSegment, ...]:
+        """Flush the tail to disk; hands over all segments since the last cut.
+
+        From here on a contribution may name them, and a merge that this member has not heard of yet: whether they are orphans
+        is for SQL to say, so they are no longer ours to remove (SPEC C7, T3).
+        """
+        self._finish()
+        handed, self._closed = tuple(self._closed), []
+        return handed
+
+    def drop(self) -> None:
+        """Remove what was never handed over: nothing will ever name it; what is left is an orphan (SPEC T3)."""
+        if self._writer is not None:
+            self._writer.discard()
+        self._writer, self._spans = None, {}
+        for segment in self._closed:
+            with contextlib.suppress(CrkafkaError):
+                self._storage.delete(segment.path)
+        self._closed = []
+
+    def _finish(self) -> None:
+        if self._writer is None:
+            return
+        closed = self._writer.close()
+        spans: tuple[Span, ...] = tuple((tp.topic, tp.partition, s[0], s[1], s[2]) for tp, s in self._spans.items())
+        self._closed.append(NamedSegment(closed.path, closed.rows, closed.bytes, closed.hash, spans))
+        self._writer, self._spans = None, {}

@@ -1,0 +1,168 @@
+"""The reporter: carries the machine's SQL effects out, in order, through outages of SQL (SPEC 3, fault 37)."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from crkafka_core.member.submitter import Payload
+from crkafka_core.model.errors import CrkafkaError, Refused, ServiceUnavailable
+from crkafka_core.plane import advance, cuts, goals, members, resets, triggers
+from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.protocol import signals as sg
+
+_log = logging.getLogger(__name__)
+
+
+class Reporter(threading.Thread):
+    """Every effect finds its own earlier doing, so it is tried again until SQL answers."""
+
+    def __init__(
+        self, plane: ControlPlane, name: str, incarnation: str, post: Callable[[sg.Event], None],
+        *, topic_ids: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:  # fmt: skip
+        """`topic_ids`: the ids that the topics which this member reads have now, as far as Kafka tells."""
+        super().__init__(name="reporter", daemon=True)
+        self._plane = plane
+        self._member = name
+        self._incarnation = incarnation
+        self._post = post
+        self._todo: queue.SimpleQueue[sg.Effect | None] = queue.SimpleQueue()
+        self._topic_ids = topic_ids
+        self._ids: Mapping[str, str] = {}
+        self._over = False
+        self._busy_since: float | None = None
+
+    def stuck_for(self, now: float) -> float:
+        """Seconds for which one try has hung in the database, which answers others (SPEC G3)."""
+        since = self._busy_since
+        return 0.0 if since is None else now - since
+
+    def do(self, effect: sg.Effect) -> None:
+        self._todo.put(effect)
+
+    def end(self) -> None:
+        self._over = True
+        self._todo.put(None)
+
+    def run(self) -> None:
+        while (effect := self._todo.get()) is not None and not self._over:
+            failures = 0
+            while not self._over:
+                try:
+                    self._busy_since = time.monotonic()
+                    self._carry_out(effect)
+                    break
+                except ServiceUnavailable as error:
+                    failures += 1
+                    if failures in (1, 10, 100):
+                        _log.warning("%s: %s", type(effect).__name__, error)
+                    self._busy_since = None
+                    time.sleep(min(0.05 * 2 ** min(failures, 10), 2.0) * random.uniform(0.5, 1.0))
+                except CrkafkaError as error:
+                    _log.info("%s was refused: %s", type(effect).__name__, error)
+                    self._refused(effect, error)
+                    break
+                except Exception as error:
+                    _log.exception("%s failed", type(effect).__name__)
+                    self._post(sg.Broken(f"{type(effect).__name__}: {type(error).__name__}: {error}"))
+                    break
+                finally:
+                    self._busy_since = None
+
+    def _carry_out(self, effect: sg.Effect) -> None:
+        who, plane = {"incarnation": self._incarnation}, self._plane
+        match effect:
+            case sg.Report():
+                plane.do(
+                    lambda tx: members.report(
+                        tx,
+                        self._member,
+                        self._incarnation,
+                        epoch=effect.epoch,
+                        base=effect.base,
+                        generation=effect.generation,
+                        held=effect.held,
+                    )
+                )
+                self._post(sg.Reported(effect))
+                plane.do(advance.advance)
+            case sg.Withdraw():
+                plane.do(lambda tx: members.withdraw(
+                    tx, self._member, self._incarnation, epoch=effect.epoch, cause=effect.cause, wants_reset=effect.wants_reset
+                ))  # fmt: skip
+            case sg.Save():
+                self._look_at_topics()
+            case sg.Contribute():
+                self._contribute(effect)
+            case sg.GiveUp():
+                plane.do(
+                    lambda tx: cuts.give_up(
+                        tx,
+                        effect.cut,
+                        member=self._member,
+                        **who,
+                        why=f"{self._member}: {effect.why}",
+                        counted=effect.counted,
+                        forced=effect.forced,
+                    )
+                )
+            case sg.AskReset():
+                plane.do(
+                    lambda tx: resets.request(
+                        tx,
+                        cause=f"{self._member}: {effect.why}",
+                        by=self._member,
+                        epoch=effect.epoch,
+                        member=self._member,
+                        counted=effect.counted,
+                    )
+                )
+            case sg.Reach():
+                plane.do(
+                    lambda tx: goals.reach(
+                        tx, effect.token, member=self._member, **who, epoch=effect.epoch, reached=effect.reached
+                    )
+                )
+            case sg.AskCut():
+                plane.do(lambda tx: triggers.ask(tx, member=self._member, **who, epoch=effect.epoch, head=effect.head))
+            case _:
+                raise AssertionError(f"no effect on SQL: {effect}")
+
+    def _look_at_topics(self) -> None:
+        """While the cut is saved and committed: a topic made anew since its start was resolved is known by its id alone (FACTS R9)."""
+        try:
+            self._ids = self._topic_ids()
+        except ServiceUnavailable as error:
+            self._ids = {}
+            _log.warning("looking at topic ids: %s", error)
+
+    def _contribute(self, effect: sg.Contribute) -> None:
+        payload = effect.payload
+        assert isinstance(payload, Payload)
+        part = cuts.Part(
+            checkpoint=effect.cut.id, member=self._member, incarnation=self._incarnation, epoch=effect.epoch, base=effect.base,
+            generation=effect.generation, members=effect.cut.members, offsets=payload.offsets,
+            topic_ids={topic: self._ids.get(topic) or at_start for topic, at_start in effect.topic_ids.items()},
+            segments=payload.segments, drain_ms=payload.drain_ms,
+        )  # fmt: skip
+        stored = self._plane.do(lambda tx: cuts.contribute(tx, part))
+        self._post(sg.Contributed(effect.cut.id))
+        if stored.complete:
+            try:
+                self._plane.do(lambda tx: cuts.merge(tx, effect.cut.id))
+            except Refused as refused:
+                _log.info("merging checkpoint %s: %s", effect.cut.id, refused)
+
+    def _refused(self, effect: sg.Effect, error: CrkafkaError) -> None:
+        match effect:
+            case sg.Contribute():
+                self._post(sg.NotContributed(effect.cut.id))
+            case sg.Report():
+                self._post(sg.NotReported(effect))
+            case _:
+                _log.debug("nothing follows from the refusal of %s", effect)

@@ -1,0 +1,62 @@
+"""Where a partition starts that nobody has seen before: beginning, end, timestamp, default (SPEC S2, S3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.offsets import TP
+from crkafka_core.protocol.commit_metadata import CommitMetadata
+
+
+def propose(
+    config: RegionConfig, admin: KafkaAdmin, uid: str, tps: Iterable[TP], *, born: bool
+) -> dict[TP, tuple[int, str]]:
+    """Per partition (offset, name of the position). A partition found after the birth goes by `new_partitions`."""
+    tps = sorted(tps)
+    position = config.start.new_partitions if born else config.start.position
+    if position in ("beginning", "end"):
+        return {tp: (ends[position == "end"], position) for tp, ends in admin.watermarks(tps).items()}
+    if position == "timestamp":
+        assert config.start.timestamp is not None
+        return {tp: (offset, "timestamp") for tp, offset in admin.offsets_for_time(tps, config.start.timestamp).items()}
+    return _default(config, admin, uid, tps)
+
+
+def _default(config: RegionConfig, admin: KafkaAdmin, uid: str, tps: list[TP]) -> dict[TP, tuple[int, str]]:
+    """The group's committed offset, as far as it can be believed; else `auto.offset.reset`, resolved by us (SPEC S2)."""
+    committed = admin.committed(config.group_id, tps)
+    ends = admin.watermarks(tps)
+    found: dict[TP, tuple[int, str]] = {}
+    strangers: dict[str, TP] = {}
+    for tp in tps:
+        commit = committed.get(tp)
+        if commit is None:
+            found[tp] = _fallback(config, tp, ends)
+            continue
+        said = CommitMetadata.parse(commit.metadata)
+        if said is None:
+            found[tp] = (commit.offset, "committed")
+        elif said.uid in (uid, config.start.adopt):
+            found[tp] = (min(commit.offset, said.merged), "adopted")
+        else:
+            strangers[said.uid] = tp
+    if strangers:
+        other, tp = next(iter(strangers.items()))
+        raise ConfigError(
+            f"The committed offset of {tp} in group {config.group_id} was made by another region, uid {other}.",
+            hint=f"If this region takes over from it, say `start: {{position: default, adopt: {other}}}`; else use another group.id.",
+        )
+    return found
+
+
+def _fallback(config: RegionConfig, tp: TP, ends: Mapping[TP, tuple[int, int]]) -> tuple[int, str]:
+    fallback = config.start_fallback
+    if fallback == "error":
+        raise ConfigError(
+            f"Group {config.group_id} has no committed offset for {tp}, and `auto_offset_reset: error` allows nothing else.",
+            hint="Choose another start position.",
+        )
+    return ends[tp][fallback == "latest"], fallback

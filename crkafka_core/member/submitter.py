@@ -1,0 +1,257 @@
+"""The process thread: takes batches, holds the permit, writes them to the open segment, then records offsets (SPEC M1, M4).
+
+`run` runs on the process thread; all other methods are called by the event thread. The permit is held from the moment a batch
+is taken until its offsets are recorded; comparing the stamp, writing and recording are one critical section.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from crkafka_core.member.message_queue import MessageQueue
+from crkafka_core.member.offsets import OffsetManager
+from crkafka_core.member.open_segments import OpenSegments
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.offsets import TP
+from crkafka_core.plane.cuts import NamedSegment
+from crkafka_core.protocol import signals as sg
+from crkafka_core.segments.batch import Batch
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a member contributes: the offset manager and the closed segments."""
+
+    offsets: Mapping[TP, tuple[int, int, int]]
+    segments: tuple[NamedSegment, ...]
+    drain_ms: int
+
+
+class Submitter(threading.Thread):
+    """See the module. `post` hands events to the state machine."""
+
+    def __init__(
+        self, queue: MessageQueue, segments: OpenSegments, post: Callable[[sg.Event], None], *, trigger: int = 0
+    ) -> None:
+        super().__init__(name="process", daemon=True)
+        self.queue = queue
+        self.offsets = OffsetManager()
+        self.drain_ms = 0
+        self.drain_ms_max = 0
+        self.pauses: deque[float] = deque(maxlen=100)
+        """Milliseconds from closing the gate to opening it again, of the last cuts."""
+        self._merged_since_close = False
+        self.submitted = 0
+        """Tuples since the start of the process, for the metrics."""
+        self.progress = time.monotonic()
+        """When this thread last came round; the watchdog looks at it."""
+        self._segments = segments
+        self._post = post
+        self._trigger = trigger
+        self._changed = threading.Condition()
+        self._stamp = sg.Stamp(0, -1, 0)
+        self._open = False
+        self._holder = False
+        self._closing = False
+        self._closing_since = 0.0
+        self._counted = 0
+        self._broken = False
+        self._save: int | None = None
+        self._saving_since: float | None = None
+        self._drop = False
+        self._over = False
+
+    # On the event thread
+
+    def put(self, batch: Batch) -> None:
+        """Queue a batch under the current stamp."""
+        with self._changed:
+            self.queue.put(self._stamp.serial, batch)
+            self._changed.notify()
+
+    def open_gate(self, stamp: sg.Stamp) -> None:
+        with self._changed:
+            if self._merged_since_close:
+                self.pauses.append(round((time.monotonic() - self._closing_since) * 1000, 1))
+            self._stamp, self._open = stamp, True
+            self._changed.notify()
+
+    def close_gate(self) -> None:
+        """Give no more permits; `GateClosed` is posted as soon as the holder is out."""
+        with self._changed:
+            self._open, self._closing, self._closing_since = False, True, time.monotonic()
+            self._merged_since_close = False
+            if not self._holder:
+                self._closed()
+
+    def clear(self, stamp: sg.Stamp, *, drop: bool) -> None:
+        """Empty the queue; from now on another stamp counts. `drop` also drops the open segments.
+
+        Nobody holds the permit then, but the process thread may still be closing segments for a cut that was aborted: only that
+        thread touches them, so it drops them itself, before anything else (SPEC D4: what was closed for it is never used).
+        """
+        with self._changed:
+            self._stamp = stamp
+            self.queue.clear()
+            if drop:
+                self._save = None
+                self._counted, self._broken = 0, False
+                self._drop = True
+                self.offsets.place({})
+                self._changed.notify()
+
+    def place(self, stamp: sg.Stamp, offsets: Mapping[TP, int]) -> None:
+        """These partitions are held and start here."""
+        with self._changed:
+            self._stamp = stamp
+            self.offsets.place(offsets)
+
+    def save(self, cut: int) -> None:
+        """Close the segments for this cut on the process thread; `Saved` is posted."""
+        with self._changed:
+            self._save = cut
+            self._changed.notify()
+
+    def merged(self, base: int) -> None:
+        """The cut became the head: the count and the contribution begin anew, the queue stays as it is (SPEC D1)."""
+        with self._changed:
+            self._stamp = sg.Stamp(self._stamp.epoch, base, self._stamp.serial)
+            self._counted = 0
+            self._merged_since_close = True
+            self.offsets.merged()
+
+    def nexts(self) -> dict[TP, int]:
+        with self._changed:
+            return dict(self.offsets.next)
+
+    @property
+    def idle(self) -> bool:
+        """All that was fetched is submitted."""
+        with self._changed:
+            return not self._holder and len(self.queue) == 0
+
+    def end(self) -> None:
+        """End the thread and drop what is open."""
+        with self._changed:
+            self._over = True
+            self._changed.notify()
+        self.join(timeout=5)
+        if not self.is_alive():
+            self._drop_segments()
+
+    def stuck_for(self, now: float) -> float:
+        """Seconds for which a permit holder has not come round; 0 when idle."""
+        return now - self.progress if self._holder else 0.0
+
+    def saving_for(self, now: float) -> float:
+        """Seconds for which segments have been closing for a cut; 0 when none are. The cut's deadline is theirs (SPEC D4, G3)."""
+        since = self._saving_since
+        return 0.0 if since is None else now - since
+
+    # On the process thread
+
+    def run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._ready, timeout=1.0)
+                self.progress = time.monotonic()
+                if self._over:
+                    return
+                drop, self._drop = self._drop, False
+                save, self._save, queued = self._save, None, None
+                if not drop and save is None and self._gives_permits() and len(self.queue):
+                    self._holder = True
+                    queued = self.queue.take()
+            if drop:
+                self._drop_segments()
+            if save is not None:
+                self._saving_since = time.monotonic()
+                self._do_save(save)
+                self._saving_since = None
+            elif queued is not None:
+                self._submit(*queued)
+
+    def _ready(self) -> bool:
+        return self._over or self._drop or self._save is not None or (self._gives_permits() and len(self.queue) > 0)
+
+    def _gives_permits(self) -> bool:
+        return self._open and not self._broken and not (self._trigger and self._counted >= self._trigger)
+
+    def _submit(self, serial: int, batch: Batch) -> None:
+        stamp = self._stamp
+        try:
+            if serial == stamp.serial:
+                self._write(batch, stamp)
+        except CrkafkaError as error:
+            self._break(stamp, str(error))
+        except Exception as error:
+            _log.exception("submitting failed")
+            self._break(stamp, f"{type(error).__name__} while writing a segment: {error}")
+        with self._changed:
+            self._holder = False
+            if self._closing:
+                self._closed()
+
+    def _write(self, batch: Batch, stamp: sg.Stamp) -> None:
+        """Only what is assigned and not below the next offset is submitted (SPEC M3)."""
+        batch = batch.only(self.offsets.next).skip_below(self.offsets.next)
+        if self._trigger:
+            batch, rest = batch.head(self._trigger - self._counted)
+            if rest.runs:
+                with self._changed:
+                    if self._stamp.serial == stamp.serial:
+                        self.queue.put_back(stamp.serial, rest)
+        if not batch.runs:
+            return
+        self._segments.write(batch, stamp.epoch, stamp.base, self.offsets.next)
+        for run in batch.runs:
+            self.offsets.record(run.tp, run.next, run.rows)
+        self.submitted += batch.rows
+        self._counted += batch.rows
+        if self._trigger and self._counted >= self._trigger:
+            self._post(sg.Triggered(stamp.epoch, stamp.base))
+
+    def _break(self, stamp: sg.Stamp, why: str) -> None:
+        """What was written cannot be trusted: nothing more until the reset that this asks for (SPEC X3, X6)."""
+        self._broken = True
+        self._post(sg.Trouble(stamp.epoch, why, counted=False))
+
+    def _break_save(self, epoch: int, why: str) -> None:
+        """As `_break`, unless the cut is over: then nothing of it counts any more."""
+        with self._changed:
+            if epoch == self._stamp.epoch and not self._drop:
+                self._break(self._stamp, why)
+
+    def _drop_segments(self) -> None:
+        try:
+            self._segments.drop()
+        except Exception:  # files that stay are orphans, and are collected (SPEC T3)
+            _log.exception("dropping open segments failed")
+
+    def _do_save(self, cut: int) -> None:
+        epoch = self._stamp.epoch
+        try:
+            segments = self._segments.close()
+        except CrkafkaError as error:
+            self._break_save(epoch, str(error))
+            return
+        except Exception as error:
+            _log.exception("closing a segment failed")
+            self._break_save(epoch, f"{type(error).__name__} while closing a segment: {error}")
+            return
+        with self._changed:
+            if epoch == self._stamp.epoch and not self._drop:
+                self._post(sg.Saved(cut, Payload(self.offsets.part(), segments, self.drain_ms)))
+
+    def _closed(self) -> None:
+        self._closing = False
+        self.drain_ms = round((time.monotonic() - self._closing_since) * 1000)
+        self.drain_ms_max = max(self.drain_ms, self.drain_ms_max)
+        self._post(sg.GateClosed())

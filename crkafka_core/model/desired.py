@@ -1,0 +1,57 @@
+"""What the control plane wants of one member: the only thing that a member acts on (level, not edge; SPEC 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import Phase
+
+
+@dataclass(frozen=True)
+class OpenCut:
+    """The open cut, as it was fixed for this member (SPEC C2)."""
+
+    id: int
+    parent: int
+    generation: int
+    members: tuple[str, ...]
+    """Names of all expected members."""
+    mine: frozenset[TP] | None
+    """What the cut fixed for this incarnation; None when it does not expect it."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A pause mark of the region (SPEC P2). kind: partition, topic, pattern, member."""
+
+    kind: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Aim:
+    """Ends that a bounded run consumes to (SPEC V3)."""
+
+    token: str
+    ends: tuple[tuple[TP, int], ...]
+
+
+@dataclass(frozen=True)
+class Desired:
+    """One consistent snapshot."""
+
+    uid: str
+    version: int
+    epoch: int
+    phase: Phase
+    head: int
+    registered: bool
+    """This incarnation is the registered, live one."""
+    superseded: bool
+    """Another incarnation of this name is registered."""
+    wanted: bool
+    """A member of this name is wanted: false after scale-in, and in an idle region."""
+    cut: OpenCut | None = None
+    marks: frozenset[Mark] = frozenset()
+    aim: Aim | None = None

@@ -1,0 +1,113 @@
+"""Errors, one class per reaction: each says what happened, to whom, and what to do next."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CrkafkaError(Exception):
+    """Base of all errors that a person may see. `hint` says what to do next; `exit_code` is what a command ends with."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+
+class ConfigError(CrkafkaError):
+    """A configuration or a call that cannot work. Reaction: mend it; nothing was started."""
+
+    exit_code = 2
+
+
+class ServiceUnavailable(CrkafkaError):
+    """Kafka, the database or the storage is not there. Reaction: wait and try again; never counted as a failure of the region."""
+
+    exit_code = 3
+
+
+class Refused(CrkafkaError):
+    """The region said no. Reaction: look at the region; nothing was changed by this call."""
+
+
+class NoSuchRegion(Refused):
+    """The control plane has no region of this name. Reaction: `crkafka init`."""
+
+
+class WrongRegion(Refused):
+    """The group belongs to another region (SPEC G1). Reaction: another group id, or the other region. Never retried."""
+
+
+class ManualAssignment(ConfigError):
+    """Assigning or unassigning by hand in a group (SPEC G2). Reaction: leave assignment to Kafka."""
+
+
+class Superseded(Refused):
+    """A newer incarnation of this operator is registered (SPEC G3). Reaction: exit for good, no restart."""
+
+
+class Lost(Refused):
+    """This incarnation was declared lost or removed (SPEC G3, G4). Reaction: fail, and be restarted by the host."""
+
+
+class Stale(Refused):
+    """The caller saw an older state than the stored one: epoch, head, counter. Reaction: read again and decide anew."""
+
+
+class NotRunning(Refused):
+    """The region is in a phase in which this cannot be done. Reaction: wait for the phase, or start the region."""
+
+
+class NotSettled(Refused):
+    """The group is not settled (SPEC G8). Reaction: wait; the message names what is missing."""
+
+
+class CutOpen(Refused):
+    """Another cut is open. Reaction: wait for it; it has a deadline."""
+
+
+class NotOpen(Refused):
+    """The checkpoint is not the open one: retired, aborted, merged or unknown (SPEC C2). Reaction: drop the contribution."""
+
+
+class Mismatch(Refused):
+    """A contribution does not match what the cut fixed (SPEC C2, C3). Reaction: the cut is aborted, the evidence is kept."""
+
+
+class Conflict(Mismatch):
+    """A different contribution of the same incarnation is there already (SPEC C2). Reaction: the cut is aborted."""
+
+
+class LeaseHeld(Refused):
+    """Somebody else holds the lease (SPEC A6, K6). Reaction: wait for the named holder, or come back later."""
+
+
+class LeaseLost(Refused):
+    """The lease ended or was taken over (SPEC A6, K6). Reaction: stop; nothing more may be written with it."""
+
+
+class NoSuchCheckpoint(Refused):
+    """Unknown, superseded, aborted or retired where a live one is needed. Reaction: choose one that is listed."""
+
+
+class DataLoss(Refused):
+    """Kafka no longer holds what is needed, or a topic was made anew (SPEC S4). Reaction: a person decides."""
+
+
+class RegionStopped(Refused):
+    """The region is STOPPED. Reaction: read the reason, mend it, `crkafka start`."""
+
+
+class WentBack(Refused):
+    """The control plane is older than what was seen (SPEC G10). Reaction: a person adopts or rewinds."""
+
+
+class SchemaError(CrkafkaError):
+    """The database has another schema version than this program. Reaction: the named command."""
+
+    exit_code = 2

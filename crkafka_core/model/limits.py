@@ -1,0 +1,51 @@
+"""Time limits and counts of a region: values of one type with names, stored with the region in SQL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """All in seconds unless the name says otherwise."""
+
+    session_timeout: float = 45.0
+    """Lease of a member (SPEC G3) and Kafka's session.timeout.ms."""
+    isolation_timeout: float = 60.0
+    """How long past its lease a member that cannot renew stays in the Kafka group (SPEC G4)."""
+    start_grace: float = 10.0
+    """Since the latest first registration of a name: how long a start waits for the wanted number (SPEC G8)."""
+    settle_timeout: float = 135.0
+    """Past it an unsettled group is alarmed (SPEC G8, X8)."""
+    drain_timeout: float = 180.0
+    """Deadline of a cut: drain and checkpoint (SPEC D4)."""
+    reset_timeout: float = 180.0
+    """Counted while the group is settled; past it the next attempt (SPEC X7)."""
+    stale_generation: float = 10.0
+    """A live member with an older generation than another for so long is lost (SPEC G4)."""
+    unheld_timeout: float = 10.0
+    """A partition nobody holds for so long in a stable group makes one member force a rebalance (SPEC G8)."""
+    hold_max: float = 86_400.0
+    """Past it a held retirement is reported (SPEC T1)."""
+    max_consecutive_resets: int = 5
+    """Reached: STOPPED (SPEC X6)."""
+    forced_budget: int = 20
+    """Forced resets and losses of one operator within `forced_window` (SPEC X6)."""
+    forced_window: float = 600.0
+    forced_without_cut: int = 10
+    """Forced resets and losses of one operator since the last completed cut (SPEC X6)."""
+    backoff_cap: float = 60.0
+    """The nth consecutive attempt waits min(2**n, this) (SPEC X6)."""
+    backoff_base: float = 1.0
+    """Scales that wait; tests shorten it."""
+    driver_lease: float = 30.0
+    """Length of a driver's, writer's or reader's lease between renewals (SPEC A6, K6)."""
+    retain: int = 20
+    """Merged checkpoints that are kept whole (SPEC T1)."""
+    history: int = 0
+    """Archived rows that are kept; 0 is for ever (SPEC T2)."""
+
+    @property
+    def renew_every(self) -> float:
+        """A lease is renewed each third (SPEC G3)."""
+        return self.session_timeout / 3

@@ -1,0 +1,46 @@
+"""Offsets per topic and partition, and their compact text form in SQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+
+class TP(NamedTuple):
+    """A topic partition."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
+
+Offsets = Mapping[TP, int]
+
+
+def pack(tps: Iterable[TP]) -> str:
+    """A set of partitions as JSON: {"topic": [0, 1]}; equal sets give equal text."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(tps):
+        by_topic.setdefault(topic, []).append(partition)
+    return json.dumps(by_topic, ensure_ascii=False, separators=(",", ":"))
+
+
+def unpack(text: str) -> frozenset[TP]:
+    """The set that `pack` wrote."""
+    return frozenset(TP(topic, p) for topic, ps in json.loads(text).items() for p in ps)
+
+
+def pack_offsets(offsets: Mapping[TP, int]) -> str:
+    """Offsets as JSON: {"topic": {"0": 17}}; equal maps give equal text."""
+    by_topic: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        by_topic.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(by_topic, ensure_ascii=False, separators=(",", ":"))
+
+
+def unpack_offsets(text: str) -> dict[TP, int]:
+    """The map that `pack_offsets` wrote."""
+    return {TP(topic, int(p)): o for topic, ps in json.loads(text).items() for p, o in ps.items()}

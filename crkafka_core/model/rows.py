@@ -1,0 +1,411 @@
+"""The rows of the control plane: one frozen dataclass per noun; `KEY` names its primary key. JSON columns end in `_json`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from crkafka_core.model.phase import Phase, Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Base of all rows."""
+
+    KEY: ClassVar[tuple[str, ...]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Region(Row):
+    """The one row under whose lock everything of a region happens (SPEC G7)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("name",)
+    name: str
+    uid: str
+    """Random, made when the region is made (SPEC G6)."""
+    region_index: int
+    version: int = 0
+    """Raised by every mutation that changes what members or drivers should see; watched cheaply."""
+    epoch: int = 1
+    """Raised by every reset and every abort; never goes back."""
+    phase: Phase = Phase.IDLE
+    phase_since: float = 0.0
+    wanted: Wanted = Wanted.STOP
+    members_wanted: int = 1
+    wait_for_wanted: bool = True
+    """At the first start and after `scale`, settled also needs the wanted number or the end of `start_grace` (SPEC G8)."""
+    head: int = 0
+    """The latest merged checkpoint that is not superseded; 0 is birth."""
+    open_cut: int = 0
+    """The open checkpoint, or 0."""
+    next_checkpoint: int = 1
+    next_event: int = 1
+    born: bool = False
+    """Initial offsets of all partitions then known are recorded (SPEC S3)."""
+    cluster_id: str = ""
+    group_id: str = ""
+    reset_cause: str = ""
+    reset_at: float = 0.0
+    """When the current attempt began."""
+    not_before: float = 0.0
+    """The attempt does not resume before this time: the back-off (SPEC X6)."""
+    settled_at: float = 0.0
+    """Since when the group is settled in this attempt, or 0 (SPEC X7)."""
+    consecutive: int = 0
+    """Resets in a row without a completed cut (SPEC X6)."""
+    failing: int = 0
+    """Attempts in a row that Kafka, SQL or the storage made fail: they back off, but do not count (SPEC X6)."""
+    last_cut_at: float = 0.0
+    """When the last cut was completed, or the region first resumed (SPEC V1)."""
+    resumed_at: float = 0.0
+    asked_epoch: int = 0
+    """An operator-driven ask for a cut names epoch and head (SPEC V2)."""
+    asked_head: int = -1
+    asked_by: str = ""
+    stop_reason: str = ""
+    stop_member: str = ""
+    stopping: bool = False
+    """A stop was asked for and a last cut is still to come (SPEC G9)."""
+    limits_json: str = "{}"
+    config_json: str = "{}"
+    """The configuration with references, never with secrets (SPEC 17)."""
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Row):
+    """A Kafka consumer group belongs to exactly one region (SPEC G1)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("cluster_id", "group_id")
+    cluster_id: str
+    group_id: str
+    region: str
+    region_index: int
+
+
+class MemberStatus(StrEnum):
+    """What SQL says about the registered incarnation of a name."""
+
+    LIVE = "LIVE"
+    LOST = "LOST"
+    LEFT = "LEFT"
+
+
+@dataclass(frozen=True, slots=True)
+class Member(Row):
+    """The registered incarnation of one operator name, and what it last reported."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "name")
+    region: str
+    name: str
+    incarnation: str
+    launch: int
+    status: MemberStatus = MemberStatus.LIVE
+    host: str = ""
+    instance_id: str = ""
+    first_registered_at: float = 0.0
+    """Of the name, not of the incarnation (SPEC G8); anew when it had left cleanly."""
+    registered_at: float = 0.0
+    renewals: int = 0
+    """Counts the renewals of the lease (SPEC G4)."""
+    epoch: int = 0
+    """The epoch for which it has completed its reset; 0 is none."""
+    base: int = -1
+    """The head from which it resolved its starts."""
+    generation: int = -1
+    """Kafka's generation; only compared between members (SPEC M4)."""
+    assignment_json: str = ""
+    """Packed partitions; empty text is *no report* (withdrawn), `{}` is *holds nothing*."""
+    stale_since: float = 0.0
+    """Since when another live member shows a newer generation (SPEC G4)."""
+    rebalances: int = 0
+    metrics_json: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch(Row):
+    """The last launch number that was drawn for a name (SPEC G3)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "name")
+    region: str
+    name: str
+    number: int
+
+
+class CheckpointStatus(StrEnum):
+    """Life of a checkpoint. SUPERSEDED: left behind by a reset to an older one; RETIRED: only the archive is left."""
+
+    OPEN = "OPEN"
+    MERGED = "MERGED"
+    ABORTED = "ABORTED"
+    SUPERSEDED = "SUPERSEDED"
+    RETIRED = "RETIRED"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint(Row):
+    """The numbered result of a cut; its parent is the head it started from (SPEC C5)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "id")
+    region: str
+    id: int
+    parent: int
+    epoch: int
+    status: CheckpointStatus
+    cause: str = ""
+    token: str = ""
+    """Of the caller who opened it, so that a repeated call finds its own cut."""
+    generation: int = -1
+    opened_at: float = 0.0
+    deadline: float = 0.0
+    """Database time; drain and checkpoint must be done by then (SPEC D4)."""
+    merged_at: float = 0.0
+    rows: int = 0
+    bytes: int = 0
+    segments: int = 0
+    members: int = 0
+    drain_ms: int = 0
+    """The longest drain of a member."""
+    hash: str = ""
+    """Of the merged map (invariant I5)."""
+    note: str = ""
+    """Why it was aborted or superseded."""
+    archive_json: str = "{}"
+    """Written when retired: {topic: {partition: [from, to, rows]}} of what changed (SPEC T2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected(Row):
+    """What the opening of a cut fixed about one member (SPEC C2)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "checkpoint", "member")
+    region: str
+    checkpoint: int
+    member: str
+    incarnation: str
+    assignment_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution(Row):
+    """One member's part of a checkpoint (SPEC C1)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "checkpoint", "member")
+    region: str
+    checkpoint: int
+    member: str
+    incarnation: str
+    epoch: int
+    base: int
+    generation: int
+    members_json: str
+    """Names of all members at the time."""
+    topic_ids_json: str
+    rows: int
+    bytes: int
+    drain_ms: int
+    hash: str
+    """Of everything in it; the same contribution sent again has the same."""
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ContributedOffset(Row):
+    """One partition of a contribution."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "checkpoint", "member", "topic", "partition")
+    region: str
+    checkpoint: int
+    member: str
+    topic: str
+    partition: int
+    from_offset: int
+    to_offset: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class MergedOffset(Row):
+    """One partition of a merged checkpoint: where the next record is fetched."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "checkpoint", "topic", "partition")
+    region: str
+    checkpoint: int
+    topic: str
+    partition: int
+    topic_id: str
+    from_offset: int
+    to_offset: int
+    rows: int
+    member: str
+    """Who contributed it; empty when it was carried forward (SPEC S4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment(Row):
+    """A Parquet file named by a contribution; the row is its only publication (SPEC C7)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "path")
+    region: str
+    path: str
+    """Relative to the region's storage root."""
+    checkpoint: int
+    member: str
+    incarnation: str
+    epoch: int
+    rows: int
+    bytes: int
+    hash: str
+    spans_json: str
+    """[[topic, partition, from, to, rows], …], half-open offsets, in file order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Initial(Row):
+    """The offset at which the group first saw a partition; written once (SPEC S1, X1)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "topic_id", "partition")
+    region: str
+    topic_id: str
+    partition: int
+    topic: str
+    offset: int
+    position: str
+    at: float = 0.0
+    forgotten: bool = False
+    """The topic was forgotten or unsubscribed: its offset is carried forward (SPEC S4)."""
+
+
+class StartReason(StrEnum):
+    """Why a partition starts where it starts (SPEC S1)."""
+
+    HEAD = "head"
+    INITIAL = "initial"
+    GAP = "gap"
+    ADOPT = "adopt"
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Row):
+    """Where a partition starts in an epoch, from a base; the first writer wins (SPEC S1)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "epoch", "base", "topic", "partition")
+    region: str
+    epoch: int
+    base: int
+    topic: str
+    partition: int
+    topic_id: str
+    offset: int
+    reason: StartReason
+    by: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseMark(Row):
+    """A pause of the region, read together with the starts (SPEC P2). kind: partition, topic, pattern, member."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "kind", "what")
+    region: str
+    kind: str
+    what: str
+    by: str = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease(Row):
+    """A lease on a right of the region. kind: driver, retire, reader, writer:<table>; `number` fences (SPEC A6, K6, T1)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "kind", "slot")
+    region: str
+    kind: str
+    slot: str
+    """Empty where only one can be held; the reader's own token where many can."""
+    holder: str
+    token: str
+    number: int
+    until: float
+    """Database time."""
+    data_json: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Row):
+    """A declared table: holds back retirement and follows resets (SPEC T1, X4)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "name")
+    region: str
+    name: str
+    format: str
+    path: str
+    acknowledged: int = 0
+    """The latest checkpoint whose rows, and those of all before it on its line, are in the table."""
+    fenced_epoch: int = 0
+    """The table has committed its fence for every rewind up to this epoch."""
+    rewind_epoch: int = 0
+    """The epoch of the latest rewind the table must follow; unfenced while above `fenced_epoch`."""
+    commits: int = 0
+    """Number of the last commit that was permitted; each commit has its own."""
+    version: str = ""
+    """The format's own version last acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit(Row):
+    """One permitted commit to a table: which checkpoints, by which attempt, and what became of it (SPEC K6)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "table", "number")
+    region: str
+    table: str
+    number: int
+    kind: str
+    """advance, rewrite or fence."""
+    after: int
+    upto: int
+    checkpoints_json: str
+    token: str
+    status: str
+    """OPEN, DONE, FAILED."""
+    folder: str = ""
+    version: str = ""
+    rows: int = 0
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Goal(Row):
+    """Ends of a bounded run, stored once (SPEC V3)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "token")
+    region: str
+    token: str
+    ends_json: str
+    reached_json: str = "{}"
+    """Per member, what it has reached under its current stamp."""
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Row):
+    """The event log: who, what, why (SPEC X8, R6)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "seq")
+    region: str
+    seq: int
+    at: float
+    kind: str
+    epoch: int
+    checkpoint: int = 0
+    member: str = ""
+    by: str = ""
+    text: str = ""
+    data_json: str = "{}"
+
+
+ROWS: tuple[type[Row], ...] = (
+    Region, Group, Member, Launch, Checkpoint, Expected, Contribution, ContributedOffset, MergedOffset, Segment,
+    Initial, Start, PauseMark, Lease, Table, TableCommit, Goal, Event,
+)  # fmt: skip

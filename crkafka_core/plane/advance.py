@@ -1,0 +1,91 @@
+"""What anyone may do who finds the condition true: merge, abort past the deadline, resume, start the next attempt (SPEC G7)."""
+
+from __future__ import annotations
+
+import json
+
+from crkafka_core.control import Reader, Tx
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint, Member, MemberStatus, Region
+from crkafka_core.plane import alarms, cuts, events, limits, members, resets
+
+
+def due(reader: Reader, region: Region) -> bool:
+    """Whether a look under the lock is worth it; cheap, so that a quiet region costs nothing."""
+    if region.phase in (Phase.BIRTH, Phase.RESETTING, Phase.REWINDING, Phase.CUTTING):
+        return True
+    if region.phase is not Phase.RUNNING:
+        return False
+    there = reader.select(Member, ("region", "=", region.name), ("status", "=", MemberStatus.LIVE))
+    return bool(members.behind(there)) or any(m.stale_since for m in there)
+
+
+def advance(tx: Tx) -> Phase:
+    """Do what is due; the phase after it. Any process may call it at any time."""
+    region = tx.region()
+    limit = limits.of(region)
+    if region.phase in (Phase.BIRTH, Phase.RUNNING, Phase.CUTTING, Phase.RESETTING):
+        members.watch_generations(tx, limit.stale_generation, max(limit.stale_generation, limit.session_timeout))
+        region = tx.region()
+    if region.phase is Phase.CUTTING:
+        _finish_cut(tx, region)
+    elif region.phase is Phase.REWINDING:
+        resets.after_fence(tx)
+    if tx.region().phase in (Phase.BIRTH, Phase.RESETTING):
+        _resume(tx, tx.region())
+    return tx.region().phase
+
+
+def _finish_cut(tx: Tx, region: Region) -> None:
+    row = tx.get(Checkpoint, region.name, region.open_cut)
+    assert row is not None
+    if cuts.complete(tx, region, row.id):
+        cuts.merge(tx, row.id)
+    elif tx.now() > row.deadline:
+        missing = cuts.waits_for(tx, region, row.id)
+        who = ", ".join(missing)
+        resets.abort(
+            tx,
+            f"cut {row.id} was not done by its deadline; {who} did not contribute",
+            member=missing[0] if missing else "",
+        )
+
+
+def _resume(tx: Tx, region: Region) -> None:
+    """RUNNING again, once the group is settled, at the epoch and the head, and the back-off is over."""
+    limit, now = limits.of(region), tx.now()
+    reason = cuts.unready(tx, region)
+    if not reason and now >= region.not_before and (region.born or region.phase is not Phase.BIRTH):
+        tx.set_region(
+            phase=Phase.RUNNING, phase_since=now, resumed_at=now, settled_at=now, wait_for_wanted=False,
+            last_cut_at=region.last_cut_at or now,
+        )  # fmt: skip
+        events.log(
+            tx,
+            "resumed",
+            f"from head {region.head}: {region.reset_cause}",
+            checkpoint=region.head,
+            data={"seconds": round(now - region.reset_at, 3)},
+        )
+        return
+    missing = cuts.unsettled(tx, region)
+    settled = not missing
+    if not settled:
+        alarms.unsettled(tx, missing)
+        if region.settled_at:
+            tx.set_region(settled_at=0.0)
+    elif not region.settled_at:
+        tx.set_region(settled_at=now)
+    elif now - region.settled_at > limit.reset_timeout and now >= region.not_before:
+        held_up = _held_up(tx, region)
+        cause = f"the reset took longer than {limit.reset_timeout:.0f} s: {held_up or reason}"
+        resets.begin(tx, cause, by="reset timeout", counted=not held_up, failing=bool(held_up))
+
+
+def _held_up(reader: Reader, region: Region) -> str:
+    """What a member waits for that is not the region's fault: an attempt while Kafka or the storage fails does not count (SPEC X6)."""
+    for m in reader.select(Member, ("region", "=", region.name), ("status", "=", MemberStatus.LIVE)):
+        waits = json.loads(m.metrics_json).get("unavailable")
+        if waits:
+            return f"{m.name}: {waits}"
+    return ""

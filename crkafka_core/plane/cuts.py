@@ -1,0 +1,365 @@
+"""Cuts: open, contribute, merge (SPEC §9)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from crkafka_core.control import Cond, Reader, Tx
+from crkafka_core.model import rows
+from crkafka_core.model.errors import Conflict, CutOpen, Mismatch, NotOpen, NotRunning, NotSettled, Refused
+from crkafka_core.model.offsets import TP, pack, unpack
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, ContributedOffset, Expected, MergedOffset, Region
+from crkafka_core.plane import events, leases, limits, members, resets, starts
+from crkafka_core.protocol import merge as rules
+from crkafka_core.protocol import settle
+
+
+def expects(reader: Reader, region: Region, member: str) -> bool:
+    """Whether the open cut, if there is one, waits for this member."""
+    return bool(region.open_cut) and reader.get(Expected, region.name, region.open_cut, member) is not None
+
+
+def unready(reader: Reader, region: Region) -> str:
+    """What keeps the region from opening a cut or resuming, in words."""
+    return settle.unready(
+        region,
+        members.all_of(reader, region.name),
+        lambda: starts.known(reader, region.name),
+        limits.of(region),
+        reader.now(),
+    )
+
+
+def unsettled(reader: Reader, region: Region) -> str:
+    """What keeps the group from being settled, in words."""
+    return settle.missing(
+        region,
+        members.all_of(reader, region.name),
+        lambda: starts.known(reader, region.name),
+        limits.of(region),
+        reader.now(),
+    )
+
+
+def unheld(reader: Reader, region: Region) -> frozenset[TP]:
+    """Known partitions that no live member reports (SPEC G8)."""
+    there = settle.live(members.all_of(reader, region.name))
+    return frozenset(starts.known(reader, region.name)) - frozenset(
+        tp for m in there if m.assignment_json for tp in unpack(m.assignment_json)
+    )
+
+
+def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None) -> Checkpoint:
+    """Open a cut: fix who is expected, with what (SPEC C2). The same token finds its own cut again.
+
+    With the driver's `lease` it is refused to one that has been taken over from while it slept (SPEC A6, fault 8).
+    """
+    region = tx.region()
+    if lease is not None:
+        leases.check(tx, lease)
+    mine = tx.select(Checkpoint, ("region", "=", region.name), ("token", "=", token))
+    if mine:
+        return mine[0]
+    if region.open_cut:
+        raise CutOpen(f"Cut {region.open_cut} of region {region.name} is open.", hint="Wait for it: it has a deadline.")
+    if region.phase is not Phase.RUNNING:
+        raise NotRunning(
+            f"Region {region.name} is {region.phase}{': ' + region.stop_reason if region.stop_reason else ''}; a cut needs RUNNING.",
+            hint="`crkafka show` tells what it waits for.",
+        )
+    reason = unready(tx, region)
+    if reason:
+        raise NotSettled(f"Region {region.name} is not settled: {reason}.", hint="Wait; it settles by itself.")
+    now, there = tx.now(), settle.live(members.all_of(tx, region.name))
+    checkpoint = Checkpoint(
+        region=region.name, id=region.next_checkpoint, parent=region.head, epoch=region.epoch, status=CheckpointStatus.OPEN, cause=cause,
+        token=token, generation=there[0].generation, opened_at=now, deadline=now + limits.of(region).drain_timeout, members=len(there),
+    )  # fmt: skip
+    tx.add(checkpoint)
+    tx.add(*(Expected(region.name, checkpoint.id, m.name, m.incarnation, m.assignment_json) for m in there))
+    tx.set_region(phase=Phase.CUTTING, phase_since=now, open_cut=checkpoint.id, next_checkpoint=checkpoint.id + 1)
+    events.log(tx, "cut opened", cause, checkpoint=checkpoint.id)
+    return checkpoint
+
+
+@dataclass(frozen=True)
+class NamedSegment:
+    """A closed segment, as a contribution names it (SPEC C1)."""
+
+    path: str
+    rows: int
+    bytes: int
+    hash: str
+    spans: tuple[rules.Span, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One member's contribution, as it comes (SPEC C1)."""
+
+    checkpoint: int
+    member: str
+    incarnation: str
+    epoch: int
+    base: int
+    generation: int
+    members: tuple[str, ...]
+    offsets: Mapping[TP, tuple[int, int, int]]
+    """(from, to, rows) of every partition that the member holds."""
+    topic_ids: Mapping[str, str]
+    segments: Sequence[NamedSegment]
+    drain_ms: int = 0
+
+    def digest(self) -> str:
+        """Equal for the same contribution sent again; how long the drain took is not part of it."""
+        parts = [
+            self.checkpoint, self.member, self.incarnation, self.epoch, self.base, self.generation, sorted(self.members),
+            sorted((tp.topic, tp.partition, *o) for tp, o in self.offsets.items()), sorted(self.topic_ids.items()),
+            sorted((s.path, s.rows, s.bytes, s.hash, [list(p) for p in s.spans]) for s in self.segments),
+        ]  # fmt: skip
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Contributed:
+    """The contribution is stored."""
+
+    checkpoint: int
+    complete: bool
+    """All expected members have contributed: whoever reads this may merge."""
+
+
+def contribute(tx: Tx, part: Part) -> Contributed | Refused:
+    """Store a contribution to the open cut, or refuse it (SPEC C2); what does not match aborts the cut."""
+    region = tx.region()
+    checkpoint = tx.get(Checkpoint, region.name, part.checkpoint)
+    stored = tx.get(rows.Contribution, region.name, part.checkpoint, part.member)
+    if stored is not None and stored.hash == part.digest():
+        return Contributed(part.checkpoint, complete=complete(tx, region, part.checkpoint))
+    if checkpoint is None or checkpoint.status is not CheckpointStatus.OPEN or region.open_cut != part.checkpoint:
+        what = "unknown" if checkpoint is None else checkpoint.status.lower()
+        return _refuse(
+            tx,
+            part,
+            NotOpen(f"Checkpoint {part.checkpoint} of region {region.name} is {what}.", hint="Drop the contribution."),
+        )
+    members.of(tx, part.member, part.incarnation)
+    if part.epoch != region.epoch:
+        return _refuse(
+            tx,
+            part,
+            NotOpen(f"The contribution is of epoch {part.epoch}, the region is at {region.epoch}.", hint="Drop it."),
+        )
+    expected = tx.select(Expected, ("region", "=", region.name), ("checkpoint", "=", part.checkpoint))
+    wrong = _mismatch(checkpoint, expected, part)
+    if stored is not None:
+        wrong = Conflict(f"{part.member} has contributed something else to checkpoint {part.checkpoint} before.")
+    if wrong is not None:
+        refused = _refuse(tx, part, wrong)
+        resets.abort(tx, str(wrong), member=part.member)
+        return refused
+    _store(tx, region.name, part)
+    return Contributed(part.checkpoint, complete=complete(tx, region, part.checkpoint))
+
+
+def _mismatch(checkpoint: Checkpoint, expected: Sequence[Expected], part: Part) -> Mismatch | None:
+    mine = next((e for e in expected if e.member == part.member), None)
+    if mine is None or mine.incarnation != part.incarnation:
+        return Mismatch(
+            f"Checkpoint {checkpoint.id} expects no contribution of {part.member}, incarnation {part.incarnation}."
+        )
+    if unpack(mine.assignment_json) != set(part.offsets):
+        return Mismatch(f"{part.member} contributes {pack(part.offsets)}; the cut fixed {mine.assignment_json}.")
+    if part.generation != checkpoint.generation:
+        return Mismatch(f"{part.member} is in generation {part.generation}; the cut fixed {checkpoint.generation}.")
+    if part.base != checkpoint.parent:
+        return Mismatch(
+            f"{part.member} started from {part.base}; the parent of checkpoint {checkpoint.id} is {checkpoint.parent}."
+        )
+    if set(part.members) != {e.member for e in expected}:
+        return Mismatch(
+            f"{part.member} knows the members {sorted(part.members)}; the cut expects {sorted(e.member for e in expected)}."
+        )
+    if sum(s.rows for s in part.segments) != sum(o[2] for o in part.offsets.values()):
+        return Mismatch(f"{part.member}: rows of its segments and of its offsets differ.")
+    hole = rules.broken_spans(
+        [(tp, o[0], o[1], o[2]) for tp, o in part.offsets.items()], [span for s in part.segments for span in s.spans]
+    )
+    return Mismatch(f"{part.member}: {hole}.") if hole else None
+
+
+def _refuse(tx: Tx, part: Part, why: Refused) -> Refused:
+    evidence = {
+        "from": {str(tp): o[0] for tp, o in part.offsets.items()},
+        "to": {str(tp): o[1] for tp, o in part.offsets.items()},
+    }
+    events.log(tx, "contribution refused", str(why), checkpoint=part.checkpoint, member=part.member, data=evidence)
+    return why
+
+
+def _store(tx: Tx, region: str, part: Part) -> None:
+    tx.add(
+        rows.Contribution(
+            region=region, checkpoint=part.checkpoint, member=part.member, incarnation=part.incarnation, epoch=part.epoch, base=part.base,
+            generation=part.generation, members_json=json.dumps(sorted(part.members)), topic_ids_json=json.dumps(dict(part.topic_ids)),
+            rows=sum(s.rows for s in part.segments), bytes=sum(s.bytes for s in part.segments), drain_ms=part.drain_ms,
+            hash=part.digest(), at=tx.now(),
+        )
+    )  # fmt: skip
+    if part.offsets:
+        tx.add(
+            *(
+                ContributedOffset(region, part.checkpoint, part.member, tp.topic, tp.partition, *o)
+                for tp, o in part.offsets.items()
+            )
+        )
+    if part.segments:
+        tx.add(
+            *(
+                rows.Segment(
+                    region=region,
+                    path=s.path,
+                    checkpoint=part.checkpoint,
+                    member=part.member,
+                    incarnation=part.incarnation,
+                    epoch=part.epoch,
+                    rows=s.rows,
+                    bytes=s.bytes,
+                    hash=s.hash,
+                    spans_json=json.dumps([list(p) for p in s.spans], ensure_ascii=False),
+                )
+                for s in part.segments
+            )
+        )
+    tx.set_region()
+
+
+def parts(reader: Reader, region: Region, checkpoint: int) -> tuple[list[Expected], list[rows.Contribution]]:
+    where: tuple[Cond, Cond] = (("region", "=", region.name), ("checkpoint", "=", checkpoint))
+    return reader.select(Expected, *where), reader.select(rows.Contribution, *where)
+
+
+def waits_for(reader: Reader, region: Region, checkpoint: int) -> list[str]:
+    """Names of the members whose contribution is not there yet."""
+    return sorted(rules.wrong_sets(*parts(reader, region, checkpoint))[0])
+
+
+def complete(reader: Reader, region: Region, checkpoint: int) -> bool:
+    missing, strange = rules.wrong_sets(*parts(reader, region, checkpoint))
+    return not missing and not strange
+
+
+def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
+    """Merge the contributions if exactly the expected members are in; the region goes on from there (SPEC C3).
+
+    A merge that is incomplete is refused and stays open; one that is wrong aborts the cut and keeps the evidence.
+    """
+    region = tx.region()
+    row = tx.get(Checkpoint, region.name, checkpoint)
+    if row is not None and row.status is not CheckpointStatus.OPEN and row.merged_at:
+        return row
+    if row is None or row.status is not CheckpointStatus.OPEN or region.open_cut != checkpoint:
+        raise NotOpen(
+            f"Checkpoint {checkpoint} of region {region.name} is {'unknown' if row is None else row.status.lower()}."
+        )
+    expected, contributions = parts(tx, region, checkpoint)
+    missing, strange = rules.wrong_sets(expected, contributions)
+    if missing and not strange:
+        raise NotSettled(
+            f"Checkpoint {checkpoint} still waits for {', '.join(sorted(missing))}.", hint="It has a deadline."
+        )
+    offsets = tx.select(ContributedOffset, ("region", "=", region.name), ("checkpoint", "=", checkpoint))
+    known = starts.known(tx, region.name)
+    due = starts.line_offsets(tx, region, row.epoch, row.parent)
+    parent = starts.merged(tx, region.name, row.parent) if row.parent else {}
+    wrong = rules.broken(expected, offsets, rules.Line(row.parent, due)) or _wrong_topics(known, contributions)
+    if strange:
+        wrong = f"contributions of incarnations that the cut did not expect: {', '.join(sorted(strange))}"
+    if wrong:
+        error = Mismatch(
+            f"Checkpoint {checkpoint} of region {region.name} cannot be merged: {wrong}.", hint="The cut is aborted."
+        )
+        events.log(
+            tx,
+            "merge refused",
+            str(error),
+            checkpoint=checkpoint,
+            data={"offsets": [_evidence(o) for o in offsets[:200]]},
+        )
+        resets.abort(tx, str(error))
+        return error
+    merged = [
+        MergedOffset(
+            region.name,
+            checkpoint,
+            o.topic,
+            o.partition,
+            known[TP(o.topic, o.partition)].topic_id,
+            o.from_offset,
+            o.to_offset,
+            o.rows,
+            o.member,
+        )
+        for o in offsets
+    ]
+    there = {TP(o.topic, o.partition) for o in offsets}
+    merged += [
+        replace(m, checkpoint=checkpoint, from_offset=m.to_offset, rows=0, member="")
+        for tp, m in parent.items()
+        if tp not in there
+    ]
+    if merged:
+        tx.add(*merged)
+    return _close(tx, region, row, contributions, {TP(m.topic, m.partition): m.to_offset for m in merged})
+
+
+def _wrong_topics(known: Mapping[TP, rows.Initial], contributions: Sequence[rows.Contribution]) -> str:
+    ids = {i.topic: i.topic_id for i in known.values()}
+    for c in contributions:
+        for topic, topic_id in json.loads(c.topic_ids_json).items():
+            if ids.get(topic, topic_id) != topic_id:
+                return f"{c.member} read topic {topic} with id {topic_id}; the group knows it as {ids[topic]}"
+    return ""
+
+
+def _evidence(o: ContributedOffset) -> list[object]:
+    return [o.member, o.topic, o.partition, o.from_offset, o.to_offset]
+
+
+def _close(
+    tx: Tx, region: Region, row: Checkpoint, contributions: Sequence[rows.Contribution], merged: Mapping[TP, int]
+) -> Checkpoint:
+    now = tx.now()
+    done = replace(
+        row, status=CheckpointStatus.MERGED, merged_at=now, rows=sum(c.rows for c in contributions),
+        bytes=sum(c.bytes for c in contributions), drain_ms=max((c.drain_ms for c in contributions), default=0), hash=rules.digest(merged),
+        segments=tx.count(rows.Segment, ("region", "=", region.name), ("checkpoint", "=", row.id)),
+    )  # fmt: skip
+    tx.put(done)
+    names = {c.member for c in contributions}
+    movers = [m for m in members.all_of(tx, region.name) if m.name in names]
+    if movers:
+        tx.put(*(replace(m, base=row.id) for m in movers))
+    tx.set_region(
+        phase=Phase.RUNNING, phase_since=now, open_cut=0, head=row.id, last_cut_at=now, consecutive=0, failing=0
+    )
+    events.log(tx, "merged", f"{done.rows} rows of {done.members} members", checkpoint=row.id)
+    if region.stopping:
+        resets.idle(tx, f"stopped after cut {row.id}")
+    return done
+
+
+def give_up(
+    tx: Tx, checkpoint: int, *, member: str, incarnation: str, why: str, counted: bool, forced: bool = False
+) -> None:
+    """A member cannot do its part of the open cut: the cut is aborted (SPEC D2). Void when the cut is over.
+
+    `forced`: a rebalance is why, and has the budgets of one (SPEC X6).
+    """
+    if checkpoint and tx.region().open_cut == checkpoint:
+        members.of(tx, member, incarnation)
+        resets.abort(tx, why, member=member, counted=counted or forced, forced=forced)

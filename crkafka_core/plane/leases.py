@@ -1,0 +1,69 @@
+"""Leases on rights of a region: driver, retire, readers, table writers; the number fences a late holder (SPEC A6, K6, T1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crkafka_core.control import Reader, Tx
+from crkafka_core.model.errors import LeaseHeld, LeaseLost
+from crkafka_core.model.rows import Lease
+
+
+def take(tx: Tx, kind: str, *, holder: str, token: str, length: float, slot: str = "", data: str = "{}") -> Lease:
+    """Take a lease that is free or over, or renew one's own; a new holder gets a higher number."""
+    now, region = tx.now(), tx.region().name
+    held = tx.get(Lease, region, kind, slot)
+    if held is not None and held.token != token and held.until > now:
+        raise LeaseHeld(
+            f"{kind} of region {region} is held by {held.holder} for {held.until - now:.0f} s more.",
+            hint="Wait for it, or come back later.",
+        )
+    number = 1 if held is None else held.number + (held.token != token)
+    lease = Lease(
+        region=region,
+        kind=kind,
+        slot=slot,
+        holder=holder,
+        token=token,
+        number=number,
+        until=now + length,
+        data_json=data,
+    )
+    tx.put(lease)
+    return lease
+
+
+def renew(tx: Tx, lease: Lease, length: float) -> Lease:
+    """Prolong a lease that is still ours; one that is over but that nobody took is ours still."""
+    current = check(tx, lease)
+    renewed = replace(current, until=tx.now() + length)
+    tx.put(renewed)
+    return renewed
+
+
+def check(reader: Reader, lease: Lease) -> Lease:
+    """The stored lease, if it is still this one."""
+    current = reader.get(Lease, lease.region, lease.kind, lease.slot)
+    if current is None or current.token != lease.token or current.number != lease.number:
+        who = current.holder if current else "nobody"
+        raise LeaseLost(
+            f"The lease {lease.kind} of region {lease.region} is no longer {lease.holder}'s: {who} has it.",
+            hint="Stop; the holder goes on.",
+        )
+    return current
+
+
+def release(tx: Tx, lease: Lease) -> None:
+    """End a lease of ours. The row of an exclusive right stays, so that numbers only grow; a reader's goes."""
+    current = tx.get(Lease, lease.region, lease.kind, lease.slot)
+    if current is None or current.token != lease.token:
+        return
+    if lease.slot:
+        tx.delete(Lease, ("region", "=", lease.region), ("kind", "=", lease.kind), ("slot", "=", lease.slot))
+    else:
+        tx.put(replace(current, until=0.0, token=""))
+
+
+def held(reader: Reader, region: str, kind: str) -> list[Lease]:
+    """Leases of a kind that are not over."""
+    return reader.select(Lease, ("region", "=", region), ("kind", "=", kind), ("until", ">", reader.now()))

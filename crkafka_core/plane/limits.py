@@ -1,0 +1,32 @@
+"""The limits of a region as stored with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from functools import lru_cache
+
+from crkafka_core.model.limits import Limits
+from crkafka_core.model.rows import Region
+
+
+@lru_cache(maxsize=256)
+def _parse(text: str) -> Limits:
+    return Limits(**json.loads(text))
+
+
+def of(region: Region) -> Limits:
+    """The limits that everybody who drives this region goes by."""
+    return _parse(region.limits_json)
+
+
+def dump(limits: Limits) -> str:
+    """As stored: only what differs from the defaults, so that an upgrade may better a default."""
+    default = Limits()
+    return json.dumps(
+        {
+            f.name: getattr(limits, f.name)
+            for f in dataclasses.fields(Limits)
+            if getattr(limits, f.name) != getattr(default, f.name)
+        }
+    )

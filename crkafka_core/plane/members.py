@@ -1,0 +1,236 @@
+"""Membership by lease: launch, register, renew, report, leave, lose (SPEC G1-G5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from crkafka_core.control import Reader, Tx
+from crkafka_core.model.errors import Lost, NotRunning, Stale, Superseded, WrongRegion
+from crkafka_core.model.offsets import TP, pack
+from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.rows import Group, Launch, Member, MemberStatus, Region
+from crkafka_core.plane import cuts, events, resets
+
+
+def all_of(reader: Reader, region: str) -> list[Member]:
+    """Every name that is or was registered."""
+    return reader.select(Member, ("region", "=", region))
+
+
+def of(reader: Reader, name: str, incarnation: str, region: str = "") -> Member:
+    """The member, if this incarnation is the registered one and live; else what it must do."""
+    region = region or reader.region().name  # type: ignore[attr-defined]
+    row = reader.get(Member, region, name)
+    if row is None:
+        raise Lost(f"{name} is not registered in region {region}.", hint="The host starts it anew.")
+    if row.incarnation != incarnation:
+        raise Superseded(
+            f"{name} of region {region} runs elsewhere, as launch {row.launch}.", hint="This process ends for good."
+        )
+    if row.status is not MemberStatus.LIVE:
+        raise Lost(f"{name} of region {region} was declared {row.status.lower()}.", hint="The host starts it anew.")
+    return row
+
+
+def index(name: str) -> int:
+    """The number in an operator name: `orders/3` is 3."""
+    return int(name.rpartition("/")[2])
+
+
+def launch(tx: Tx, name: str) -> int:
+    """Draw a launch number, when a process of this name starts (SPEC G3)."""
+    region = tx.region().name
+    row = tx.get(Launch, region, name)
+    number = 1 if row is None else row.number + 1
+    tx.put(Launch(region, name, number))
+    return number
+
+
+@dataclass(frozen=True)
+class Registration:
+    """Who wants to be a member."""
+
+    name: str
+    incarnation: str
+    launch: int
+    region_index: int
+    cluster_id: str
+    group_id: str
+    host: str = ""
+    instance_id: str = ""
+
+
+def register(tx: Tx, who: Registration) -> Member:
+    """Make this incarnation the registered one of its name; an older one is superseded (SPEC G1, G3)."""
+    region = tx.region()
+    bind_group(tx, region, who)
+    row = tx.get(Member, region.name, who.name)
+    if row is not None and row.incarnation == who.incarnation:
+        return of(tx, who.name, who.incarnation)
+    if row is not None and row.launch >= who.launch:
+        raise Superseded(
+            f"{who.name} of region {region.name} was launched again, as {row.launch}.",
+            hint="This process ends for good.",
+        )
+    if region.phase is Phase.IDLE or region.wanted is Wanted.STOP:
+        raise NotRunning(
+            f"Region {region.name} is not started: no members are wanted.", hint="`crkafka start` starts it."
+        )
+    if index(who.name) >= region.members_wanted:
+        raise NotRunning(
+            f"Region {region.name} wants {region.members_wanted} members; {who.name} is not one.",
+            hint="`crkafka scale` adds one.",
+        )
+    now = tx.now()
+    member = Member(
+        region=region.name, name=who.name, incarnation=who.incarnation, launch=who.launch, host=who.host, instance_id=who.instance_id,
+        first_registered_at=now if row is None or row.status is MemberStatus.LEFT else row.first_registered_at, registered_at=now,
+    )  # fmt: skip
+    tx.put(member)
+    tx.set_region()
+    events.log(tx, "registered", f"launch {who.launch} on {who.host}", member=who.name)
+    if row is not None and row.status is MemberStatus.LIVE:
+        resets.loss(tx, who.name, f"{who.name} was started again while its earlier process was registered")
+    return member
+
+
+def bind_group(tx: Tx, region: Region, who: Registration) -> None:
+    """The group belongs to one region; a stranger is refused and leaves no trace (SPEC G1)."""
+    if who.region_index != region.region_index:
+        raise WrongRegion(
+            f"Group {who.group_id!r} belongs to region {region.name} with index {region.region_index}, not {who.region_index}.",
+            hint="All members of a group are in one region: give the other region a group of its own.",
+        )
+    bound = tx.get(Group, who.cluster_id, who.group_id)
+    if bound is not None and bound.region != region.name:
+        raise WrongRegion(
+            f"Group {who.group_id!r} belongs to region {bound.region} (index {bound.region_index}); {who.name} is of region "
+            f"{region.name} (index {who.region_index}).",
+            hint="All members of a group are in one region: give the other region a group of its own.",
+        )
+    if region.group_id and (region.cluster_id, region.group_id) != (who.cluster_id, who.group_id):
+        raise WrongRegion(
+            f"Region {region.name} has group {region.group_id!r} on cluster {region.cluster_id}; {who.name} connects to group "
+            f"{who.group_id!r} on cluster {who.cluster_id}.",
+            hint="Mend bootstrap.servers or group.id, or make another region.",
+        )
+    if bound is None:
+        tx.add(Group(who.cluster_id, who.group_id, region.name, region.region_index))
+        tx.set_region(cluster_id=who.cluster_id, group_id=who.group_id)
+
+
+def renew(tx: Tx, name: str, incarnation: str, metrics: Mapping[str, Any] | None = None) -> Member:
+    """Renew the lease: the counter that others watch goes on (SPEC G4)."""
+    row = of(tx, name, incarnation)
+    renewed = replace(
+        row, renewals=row.renewals + 1, metrics_json=row.metrics_json if metrics is None else json.dumps(metrics)
+    )
+    tx.put(renewed)
+    return renewed
+
+
+def report(
+    tx: Tx, name: str, incarnation: str, *, epoch: int, base: int, generation: int, held: Collection[TP]
+) -> Member:
+    """What a member has reached: its starts of (epoch, base) are resolved and sought for all it holds."""
+    row = of(tx, name, incarnation)
+    reported = replace(row, epoch=epoch, base=base, generation=generation, assignment_json=pack(held))
+    if reported != row:
+        region = tx.region()
+        if _differs(row, reported) and cuts.expects(tx, region, name):
+            resets.abort(tx, f"{name} reports another assignment during the cut", member=name)
+        if _differs(row, reported):
+            reported = replace(reported, rebalances=row.rebalances + 1)
+            events.log(
+                tx,
+                "assigned",
+                f"{len(held)} partitions in generation {generation}",
+                member=name,
+                data={"held": pack(held)},
+            )
+        tx.put(reported)
+        tx.set_region(settled_at=0.0)
+    return reported
+
+
+def _differs(row: Member, new: Member) -> bool:
+    return (row.assignment_json, row.generation) != (new.assignment_json, new.generation)
+
+
+def withdraw(tx: Tx, name: str, incarnation: str, *, epoch: int, cause: str, wants_reset: bool) -> None:
+    """A revocation: the member no longer says what it holds. What follows is decided by the phase (SPEC R2, R3)."""
+    row = of(tx, name, incarnation)
+    if row.assignment_json:
+        tx.put(replace(row, assignment_json=""))
+        tx.set_region(settled_at=0.0)
+        events.log(tx, "revoked", cause, member=name, data={"held": row.assignment_json, "generation": row.generation})
+    region = tx.region()
+    if cuts.expects(tx, region, name):
+        resets.abort(tx, f"{name}: {cause}", member=name, forced=True)
+    elif region.phase in (Phase.RUNNING, Phase.CUTTING) and wants_reset and epoch == region.epoch:
+        resets.forced(tx, f"{name}: {cause}", member=name)
+
+
+def leave(tx: Tx, name: str, incarnation: str) -> None:
+    """A clean end: no reset is asked for (SPEC R5); an open cut that still expects it is aborted."""
+    row = tx.get(Member, tx.region().name, name)
+    if row is None or row.incarnation != incarnation or row.status is not MemberStatus.LIVE:
+        return
+    tx.put(replace(row, status=MemberStatus.LEFT, assignment_json=""))
+    tx.set_region(settled_at=0.0)
+    events.log(tx, "left", member=name)
+    if cuts.expects(tx, tx.region(), name):
+        resets.begin(tx, f"{name} left during the cut", by=name, member=name)  # nobody's failure: it counts as nothing
+
+
+def lose(tx: Tx, name: str, incarnation: str, *, renewals: int, by: str, why: str) -> None:
+    """Declare an incarnation lost, by somebody who saw its counter stand still for a whole lease (SPEC G4)."""
+    row = tx.get(Member, tx.region().name, name)
+    if row is None or row.incarnation != incarnation or row.status is not MemberStatus.LIVE:
+        return
+    if row.renewals != renewals:
+        raise Stale(f"{name} has renewed its lease meanwhile.")
+    _lose(tx, row, why, by)
+
+
+def _lose(tx: Tx, row: Member, why: str, by: str) -> None:
+    tx.put(replace(row, status=MemberStatus.LOST, assignment_json=""))
+    tx.set_region(settled_at=0.0)
+    events.log(tx, "lost", why, member=row.name, by=by)
+    resets.loss(tx, row.name, f"{row.name} was lost: {why}")
+
+
+def fail(tx: Tx, name: str, incarnation: str, why: str) -> None:
+    """A process says of itself that it failed: the loss need not wait for its lease."""
+    row = tx.get(Member, tx.region().name, name)
+    if row is not None and row.incarnation == incarnation and row.status is MemberStatus.LIVE:
+        _lose(tx, row, why, by=name)
+
+
+def behind(there: Collection[Member]) -> list[Member]:
+    """Live members whose last report, withdrawn or not, shows an older generation than another's (SPEC G4).
+
+    One that never reported is not among them: it may wait for the others to poll before Kafka lets it in.
+    """
+    newest = max((m.generation for m in there if m.assignment_json), default=-1)
+    return [m for m in there if 0 <= m.generation < newest]
+
+
+def watch_generations(tx: Tx, stale_after: float, silent_after: float) -> None:
+    """Who is behind for too long is lost: cut off from Kafka alone (SPEC G4).
+
+    Who has withdrawn its report gets `silent_after`: it may be in the new generation, and slow to resolve its starts.
+    """
+    there = [m for m in all_of(tx, tx.region().name) if m.status is MemberStatus.LIVE]
+    late, now = behind(there), tx.now()
+    for m in there:
+        if m not in late:
+            if m.stale_since:
+                tx.put(replace(m, stale_since=0.0))
+        elif not m.stale_since:
+            tx.put(replace(m, stale_since=now))
+        elif now - m.stale_since >= (stale_after if m.assignment_json else silent_after):
+            _lose(tx, m, f"it shows generation {m.generation}, others a newer one", by="generation watch")

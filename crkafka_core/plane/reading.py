@@ -1,0 +1,238 @@
+"""What a read of checkpoints reads: segments or Kafka ranges along the line of descent, under a reader's lease (SPEC K3, C5, T1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from crkafka_core.control import Reader, Tx
+from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region, Segment
+from crkafka_core.plane import leases
+
+KIND = "reader"
+"""The kind of the leases that hold back retirement (SPEC T1)."""
+
+NOTHING = 2**62
+"""Above any checkpoint: a read of archived ones holds nothing back."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRange:
+    """The half-open range that an archived checkpoint added to one partition, and how many rows it had."""
+
+    checkpoint: int
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    rows: int
+
+    @property
+    def tp(self) -> TP:
+        return TP(self.topic, self.partition)
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """Which checkpoints a read covers and where the rows of each are."""
+
+    region: str
+    uid: str
+    line: tuple[Checkpoint, ...]
+    """Oldest first; the empty ones too."""
+    segments: tuple[Segment, ...] = ()
+    """Of the kept ones."""
+    ranges: tuple[KafkaRange, ...] = ()
+    """Of the archived ones, whose segments are gone."""
+
+    @property
+    def checkpoints(self) -> tuple[int, ...]:
+        return tuple(c.id for c in self.line)
+
+    @property
+    def filled(self) -> tuple[int, ...]:
+        """Checkpoints with rows (SPEC C6)."""
+        return tuple(c.id for c in self.line if c.rows)
+
+    @property
+    def rows(self) -> int:
+        return sum(c.rows for c in self.line)
+
+    @property
+    def bytes(self) -> int:
+        return sum(s.bytes for s in self.segments)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A plan and the lease that keeps its segments where they are."""
+
+    plan: ReadPlan
+    lease: Lease
+
+
+def plan(
+    reader: Reader,
+    region: Region,
+    *,
+    after: int | None = None,
+    upto: int | None = None,
+    ids: Collection[int] | None = None,
+) -> ReadPlan:
+    """The checkpoints (after, upto] along parents, or exactly `ids`; from birth and to the head unless said."""
+    if ids is not None:
+        line = _named(reader, region, ids)
+    else:
+        line = _between(reader, region, 0 if after is None else after, region.head if upto is None else upto)
+    return _located(reader, region, line)
+
+
+def _named(reader: Reader, region: Region, ids: Collection[int]) -> list[Checkpoint]:
+    if not ids:
+        return []
+    wanted, lowest = set(ids), min(ids)
+    on_line = set(reader.line(region.name, region.head, after=lowest - 1)) if lowest > 0 else set()
+    wrong = sorted(wanted - on_line)
+    if wrong:
+        raise refusal(reader, region, wrong[0])
+    return _rows(reader, region, wanted)
+
+
+def _between(reader: Reader, region: Region, after: int, upto: int) -> list[Checkpoint]:
+    if after < 0 or upto < after:
+        raise NoSuchCheckpoint(
+            f"There is no range of checkpoints after {after} up to {upto} in region {region.name}.",
+            hint="The first bound is left out, the second is in: 0 ≤ after ≤ upto.",
+        )
+    if upto > region.head:
+        raise refusal(reader, region, upto)
+    if after == upto:
+        if upto and upto not in reader.line(region.name, region.head, after=upto - 1):
+            raise refusal(reader, region, upto)
+        return []
+    line = reader.line(region.name, region.head, after=after)
+    if upto not in line:
+        raise refusal(reader, region, upto)
+    rows = _rows(reader, region, {i for i in line if i <= upto})
+    if rows[0].parent != after:
+        if after:
+            raise refusal(reader, region, after)
+        raise NoSuchCheckpoint(
+            f"The history of region {region.name} goes back to checkpoint {rows[0].id}; what led to it is no longer archived.",
+            hint=f"Read after {rows[0].parent}, or keep more with `history`.",
+        )
+    return rows
+
+
+def _rows(reader: Reader, region: Region, ids: set[int]) -> list[Checkpoint]:
+    found = reader.select(
+        Checkpoint, ("region", "=", region.name), ("id", ">=", min(ids)), ("id", "<=", max(ids)), order=("id",)
+    )  # fmt: skip
+    return [c for c in found if c.id in ids]
+
+
+def refusal(reader: Reader, region: Region, checkpoint: int) -> NoSuchCheckpoint:
+    """Why this checkpoint cannot be read, and which can."""
+    row = reader.get(Checkpoint, region.name, checkpoint)
+    if row is None:
+        last = f"its last merge is {region.head}" if region.head else "nothing is merged yet"
+        why = f"Region {region.name} has no checkpoint {checkpoint}: {last}."
+    elif row.status in (CheckpointStatus.MERGED, CheckpointStatus.RETIRED):
+        why = f"Checkpoint {checkpoint} of region {region.name} does not lead to its head {region.head}."
+    else:
+        note = f" ({row.note})" if row.note else ""
+        why = f"Checkpoint {checkpoint} of region {region.name} is {row.status.lower()}{note}."
+    return NoSuchCheckpoint(why, hint=_there(reader, region))
+
+
+def _there(reader: Reader, region: Region) -> str:
+    if not region.head:
+        return "Wait for the first cut."
+    line = reader.line(region.name, region.head)
+    first = f"{line[0]} … {line[-1]}" if len(line) > 1 else str(line[0])
+    return f"What can be read: {first} ({len(line)} on the line to the head)."
+
+
+def _located(reader: Reader, region: Region, line: Sequence[Checkpoint]) -> ReadPlan:
+    kept = {c.id: c for c in line if c.status is CheckpointStatus.MERGED and c.rows}
+    segments: list[Segment] = []
+    if kept:
+        found = reader.select(
+            Segment, ("region", "=", region.name), ("checkpoint", ">=", min(kept)), ("checkpoint", "<=", max(kept)),
+            order=("checkpoint", "path"),
+        )  # fmt: skip
+        segments = [s for s in found if s.checkpoint in kept]
+        _complete(region, kept, segments)
+    ranges = [r for c in line if c.status is CheckpointStatus.RETIRED and c.rows for r in archived(region, c)]
+    return ReadPlan(
+        region=region.name, uid=region.uid, line=tuple(line), segments=tuple(segments), ranges=tuple(ranges)
+    )
+
+
+def _complete(region: Region, kept: dict[int, Checkpoint], segments: Sequence[Segment]) -> None:
+    counted = dict.fromkeys(kept, 0)
+    for segment in segments:
+        counted[segment.checkpoint] += segment.rows
+    for checkpoint, rows in counted.items():
+        if rows != kept[checkpoint].rows:
+            raise DataLoss(
+                f"Checkpoint {checkpoint} of region {region.name} merged {kept[checkpoint].rows} rows, its segments name {rows}.",
+                hint="Rows of the control plane are missing; `crkafka verify` names the first difference.",
+            )
+
+
+def archived(region: Region, checkpoint: Checkpoint) -> list[KafkaRange]:
+    """The ranges that the archive of a retired checkpoint holds (SPEC T2)."""
+    ranges = [
+        KafkaRange(checkpoint.id, topic, int(partition), start, stop, rows)
+        for topic, partitions in json.loads(checkpoint.archive_json).items()
+        for partition, (start, stop, rows) in partitions.items()
+        if rows
+    ]
+    if sum(r.rows for r in ranges) != checkpoint.rows:
+        raise DataLoss(
+            f"The archive of checkpoint {checkpoint.id} of region {region.name} does not hold its {checkpoint.rows} rows."
+        )
+    return sorted(ranges, key=lambda r: (r.topic, r.partition))
+
+
+def take(
+    tx: Tx,
+    *,
+    holder: str,
+    token: str,
+    length: float,
+    after: int | None = None,
+    upto: int | None = None,
+    ids: Collection[int] | None = None,
+) -> Reading:
+    """Plan a read and hold its checkpoints in the same transaction, so that no retirement comes in between (SPEC T1)."""
+    made = plan(tx, tx.region(), after=after, upto=upto, ids=ids)
+    kept = [c.id for c in made.line if c.status is CheckpointStatus.MERGED]
+    lease = leases.take(
+        tx, KIND, holder=holder, token=token, length=length, slot=token, data=_from(min(kept, default=NOTHING) - 1)
+    )
+    return Reading(made, lease)
+
+
+def renew(tx: Tx, lease: Lease, length: float) -> Lease:
+    """Go on holding; `LeaseLost` if it was over and collected."""
+    return leases.renew(tx, lease, length)
+
+
+def follow(tx: Tx, *, stream: str, holder: str, after: int, length: float) -> Lease:
+    """Hold what comes after a stream's position, until it says so again: what it has behind it may be retired."""
+    return leases.take(tx, KIND, holder=holder, token=stream, length=length, slot=stream, data=_from(after))
+
+
+def release(tx: Tx, lease: Lease) -> None:
+    """Hold no longer."""
+    leases.release(tx, lease)
+
+
+def _from(after: int) -> str:
+    """What retirement reads: nothing that comes after this checkpoint may go."""
+    return json.dumps({"after": after})

@@ -1,0 +1,221 @@
+"""Where partitions start: head, initial offset, start position; one resolver for assignment and reset (SPEC S1-S4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from crkafka_core.control import Reader, Tx
+from crkafka_core.model.errors import DataLoss, Stale
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Initial, MergedOffset, Region, Start, StartReason
+from crkafka_core.plane import events, members
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The answer of the resolver for a set of partitions."""
+
+    epoch: int
+    base: int
+    offsets: Mapping[TP, int]
+    reasons: Mapping[TP, StartReason]
+    missing: frozenset[TP] = frozenset()
+    """Neither in the head nor seen before: somebody with Kafka must say where they start."""
+    made_anew: Mapping[TP, str] = field(default_factory=dict)
+    """Partitions whose topic has another id than the one stored; the stored id (SPEC S4)."""
+    born: bool = True
+
+
+def merged(reader: Reader, region: str, checkpoint: int) -> dict[TP, MergedOffset]:
+    """The merged map of a checkpoint, with what was carried forward."""
+    rows = reader.select(MergedOffset, ("region", "=", region), ("checkpoint", "=", checkpoint))
+    return {TP(r.topic, r.partition): r for r in rows}
+
+
+def initials(reader: Reader, region: str) -> list[Initial]:
+    """All initial offsets ever recorded for the region."""
+    return reader.select(Initial, ("region", "=", region))
+
+
+def known(reader: Reader, region: str) -> dict[TP, Initial]:
+    """The known partitions: initial offset stored, under the current subscription and topic id (SPEC C3)."""
+    return {TP(i.topic, i.partition): i for i in initials(reader, region) if not i.forgotten}
+
+
+def line_offsets(reader: Reader, region: Region, epoch: int, parent: int) -> dict[TP, int]:
+    """Per known partition, where a contribution to a child of `parent` must begin (SPEC C3).
+
+    A gap counts in the epoch in which it was found: the next attempt resolves anew, and may find another one, or none.
+    """
+    head = merged(reader, region.name, parent) if parent else {}
+    due: dict[TP, int] = {}
+    first = known(reader, region.name)
+    for tp, initial in first.items():
+        row = head.get(tp)
+        due[tp] = row.to_offset if row is not None and row.topic_id == initial.topic_id else initial.offset
+    for start in reader.select(
+        Start,
+        ("region", "=", region.name),
+        ("base", "=", parent),
+        ("epoch", "=", epoch),
+        ("reason", "=", StartReason.GAP),
+    ):
+        tp = TP(start.topic, start.partition)
+        if tp in due and first[tp].topic_id == start.topic_id:
+            due[tp] = start.offset
+    return due
+
+
+def lookup(reader: Reader, region: Region, topic_ids: Mapping[TP, str]) -> Resolved:
+    """What is stored about the starts of these partitions, from the head as it is now (SPEC S1)."""
+    name, base = region.name, region.head
+    stored = {
+        TP(s.topic, s.partition): s
+        for s in reader.select(Start, ("region", "=", name), ("epoch", "=", region.epoch), ("base", "=", base))
+    }
+    head = merged(reader, name, base) if base else {}
+    first = known(reader, name)
+    offsets: dict[TP, int] = {}
+    reasons: dict[TP, StartReason] = {}
+    missing: set[TP] = set()
+    made_anew: dict[TP, str] = {}
+    for tp, topic_id in topic_ids.items():
+        start, initial = stored.get(tp), first.get(tp)
+        if initial is not None and initial.topic_id != topic_id:
+            made_anew[tp] = initial.topic_id
+        elif start is not None and start.topic_id == topic_id:
+            offsets[tp], reasons[tp] = start.offset, start.reason
+        elif tp in head and head[tp].topic_id == topic_id:
+            offsets[tp], reasons[tp] = head[tp].to_offset, StartReason.HEAD
+        elif initial is not None:
+            offsets[tp], reasons[tp] = initial.offset, StartReason.INITIAL
+        else:
+            missing.add(tp)
+    return Resolved(region.epoch, base, offsets, reasons, frozenset(missing), made_anew, region.born)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Where a partition that nobody saw before starts, by the start position (SPEC S2, S3)."""
+
+    topic_id: str
+    offset: int
+    position: str
+
+
+@dataclass(frozen=True)
+class Gap:
+    """An offset that Kafka no longer holds, and the nearest that it does (SPEC S4)."""
+
+    wanted: int
+    available: int
+    why: str
+
+
+def resolve(
+    tx: Tx,
+    *,
+    member: str,
+    incarnation: str,
+    epoch: int,
+    base: int,
+    topic_ids: Mapping[TP, str],
+    proposals: Mapping[TP, Proposal],
+    gaps: Mapping[TP, Gap],
+    accept_gaps: bool,
+) -> Resolved | DataLoss:
+    """Write where these partitions start, before a record of them is accepted; the first writer wins (SPEC S1).
+
+    `proposals` may name more partitions than the member holds: at birth all that there are (SPEC S3).
+    """
+    region = tx.region()
+    members.of(tx, member, incarnation)
+    if region.epoch != epoch or region.head != base:
+        raise Stale(
+            f"Starts were asked for epoch {epoch} and head {base}; region {region.name} is at {region.epoch} and {region.head}."
+        )
+    _remember(tx, region, topic_ids)
+    first = known(tx, region.name)
+    fresh = [
+        Initial(region.name, p.topic_id, tp.partition, tp.topic, p.offset, p.position, tx.now())
+        for tp, p in proposals.items()
+        if tp not in first
+    ]
+    if fresh:
+        tx.put(*fresh)
+        kind = "partitions found" if region.born else "birth"
+        events.log(
+            tx,
+            kind,
+            f"{len(fresh)} initial offsets recorded",
+            member=member,
+            data={str(TP(i.topic, i.partition)): i.offset for i in fresh[:50]},
+        )
+    if not region.born and proposals:
+        region = tx.set_region(born=True)
+    found = lookup(tx, region, topic_ids)
+    lost = {tp: f"topic {tp.topic} has another id than the stored {old}" for tp, old in found.made_anew.items()}
+    real = {tp: g for tp, g in gaps.items() if found.offsets.get(tp) == g.wanted}
+    if not accept_gaps:
+        lost |= {tp: f"{g.why}: wanted offset {g.wanted}, available from {g.available}" for tp, g in real.items()}
+    if lost:
+        return _data_loss(tx, region, member, lost)
+    offsets, reasons = dict(found.offsets), dict(found.reasons)
+    for tp, gap in real.items():
+        offsets[tp], reasons[tp] = gap.available, StartReason.GAP
+        events.log(tx, "gap", f"{tp}: {gap.why}: goes on at {gap.available} instead of {gap.wanted}", member=member)
+    tx.put(
+        *(
+            Start(region.name, epoch, base, tp.topic, tp.partition, topic_ids[tp], offset, reasons[tp], member)
+            for tp, offset in offsets.items()
+            if tp in topic_ids
+        )
+    )
+    return Resolved(epoch, base, offsets, reasons, found.missing, {}, region.born)
+
+
+def _remember(tx: Tx, region: Region, topic_ids: Mapping[TP, str]) -> None:
+    """A topic that was unsubscribed and is subscribed again goes on at the offset that was carried forward (SPEC S4)."""
+    back = [
+        i for i in initials(tx, region.name) if i.forgotten and topic_ids.get(TP(i.topic, i.partition)) == i.topic_id
+    ]
+    if back:
+        tx.put(*(replace(i, forgotten=False) for i in back))
+        events.log(tx, "topic back", f"{len(back)} partitions go on where they were left")
+
+
+def _data_loss(tx: Tx, region: Region, member: str, lost: Mapping[TP, str]) -> DataLoss:
+    from crkafka_core.plane import resets
+
+    words = "; ".join(f"{tp}: {why}" if tp.partition >= 0 else why for tp, why in sorted(lost.items())[:5])
+    reason = f"Data loss in region {region.name}: {words}."
+    resets.stop(tx, reason, member=member)
+    return DataLoss(
+        reason,
+        hint="Set `data_loss: gap` to go on at what is there and record the gap, `crkafka forget TOPIC` for a topic that was "
+        "deleted or made anew, or reset to a checkpoint that Kafka still holds; then `crkafka start`.",
+    )
+
+
+def topics_gone(tx: Tx, gone: Mapping[str, str], *, member: str) -> DataLoss | None:
+    """Known topics that Kafka no longer has, with the id they had: the region stops until a person forgets them (SPEC S4)."""
+    still = {
+        i.topic: i.topic_id
+        for i in initials(tx, tx.region().name)
+        if not i.forgotten and gone.get(i.topic) == i.topic_id
+    }
+    if not still:
+        return None
+    return _data_loss(
+        tx, tx.region(), member, {TP(t, -1): f"topic {t} with id {i} was deleted" for t, i in still.items()}
+    )
+
+
+def forget(tx: Tx, topic: str, *, by: str) -> int:
+    """A deleted, recreated or unsubscribed topic: its offsets are carried forward and it is no longer known (SPEC S4)."""
+    rows = [i for i in initials(tx, tx.region().name) if i.topic == topic and not i.forgotten]
+    if rows:
+        tx.put(*(replace(i, forgotten=True) for i in rows))
+        events.log(tx, "topic forgotten", f"{topic}: {len(rows)} partitions are carried forward", by=by)
+    return len(rows)

@@ -1,0 +1,45 @@
+"""Finds the control plane for a URL by its entry point, never by an import (SPEC 19)."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any
+from urllib.parse import urlsplit
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.control import Store
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.plane.transact import ControlPlane
+
+GROUP = "crkafka.control_plane"
+"""Scheme of a URL → a function that opens a store."""
+INITIALISE = "crkafka.control_plane.initialise"
+"""Scheme of a URL → a function that makes or migrates the schema."""
+
+
+def open_store(url: str) -> Store:
+    """The store for a URL: the entry point is named by the scheme, without a driver's name behind `+`."""
+    store: Store = _offered(GROUP, url)(url)
+    return store
+
+
+def initialise(url: str) -> None:
+    """Make the schema behind a URL, or bring it up to date; safe to repeat, and to run twice at once."""
+    _offered(INITIALISE, url)(url)
+
+
+def _offered(group: str, url: str) -> Any:
+    scheme = urlsplit(url).scheme.partition("+")[0]
+    found = entry_points(group=group, name=scheme)
+    if not found:
+        there = sorted({e.name for e in entry_points(group=group)})
+        raise ConfigError(
+            f"No control plane for {scheme!r} is installed.",
+            hint=f"There are: {', '.join(there) or 'none; install the project itself'}.",
+        )
+    return next(iter(found)).load()
+
+
+def open_plane(config: RegionConfig) -> ControlPlane:
+    """The control plane of a region's configuration."""
+    return ControlPlane(open_store(config.resolved_control_plane()), config.region)

@@ -1,0 +1,42 @@
+"""What a member reads: its desired state, as one snapshot (SPEC 3, level not edge)."""
+
+from __future__ import annotations
+
+from crkafka_core.control import Reader
+from crkafka_core.model.desired import Aim, Desired, Mark, OpenCut
+from crkafka_core.model.offsets import unpack, unpack_offsets
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint, Expected, Member, MemberStatus, PauseMark, Region
+from crkafka_core.plane import goals, members
+
+
+def desired(reader: Reader, region: Region, name: str, incarnation: str) -> Desired:
+    """The desired state for this incarnation of this name."""
+    row = reader.get(Member, region.name, name)
+    mine = row is not None and row.incarnation == incarnation
+    marks = reader.select(PauseMark, ("region", "=", region.name))
+    goal = goals.current(reader, region.name)
+    return Desired(
+        uid=region.uid,
+        version=region.version,
+        epoch=region.epoch,
+        phase=region.phase,
+        head=region.head,
+        registered=row is not None and mine and row.status is MemberStatus.LIVE,
+        superseded=row is not None and not mine,
+        wanted=region.phase is not Phase.IDLE and members.index(name) < region.members_wanted,
+        cut=_cut(reader, region, name, incarnation) if region.open_cut else None,
+        marks=frozenset(Mark(m.kind, m.what) for m in marks),
+        aim=Aim(goal.token, tuple(sorted(unpack_offsets(goal.ends_json).items()))) if goal is not None else None,
+    )
+
+
+def _cut(reader: Reader, region: Region, name: str, incarnation: str) -> OpenCut | None:
+    row = reader.get(Checkpoint, region.name, region.open_cut)
+    if row is None:
+        return None
+    expected = reader.select(Expected, ("region", "=", region.name), ("checkpoint", "=", row.id))
+    mine = next(
+        (unpack(e.assignment_json) for e in expected if e.member == name and e.incarnation == incarnation), None
+    )
+    return OpenCut(row.id, row.parent, row.generation, tuple(sorted(e.member for e in expected)), mine)

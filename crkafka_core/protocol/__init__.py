@@ -1,0 +1,1 @@
+"""The protocol as pure code: no I/O, no clock, no threads."""

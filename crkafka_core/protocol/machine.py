@@ -1,0 +1,426 @@
+"""The member's decisions as one pure state machine: (state, event) → (state, effects). No clock, thread, client or SQL (SPEC M9).
+
+`step` takes in one event and then lets `_decide` compare what is with what is desired (level, not edge): a member that missed any
+number of changes does the right next thing all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from crkafka_core.model.desired import Desired, OpenCut
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import CLIENT, ClientEvent, ClientState, Phase
+from crkafka_core.protocol import signals as sg
+from crkafka_core.protocol.signals import ExitKind, Outcome, Stamp
+
+
+class Gate(StrEnum):
+    """Permits: given, no longer given but perhaps still held, neither."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class Step(StrEnum):
+    """How far the member is in the open cut."""
+
+    NONE = "none"
+    DRAINING = "draining"
+    SAVING = "saving"
+    CONTRIBUTING = "contributing"
+    CONTRIBUTED = "contributed"
+
+
+@dataclass(frozen=True)
+class State:
+    """All that a member knows of itself."""
+
+    commit_at_drain: bool = True
+    """SPEC D2: `commit: drain`, else after the merge."""
+    desired: Desired | None = None
+    client: ClientState = ClientState.INITIALIZED
+    epoch: int = 0
+    """The epoch it works for; 0 before the first."""
+    base: int = -1
+    serial: int = 0
+    generation: int = -1
+    held: frozenset[TP] | None = None
+    """None between a revocation and the next assignment."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    asked: Stamp | None = None
+    """The stamp under which starts are being resolved."""
+    started: Stamp | None = None
+    """The stamp under which starts are resolved and sought."""
+    gate: Gate = Gate.CLOSED
+    cut: OpenCut | None = None
+    step: Step = Step.NONE
+    committed: bool = False
+    payload: Any = None
+    """What `Saved` brought; opaque here."""
+    report: sg.Report | None = None
+    """The last report written or being written; None when withdrawn."""
+    lease: bool = False
+    triggered: bool = False
+    disturbed: bool = False
+    fenced: bool = False
+    rewound: bool = False
+    """The last reset went back to an older head: what is restored is committed to Kafka too (SPEC D2)."""
+    stopping: bool = False
+    ended: ExitKind | None = None
+
+    @property
+    def stamp(self) -> Stamp:
+        return Stamp(self.epoch, self.base, self.serial)
+
+    @property
+    def polls(self) -> bool:
+        """No poll from drain until merge or abort, so that no rebalance comes in between (SPEC D1)."""
+        return self.step is Step.NONE and self.ended is None
+
+    @property
+    def ready(self) -> bool:
+        """The starts of all that it holds are resolved and sought, for the epoch and the head that are desired."""
+        d = self.desired
+        return (
+            d is not None
+            and self.held is not None
+            and self.started == self.stamp
+            and self.client is not ClientState.CR_RESET_PENDING
+            and (self.epoch, self.base) == (d.epoch, d.head)
+        )
+
+    @property
+    def submits(self) -> bool:
+        """Whether permits are to be given: every reason against it is here (SPEC P3)."""
+        d = self.desired
+        return (
+            d is not None
+            and d.registered
+            and d.phase is Phase.RUNNING
+            and self.ready
+            and self.step is Step.NONE
+            and self.lease
+            and not (self.triggered or self.disturbed or self.fenced or self.leaves or self.ended)
+        )
+
+    @property
+    def leaves(self) -> bool:
+        """A clean end is wanted, by the host or by SQL (SPEC R5, G5, G9)."""
+        return self.stopping or (self.desired is not None and not self.desired.wanted)
+
+    @property
+    def scaled_in(self) -> bool:
+        """The region goes on without a member of this name (SPEC G5)."""
+        d = self.desired
+        return d is not None and not d.wanted and d.phase is not Phase.IDLE
+
+    @property
+    def fetches(self) -> bool:
+        """Whether partitions may flow; which of them, pause marks say (SPEC P3). Paused again by cut, reset and queue."""
+        d = self.desired
+        return d is not None and d.phase in (Phase.RUNNING, Phase.CUTTING) and self.ready and not self.leaves
+
+
+def step(state: State, event: sg.Event) -> tuple[State, list[sg.Effect]]:
+    """One step: take in what happened, then decide what follows."""
+    if state.ended is not None:
+        return state, []
+    m = _Member(state)
+    m.hear(event)
+    m.decide()
+    return m.s, m.effects
+
+
+class _Member:
+    """One step in the making."""
+
+    def __init__(self, state: State) -> None:
+        self.s = state
+        self.effects: list[sg.Effect] = []
+        self.looked = False
+        """This step brought a fresh look at SQL."""
+
+    def ended(self) -> bool:
+        return self.s.ended is not None
+
+    def set(self, **changes: Any) -> None:
+        self.s = replace(self.s, **changes)
+
+    def do(self, effect: sg.Effect) -> None:
+        self.effects.append(effect)
+
+    def end(self, kind: ExitKind, why: str) -> None:
+        if self.s.ended is None:
+            self.set(ended=kind)
+            self.do(sg.Exit(kind, why))
+
+    def client(self, event: ClientEvent) -> None:
+        self.set(client=CLIENT[self.s.client, event])
+
+    # What happened
+
+    def hear(self, event: sg.Event) -> None:
+        match event:
+            case sg.Observed(desired):
+                self.observed(desired)
+            case sg.Assigned(held, generation):
+                self.assigned(held, generation)
+            case sg.Revoked(cause):
+                self.revoked(cause)
+            case sg.Fetched():
+                if self.s.client in (ClientState.SUBSCRIBED, ClientState.RESET_COMPLETE):
+                    self.client(ClientEvent.FETCH)
+            case sg.GateClosed():
+                self.set(gate=Gate.CLOSED)
+            case sg.Started(stamp, offsets, topic_ids):
+                if stamp == self.s.stamp == self.s.asked and self.s.held == frozenset(offsets):
+                    self.do(sg.Seek(stamp, offsets))
+                    self.set(started=stamp, asked=None, topic_ids=topic_ids)
+                    if self.s.rewound:
+                        self.set(rewound=False)
+                        self.do(sg.CommitStarts(offsets, self.s.base))
+                elif stamp == self.s.asked:
+                    self.set(asked=None)
+            case sg.NotStarted(stamp):
+                if stamp == self.s.asked:
+                    self.set(asked=None)
+                    self.do(sg.Refresh())
+            case sg.Committed():
+                self.committed(event)
+            case sg.Saved(cut, payload):
+                if self.s.cut is not None and cut == self.s.cut.id and self.s.step is Step.SAVING:
+                    self.set(payload=payload)
+            case sg.Contributed(cut):
+                if self.s.cut is not None and cut == self.s.cut.id and self.s.step is Step.CONTRIBUTING:
+                    self.set(step=Step.CONTRIBUTED)
+            case sg.NotContributed() | sg.NotReported():
+                if isinstance(event, sg.NotReported) and self.s.report == event.report:
+                    self.set(report=None)
+                self.do(sg.Refresh())
+            case sg.Lease(held):
+                self.set(lease=held)
+            case sg.Triggered(epoch, base):
+                if (epoch, base) == (self.s.epoch, self.s.base) and not self.s.triggered:
+                    self.set(triggered=True)
+                    self.do(sg.AskCut(epoch, base))
+            case sg.Disturbed():
+                self.set(disturbed=True)
+            case sg.Trouble(epoch, why, counted):
+                self.trouble(epoch, why, counted)
+            case sg.Fenced():
+                self.set(fenced=True)
+                self.do(sg.Refresh())
+            case sg.Broken(why):
+                self.end(ExitKind.FAILED, why)
+            case sg.Unheld():
+                if self.s.held is not None and self.s.step is Step.NONE:
+                    self.do(sg.Rejoin())
+            case sg.Stop():
+                self.set(stopping=True)
+
+    def observed(self, desired: Desired) -> None:
+        last = self.s.desired
+        if last is not None and (
+            desired.uid != last.uid or desired.epoch < last.epoch or desired.version < last.version
+        ):
+            self.end(
+                ExitKind.FAILED, f"the control plane went back: epoch {desired.epoch} after {last.epoch} (SPEC G10)"
+            )
+            return
+        self.set(desired=desired)
+        self.looked = True
+        if self.s.client is ClientState.INITIALIZED:
+            self.client(ClientEvent.SUBSCRIBE)
+
+    def assigned(self, held: frozenset[TP], generation: int) -> None:
+        if self.s.held and self.s.client is ClientState.RECORDS_FETCHED:
+            self.revoked("assigned anew without a revocation")  # `lost` can fail to come (FACTS K8)
+        self.set(held=held, generation=generation, serial=self.s.serial + 1, asked=None, started=None, disturbed=False)
+        self.do(sg.Clear(self.s.stamp, drop=False))
+
+    def revoked(self, cause: str) -> None:
+        """Ignored if nothing was fetched since subscribing or the last reset; the report is withdrawn all the same (SPEC R2, R3)."""
+        before = self.s.client
+        if before is ClientState.INITIALIZED:
+            return
+        self.client(ClientEvent.REVOKE)
+        self.set(held=None, serial=self.s.serial + 1, asked=None, started=None, report=None)
+        self.do(sg.Clear(self.s.stamp, drop=False))
+        self.do(sg.Withdraw(self.s.epoch, cause, wants_reset=before is ClientState.RECORDS_FETCHED))
+
+    def committed(self, event: sg.Committed) -> None:
+        s = self.s
+        if s.cut is None or event.cut != s.cut.id or s.step is not Step.SAVING:
+            return
+        if event.outcome is Outcome.DONE:
+            self.set(committed=True)
+        elif event.outcome in (Outcome.ABORT, Outcome.REBALANCED):
+            self.do(sg.GiveUp(event.cut, event.why, counted=False, forced=event.outcome is Outcome.REBALANCED))
+            self.set(step=Step.CONTRIBUTED)
+        else:
+            self.end(ExitKind.FAILED, event.why)
+
+    def trouble(self, epoch: int, why: str, counted: bool) -> None:
+        s = self.s
+        if epoch != s.epoch:
+            return
+        if s.cut is not None and s.step in (Step.DRAINING, Step.SAVING):
+            self.do(sg.GiveUp(s.cut.id, why, counted))
+            self.set(step=Step.CONTRIBUTED)
+        else:
+            self.do(sg.AskReset(epoch, why, counted))
+
+    # What follows
+
+    def decide(self) -> None:
+        d = self.s.desired
+        if d is None or self.ended() or not self.standing(d):
+            return
+        self.merged(d)
+        self.adopt(d)
+        self.cut(d)
+        self.leave()
+        if self.ended():
+            return
+        self.requeue()
+        self.resolve(d)
+        self.report()
+        self.gate()
+
+    def standing(self, d: Desired) -> bool:
+        """What SQL says of this incarnation (SPEC G3, R7)."""
+        if d.superseded:
+            self.end(ExitKind.SUPERSEDED, "a newer process of this name is registered")
+        elif not d.registered:
+            self.end(ExitKind.LOST, "this incarnation is no longer registered")
+        elif self.s.fenced and self.looked:
+            self.end(ExitKind.FAILED, "Kafka fenced this member, and SQL has it registered")
+        return not self.ended()
+
+    def merged(self, d: Desired) -> None:
+        """The cut I took part in became the head: go on from it."""
+        s = self.s
+        if s.cut is not None and d.epoch == s.epoch and d.head == s.cut.id:
+            cut = s.cut.id
+            stamp = Stamp(s.epoch, cut, s.serial)
+            self.set(
+                base=cut, cut=None, step=Step.NONE, committed=False, payload=None, triggered=False,
+                started=stamp if s.started == s.stamp else None, report=replace(s.report, base=cut) if s.report else None,
+            )  # fmt: skip
+            self.do(sg.Merged(cut, offsets_committed=s.commit_at_drain))
+
+    def adopt(self, d: Desired) -> None:
+        """Another epoch, or a head that I did not contribute to: come to rest, drop all, start anew from the head (SPEC X2)."""
+        s = self.s
+        if (s.epoch, s.base) == (d.epoch, d.head):
+            return
+        if s.gate is not Gate.CLOSED:
+            self.close()
+            return
+        self.client(ClientEvent.RESET)
+        self.set(
+            epoch=d.epoch,
+            base=d.head,
+            serial=s.serial + 1,
+            asked=None,
+            started=None,
+            cut=None,
+            step=Step.NONE,
+            committed=False,
+            payload=None,
+            triggered=False,
+            disturbed=False,
+            rewound=s.rewound or d.head < s.base,
+        )
+        self.do(sg.Clear(self.s.stamp, drop=True))
+
+    def cut(self, d: Desired) -> None:
+        """The open cut: drain, save and commit, contribute (SPEC D1, D2, C1)."""
+        s = self.s
+        mine = d.cut is not None and d.cut.mine is not None and d.cut.parent == s.base and d.cut.mine == s.held
+        if s.step is Step.NONE and s.cut is None and mine and s.ready:
+            self.set(cut=d.cut, step=Step.DRAINING)
+        if self.s.step is Step.DRAINING:
+            if self.s.gate is not Gate.CLOSED:
+                self.close()
+            else:
+                assert self.s.cut is not None
+                self.set(step=Step.SAVING, committed=not self.s.commit_at_drain)
+                self.do(sg.Save(self.s.cut.id))
+                if self.s.commit_at_drain:
+                    self.do(sg.Commit(self.s.cut.id, self.s.cut.parent))
+        s = self.s
+        if s.step is Step.SAVING and s.committed and s.payload is not None:
+            assert s.cut is not None
+            self.set(step=Step.CONTRIBUTING)
+            self.do(sg.Contribute(s.cut, s.epoch, s.base, s.generation, s.topic_ids, s.payload))
+
+    def leave(self) -> None:
+        """A leaving member waits for an open cut first, and requests no reset (SPEC R5)."""
+        s = self.s
+        if not s.leaves or s.step is not Step.NONE:
+            return
+        if s.gate is not Gate.CLOSED:
+            self.close()
+        else:
+            self.end(ExitKind.CLEAN, "a clean end was asked for")
+
+    def requeue(self) -> None:
+        """Fetch again from the offset manager, once nobody holds the permit (SPEC M5)."""
+        s = self.s
+        if not s.disturbed or s.step is not Step.NONE:
+            return
+        if s.held is None or s.started != s.stamp:
+            self.set(disturbed=False)
+        elif s.gate is not Gate.CLOSED:
+            self.close()
+        else:
+            stamp = Stamp(s.epoch, s.base, s.serial + 1)
+            self.set(serial=stamp.serial, started=stamp, disturbed=False)
+            self.do(sg.Requeue(stamp))
+
+    def resolve(self, d: Desired) -> None:
+        """Where what I hold starts: one resolver for assignment and reset (SPEC S1, R4)."""
+        s = self.s
+        wants = (
+            s.held is not None
+            and s.started != s.stamp
+            and s.asked is None
+            and s.client is not ClientState.CR_RESET_PENDING
+        )
+        if (
+            wants
+            and (s.epoch, s.base) == (d.epoch, d.head)
+            and d.phase not in (Phase.IDLE, Phase.STOPPED)
+            and not s.leaves
+        ):
+            assert s.held is not None
+            self.set(asked=s.stamp)
+            self.do(sg.Resolve(s.stamp, s.held))
+
+    def report(self) -> None:
+        s = self.s
+        if not s.ready or s.held is None:
+            return
+        report = sg.Report(s.epoch, s.base, s.generation, s.held)
+        if report != s.report:
+            self.set(report=report)
+            self.do(report)
+
+    def gate(self) -> None:
+        if self.s.submits:
+            if self.s.gate is Gate.CLOSED:
+                self.set(gate=Gate.OPEN)
+                self.do(sg.OpenGate(self.s.stamp))
+        else:
+            self.close()
+
+    def close(self) -> None:
+        if self.s.gate is Gate.OPEN:
+            self.set(gate=Gate.CLOSING)
+            self.do(sg.CloseGate())

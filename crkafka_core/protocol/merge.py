@@ -1,0 +1,77 @@
+"""When a merge is complete and right (SPEC C2, C3): sets are compared, never counts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from crkafka_core.model.offsets import TP, pack_offsets, unpack
+from crkafka_core.model.rows import ContributedOffset, Contribution, Expected
+
+Span = tuple[str, int, int, int, int]
+"""(topic, partition, from, to, rows), half-open offsets, in file order."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Where each known partition continues from: the parent's offsets, or the stored start where there is one (SPEC C3)."""
+
+    parent: int
+    offsets: Mapping[TP, int]
+
+
+def wrong_sets(expected: Iterable[Expected], contributions: Iterable[Contribution]) -> tuple[set[str], set[str]]:
+    """(members still missing, members that nobody expected)."""
+    wanted = {(e.member, e.incarnation) for e in expected}
+    there = {(c.member, c.incarnation) for c in contributions}
+    return {name for name, _ in wanted - there}, {name for name, _ in there - wanted}
+
+
+def broken_spans(offsets: Iterable[tuple[TP, int, int, int]], spans: Iterable[Span]) -> str:
+    """Per partition the spans chain from `from` to `to` without a hole, and their rows add up; words if not."""
+    chains: dict[TP, list[Span]] = {}
+    for span in spans:
+        chains.setdefault(TP(span[0], span[1]), []).append(span)
+    for tp, start, end, rows in offsets:
+        at, counted = start, 0
+        for span in sorted(chains.pop(tp, []), key=lambda s: s[2]):
+            if span[2] != at or span[3] < span[2]:
+                return f"{tp}: a segment begins at {span[2]} where {at} was due"
+            at, counted = span[3], counted + span[4]
+        if at != end:
+            return f"{tp}: the segments end at {at}, the contribution says {end}"
+        if counted != rows:
+            return f"{tp}: the segments have {counted} rows, the contribution says {rows}"
+    if chains:
+        return f"segments of partitions that were not contributed: {', '.join(map(str, sorted(chains)[:5]))}"
+    return ""
+
+
+def broken(expected: Sequence[Expected], offsets: Sequence[ContributedOffset], line: Line) -> str:
+    """What is wrong with a merge whose members are all there; empty when it is complete and right."""
+    fixed = {e.member: unpack(e.assignment_json) for e in expected}
+    claimed: dict[TP, str] = {}
+    for o in offsets:
+        tp = TP(o.topic, o.partition)
+        if tp in claimed:
+            return f"{tp} is contributed by {claimed[tp]} and by {o.member}"
+        claimed[tp] = o.member
+        if tp not in fixed.get(o.member, frozenset()):
+            return f"{tp} is contributed by {o.member}, to whom the cut did not assign it"
+        due = line.offsets.get(tp)
+        if due is None:
+            return f"{tp} has no stored start"
+        if o.from_offset != due:
+            return f"{tp} begins at {o.from_offset}, but checkpoint {line.parent} left it at {due}"
+        if o.to_offset < o.from_offset:
+            return f"{tp} goes back from {o.from_offset} to {o.to_offset}"
+    uncovered = line.offsets.keys() - claimed.keys()
+    if uncovered:
+        return f"nobody contributed {', '.join(map(str, sorted(uncovered)[:5]))}"
+    return ""
+
+
+def digest(offsets: Mapping[TP, int]) -> str:
+    """Hash of a merged map (invariant I5)."""
+    return hashlib.sha256(pack_offsets(offsets).encode()).hexdigest()[:32]

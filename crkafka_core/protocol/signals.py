@@ -1,0 +1,356 @@
+"""What the member's state machine hears (events) and what it wants done (effects): plain values (SPEC M9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from crkafka_core.model.desired import Desired, OpenCut
+from crkafka_core.model.offsets import TP
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Decides what is stale: everything queued and every answer about a start carries one (SPEC M4)."""
+
+    epoch: int
+    base: int
+    serial: int
+    """Rises in every rebalance callback, reset and requeue; by itself it decides about what is queued, since a merge
+    that the member took part in changes the base of a queue that stays valid (SPEC D1)."""
+
+
+class Outcome(StrEnum):
+    """How a commit to Kafka ended, by reaction (SPEC D2)."""
+
+    DONE = "done"
+    ABORT = "abort"
+    """Transport, coordinator: the cut is aborted, uncounted; the member goes on."""
+    REBALANCED = "rebalanced"
+    """Rebalance class: the cut is aborted in force mode, as by the revocation that follows (SPEC R3, X6)."""
+    RESTART = "restart"
+    """Fenced or unknown: the member fails and is started anew."""
+
+
+class ExitKind(StrEnum):
+    """Why a member ends; the host restarts FAILED and LOST, nothing else (SPEC G3)."""
+
+    CLEAN = "clean"
+    SUPERSEDED = "superseded"
+    LOST = "lost"
+    FAILED = "failed"
+
+
+# Events
+
+
+class Event:
+    """Base of events."""
+
+
+@dataclass(frozen=True)
+class Observed(Event):
+    """A snapshot of the desired state."""
+
+    desired: Desired
+
+
+@dataclass(frozen=True)
+class Assigned(Event):
+    """Kafka assigned these partitions; all are paused (SPEC R4)."""
+
+    held: frozenset[TP]
+    generation: int
+
+
+@dataclass(frozen=True)
+class Revoked(Event):
+    """Kafka took all partitions away (eager), by a revocation or as lost (SPEC R2)."""
+
+    cause: str = "partitions revoked"
+
+
+class Fetched(Event):
+    """The first records since the last start, reset or rebalance were queued."""
+
+
+class GateClosed(Event):
+    """No permit is held any more and none is given (SPEC M4, D1)."""
+
+
+@dataclass(frozen=True)
+class Started(Event):
+    """Where the held partitions start is written in SQL (SPEC S1)."""
+
+    stamp: Stamp
+    offsets: Mapping[TP, int]
+    topic_ids: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class NotStarted(Event):
+    """The starts could not be resolved now; it is asked again at the next observation."""
+
+    stamp: Stamp
+
+
+@dataclass(frozen=True)
+class Committed(Event):
+    """The one synchronous commit of a drain ended (SPEC D2)."""
+
+    cut: int
+    outcome: Outcome
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Saved(Event):
+    """The tail of the open segment is on disk; what it holds (SPEC C7)."""
+
+    cut: int
+    payload: Any
+
+
+@dataclass(frozen=True)
+class Contributed(Event):
+    """SQL has the contribution."""
+
+    cut: int
+
+
+@dataclass(frozen=True)
+class NotContributed(Event):
+    """SQL refused the contribution; the next observation says what follows."""
+
+    cut: int
+
+
+@dataclass(frozen=True)
+class Reported(Event):
+    """SQL has the report."""
+
+    report: Report
+
+
+@dataclass(frozen=True)
+class NotReported(Event):
+    """The report was refused: the member's standing is read anew."""
+
+    report: Report
+
+
+@dataclass(frozen=True)
+class Lease(Event):
+    """Whether the member may submit, by its lease (SPEC G4)."""
+
+    held: bool
+
+
+@dataclass(frozen=True)
+class Triggered(Event):
+    """The trigger count is reached under this stamp's epoch and base (SPEC V2)."""
+
+    epoch: int
+    base: int
+
+
+@dataclass(frozen=True)
+class Disturbed(Event):
+    """What is queued can no longer be trusted to be gapless, or a pause mark changed: fetch again from the offset manager (SPEC M5, P1)."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Trouble(Event):
+    """A failure under this epoch that needs a reset: an offset vanished, a segment could not be written (SPEC S4, X3)."""
+
+    epoch: int
+    why: str
+    counted: bool
+
+
+@dataclass(frozen=True)
+class Fenced(Event):
+    """Kafka fenced this static member: SQL decides who is rightful (SPEC R7)."""
+
+
+@dataclass(frozen=True)
+class Broken(Event):
+    """Something that only a new process can mend."""
+
+    why: str
+
+
+class Unheld(Event):
+    """A known partition is held by nobody in a stable group, and it is this member's turn to do something (SPEC G8)."""
+
+
+class Stop(Event):
+    """The host asks for a clean end (SPEC R5)."""
+
+
+# Effects
+
+
+class Effect:
+    """Base of effects."""
+
+
+class CloseGate(Effect):
+    """Give no more permits, wait for the holder, answer `GateClosed`."""
+
+
+@dataclass(frozen=True)
+class OpenGate(Effect):
+    """Give permits for what carries this stamp."""
+
+    stamp: Stamp
+
+
+@dataclass(frozen=True)
+class Clear(Effect):
+    """Empty the queue; what comes with an older stamp is dropped."""
+
+    stamp: Stamp
+    drop: bool
+    """Also drop the open segments: nothing of them will be named (SPEC X2)."""
+
+
+@dataclass(frozen=True)
+class Requeue(Effect):
+    """Empty the queue and seek what is held to the offset manager's offsets, under this stamp (SPEC M5)."""
+
+    stamp: Stamp
+
+
+@dataclass(frozen=True)
+class Resolve(Effect):
+    """Resolve the starts of these partitions and write them (SPEC S1); answer `Started` or `NotStarted`."""
+
+    stamp: Stamp
+    held: frozenset[TP]
+
+
+@dataclass(frozen=True)
+class Seek(Effect):
+    """Seek and register these partitions in the offset manager, under this stamp."""
+
+    stamp: Stamp
+    offsets: Mapping[TP, int]
+
+
+@dataclass(frozen=True)
+class Report(Effect):
+    """Write what was reached."""
+
+    epoch: int
+    base: int
+    generation: int
+    held: frozenset[TP]
+
+
+@dataclass(frozen=True)
+class Withdraw(Effect):
+    """Withdraw the report (SPEC R3)."""
+
+    epoch: int
+    cause: str
+    wants_reset: bool
+
+
+@dataclass(frozen=True)
+class Commit(Effect):
+    """Commit the offset manager's offsets in one synchronous request; answer `Committed` (SPEC D2)."""
+
+    cut: int
+    parent: int
+
+
+@dataclass(frozen=True)
+class CommitStarts(Effect):
+    """Commit restored offsets after a reset to an older head; a failure is a warning (SPEC D2)."""
+
+    offsets: Mapping[TP, int]
+    base: int
+
+
+@dataclass(frozen=True)
+class Save(Effect):
+    """Close the open segment for this cut; answer `Saved`."""
+
+    cut: int
+
+
+@dataclass(frozen=True)
+class Contribute(Effect):
+    """Write the contribution; answer `Contributed` or `NotContributed`; merge if it was the last."""
+
+    cut: OpenCut
+    epoch: int
+    base: int
+    generation: int
+    topic_ids: Mapping[str, str]
+    payload: Any
+
+
+@dataclass(frozen=True)
+class GiveUp(Effect):
+    """Abort the cut in SQL (SPEC D2)."""
+
+    cut: int
+    why: str
+    counted: bool
+    forced: bool = False
+
+
+@dataclass(frozen=True)
+class Merged(Effect):
+    """The cut is merged: contributions begin anew from it (SPEC V2, C3)."""
+
+    cut: int
+    offsets_committed: bool
+
+
+@dataclass(frozen=True)
+class AskReset(Effect):
+    """Ask for a reset of the region."""
+
+    epoch: int
+    why: str
+    counted: bool
+
+
+@dataclass(frozen=True)
+class AskCut(Effect):
+    """Ask for a cut: the trigger count is reached (SPEC V2)."""
+
+    epoch: int
+    head: int
+
+
+@dataclass(frozen=True)
+class Reach(Effect):
+    """Say what is reached of a bounded run's ends (SPEC V3)."""
+
+    token: str
+    epoch: int
+    reached: frozenset[TP]
+
+
+class Rejoin(Effect):
+    """Leave the Kafka group and join it anew, so that it rebalances (SPEC G8)."""
+
+
+class Refresh(Effect):
+    """Read the desired state anew, now."""
+
+
+@dataclass(frozen=True)
+class Exit(Effect):
+    """Leave the Kafka group and end; CLEAN also leaves in SQL."""
+
+    kind: ExitKind
+    why: str

@@ -1,0 +1,97 @@
+"""Consume until caught up: a bounded run to the ends seen at its start, ended by a cut (SPEC V3)."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crkafka_core.control import Reader
+from crkafka_core.model.desired import Mark
+from crkafka_core.model.errors import Refused, RegionStopped, ServiceUnavailable
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint, PauseMark
+from crkafka_core.model.rows import Region as Row
+from crkafka_core.plane import goals, starts
+from crkafka_core.protocol.marks import paused
+from crkafka_core.region import waiting
+from crkafka_core.region.region import Region
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """What a bounded run did."""
+
+    checkpoint: Checkpoint
+    partitions: int
+    left_out: tuple[TP, ...]
+    """Paused partitions: they are not waited for."""
+
+
+def consume(region: Region, *, token: str = "", progress: Callable[[str], None] = lambda _: None) -> CaughtUp:
+    """Let a running region consume to the ends seen now, then cut. Repeated with the same token, it goes on."""
+    token = token or uuid.uuid4().hex
+    region.await_running(progress=progress)
+    known, marks = region.plane.read(_known)
+    left_out = tuple(sorted(tp for tp in known if paused(tp, marks, "")))
+    if left_out:
+        progress(f"paused, and not waited for: {', '.join(map(str, left_out))}")
+    isolation = str(region.config.kafka.get("isolation.level", "read_committed"))
+    ends = {
+        tp: end
+        for tp, (_, end) in region.admin().watermarks(
+            [tp for tp in known if tp not in left_out], "read_uncommitted" if isolation == "read_uncommitted" else "read_committed"
+        ).items()
+    }  # fmt: skip
+    stored = region.plane.do(lambda tx: goals.aim(tx, token, ends))
+    try:
+        cut = _cut_at_the_ends(region, token, len(stored), progress)
+    finally:
+        region.plane.do(lambda tx: goals.drop(tx, token))
+    return CaughtUp(cut, len(stored), left_out)
+
+
+def _known(reader: Reader, row: Row) -> tuple[list[TP], frozenset[Mark]]:
+    marks = frozenset(Mark(m.kind, m.what) for m in reader.select(PauseMark, ("region", "=", row.name)))
+    return sorted(starts.known(reader, row.name)), marks
+
+
+def _cut_at_the_ends(region: Region, token: str, total: int, progress: Callable[[str], None]) -> Checkpoint:
+    """A cut of the epoch in which the ends were reached; a reset in between makes the word of members void."""
+    for attempt in range(1, 1_000_000):
+        epoch = _await_reached(region, token, total, progress)
+        try:
+            cut = region.cut(cause="caught up", token=f"{token}-{attempt}", progress=progress)
+        except ServiceUnavailable:
+            raise
+        except Refused as refused:
+            progress(str(refused))
+            region.await_running(progress=progress)
+            time.sleep(waiting.TICK)
+            continue
+        if cut.epoch == epoch:
+            return cut
+    raise AssertionError("unreachable")
+
+
+def _await_reached(region: Region, token: str, total: int, progress: Callable[[str], None]) -> int:
+    """The epoch in which all ends were reached."""
+    said = -1
+
+    def answer(reader: Reader, row: Row) -> int | None:
+        nonlocal said
+        if row.phase in (Phase.STOPPED, Phase.IDLE):
+            raise RegionStopped(
+                f"Region {row.name} is {row.phase.lower()}: {row.stop_reason or 'no members are wanted'}."
+            )
+        left = goals.missing(reader, row.name, row.epoch, token)
+        if len(left) != said:
+            said = len(left)
+            progress(f"{total - said} of {total} partitions are caught up")
+        return row.epoch if not left and row.phase is Phase.RUNNING else None
+
+    epoch = waiting.until(region.plane, answer)
+    assert epoch is not None
+    return epoch

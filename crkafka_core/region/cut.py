@@ -1,0 +1,78 @@
+"""A cut, driven from outside: open, wait until drained, wait until merged (SPEC §8, §9). Each step can be repeated by anyone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import NoSuchCheckpoint, Refused
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region
+from crkafka_core.plane import cuts
+from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.region import waiting
+
+Progress = Callable[[str], None]
+
+
+class CutAborted(Refused):
+    """The cut was aborted; the region resets to the head. Reaction: look at the reason; the next cut is due by itself."""
+
+
+def open_cut(plane: ControlPlane, *, token: str, cause: str, lease: Lease | None = None) -> Checkpoint:
+    """Open a cut; the same token finds its own cut again. With a driver's lease, only as long as it holds (SPEC A6)."""
+    return plane.do(lambda tx: cuts.open_cut(tx, token=token, cause=cause, lease=lease))
+
+
+def _row(reader: Reader, region: Region, checkpoint: int) -> Checkpoint:
+    row = reader.get(Checkpoint, region.name, checkpoint)
+    if row is None:
+        raise NoSuchCheckpoint(
+            f"Region {region.name} has no checkpoint {checkpoint}.", hint="`crkafka checkpoints` lists them."
+        )
+    return row
+
+
+def await_drained(plane: ControlPlane, checkpoint: int, progress: Progress) -> Checkpoint:
+    """Until every expected member has contributed, or the cut is over in another way."""
+    waits: list[str] = []
+
+    def answer(reader: Reader, region: Region) -> Checkpoint | None:
+        nonlocal waits
+        row = _row(reader, region, checkpoint)
+        if row.status is not CheckpointStatus.OPEN:
+            return row
+        left = cuts.waits_for(reader, region, checkpoint)
+        if left and left != waits:
+            waits = left
+            progress(f"cut {checkpoint}: {row.members - len(left)} of {row.members} members have contributed")
+        return None if left else row
+
+    found = waiting.until(plane, answer)
+    assert found is not None
+    return found
+
+
+def await_merged(plane: ControlPlane, checkpoint: int, progress: Progress) -> Checkpoint:
+    """Until the cut is merged."""
+
+    def answer(reader: Reader, region: Region) -> Checkpoint | None:
+        row = _row(reader, region, checkpoint)
+        return None if row.status is CheckpointStatus.OPEN else row
+
+    found = waiting.until(plane, answer)
+    assert found is not None
+    if not found.merged_at:
+        raise CutAborted(
+            f"Cut {checkpoint} of region {plane.region} was aborted: {found.note}",
+            hint="The region resets to its head by itself.",
+        )
+    progress(f"checkpoint {checkpoint}: {found.rows} rows")
+    return found
+
+
+def cut(plane: ControlPlane, *, token: str, cause: str, progress: Progress, lease: Lease | None = None) -> Checkpoint:
+    """All of it."""
+    opened = open_cut(plane, token=token, cause=cause, lease=lease)
+    progress(f"cut {opened.id} opened: {opened.members} members")
+    await_drained(plane, opened.id, progress)
+    return await_merged(plane, opened.id, progress)

@@ -1,0 +1,60 @@
+"""A lease that is held for as long as a block runs: renewed by a thread, fenced by its number (SPEC A6)."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from functools import partial
+from typing import Self
+
+from crkafka_core.model.errors import CrkafkaError, LeaseLost
+from crkafka_core.model.rows import Lease
+from crkafka_core.plane import leases, limits
+from crkafka_core.plane.transact import ControlPlane
+
+
+class DriverLease:
+    """`with region.driver() as lease: … lease.check()`."""
+
+    def __init__(self, plane: ControlPlane, kind: str, holder: str, *, token: str = "") -> None:
+        self._plane = plane
+        self._kind = kind
+        self._holder = holder
+        self._token = token or uuid.uuid4().hex
+        self._length = plane.read(lambda _, region: limits.of(region).driver_lease)
+        self._over = threading.Event()
+        self._lost: CrkafkaError | None = None
+        self.lease: Lease | None = None
+
+    def __enter__(self) -> Self:
+        self.lease = self._plane.do(
+            lambda tx: leases.take(tx, self._kind, holder=self._holder, token=self._token, length=self._length)
+        )
+        threading.Thread(target=self._renew, name=f"{self._kind} lease", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        lease = self.lease
+        if lease is not None and self._lost is None:
+            self._plane.do(lambda tx: leases.release(tx, lease))
+
+    def check(self) -> None:
+        """Raise `LeaseLost` when somebody else has taken over."""
+        if self._lost is not None:
+            raise self._lost
+        lease = self.lease
+        assert lease is not None
+        self._plane.read(lambda reader, _: leases.check(reader, lease))
+
+    def _renew(self) -> None:
+        while not self._over.wait(self._length / 3):
+            lease = self.lease
+            assert lease is not None
+            try:
+                self.lease = self._plane.do(partial(leases.renew, lease=lease, length=self._length))
+            except LeaseLost as lost:
+                self._lost = lost
+                return
+            except CrkafkaError:
+                continue

@@ -1,0 +1,224 @@
+"""A region as a driver sees it: the facade that the CLI, Dagster's ops and programs call (SPEC 19)."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import socket
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, NoReturn, Self
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.member.look_back import look
+from crkafka_core.model import rows
+from crkafka_core.model.errors import ManualAssignment
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus
+from crkafka_core.plane import limits, pauses, regions, resets, starts
+from crkafka_core.plane import restored as restoring
+from crkafka_core.plane.stores import open_plane
+from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.region import cut as cutting
+from crkafka_core.region import retire as retiring
+from crkafka_core.region import waiting
+from crkafka_core.region.availability import check_available
+from crkafka_core.region.host import hosting
+from crkafka_core.region.lease import DriverLease
+from crkafka_core.region.status import Status, status_of
+from crkafka_core.segments.storage import Storage
+
+Progress = Callable[[str], None]
+
+
+def _silent(_: str) -> None:
+    return None
+
+
+def whoami() -> str:
+    """User and host, for the event log."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+class Region:
+    """Opened from a configuration; holds a connection pool and nothing else. Cheap to make, safe to use from several threads."""
+
+    def __init__(self, config: RegionConfig, plane: ControlPlane) -> None:
+        self.config = config
+        self.plane = plane
+
+    @classmethod
+    def open(cls, config: RegionConfig | Path | str, *, region: str | None = None) -> Self:
+        """Open a region from its configuration, or the file that has it; the region must have been made by `init`."""
+        if not isinstance(config, RegionConfig):
+            config = RegionConfig.load(config, region=region)
+        return cls(config, open_plane(config))
+
+    def close(self) -> None:
+        self.plane.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Its life
+
+    def init(self) -> rows.Region:
+        """Make the region in the control plane, or bring its configuration up to date."""
+        config = self.config
+        tables = tuple(rows.Table(config.region, t.name, t.format, t.path) for t in config.tables)
+        fresh = rows.Region(
+            name=config.region, uid=uuid.uuid4().hex, region_index=config.region_index, members_wanted=max(1, config.members),
+            limits_json=limits.dump(config.limits()), config_json=config.to_json(),
+        )  # fmt: skip
+        return regions.declare(self.plane.store, fresh, tables, self._subscribed)
+
+    def _subscribed(self, topic: str) -> bool:
+        topics, pattern = self.config.topics, self.config.pattern
+        return topic in topics if topics is not None else re.search(pattern or "", topic) is not None
+
+    def start(self, *, by: str = "", restored: Literal["", "rewind"] = "") -> rows.Region:
+        """Want the region to run; also leaves STOPPED. `restored` says how to go on after SQL went back in time (SPEC G10)."""
+        uid, known = self.plane.read(lambda reader, region: (region.uid, list(starts.known(reader, region.name))))
+        seen = look(uid, self.config.group_id, known, self.admin(), self.storage())
+        if restored:
+            return self.plane.do(lambda tx: restoring.rewind(tx, seen, by=by or whoami()))
+        self.plane.do(lambda tx: restoring.stop(tx, seen, by=by or whoami()))
+        return self.plane.do(lambda tx: resets.start(tx, by=by or whoami()))
+
+    def stop(self, *, by: str = "", wait: bool = True, progress: Progress = _silent) -> rows.Region:
+        """A last cut, then members leave (SPEC G9)."""
+        token = uuid.uuid4().hex
+        region = self.plane.do(lambda tx: regions.stop(tx, token=token, by=by or whoami()))
+        return waiting.until_idle(self.plane, progress) if wait else region
+
+    def scale(self, members: int, *, by: str = "") -> rows.Region:
+        """Want another number of members (SPEC G5)."""
+        return self.plane.do(lambda tx: regions.scale(tx, members, by=by or whoami()))
+
+    def delete(self) -> int:
+        """Remove an idle region and its segments; the number of files removed (SPEC G9)."""
+        storage = self.storage()
+        uid = self.plane.do(regions.delete)
+        return retiring.delete_all(storage, uid)
+
+    # Cuts and resets
+
+    def cut(
+        self, *, cause: str = "by hand", token: str = "", lease: rows.Lease | None = None, progress: Progress = _silent
+    ) -> Checkpoint:
+        """Drain, checkpoint, merge; returns the merged checkpoint. The same token finds its own cut again."""
+        return cutting.cut(self.plane, token=token or uuid.uuid4().hex, cause=cause, lease=lease, progress=progress)
+
+    def open_cut(self, *, token: str, cause: str, lease: rows.Lease | None = None) -> Checkpoint:
+        """Open a cut; members begin to drain. A driver gives its lease, so that a late one is refused (SPEC A6)."""
+        return cutting.open_cut(self.plane, token=token, cause=cause, lease=lease)
+
+    def await_drained(self, checkpoint: int, *, progress: Progress = _silent) -> Checkpoint:
+        """Until all members have contributed, or the cut is over."""
+        return cutting.await_drained(self.plane, checkpoint, progress)
+
+    def await_merged(self, checkpoint: int, *, progress: Progress = _silent) -> Checkpoint:
+        """Until the cut is merged; an aborted one is an error with its reason."""
+        return cutting.await_merged(self.plane, checkpoint, progress)
+
+    def reset(
+        self, to: int | Literal["initial"] | None = None, *, by: str = "", cause: str = "asked by a person", wait: bool = False,
+        token: str = "", progress: Progress = _silent,
+    ) -> int:  # fmt: skip
+        """Reset to the head, to an older merged checkpoint, or to initial state; the new epoch (SPEC X3, X4).
+
+        An unknown outcome is asked again with the same token, so that one call is one reset.
+        """
+        token = token or uuid.uuid4().hex
+        target = 0 if to == "initial" else to
+        if target is not None:
+            self.plane.read(lambda reader, region: resets.check_target(reader, region, target))
+            check_available(self.plane, self.admin(), target)
+        epoch = self.plane.do(lambda tx: resets.request(tx, cause=cause, by=by or whoami(), target=target, token=token))
+        if wait:
+            waiting.until_running(self.plane, epoch, progress)
+        return epoch
+
+    def await_running(
+        self, epoch: int = 0, *, timeout: float | None = None, progress: Progress = _silent
+    ) -> rows.Region:
+        """Until the region runs in this epoch or a later one; a stopped region is an error with its reason."""
+        return waiting.until_running(self.plane, epoch, progress, timeout=timeout)
+
+    def retire(self, *, progress: Progress = _silent) -> retiring.Retired:
+        """Retire what is older than `retain` and held by nobody, and collect orphans (SPEC §10)."""
+        return retiring.retire(self.plane, self.storage(), holder=whoami(), progress=progress)
+
+    def forget(self, topic: str, *, by: str = "") -> int:
+        """A deleted or unsubscribed topic is carried forward from now on (SPEC S4)."""
+        return self.plane.do(lambda tx: starts.forget(tx, topic, by=by or whoami()))
+
+    def assign(self, partitions: Iterable[TP]) -> NoReturn:
+        """Refused: the partitions of a group are assigned by Kafka, among all members (SPEC G2)."""
+        raise self._by_hand("assigned", partitions)
+
+    def unassign(self, partitions: Iterable[TP]) -> NoReturn:
+        """Refused, as `assign` is; what should not flow for a while is paused (SPEC G2, P2)."""
+        raise self._by_hand("unassigned", partitions)
+
+    def _by_hand(self, what: str, partitions: Iterable[TP]) -> ManualAssignment:
+        return ManualAssignment(
+            f"{', '.join(map(str, sorted(partitions)))} cannot be {what} by hand: group {self.config.group_id!r} of region "
+            f"{self.config.region} shares its partitions among its members, and a partition taken by hand would be read twice.",
+            hint="Choose `topics` or a `pattern`, and `crkafka pause` for what should not flow.",
+        )
+
+    def pause(self, kind: str, what: str, *, by: str = "") -> None:
+        """Set a pause mark of the region: kind is partition, topic, pattern or member (SPEC P2)."""
+        self.plane.do(lambda tx: pauses.pause(tx, kind, what, by=by or whoami()))
+
+    def resume(self, kind: str, what: str, *, by: str = "") -> bool:
+        """Take a pause mark away; whether it was there."""
+        return self.plane.do(lambda tx: pauses.resume(tx, kind, what, by=by or whoami()))
+
+    # Looking
+
+    def status(self) -> Status:
+        """The region, its members and what it waits for."""
+        return self.plane.read(status_of)
+
+    def checkpoints(self, *, limit: int | None = None) -> list[Checkpoint]:
+        """Merged checkpoints that are live, retired ones included; the newest first."""
+        live = (CheckpointStatus.MERGED, CheckpointStatus.RETIRED)
+        return self.plane.read(
+            lambda reader, region: reader.select(
+                Checkpoint, ("region", "=", region.name), ("status", "in", live), order=("id",), desc=True, limit=limit
+            )
+        )
+
+    def driver(self, *, holder: str = "") -> DriverLease:
+        """The right to drive cuts; a second driver is refused, with the holder named (SPEC A6)."""
+        return DriverLease(self.plane, "driver", holder or whoami())
+
+    # Connections
+
+    def admin(self) -> KafkaAdmin:
+        return KafkaAdmin(self.config.resolved_kafka(), client_id=f"crkafka-{self.config.region}-admin")
+
+    def storage(self) -> Storage:
+        resolved = self.config.resolve()
+        return Storage.open(resolved.storage, resolved.storage_options)
+
+    @contextmanager
+    def hosted(self, *, progress: Progress = _silent, settle: bool = True) -> Iterator[Self]:
+        """Members run, on the host that the configuration names, until the block ends; then the region is stopped."""
+        self.init()
+        self.start()
+        with hosting(self):
+            try:
+                if settle:
+                    waiting.until_running(self.plane, 0, progress)
+                yield self
+            finally:
+                self.stop(progress=progress)

@@ -1,0 +1,75 @@
+"""Waiting for a region to reach a state, while doing what anyone may do who finds it due (SPEC G7)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import NotSettled, RegionStopped
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Region
+from crkafka_core.plane import advance, cuts
+from crkafka_core.plane.transact import ControlPlane
+
+T = TypeVar("T")
+TICK = 0.25
+
+
+def until(
+    plane: ControlPlane, answer: Callable[[Reader, Region], T | None], *, timeout: float | None = None
+) -> T | None:
+    """Ask after every change of the region until there is an answer; None when the time is over."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        found, region, due = plane.read(lambda reader, row: (answer(reader, row), row, advance.due(reader, row)))
+        if found is not None:
+            return found
+        if end is not None and time.monotonic() >= end:
+            return None
+        if due:
+            plane.do(advance.advance)
+        plane.wait(region.version, TICK)
+
+
+def until_running(
+    plane: ControlPlane, epoch: int, progress: Callable[[str], None], *, timeout: float | None = None
+) -> Region:
+    """RUNNING or CUTTING in `epoch` or a later one."""
+    said = ""
+
+    def answer(reader: Reader, region: Region) -> Region | None:
+        nonlocal said
+        if region.phase is Phase.STOPPED:
+            raise RegionStopped(
+                f"Region {region.name} is stopped: {region.stop_reason}", hint="Mend it, then `crkafka start`."
+            )
+        if region.phase in (Phase.RUNNING, Phase.CUTTING) and region.epoch >= epoch:
+            return region
+        words = f"{region.phase.lower()}: {cuts.unready(reader, region) or 'about to resume'}"
+        if words != said:
+            said = words
+            progress(words)
+        return None
+
+    found = until(plane, answer, timeout=timeout)
+    if found is None:
+        raise NotSettled(
+            f"Region {plane.region} did not run within {timeout:.0f} s: {said}.", hint="`crkafka show` tells more."
+        )
+    return found
+
+
+def until_idle(plane: ControlPlane, progress: Callable[[str], None]) -> Region:
+    """IDLE: the last cut is done or given up, and members leave."""
+
+    def answer(_: Reader, region: Region) -> Region | None:
+        if region.phase is Phase.IDLE:
+            return region
+        progress(f"{region.phase.lower()}: the last cut is on its way")
+        return None
+
+    found = until(plane, answer)
+    assert found is not None
+    return found

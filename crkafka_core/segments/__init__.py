@@ -1,0 +1,1 @@
+"""Segments: Arrow batches of tuples, and the Parquet files that members write between two cuts (SPEC C7, K2)."""

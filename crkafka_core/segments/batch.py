@@ -1,0 +1,144 @@
+"""Arrow batches of tuples, and the runs of one partition inside them (SPEC M2, K2).
+
+A batch is made once from what the consumer returned and never copied after that: dropping a partition, skipping below
+an offset and splitting only change the list of runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from crkafka_core.model.offsets import TP
+
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestampType", pa.int32()),
+        pa.field("headers", HEADERS),
+    ]
+)
+"""Spark's own Kafka source with `includeHeaders`, nullable as there (SPEC K2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows [start, stop) of a batch: records of one partition in offset order, with none of another between them."""
+
+    tp: TP
+    start: int
+    stop: int
+    first: int
+    """Offset of the first record."""
+    next: int
+    """Offset of the last record, plus one."""
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Records, of which only the rows named by `runs` count."""
+
+    records: pa.RecordBatch
+    runs: tuple[Run, ...]
+
+    @cached_property
+    def rows(self) -> int:
+        return sum(run.rows for run in self.runs)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of the rows that count, by their share: for bounds on memory, not for accounts."""
+        total = self.records.num_rows
+        return int(self.records.nbytes * self.rows / total) if total else 0
+
+    @property
+    def tps(self) -> frozenset[TP]:
+        return frozenset(run.tp for run in self.runs)
+
+    def offsets(self) -> dict[TP, int]:
+        """Per partition the next offset after this batch."""
+        return {run.tp: run.next for run in self.runs}
+
+    def firsts(self) -> dict[TP, int]:
+        """Per partition the offset of its first record here."""
+        found: dict[TP, int] = {}
+        for run in self.runs:
+            found.setdefault(run.tp, run.first)
+        return found
+
+    def pieces(self) -> list[pa.RecordBatch]:
+        """The rows that count, as slices without a copy; runs that touch are one slice."""
+        slices: list[tuple[int, int]] = []
+        for run in self.runs:
+            if slices and slices[-1][1] == run.start:
+                slices[-1] = (slices[-1][0], run.stop)
+            else:
+                slices.append((run.start, run.stop))
+        return [self.records.slice(start, stop - start) for start, stop in slices]
+
+    def select(self, keep: Callable[[Run], bool]) -> Batch:
+        """Only the runs that are wanted."""
+        runs = tuple(run for run in self.runs if keep(run))
+        return self if len(runs) == len(self.runs) else Batch(self.records, runs)
+
+    def only(self, tps: Iterable[TP]) -> Batch:
+        """Only the runs of these partitions."""
+        wanted = frozenset(tps)
+        return self.select(lambda run: run.tp in wanted)
+
+    def skip_below(self, nexts: Mapping[TP, int]) -> Batch:
+        """Without the records below the given offset of their partition (SPEC M3); others stay."""
+        runs = []
+        for run in self.runs:
+            least = nexts.get(run.tp)
+            if least is None or least <= run.first:
+                runs.append(run)
+            elif least < run.next:
+                runs.append(self._cut(run, run.start + self._rows_below(run, least), run.stop))
+        return Batch(self.records, tuple(runs)) if len(runs) < len(self.runs) or runs != list(self.runs) else self
+
+    def head(self, rows: int) -> tuple[Batch, Batch]:
+        """The first so many rows, and the rest (SPEC V2)."""
+        if rows >= self.rows:
+            return self, Batch(self.records, ())
+        before, after, left = [], [], rows
+        for run in self.runs:
+            taken = min(left, run.rows)
+            left -= taken
+            if taken:
+                before.append(self._cut(run, run.start, run.start + taken))
+            if taken < run.rows:
+                after.append(self._cut(run, run.start + taken, run.stop))
+        return Batch(self.records, tuple(before)), Batch(self.records, tuple(after))
+
+    def _cut(self, run: Run, start: int, stop: int) -> Run:
+        """The part [start, stop) of a run; never empty."""
+        if (start, stop) == (run.start, run.stop):
+            return run
+        at = self._offset_column
+        return Run(run.tp, start, stop, int(at[start]), run.next if stop == run.stop else int(at[stop - 1]) + 1)
+
+    def _rows_below(self, run: Run, offset: int) -> int:
+        return int(np.searchsorted(self._offset_column[run.start : run.stop], offset))
+
+    @cached_property
+    def _offset_column(self) -> np.ndarray:
+        # Not `to_numpy()`: that imports pandas, a second and 40 MB for nothing.
+        column = self.records.column("offset")
+        whole = np.frombuffer(column.buffers()[1], np.int64)
+        return whole[column.offset : column.offset + len(column)]

@@ -1,0 +1,195 @@
+"""Segments in a local folder, durable when closed."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from crkafka_core.segments.errors import SegmentExists, storage_error
+from crkafka_core.segments.storage import Output, Storage, Stored
+
+
+class LocalStorage(Storage):
+    """A folder of this machine, or one that all machines mount."""
+
+    def __init__(self, root: str) -> None:
+        self.root = Path(root).expanduser().absolute()
+        self.url = str(self.root)
+
+    @property
+    def is_local(self) -> bool:
+        return True
+
+    def uri(self, path: str) -> str:
+        return self._full(path).as_uri()
+
+    def check(self) -> None:
+        probe = f".check-{os.getpid()}-{id(self)}"
+        output = self.open_write(probe)
+        output.write(memoryview(b"crkafka"))
+        output.close()
+        self.delete(probe)
+
+    def exists(self, path: str) -> bool:
+        return self._full(path).is_file()
+
+    def open_read(self, path: str) -> pa.NativeFile:
+        full = self._full(path)
+        try:
+            return pa.memory_map(str(full)) if full.stat().st_size else pa.OSFile(str(full))
+        except OSError as error:
+            raise storage_error(error, "Reading", str(full)) from error
+
+    def open_write(self, path: str) -> Output:
+        full = self._full(path)
+        try:
+            _make_folder(full.parent)
+            output = _LocalOutput(
+                full, os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o644)
+            )
+        except FileExistsError as error:
+            raise SegmentExists(f"{full} is there already.", hint="Do two members share an identity?") from error
+        except OSError as error:
+            raise storage_error(error, "Creating", str(full)) from error
+        try:
+            # The name is made durable now, so that `close`, which a cut waits for, has only the data to flush.
+            _sync_folder(full.parent)
+        except OSError as error:
+            output.discard()
+            raise storage_error(error, "Creating", str(full)) from error
+        return output
+
+    def delete(self, path: str) -> bool:
+        full = self._full(path)
+        try:
+            full.unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise storage_error(error, "Deleting", str(full)) from error
+        with contextlib.suppress(OSError):  # an empty folder of an old epoch is no use; a full one stays
+            full.parent.rmdir()
+        return True
+
+    def list(self, prefix: str) -> Iterator[Stored]:
+        top = self._full(prefix) if prefix else self.root
+        try:
+            for folder, _, names in os.walk(top, onerror=_raise_unless_missing):
+                for name in sorted(names):
+                    full = Path(folder, name)
+                    with contextlib.suppress(FileNotFoundError):  # deleted while we looked
+                        yield Stored(full.relative_to(self.root).as_posix(), full.stat().st_size)
+        except OSError as error:
+            raise storage_error(error, "Listing", str(top)) from error
+
+    def end_uploads(self, prefix: str, only: Callable[[str], bool] = lambda _: True) -> int:
+        return 0
+
+    def delete_folder(self, prefix: str) -> None:
+        try:
+            shutil.rmtree(self._full(prefix))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise storage_error(error, "Deleting", str(self._full(prefix))) from error
+
+    def _full(self, path: str) -> Path:
+        full = self.root / path
+        if not path or path.startswith("/") or ".." in Path(path).parts:
+            raise ValueError(f"{path!r} does not lie below the storage root.")
+        return full
+
+
+class _LocalOutput(Output):
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._written = 0
+
+    def write(self, data: memoryview) -> None:
+        try:
+            while data:
+                data = data[self._count(os.write(self._descriptor, data)) :]
+        except OSError as error:
+            raise storage_error(error, "Writing", str(self._path)) from error
+
+    def close(self) -> None:
+        try:
+            os.fsync(self._descriptor)
+            self._end()
+        except OSError as error:
+            raise storage_error(error, "Flushing", str(self._path)) from error
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):
+            self._end()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+    def _count(self, written: int) -> int:
+        before, self._written = self._written, self._written + written
+        if before // _FLUSH_EVERY != self._written // _FLUSH_EVERY:
+            _start_flush(self._descriptor)
+        return written
+
+    def _end(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+_FLUSH_EVERY = 8 << 20
+"""Bytes after which the system is asked to begin writing to disk, so that little is left for `close` to wait for."""
+_SYNC_FILE_RANGE_WRITE = 2
+
+
+def _start_flush(descriptor: int) -> None:
+    if _sync_file_range is not None:
+        _sync_file_range(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)
+
+
+def _find_sync_file_range() -> ctypes._NamedFuncPointer | None:
+    """Linux only; elsewhere `close` does all of it."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        return ctypes.CDLL(None, use_errno=True).sync_file_range
+    except (OSError, AttributeError):
+        return None
+
+
+_sync_file_range = _find_sync_file_range()
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and what is above it, each made durable in its parent."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for new in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            new.mkdir()
+        _sync_folder(new.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error

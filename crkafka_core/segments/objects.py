@@ -1,0 +1,201 @@
+"""Segments in an object store or HDFS, through Arrow's file systems."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.segments.errors import SegmentMissing, storage_error
+from crkafka_core.segments.storage import Output, Storage, Stored
+from crkafka_core.segments.uploads import end_uploads, s3_endpoint
+
+_OPTIONS = (
+    "endpoint",
+    "region",
+    "scheme",
+    "access_key",
+    "secret_key",
+    "session_token",
+    "connect_timeout",
+    "request_timeout",
+)
+
+
+class ObjectStorage(Storage):
+    """A prefix of a bucket, or a folder of HDFS. A file appears when it is closed, whole."""
+
+    def __init__(self, url: str, options: Mapping[str, str]) -> None:
+        unknown = sorted(set(options) - set(_OPTIONS))
+        if unknown:
+            raise ConfigError(f"storage: unknown option {unknown[0]!r}.", hint=f"There are: {', '.join(_OPTIONS)}.")
+        self.url = url.rstrip("/")
+        self._options = dict(options)
+        self._scheme = urlsplit(url).scheme
+        self._files, self._root = self._connect()
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+    def uri(self, path: str) -> str:
+        return f"{self.url.split('?')[0]}/{path}"
+
+    def check(self) -> None:
+        probe = f".check-{uuid.uuid4().hex}"
+        try:
+            output = self.open_write(probe)
+            output.write(memoryview(b"crkafka"))
+            output.close()
+            with self.open_read(probe) as source:
+                source.read()
+        except SegmentMissing as error:
+            raise ConfigError(
+                f"storage: {self.url} does not exist.", hint="Create the bucket, or mend its name."
+            ) from error
+        self.delete(probe)
+
+    def exists(self, path: str) -> bool:
+        try:
+            return bool(self._files.get_file_info(self._full(path)).type == fs.FileType.File)
+        except OSError as error:
+            raise storage_error(error, "Looking at", self.uri(path)) from error
+
+    def open_read(self, path: str) -> pa.NativeFile:
+        try:
+            return self._files.open_input_file(self._full(path))
+        except OSError as error:
+            raise storage_error(error, "Reading", self.uri(path)) from error
+
+    def open_write(self, path: str) -> Output:
+        full = self._full(path)
+        try:
+            if self._scheme not in _FLAT:
+                self._files.create_dir(full.rsplit("/", 1)[0], recursive=True)
+            return _ObjectOutput(self._files, full, self.uri(path))
+        except OSError as error:
+            raise storage_error(error, "Creating", self.uri(path)) from error
+
+    def delete(self, path: str) -> bool:
+        try:
+            if self._files.get_file_info(self._full(path)).type == fs.FileType.NotFound:
+                return False
+            self._files.delete_file(self._full(path))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise storage_error(error, "Deleting", self.uri(path)) from error
+        return True
+
+    def list(self, prefix: str) -> Iterator[Stored]:
+        top = self._full(prefix) if prefix else self._root
+        selector = fs.FileSelector(top, recursive=True, allow_not_found=True)
+        try:
+            found = self._files.get_file_info(selector)
+        except OSError as error:
+            raise storage_error(error, "Listing", self.uri(prefix)) from error
+        for info in found:
+            if info.type == fs.FileType.File:
+                yield Stored(info.path[len(self._root) :].lstrip("/"), info.size)
+
+    def end_uploads(self, prefix: str, only: Callable[[str], bool] = lambda _: True) -> int:
+        if self._scheme not in ("s3", "s3a"):
+            return 0
+        bucket, _, root = self._root.partition("/")
+        below = "/".join(part for part in (root, prefix) if part) + "/"
+        start = len(root) + 1 if root else 0
+        return end_uploads(bucket, below, self._options | self._from_query(), lambda key: only(key[start:]))
+
+    def delete_folder(self, prefix: str) -> None:
+        try:
+            self._files.delete_dir(self._full(prefix))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise storage_error(error, "Deleting", self.uri(prefix)) from error
+
+    def _full(self, path: str) -> str:
+        if not path or path.startswith("/") or ".." in path.split("/"):
+            raise ValueError(f"{path!r} does not lie below the storage root.")
+        return f"{self._root}/{path}"
+
+    def _connect(self) -> tuple[fs.FileSystem, str]:
+        try:
+            if self._scheme in ("s3", "s3a"):
+                parts = urlsplit(self.url)
+                return fs.S3FileSystem(**_s3_arguments(self._options | self._from_query())), parts.netloc + parts.path
+            if self._options:
+                raise ConfigError(f"storage: {self._scheme}:// takes no options.", hint="Use the environment.")
+            files, root = fs.FileSystem.from_uri(self.url)
+            return files, root.rstrip("/")
+        except (pa.ArrowInvalid, NotImplementedError, ImportError) as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigError(
+                f"storage: {self.url} cannot be opened: {reason}.", hint="Is the scheme right?"
+            ) from error
+        except OSError as error:
+            raise storage_error(error, "Opening", self.url) from error
+
+    def _from_query(self) -> dict[str, str]:
+        """Options in the URL, as Arrow has them: `?endpoint_override=…&scheme=http&region=…`."""
+        pairs = [pair.partition("=") for pair in urlsplit(self.url).query.split("&") if pair]
+        named = {("endpoint" if name == "endpoint_override" else name): value for name, _, value in pairs}
+        unknown = sorted(set(named) - set(_OPTIONS))
+        if unknown:
+            raise ConfigError(
+                f"storage: unknown option {unknown[0]!r} in the URL.", hint=f"There are: {', '.join(_OPTIONS)}."
+            )
+        return named
+
+
+_FLAT = ("s3", "s3a", "gs", "gcs")
+"""Stores without folders: making one would only leave an empty object behind."""
+
+
+class _ObjectOutput(Output):
+    def __init__(self, files: fs.FileSystem, full: str, uri: str) -> None:
+        self._files, self._full, self._uri = files, full, uri
+        self._stream = files.open_output_stream(full, compression=None)
+
+    def write(self, data: memoryview) -> None:
+        try:
+            self._stream.write(pa.py_buffer(data))
+        except OSError as error:
+            raise storage_error(error, "Writing", self._uri) from error
+
+    def close(self) -> None:
+        try:
+            self._stream.close()
+        except OSError as error:
+            raise storage_error(error, "Finishing", self._uri) from error
+
+    def discard(self) -> None:
+        # Arrow has no abort: closing completes the upload, so that what is removed is a file and no forgotten part.
+        with contextlib.suppress(Exception):
+            self._stream.close()
+        with contextlib.suppress(Exception):
+            self._files.delete_file(self._full)
+
+
+def _s3_arguments(options: Mapping[str, str]) -> dict[str, object]:
+    endpoint = options.get("endpoint") or s3_endpoint() or ""
+    scheme = options.get("scheme") or urlsplit(endpoint).scheme or None
+    wanted = {
+        "endpoint_override": endpoint.split("://")[-1] or None,
+        "scheme": scheme,
+        "region": options.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        "access_key": options.get("access_key"),
+        "secret_key": options.get("secret_key"),
+        "session_token": options.get("session_token"),
+        "connect_timeout": float(options.get("connect_timeout", 5)),
+        "request_timeout": float(options.get("request_timeout", 30)),
+        # Parts are sent while the region runs; `close` waits for the last one only.
+        "background_writes": True,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}

@@ -1,0 +1,56 @@
+"""Where a segment lies: its final, unique name, made before its first byte (SPEC C7, G6)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_PATH = re.compile(
+    r"(?P<uid>[^/]+)/(?P<epoch>\d{8,})/(?P<incarnation>[A-Za-z0-9_.-]+)-(?P<parent>\d+)-(?P<seq>\d+)\.parquet"
+)
+_WORD = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SegmentName:
+    """Region uid, epoch, incarnation, parent checkpoint and sequence: no two segments share all five."""
+
+    uid: str
+    epoch: int
+    incarnation: str
+    parent: int
+    seq: int
+
+    def __post_init__(self) -> None:
+        for word in (self.uid, self.incarnation):
+            if not _WORD.fullmatch(word) or word in (".", ".."):
+                raise ValueError(
+                    f"{word!r} cannot be part of a segment's path: only letters, digits, '.', '_' and '-'."
+                )
+
+    @property
+    def path(self) -> str:
+        """Relative to the region's storage root, with `/` on every system."""
+        return f"{epoch_folder(self.uid, self.epoch)}/{self.incarnation}-{self.parent}-{self.seq}.parquet"
+
+    @classmethod
+    def parse(cls, path: str) -> SegmentName | None:
+        """The name behind a path, or None if it is no segment of ours: such a file is left alone."""
+        found = _PATH.fullmatch(path)
+        if found is None:
+            return None
+        try:
+            name = cls(found["uid"], int(found["epoch"]), found["incarnation"], int(found["parent"]), int(found["seq"]))
+        except ValueError:
+            return None
+        return name if name.path == path else None
+
+
+def segment_path(uid: str, epoch: int, incarnation: str, parent: int, seq: int) -> str:
+    """The path of a new segment."""
+    return SegmentName(uid, epoch, incarnation, parent, seq).path
+
+
+def epoch_folder(uid: str, epoch: int) -> str:
+    """The folder of all segments of one epoch: what orphan collection lists (SPEC T3)."""
+    return f"{uid}/{epoch:08d}"

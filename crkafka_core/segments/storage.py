@@ -1,0 +1,109 @@
+"""Where segments lie: one interface over local folders and object stores (SPEC K2, T3)."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from crkafka_core.segments.errors import refuse_credentials
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file that a listing found."""
+
+    path: str
+    """Relative to the root, with `/`."""
+    bytes: int
+
+
+class Output(ABC):
+    """A file being written. It counts only once `close` has returned."""
+
+    @abstractmethod
+    def write(self, data: memoryview) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Everything written is durable when this returns."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """End it and remove what there is; never raises."""
+
+
+class Storage(ABC):
+    """The root of a region's segments. All paths are relative to it. Safe to use from several threads."""
+
+    url: str
+    """As configured, made absolute: what SQL keeps and other processes open."""
+
+    @staticmethod
+    def open(url: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
+        """The storage of a path, a `file://` URL, or an object store (`s3://bucket/prefix`, `hdfs://…`, `gs://…`).
+
+        `options` for S3: endpoint, region, scheme, access_key, secret_key, session_token; what is not given comes from
+        the environment. Nothing is contacted yet.
+        """
+        from crkafka_core.segments.local import LocalStorage
+        from crkafka_core.segments.objects import ObjectStorage
+
+        text = os.fspath(url)
+        refuse_credentials(text)
+        scheme = urlsplit(text).scheme
+        if len(scheme) <= 1:  # none, or a drive letter
+            return LocalStorage(text)
+        if scheme == "file":
+            return LocalStorage(urlsplit(text).path)
+        return ObjectStorage(text, options or {})
+
+    @property
+    @abstractmethod
+    def is_local(self) -> bool:
+        """Only processes of this machine can open it."""
+
+    @abstractmethod
+    def uri(self, path: str) -> str:
+        """The full address of a file, as other programs take it."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Write, read and delete a small file: raises StorageUnavailable, or ConfigError, naming what is wrong."""
+
+    @abstractmethod
+    def exists(self, path: str) -> bool: ...
+
+    @abstractmethod
+    def open_read(self, path: str) -> pa.NativeFile:
+        """A file opened for random access; SegmentMissing if it is not there."""
+
+    @abstractmethod
+    def open_write(self, path: str) -> Output:
+        """A new file; SegmentExists if there is one (object stores cannot tell)."""
+
+    @abstractmethod
+    def delete(self, path: str) -> bool:
+        """Remove a file; False if it was not there, which is no error: deleting may be repeated."""
+
+    @abstractmethod
+    def list(self, prefix: str) -> Iterator[Stored]:
+        """All files below a folder (an empty prefix: the root); a folder that is not there has none."""
+
+    @abstractmethod
+    def end_uploads(self, prefix: str, only: Callable[[str], bool] = lambda _: True) -> int:
+        """End unfinished uploads below a folder, left by killed processes, of those paths that pass; how many (SPEC T3).
+
+        Local: always 0.
+        """
+
+    @abstractmethod
+    def delete_folder(self, prefix: str) -> None:
+        """Remove a folder with all its files, such as a deleted region's (SPEC G9); it need not be there."""
+
+
+__all__ = ["Output", "Storage", "Stored"]

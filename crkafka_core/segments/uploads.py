@@ -1,0 +1,62 @@
+"""Ending unfinished multipart uploads in S3, which killed processes leave and no listing of files shows (SPEC T3)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.segments.errors import StorageUnavailable, without_secrets
+
+
+def end_uploads(bucket: str, prefix: str, options: Mapping[str, str], only: Callable[[str], bool]) -> int:
+    """End the unfinished uploads whose key begins with the prefix and passes; how many there were. May be repeated."""
+    client, failures = _client(options)
+    ended = 0
+    try:
+        for page in client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix):
+            for upload in page.get("Uploads", ()):
+                if not only(upload["Key"]):
+                    continue
+                try:
+                    client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+                    ended += 1
+                except client.exceptions.NoSuchUpload:
+                    continue
+    except failures as error:
+        text = without_secrets(str(error))
+        raise StorageUnavailable(
+            f"Ending unfinished uploads in s3://{bucket}/{prefix} failed: {text}.", hint="It is tried again."
+        ) from error
+    return ended
+
+
+def s3_endpoint() -> str | None:
+    """The endpoint that the environment names, as all AWS tools read it."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+def _client(options: Mapping[str, str]) -> tuple[Any, tuple[type[Exception], ...]]:
+    try:
+        import boto3  # type: ignore[import-untyped]
+        from botocore.config import Config  # type: ignore[import-untyped]
+        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ConfigError(
+            "Ending unfinished S3 uploads needs boto3, which is not installed.",
+            hint="`pip install crkafka[s3]`, or a lifecycle rule of the bucket (AbortIncompleteMultipartUpload).",
+        ) from error
+    endpoint = options.get("endpoint") or s3_endpoint()
+    if endpoint and "://" not in endpoint:
+        endpoint = f"{options.get('scheme', 'https')}://{endpoint}"
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name=options.get("region"),
+        aws_access_key_id=options.get("access_key"),
+        aws_secret_access_key=options.get("secret_key"),
+        aws_session_token=options.get("session_token"),
+        config=Config(connect_timeout=5, read_timeout=30, retries={"max_attempts": 2}),
+    )
+    return client, (BotoCoreError, ClientError)

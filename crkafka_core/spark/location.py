@@ -1,0 +1,52 @@
+"""Paths as Spark's file systems write them, and questions about a session that classic and Connect answer differently (SPEC K5)."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+_LISTED_BY_DRIVER = 20_000
+
+
+def uri(root: str, relative: str = "") -> str:
+    """A storage root or table path, and something below it, as Hadoop's file systems name it."""
+    whole = f"{root.rstrip('/')}/{relative}" if relative else root.rstrip("/") or "/"
+    if whole.startswith("s3://"):
+        return "s3a://" + whole.removeprefix("s3://")
+    if whole.startswith("/"):
+        return "file://" + whole  # Hadoop takes it as it is written, spaces and all
+    return whole
+
+
+def local(path: str) -> bool:
+    """Whether this is a folder of this machine."""
+    return path.startswith(("/", "file:"))
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether this session is a Spark Connect client."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether tasks of this classic session run in the driver's own process tree."""
+    master = spark.sparkContext.master or ""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def slots(spark: SparkSession) -> int:
+    """How many tasks run at once, as far as this session can tell; at least 1."""
+    if not is_connect(spark):
+        return max(1, spark.sparkContext.defaultParallelism)
+    for key in ("spark.default.parallelism", "spark.cores.max"):
+        known = spark.conf.get(key, "")
+        if known and known.isdigit():
+            return max(1, int(known))
+    parts = spark.range(0, 1_000_000).selectExpr("count(distinct spark_partition_id()) AS n").collect()
+    return max(1, int(parts[0]["n"]))
+
+
+def list_on_driver(spark: SparkSession) -> None:
+    """Let the driver look up the files that we name: a Spark job with a task per file takes longer than reading them (SPEC K7)."""
+    key = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+    if int(spark.conf.get(key, "32") or 32) < _LISTED_BY_DRIVER:
+        spark.conf.set(key, str(_LISTED_BY_DRIVER))

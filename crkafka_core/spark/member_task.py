@@ -1,0 +1,62 @@
+"""A member inside a Spark task: the same entry as the local-process host, in the task's own Python process (SPEC K1).
+
+Runs in executors. An end that calls for a restart is raised, so that Spark runs this task again, and no other.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import time
+
+from pyspark import TaskContext
+
+from crkafka_core.config.region_config import RegionConfig
+from crkafka_core.member.main import NO_RESTART, run_member
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.rows import Member
+from crkafka_core.plane.stores import open_plane
+
+STABLE = 30.0
+"""A member that lived so long is restarted at once."""
+_LONGEST_WAIT = 30.0
+
+
+class MemberEnded(RuntimeError):
+    """A member was lost or failed; Spark's next attempt is its next incarnation."""
+
+
+def be_member(config_json: str, name: str, log_level: str) -> int:
+    """Be this member until its clean end; the exit code."""
+    logging.basicConfig(
+        level=log_level,
+        stream=sys.stderr,
+        format=f"%(asctime)s %(levelname)s {name} %(threadName)s %(name)s: %(message)s",
+    )
+    config = RegionConfig.from_json(config_json)
+    context = TaskContext.get()
+    _back_off(config, name, context.attemptNumber() if context else 0)
+    code = run_member(config, name, host=f"{socket.gethostname()} pid {os.getpid()}")
+    if code not in NO_RESTART and code != 0:
+        raise MemberEnded(f"Member {name} ended with code {code}; Spark starts it again.")
+    return code
+
+
+def _back_off(config: RegionConfig, name: str, attempt: int) -> None:
+    """Spark tries again at once, however often; a member that does not live long waits longer each time."""
+    if attempt < 2:
+        return
+    try:
+        plane = open_plane(config)
+        try:
+            lived = plane.read(
+                lambda reader, row: reader.now() - getattr(reader.get(Member, row.name, name), "registered_at", 0.0)
+            )
+        finally:
+            plane.store.close()
+    except CrkafkaError:
+        lived = 0.0
+    if lived < STABLE:
+        time.sleep(min(0.5 * 2 ** (attempt - 2), _LONGEST_WAIT))

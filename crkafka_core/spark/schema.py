@@ -1,0 +1,40 @@
+"""Columns of a checkpoint's rows: those of Spark's own Kafka source, and the checkpoint's number on request (SPEC K2)."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from crkafka_core.spark.names import CHECKPOINT
+
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+RECORDS = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("headers", HEADERS),
+    ]
+)
+"""As `format("kafka")` with `includeHeaders`, nullable as there."""
+
+
+def with_checkpoint(schema: StructType = RECORDS) -> StructType:
+    """The same with the checkpoint's number at the end."""
+    return StructType([*schema.fields, StructField(CHECKPOINT, LongType())])
+
+
+__all__ = ["CHECKPOINT", "HEADERS", "RECORDS", "with_checkpoint"]

@@ -1,0 +1,74 @@
+"""Segments as a DataFrame: Spark reads the named files itself, so that pruning and filters reach Parquet (SPEC K2, K7)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from crkafka_core.config import reference
+from crkafka_core.config.region_config import RegionConfig
+from crkafka_core.model.errors import DataLoss
+from crkafka_core.model.rows import Segment
+from crkafka_core.plane.reading import ReadPlan
+from crkafka_core.spark import location
+from crkafka_core.spark.schema import CHECKPOINT, RECORDS
+
+_TASK_BYTES = 128 * 2**20
+"""A task reads at most about so much."""
+_WORTH_A_TASK = 4 * 2**20
+"""Less than this is not worth a task of its own."""
+_PATH = "crkafka_path"
+
+
+def frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, *, numbered: bool) -> DataFrame:
+    """The rows of the plan's segments."""
+    root = reference.resolve(config.storage, "storage")
+    paths = [location.uri(root, s.path) for s in plan.segments]
+    location.list_on_driver(spark)
+    try:
+        rows = spark.read.schema(RECORDS).option("mergeSchema", "false").parquet(*paths)
+        if location.is_connect(spark):
+            rows.schema  # noqa: B018  analysis, and with it the look-up of the files, is now and not at the first action
+    except AnalysisException as error:
+        if (error.getCondition() or "") != "PATH_NOT_FOUND":
+            raise
+        raise missing(plan, str(error)) from error
+    return _numbered(spark, rows, plan.segments) if numbered else _packed(spark, rows, plan.segments)
+
+
+def missing(plan: ReadPlan, said: str) -> DataLoss:
+    """A named segment is not there: whose it is, and what to do."""
+    gone = next((s for s in plan.segments if s.path in said), None)
+    what = f"segment {gone.path} of checkpoint {gone.checkpoint} ({gone.member})" if gone else "a segment"
+    return DataLoss(
+        f"Region {plan.region}: {what} is not in the storage: {said.splitlines()[0]}",
+        hint="Is this the storage that the members write to? If the checkpoint was retired meanwhile, read it again.",
+    )
+
+
+def _packed(spark: SparkSession, rows: DataFrame, segments: Sequence[Segment]) -> DataFrame:
+    """Few tasks for many small files: as many as run at once, or as the size deserves (SPEC K7)."""
+    total = sum(s.bytes for s in segments)
+    tasks = max(math.ceil(total / _TASK_BYTES), min(location.slots(spark), math.ceil(total / _WORTH_A_TASK)), 1)
+    return rows.coalesce(tasks) if tasks < len(segments) else rows
+
+
+def _numbered(spark: SparkSession, rows: DataFrame, segments: Sequence[Segment]) -> DataFrame:
+    """With each row's checkpoint: a constant, or looked up by the file that the row is in."""
+    numbers = {s.checkpoint for s in segments}
+    if len(numbers) == 1:
+        return _packed(spark, rows, segments).withColumn(CHECKPOINT, F.lit(numbers.pop()).cast(LongType()))
+    depth = {s.path.count("/") + 1 for s in segments}
+    if len(depth) != 1:
+        raise DataLoss(f"Segments of region {segments[0].region} lie at different depths: {sorted(depth)}.")
+    known = spark.createDataFrame(
+        [(s.path, s.checkpoint) for s in segments],
+        StructType([StructField(_PATH, StringType(), False), StructField(CHECKPOINT, LongType())]),
+    )
+    named = rows.withColumn(_PATH, F.substring_index(F.col("_metadata.file_path"), "/", -depth.pop()))
+    return _packed(spark, named, segments).join(F.broadcast(known), _PATH).select(*RECORDS.fieldNames(), CHECKPOINT)

@@ -1,0 +1,109 @@
+"""What one Spark task reads by itself in Python: named segments, or ranges of one partition of Kafka (SPEC K3).
+
+Runs in executors: the configuration travels with its references, which are resolved there (SPEC §17).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+from crkafka_core.config.region_config import RegionConfig
+from crkafka_core.kafka.range_reader import RangeReader
+from crkafka_core.model.errors import DataLoss
+from crkafka_core.model.offsets import TP
+from crkafka_core.plane.reading import KafkaRange
+from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.scan import scan_segment
+from crkafka_core.segments.storage import Storage
+from crkafka_core.spark.names import CHECKPOINT
+
+NUMBERED = SCHEMA.append(pa.field(CHECKPOINT, pa.int64()))
+
+
+@dataclass(frozen=True)
+class File:
+    """A segment, with what SQL says of it."""
+
+    path: str
+    checkpoint: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """The share of one task."""
+
+    files: tuple[File, ...] = ()
+    ranges: tuple[KafkaRange, ...] = ()
+
+    def to_json(self) -> str:
+        return json.dumps({"files": [asdict(f) for f in self.files], "ranges": [asdict(r) for r in self.ranges]})
+
+    @classmethod
+    def from_json(cls, text: str) -> Work:
+        read = json.loads(text)
+        return cls(tuple(File(**f) for f in read["files"]), tuple(KafkaRange(**r) for r in read["ranges"]))
+
+
+def spread(ranges: Sequence[KafkaRange], tasks: int) -> list[Work]:
+    """Ranges as shares of about equal rows; neighbours of one partition stay together, so that a task reads on."""
+    ordered = sorted(ranges, key=lambda r: (r.topic, r.partition, r.start))
+    wanted = max(1, sum(r.rows for r in ordered) // max(1, tasks))
+    shares: list[list[KafkaRange]] = []
+    filled = wanted
+    for item in ordered:
+        if filled >= wanted:
+            shares.append([])
+            filled = 0
+        shares[-1].append(item)
+        filled += item.rows
+    return [Work(ranges=tuple(share)) for share in shares]
+
+
+def rows_of(config_json: str, work: Work, *, numbered: bool) -> Iterator[pa.RecordBatch]:
+    """The rows of this share; fewer or more than was landed is a data-loss error, not a shorter answer."""
+    config = RegionConfig.from_json(config_json)
+    if work.files:
+        yield from _files(config, work.files, numbered)
+    if work.ranges:
+        yield from _ranges(config, work.ranges, numbered)
+
+
+def _files(config: RegionConfig, files: Iterable[File], numbered: bool) -> Iterator[pa.RecordBatch]:
+    resolved = config.resolve()
+    storage = Storage.open(resolved.storage, resolved.storage_options)
+    for file in files:
+        count = 0
+        for batch in scan_segment(storage, file.path):
+            count += batch.num_rows
+            yield _with_number(batch, file.checkpoint) if numbered else batch
+        if count != file.rows:
+            raise DataLoss(
+                f"Segment {file.path} of checkpoint {file.checkpoint} has {count} rows; {file.rows} were landed.",
+                hint="The file was changed after it was published.",
+            )
+
+
+def _ranges(config: RegionConfig, ranges: Iterable[KafkaRange], numbered: bool) -> Iterator[pa.RecordBatch]:
+    with RangeReader(config.resolved_kafka()) as reader:
+        for item in ranges:
+            count = 0
+            for batch in reader.read(TP(item.topic, item.partition), item.start, item.stop):
+                for piece in batch.pieces():
+                    count += piece.num_rows
+                    yield _with_number(piece, item.checkpoint) if numbered else piece
+            if count != item.rows:
+                raise DataLoss(
+                    f"Checkpoint {item.checkpoint}: Kafka now gives {count} records of {item.tp} [{item.start}, {item.stop}); "
+                    f"{item.rows} were landed.",
+                    hint="Compaction or deletion changed them: this checkpoint cannot be read again from Kafka.",
+                )
+
+
+def _with_number(batch: pa.RecordBatch, checkpoint: int) -> pa.RecordBatch:
+    number = pa.array([checkpoint], pa.int64()).take(pa.array([0] * batch.num_rows, pa.int32()))
+    return pa.RecordBatch.from_arrays([*batch.columns, number], schema=NUMBERED)

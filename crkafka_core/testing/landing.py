@@ -1,0 +1,144 @@
+"""Lands made-up checkpoints without Kafka: real segments in a storage, and the rows that a merge would leave in SQL."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from crkafka_core.config.region_config import RegionConfig
+from crkafka_core.control import Store, Tx
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, MergedOffset, Region, Segment
+from crkafka_core.plane import regions, resets, retire
+from crkafka_core.plane import tables as plane_tables
+from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
+from crkafka_core.segments.path import segment_path
+from crkafka_core.segments.storage import Storage
+from crkafka_core.segments.writer import SegmentWriter
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A region with a configuration and a control plane, as the functions of `crkafka_core.spark` take it."""
+
+    config: RegionConfig
+    plane: ControlPlane
+
+
+class Landing:
+    """Adds checkpoints to a region, each with the next offsets of every partition, spread over some members."""
+
+    def __init__(
+        self, store: Store, folder: Path, *, name: str = "orders", topics: Sequence[str] = ("orders",), partitions: int = 4,
+        members: int = 2, control_plane: str = "", kafka: dict[str, object] | None = None, **keys: object,
+    ) -> None:  # fmt: skip
+        self.config = RegionConfig.of(
+            base=folder, region=name, control_plane=control_plane or f"sqlite:///{folder}/crkafka.db", storage=str(folder / "segments"),
+            kafka=kafka or {"bootstrap.servers": "localhost:1", "group.id": name}, topics=list(topics), members=members, **keys,
+        )  # fmt: skip
+        self.uid = uuid.uuid4().hex[:12]
+        region = Region(name=name, uid=self.uid, region_index=0, config_json=self.config.to_json())
+        regions.declare(store, region)
+        self.region = Landed(self.config, ControlPlane(store, name))
+        self.storage = Storage.open(self.config.storage)
+        self.tps = [TP(topic, p) for topic in topics for p in range(partitions)]
+        self.members = members
+        self.offsets: dict[int, dict[TP, int]] = {0: dict.fromkeys(self.tps, 0)}
+        self.region.plane.do(lambda tx: tx.set_region(phase=Phase.RUNNING, resumed_at=tx.now()))
+        for table in self.config.tables:
+            self.region.plane.do(lambda tx, t=table: plane_tables.declare(tx, t.name, t.format, t.path))  # type: ignore[misc]
+
+    def land(self, rows: int = 100) -> int:
+        """One checkpoint with so many rows in each partition; its number."""
+        row = self.region.plane.read(lambda _, region: region)
+        number, parent = row.next_checkpoint, row.head
+        before = self.offsets[parent]
+        segments: list[Segment] = []
+        merged: list[MergedOffset] = []
+        for member in range(self.members):
+            tps = [tp for i, tp in enumerate(self.tps) if i % self.members == member]
+            merged += [
+                MergedOffset(
+                    row.name,
+                    number,
+                    tp.topic,
+                    tp.partition,
+                    f"id-{tp.topic}",
+                    before[tp],
+                    before[tp] + rows,
+                    rows,
+                    f"{row.name}/{member}",
+                )
+                for tp in tps
+            ]
+            if rows and tps:
+                segments.append(
+                    self._segment(row, number, parent, member, [(tp, before[tp], before[tp] + rows) for tp in tps])
+                )
+        self.offsets[number] = {tp: offset + rows for tp, offset in before.items()}
+        self.region.plane.do(lambda tx: self._merge(tx, row, number, segments, merged))
+        return number
+
+    def rewind(self, target: int) -> None:
+        """Go back to a checkpoint: those after it are superseded, tables owe a fence."""
+        self.region.plane.do(lambda tx: resets.request(tx, cause="test", by="test", target=target))
+
+    def retire(self, *checkpoints: int) -> None:
+        """Make these archived: rows and files of segments go, the ranges stay."""
+        self.region.plane.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
+        for path in self.region.plane.do(lambda tx: retire.retire(tx, checkpoints)):
+            self.storage.delete(path)
+
+    def _segment(self, row: Region, number: int, parent: int, member: int, spans: list[tuple[TP, int, int]]) -> Segment:
+        path = segment_path(self.uid, row.epoch, f"m{member}", parent, 0)
+        writer = SegmentWriter(self.storage, path)
+        for tp, start, stop in spans:
+            writer.write(records(tp, start, stop))
+        closed = writer.close()
+        return Segment(
+            region=row.name, path=path, checkpoint=number, member=f"{row.name}/{member}", incarnation=f"m{member}", epoch=row.epoch,
+            rows=closed.rows, bytes=closed.bytes, hash=closed.hash,
+            spans_json=json.dumps([[s.tp.topic, s.tp.partition, s.first, s.next, s.rows] for s in closed.spans]),
+        )  # fmt: skip
+
+    def _merge(self, tx: Tx, row: Region, number: int, segments: list[Segment], merged: list[MergedOffset]) -> None:
+        tx.add(
+            Checkpoint(
+                region=row.name, id=number, parent=row.head, epoch=row.epoch, status=CheckpointStatus.MERGED, cause="test",
+                opened_at=tx.now(),
+                merged_at=tx.now(), rows=sum(s.rows for s in segments), bytes=sum(s.bytes for s in segments), segments=len(segments),
+                members=self.members,
+            )
+        )  # fmt: skip
+        if segments:
+            tx.add(*segments)
+        tx.add(*merged)
+        tx.set_region(head=number, next_checkpoint=number + 1, phase=Phase.RUNNING)
+
+
+def records(tp: TP, start: int, stop: int) -> Batch:
+    """Records whose value tells topic, partition and offset; every third without key, every fifth with headers."""
+    offsets = range(start, stop)
+    columns = [
+        pa.array([None if o % 3 == 0 else b"k%d" % (o % 7) for o in offsets], pa.binary()),
+        pa.array([f"{tp.topic}:{tp.partition}:{o}".encode() for o in offsets], pa.binary()),
+        pa.array([tp.topic] * len(offsets), pa.string()),
+        pa.array(np.full(len(offsets), tp.partition, np.int32)),
+        pa.array(np.arange(start, stop, dtype=np.int64)),
+        pa.array(np.arange(start, stop, dtype=np.int64) * 1000 + 1_700_000_000_000_000, pa.timestamp("us", tz="UTC")),
+        pa.array(np.zeros(len(offsets), np.int32)),
+        pa.array([[{"key": "n", "value": b"%d" % o}] if o % 5 == 0 else None for o in offsets], HEADERS),
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    return Batch(batch, (Run(tp, 0, len(offsets), start, stop),))
+
+
+__all__ = ["Landed", "Landing", "records"]

@@ -1,0 +1,119 @@
+"""What a generator really committed to Kafka: the truth with which the oracle compares what landed (FAULTS I2)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crkafka_core.model.offsets import TP
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("seq", pa.int64()),
+    ]
+)
+_RUN = b"run"
+SEQ_AT = slice(9, 21)
+"""Where a value has its sequence number: after eight letters of the run and a blank."""
+
+
+def value_of(run: str, seq: int, topic: str, padding: bytes = b"") -> bytes:
+    """The value of a record: run, number, topic and padding, readable in any tool."""
+    return b"%s %012d %s " % (run.encode(), seq, topic.encode()) + padding
+
+
+def parse(value: bytes) -> tuple[str, int, str]:
+    """Run, number and topic of a value that a generator wrote."""
+    run, seq, topic, _ = value.split(b" ", 3)
+    return run.decode(), int(seq), topic.decode()
+
+
+def sequences(values: pa.ChunkedArray | pa.Array) -> np.ndarray:
+    """The numbers of many values at once, such as the `value` column of landed records."""
+    digits = pc.binary_slice(values, SEQ_AT.start, SEQ_AT.stop)
+    return np.asarray(digits.cast(pa.string()).cast(pa.int64()))
+
+
+class Ledger:
+    """Per partition the offsets of committed records and their numbers. Safe to use from several threads."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self._parts: dict[TP, list[tuple[np.ndarray, np.ndarray]]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, tp: TP, offsets: Iterable[int] | np.ndarray, seqs: Iterable[int] | np.ndarray) -> None:
+        """Records of one partition that are known to be committed."""
+        pair = (_whole(offsets), _whole(seqs))
+        if len(pair[0]) != len(pair[1]):
+            raise ValueError(f"{len(pair[0])} offsets and {len(pair[1])} numbers of {tp}")
+        with self._lock:
+            self._parts.setdefault(tp, []).append(pair)
+
+    def of(self, tp: TP) -> tuple[np.ndarray, np.ndarray]:
+        """Offsets in rising order, and the numbers beside them."""
+        with self._lock:
+            parts = list(self._parts.get(tp, ()))
+        if not parts:
+            return _whole(()), _whole(())
+        offsets = np.concatenate([part[0] for part in parts])
+        seqs = np.concatenate([part[1] for part in parts])
+        order = np.argsort(offsets, kind="stable")
+        return offsets[order], seqs[order]
+
+    @property
+    def tps(self) -> frozenset[TP]:
+        with self._lock:
+            return frozenset(self._parts)
+
+    def rows(self) -> int:
+        with self._lock:
+            return sum(len(offsets) for parts in self._parts.values() for offsets, _ in parts)
+
+    def table(self, *, starting: Mapping[TP, int] | None = None, upto: Mapping[TP, int] | None = None) -> pa.Table:
+        """Records as topic, partition, offset, seq, ordered so; of each partition only `[starting, upto)`, if given.
+
+        With `upto`, a partition that it does not name has no rows.
+        """
+        tables = []
+        for tp in sorted(self.tps):
+            offsets, seqs = self.of(tp)
+            first = 0 if starting is None else int(np.searchsorted(offsets, starting.get(tp, 0)))
+            last = len(offsets) if upto is None else int(np.searchsorted(offsets, upto.get(tp, 0)))
+            offsets, seqs = offsets[first:last], seqs[first:last]
+            columns = [[tp.topic] * len(offsets), np.full(len(offsets), tp.partition, np.int32), offsets, seqs]
+            arrays = [pa.array(column, type=field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+            tables.append(pa.Table.from_arrays(arrays, schema=_SCHEMA))
+        return pa.concat_tables(tables) if tables else _SCHEMA.empty_table()
+
+    def save(self, path: Path) -> None:
+        """Write it to a file, for a check in another process."""
+        table = self.table().replace_schema_metadata({_RUN: self.run.encode()})
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+
+    @classmethod
+    def load(cls, path: Path) -> Ledger:
+        """The ledger that `save` wrote."""
+        with pa.memory_map(str(path)) as source:
+            table = pa.ipc.open_file(source).read_all()
+        ledger = cls((table.schema.metadata or {})[_RUN].decode())
+        topics, partitions = table.column("topic").to_pylist(), table.column("partition").to_pylist()
+        places = [TP(topic, partition) for topic, partition in zip(topics, partitions, strict=True)]
+        offsets, seqs = np.asarray(table.column("offset")), np.asarray(table.column("seq"))
+        starts = [i for i, tp in enumerate(places) if i == 0 or tp != places[i - 1]]
+        for start, stop in zip(starts, [*starts[1:], len(places)], strict=True):
+            ledger.add(places[start], offsets[start:stop].copy(), seqs[start:stop].copy())
+        return ledger
+
+
+def _whole(values: Iterable[int] | np.ndarray) -> np.ndarray:
+    return np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=np.int64)

@@ -1,0 +1,285 @@
+"""A control plane's rows in memory: fast enough for thousands of simulated regions, and as strict as SQL."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from crkafka_core.control import Cond, KeyExists, Reader, Tx
+from crkafka_core.model.errors import NoSuchRegion, ServiceUnavailable
+from crkafka_core.model.rows import ROWS, Checkpoint, Region, Row
+from crkafka_core.testing.memory_rows import MemoryRows
+
+R = TypeVar("R", bound=Row)
+T = TypeVar("T")
+
+OnStatement = Callable[[str], None]
+"""Called before every statement and commit, and with `committed` after a commit; may raise, as a crash would."""
+
+_TRIES = 50
+
+
+class ConnectionCut(Exception):
+    """What a hook raises where a database's connection would die: the transaction is rolled back and run again."""
+
+
+class MemoryStore:
+    """Implements `crkafka_core.control.Store` for one process. Time comes from outside."""
+
+    def __init__(self, clock: Callable[[], float] = time.time, on_statement: OnStatement | None = None) -> None:
+        self.clock = clock
+        self.on_statement = on_statement
+        self._tables: dict[type[Row], MemoryRows] = {row: MemoryRows(row) for row in ROWS}
+        self._changed = threading.Condition(threading.RLock())
+        self._open: str | None = None
+
+    def run(self, region: str, work: Callable[[Tx], T]) -> T:
+        return self._retried(region, work, None)
+
+    def create(self, region: Region, work: Callable[[Tx], T]) -> T:
+        return self._retried(region.name, work, region)
+
+    @contextmanager
+    def read(self) -> Iterator[Reader]:
+        """Rows are frozen and nothing is interleaved on one thread; other threads wait until the block ends."""
+        with self._changed:
+            yield _Reader(self)
+
+    def wait(self, region: str, version: int, timeout: float) -> int:
+        """Waits in real time, for another thread; a simulation on one thread passes 0."""
+        with self._changed:
+
+            def current() -> int:
+                found: Region | None = self._tables[Region].rows.get((region,))
+                if found is None:
+                    raise _no_such_region(region)
+                return found.version
+
+            if timeout > 0:
+                self._changed.wait_for(lambda: current() != version, timeout)
+            return current()
+
+    def regions(self) -> list[Region]:
+        with self.read() as reader:
+            return reader.select(Region)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _retried(self, region: str, work: Callable[[Tx], T], first: Region | None) -> T:
+        for _ in range(_TRIES):
+            try:
+                return self._once(region, work, first)
+            except ConnectionCut:
+                continue
+        raise ServiceUnavailable("The control plane in memory was cut off each time.", hint="Let the hook stop.")
+
+    def _once(self, region: str, work: Callable[[Tx], T], first: Region | None) -> T:
+        with self._changed:
+            if self._open is not None:
+                raise RuntimeError(f"a transaction on region {self._open!r} is open")
+            self._open = region
+            tx = _Tx(self, region)
+            try:
+                tx.begin(first)
+                result = work(tx)
+                tx.flush()
+                self._hook("commit")
+            except BaseException:
+                tx.rollback()
+                raise
+            finally:
+                self._open = None
+            self._changed.notify_all()
+            self._hook("committed")
+            return result
+
+    def _hook(self, what: str) -> None:
+        if self.on_statement is not None:
+            self.on_statement(what)
+
+
+class _Reader:
+    """Implements `crkafka_core.control.Reader`."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._tables = store._tables
+        self._hook = store.on_statement
+
+    def now(self) -> float:
+        if self._hook is not None:
+            self._hook("now")
+        return self._store.clock()
+
+    def get(self, row: type[R], *key: Any) -> R | None:
+        if self._hook is not None:
+            self._hook(f"get {row.__name__}")
+        if len(key) != len(row.KEY):
+            raise TypeError(f"{row.__name__} has the key {row.KEY}, not {len(key)} values")
+        found: R | None = self._tables[row].rows.get(key)
+        return found
+
+    def select(
+        self, row: type[R], *where: Cond, order: Sequence[str] = (), desc: bool = False, limit: int | None = None
+    ) -> list[R]:
+        if self._hook is not None:
+            self._hook(f"select {row.__name__}")
+        return self._tables[row].select(where, order, desc, limit)
+
+    def count(self, row: type[R], *where: Cond) -> int:
+        return len(self.select(row, *where))
+
+    def line(self, region: str, checkpoint: int, *, after: int = 0) -> list[int]:
+        if self._hook is not None:
+            self._hook("line")
+        rows = self._tables[Checkpoint].rows
+        found: list[int] = []
+        while checkpoint > after and (row := rows.get((region, checkpoint))) is not None:
+            found.append(checkpoint)
+            checkpoint = row.parent
+        return found[::-1]
+
+
+class _Tx(_Reader):
+    """Implements `crkafka_core.control.Tx`: writes in place, and keeps what was there for the case of a rollback."""
+
+    def __init__(self, store: MemoryStore, region: str) -> None:
+        super().__init__(store)
+        self.name = region
+        self._undo: list[tuple[MemoryRows, tuple[Any, ...], Any]] = []
+        self._before: Region | None = None
+        self._region: Region | None = None
+        self._time: float | None = None
+
+    def begin(self, first: Region | None) -> None:
+        """Lock the region's row, after inserting it if it is new."""
+        if self._hook is not None:
+            self._hook("begin")
+        regions = self._tables[Region]
+        if first is not None and (first.name,) not in regions.rows:
+            self._set(regions, first)
+        self._before = self._region = regions.rows.get((self.name,))
+        if self._region is None:
+            raise _no_such_region(self.name)
+
+    def flush(self) -> None:
+        """The region's row is written once, at the end or when it is read."""
+        if self._region is not None and self._region is not self._before:
+            if self._hook is not None:
+                self._hook("update Region")
+            self._set(self._tables[Region], self._region)
+            self._before = self._region
+
+    def rollback(self) -> None:
+        for table, key, before in reversed(self._undo):
+            if before is None:
+                table.drop(key)
+            else:
+                table.set(before)
+        self._undo.clear()
+
+    def region(self) -> Region:
+        if self._region is None:
+            raise NoSuchRegion(f"Region {self.name!r} was deleted by this transaction.")
+        return self._region
+
+    def set_region(self, **changes: Any) -> Region:
+        current = self.region()
+        if "name" in changes or "version" in changes:
+            raise TypeError("name and version of a region are not for setting")
+        unknown = changes.keys() - _REGION_NAMES
+        if unknown:
+            raise TypeError(f"Region has no column {', '.join(sorted(unknown))}")
+        if changes and all(getattr(current, name) == value for name, value in changes.items()):
+            return current
+        assert self._before is not None
+        values = dict(zip(_REGION_FIELDS, _region_values(current), strict=True))
+        values.update(changes)
+        values["version"] = self._before.version + 1
+        self._region = Region(*values.values())
+        return self._region
+
+    def now(self) -> float:
+        """Time stands still in a transaction."""
+        if self._time is None:
+            self._time = super().now()
+        return self._time
+
+    def get(self, row: type[R], *key: Any) -> R | None:
+        if row is Region:
+            self.flush()
+        return super().get(row, *key)
+
+    def select(
+        self, row: type[R], *where: Cond, order: Sequence[str] = (), desc: bool = False, limit: int | None = None
+    ) -> list[R]:
+        if row is Region:
+            self.flush()
+        return super().select(row, *where, order=order, desc=desc, limit=limit)
+
+    def put(self, *rows: Row) -> None:
+        table = self._writable(rows, "put")
+        if table is not None:
+            for row in rows:
+                self._set(table, row)
+
+    def add(self, *rows: Row) -> None:
+        table = self._writable(rows, "add")
+        if table is None:
+            return
+        keys = [table.key_of(row) for row in rows]
+        taken = [key for key in keys if key in table.rows]
+        if taken or len(set(keys)) < len(keys):
+            raise KeyExists(f"{table.row.__name__} {taken[:1] or keys[:1]}")
+        for row in rows:
+            self._set(table, row)
+
+    def delete(self, row: type[Row], *where: Cond) -> int:
+        if self._hook is not None:
+            self._hook(f"delete {row.__name__}")
+        own = "name" if row is Region else "region"
+        if (own, "=", self.name) not in where:
+            raise ValueError(f"A delete of {row.__name__} must name the locked region {self.name!r}.")
+        if row is Region:
+            self.flush()
+        table = self._tables[row]
+        found = table.select(where, (), False, None)
+        for each in found:
+            key = table.key_of(each)
+            self._undo.append((table, key, table.drop(key)))
+        if row is Region and found:
+            self._before = self._region = None
+        return len(found)
+
+    def _writable(self, rows: Sequence[Row], what: str) -> MemoryRows | None:
+        if not rows:
+            return None
+        row = type(rows[0])
+        if self._hook is not None:
+            self._hook(f"{what} {row.__name__}")
+        if row is Region:
+            raise TypeError("The region's row is changed by set_region.")
+        for each in rows:
+            if type(each) is not row:
+                raise TypeError("The rows of one call are of one type.")
+            if getattr(each, "region", None) != self.name:
+                raise ValueError(f"A row of another region than {self.name!r}: its row is the one locked.")
+        return self._tables[row]
+
+    def _set(self, table: MemoryRows, row: Row) -> None:
+        self._undo.append((table, table.key_of(row), table.set(row)))
+
+
+_REGION_FIELDS = tuple(field.name for field in fields(Region))
+_REGION_NAMES = frozenset(_REGION_FIELDS)
+_region_values: Callable[[Region], tuple[Any, ...]] = attrgetter(*_REGION_FIELDS)
+
+
+def _no_such_region(name: str) -> NoSuchRegion:
+    return NoSuchRegion(f"There is no region {name!r} in this control plane.", hint="`crkafka init` makes it.")

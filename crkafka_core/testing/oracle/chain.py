@@ -1,0 +1,217 @@
+"""What SQL alone must say: ranges that chain, merges that are whole and never change, epochs and ids that only grow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus
+from crkafka_core.protocol.merge import broken_spans, digest
+from crkafka_core.segments.path import SegmentName
+from crkafka_core.testing.oracle.history import History
+from crkafka_core.testing.oracle.verdict import Findings, Remembered
+
+
+def coverage(history: History, found: Findings) -> None:
+    """I1: along the line of descent, the ranges of each partition chain without overlap or hole."""
+    region = history.region
+    if region.head and region.head not in history.line:
+        found.add("I1", "the head is no checkpoint of the control plane", checkpoint=region.head)
+    first = {(i.topic_id, TP(i.topic, i.partition)): i.offset for i in history.initials}
+    at: dict[TP, int] = {}
+    ids: dict[TP, str] = {}
+    parent = history.on_line[0].parent if history.on_line else 0
+    whole = parent == 0
+    if not whole:
+        found.note(f"the archive begins at checkpoint {history.on_line[0].id}; what came before it is not known")
+    for c in history.on_line:
+        if c.parent != parent:
+            found.add("I1", f"its parent is {c.parent}, the line goes on from {parent}", checkpoint=c.id)
+        parent = c.id
+        if c.status is CheckpointStatus.RETIRED:
+            for topic, partitions in json.loads(c.archive_json).items():
+                for partition, (start, stop, _) in partitions.items():
+                    _chains(
+                        history, found, c, TP(topic, int(partition)), start, stop, at.get(TP(topic, int(partition)))
+                    )
+                    at[TP(topic, int(partition))] = stop
+            continue
+        rows = history.merged.get(c.id, {})
+        for tp in sorted(at.keys() - rows.keys()):
+            found.add("I1", f"{tp} is on the line before it, and missing from it", checkpoint=c.id, tp=tp)
+        for tp, m in sorted(rows.items()):
+            due = at.get(tp) if ids.get(tp, m.topic_id) == m.topic_id else None
+            if due is None:
+                due = first.get((m.topic_id, tp))
+                if due is None:
+                    found.add("I1", f"{tp} has no initial offset", checkpoint=c.id, tp=tp)
+            _chains(history, found, c, tp, m.from_offset, m.to_offset, due if whole or tp in at else None)
+            at[tp], ids[tp] = m.to_offset, m.topic_id
+
+
+def _chains(history: History, found: Findings, c: Checkpoint, tp: TP, start: int, stop: int, due: int | None) -> None:
+    if stop < start:
+        found.add("I1", f"{tp} goes back from {start} to {stop}", checkpoint=c.id, tp=tp, offset=start)
+    if due is None or start == due or history.gap(c.parent, tp, due, start):
+        return
+    what = "overlaps" if start < due else "leaves out records before"
+    text = f"{tp} begins at {start} and {what} what its parent {c.parent} left at {due}"
+    found.add("I1", text, checkpoint=c.id, tp=tp, offset=min(start, due))
+
+
+def determinism(history: History, found: Findings) -> None:
+    """I7: whoever starts from a checkpoint starts where it ends, on every line of descent, and from birth always alike."""
+    first = {(i.topic_id, i.topic, i.partition): i.offset for i in history.initials}
+    for c in history.kept:
+        before = history.merged.get(c.parent) if c.parent else {}
+        for tp, m in sorted(history.merged[c.id].items()) if before is not None else ():
+            of_parent = before.get(tp) if before else None
+            same = of_parent is not None and of_parent.topic_id == m.topic_id
+            due = (
+                of_parent.to_offset
+                if of_parent is not None and same
+                else first.get((m.topic_id, tp.topic, tp.partition))
+            )
+            if due is not None and m.from_offset != due and not history.gap(c.parent, tp, due, m.from_offset):
+                text = f"{tp} began at {m.from_offset} after a reset to {c.parent}, which left it at {due}"
+                found.add("I7", text, checkpoint=c.id, tp=tp, offset=m.from_offset)
+    for s in history.starts:
+        tp, head = TP(s.topic, s.partition), history.merged.get(s.base)
+        if s.reason == "head" and head is not None and (tp not in head or head[tp].to_offset != s.offset):
+            due = head[tp].to_offset if tp in head else None
+            text = f"epoch {s.epoch} starts {tp} at {s.offset} as the head's, which has {due}"
+            found.add("I7", text, checkpoint=s.base, tp=tp, offset=s.offset)
+        elif s.reason == "initial" and first.get((s.topic_id, s.topic, s.partition)) != s.offset:
+            text = f"epoch {s.epoch} starts {tp} at {s.offset} as its initial offset, which is {first.get((s.topic_id, *tp))}"
+            found.add("I7", text, checkpoint=s.base, tp=tp, offset=s.offset)
+
+
+def merges(history: History, found: Findings) -> None:
+    """I4: each merged map is the union of what exactly the expected incarnations contributed. I8: nobody else's is in it."""
+    for c in history.kept:
+        expected = {(e.member, e.incarnation) for e in history.expected.get(c.id, ())}
+        parts = history.contributions.get(c.id, [])
+        there = {(p.member, p.incarnation) for p in parts}
+        for name, incarnation in sorted(expected - there):
+            found.add("I4", f"{name} ({incarnation}) was expected and did not contribute", checkpoint=c.id)
+        for name, incarnation in sorted(there - expected):
+            found.add("I8", f"{name} ({incarnation}) contributed, and was not expected", checkpoint=c.id)
+        for p in parts:
+            if (p.epoch, p.base) != (c.epoch, c.parent):
+                text = f"{p.member} contributed from epoch {p.epoch} and head {p.base}; the cut is of {c.epoch} and {c.parent}"
+                found.add("I8", text, checkpoint=c.id)
+        if len(parts) != c.members:
+            found.add("I4", f"{c.members} members were in the cut, {len(parts)} contributed", checkpoint=c.id)
+        _union(history, c, found)
+        _spans(history, c, found)
+
+
+def _union(history: History, c: Checkpoint, found: Findings) -> None:
+    claimed: dict[TP, str] = {}
+    parts: dict[TP, tuple[int, int, int]] = {}
+    for o in history.contributed.get(c.id, ()):
+        tp = TP(o.topic, o.partition)
+        if tp in claimed:
+            found.add("I4", f"{tp} is claimed by {claimed[tp]} and by {o.member}", checkpoint=c.id, tp=tp)
+        claimed[tp], parts[tp] = o.member, (o.from_offset, o.to_offset, o.rows)
+    merged = history.merged[c.id]
+    for tp, part in sorted(parts.items()):
+        m = merged.get(tp)
+        if m is None or (m.from_offset, m.to_offset, m.rows) != part or m.member != claimed[tp]:
+            has = m and (m.from_offset, m.to_offset, m.rows)
+            found.add("I4", f"{claimed[tp]} contributed {part} of {tp}; the merge has {has}", checkpoint=c.id, tp=tp)
+    before = history.merged.get(c.parent)
+    for tp in sorted(merged.keys() - parts.keys()):
+        m, old = merged[tp], before.get(tp) if before is not None else None
+        if (
+            m.member
+            or m.rows
+            or m.from_offset != m.to_offset
+            or (before is not None and (old is None or old.to_offset != m.to_offset))
+        ):
+            found.add("I4", f"{tp} is merged, and nobody contributed it", checkpoint=c.id, tp=tp)
+
+
+def _spans(history: History, c: Checkpoint, found: Findings) -> None:
+    """The named segments chain over exactly the merged ranges, and were written by who contributed, in this epoch."""
+    segments = history.segments.get(c.id, [])
+    there = {(p.member, p.incarnation) for p in history.contributions.get(c.id, ())}
+    offsets = [(tp, m.from_offset, m.to_offset, m.rows) for tp, m in history.merged[c.id].items()]
+    spans = [span for s in segments for span in json.loads(s.spans_json)]
+    hole = broken_spans(offsets, [(t, p, start, stop, rows) for t, p, start, stop, rows in spans])
+    if hole:
+        found.add("I1", f"the segments do not chain: {hole}", checkpoint=c.id)
+    if sum(s.rows for s in segments) != c.rows or sum(m.rows for m in history.merged[c.id].values()) != c.rows:
+        found.add("I2", f"it says {c.rows} rows, its segments {sum(s.rows for s in segments)}", checkpoint=c.id)
+    for s in segments:
+        name = SegmentName.parse(s.path)
+        if (s.member, s.incarnation) not in there or s.epoch != c.epoch:
+            who = f"{s.member} ({s.incarnation}, epoch {s.epoch})"
+            found.add("I8", f"{who} wrote a segment of it and did not contribute", checkpoint=c.id, path=s.path)
+        if name is None or (name.uid, name.epoch, name.parent) != (history.region.uid, c.epoch, c.parent):
+            found.add(
+                "I8",
+                f"a segment of it is not of epoch {c.epoch} after checkpoint {c.parent}",
+                checkpoint=c.id,
+                path=s.path,
+            )
+
+
+def constancy(history: History, found: Findings, seen: Remembered) -> None:
+    """I5: a merge never changes; nor does an initial offset (SPEC X1)."""
+    if seen.uid and seen.uid != history.region.uid:
+        found.add("I6", f"the region's uid was {seen.uid} and is {history.region.uid}")
+        return
+    seen.uid = history.region.uid
+    for c in history.kept:
+        now = {tp: m.to_offset for tp, m in history.merged[c.id].items()}
+        if digest(now) != c.hash:
+            found.add("I5", "the hash of its merged map is not the one it was merged with", checkpoint=c.id)
+        if seen.hashes.setdefault(c.id, c.hash) != c.hash or seen.maps.setdefault(c.id, now) != now:
+            found.add("I5", f"it changed since an earlier look{_changed(seen.maps[c.id], now)}", checkpoint=c.id)
+    for i in history.initials:
+        before = seen.initials.setdefault((i.topic_id, i.partition), i.offset)
+        if before != i.offset:
+            tp = TP(i.topic, i.partition)
+            found.add("I5", f"the initial offset of {tp} was {before} and is {i.offset}", tp=tp, offset=i.offset)
+
+
+def _changed(before: Mapping[TP, int], now: Mapping[TP, int]) -> str:
+    tp = next((tp for tp in sorted(before.keys() | now.keys()) if before.get(tp) != now.get(tp)), None)
+    return "" if tp is None else f": {tp} was {before.get(tp)} and is {now.get(tp)}"
+
+
+def monotonicity(history: History, found: Findings, seen: Remembered) -> None:
+    """I6: ids and epochs only grow; the head goes back only by a recorded reset, which raises the epoch."""
+    region = history.region
+    if region.epoch < seen.epoch:
+        found.add("I6", f"the epoch was {seen.epoch} and is {region.epoch}")
+    seen.epoch = max(seen.epoch, region.epoch)
+    epoch, head, newest, rewound = 0, None, 0, -1
+    for e in history.events:
+        if e.epoch < epoch:
+            found.add("I6", f"event {e.seq} ({e.kind}) is of epoch {e.epoch}, after one of {epoch}")
+        if rewound >= 0 and e.kind in ("merged", "resumed") and e.epoch <= rewound:
+            found.add("I6", f"the head went back in epoch {rewound}, which did not rise", checkpoint=e.checkpoint)
+            rewound = -1
+        rewound = -1 if e.epoch > rewound else rewound
+        epoch = max(epoch, e.epoch)
+        if e.kind == "rewind":
+            head, rewound = e.checkpoint, e.epoch
+        elif e.kind == "merged":
+            row = history.checkpoints.get(e.checkpoint)
+            if e.checkpoint <= newest:
+                found.add("I6", f"it was merged after checkpoint {newest}", checkpoint=e.checkpoint)
+            if row is not None and head is not None and row.parent != head:
+                text = f"its parent is {row.parent}, and the head was {head}: nothing says how it went back"
+                found.add("I6", text, checkpoint=e.checkpoint)
+            newest, head = max(newest, e.checkpoint), e.checkpoint
+    if head is not None and head != region.head:
+        found.add("I6", f"the head is {region.head}; the last that is recorded is {head}", checkpoint=region.head)
+    if region.next_checkpoint <= max(history.checkpoints, default=0):
+        found.add(
+            "I6",
+            f"the next checkpoint would be {region.next_checkpoint}, which is there",
+            checkpoint=region.next_checkpoint,
+        )

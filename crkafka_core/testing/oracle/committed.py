@@ -1,0 +1,52 @@
+"""I12: what is committed to Kafka is never ahead of what was submitted, and equals the merge once the region is quiet."""
+
+from __future__ import annotations
+
+from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.model.offsets import TP
+from crkafka_core.protocol.commit_metadata import CommitMetadata
+from crkafka_core.testing.oracle.history import History
+from crkafka_core.testing.oracle.verdict import Findings
+
+
+def commits(history: History, admin: KafkaAdmin, group_id: str, found: Findings, *, quiet: bool) -> None:
+    """Ask the group; `quiet`: no cut or reset is on its way, and the last cut was merged."""
+    forgotten = {TP(i.topic, i.partition) for i in history.initials if i.forgotten}
+    known = {TP(i.topic, i.partition) for i in history.initials} - forgotten
+    if not known:
+        return
+    committed = admin.committed(group_id, known)
+    ends = admin.watermarks(committed, "read_uncommitted")
+    head = history.merged.get(history.region.head, {})
+    submitted = _submitted(history)
+    for tp, said in sorted(committed.items()):
+        if said.offset > ends[tp][1]:
+            found.add(
+                "I12", f"{tp} is committed at {said.offset}, and ends at {ends[tp][1]}", tp=tp, offset=said.offset
+            )
+        metadata = CommitMetadata.parse(said.metadata)
+        if metadata is None or metadata.uid != history.region.uid:
+            found.add("I12", f"{tp} is committed by somebody else: {said.metadata!r}", tp=tp, offset=said.offset)
+        elif metadata.merged > submitted.get(tp, metadata.merged):
+            text = f"{tp}: the commit names {metadata.merged} as merged; nothing past {submitted[tp]} was"
+            found.add("I12", text, tp=tp, offset=said.offset)
+        if quiet and tp in head and said.offset != head[tp].to_offset:
+            text = f"{tp} is committed at {said.offset}; the head ends at {head[tp].to_offset}"
+            found.add("I12", text, checkpoint=history.region.head, tp=tp, offset=said.offset)
+    if quiet:
+        for tp in sorted(head.keys() & known - committed.keys()):
+            found.add(
+                "I12",
+                f"{tp} is not committed; the head ends at {head[tp].to_offset}",
+                checkpoint=history.region.head,
+                tp=tp,
+            )
+
+
+def _submitted(history: History) -> dict[TP, int]:
+    """The highest offset up to which anything was ever merged."""
+    highest: dict[TP, int] = {}
+    for c in history.kept:
+        for tp, m in history.merged[c.id].items():
+            highest[tp] = max(highest.get(tp, 0), m.to_offset)
+    return highest

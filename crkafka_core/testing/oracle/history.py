@@ -1,0 +1,99 @@
+"""Everything that the control plane says about a region's past, read in one snapshot."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from crkafka_core.control import Cond, Reader
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import (
+    Checkpoint,
+    CheckpointStatus,
+    ContributedOffset,
+    Contribution,
+    Event,
+    Expected,
+    Initial,
+    MergedOffset,
+    Region,
+    Row,
+    Segment,
+    Start,
+)  # fmt: skip
+
+R = TypeVar("R", bound=Row)
+KEPT = (CheckpointStatus.MERGED, CheckpointStatus.SUPERSEDED)
+
+
+@dataclass(frozen=True)
+class History:
+    """Rows by checkpoint. What a cut that is open now has written is in it too."""
+
+    region: Region
+    checkpoints: dict[int, Checkpoint]
+    line: tuple[int, ...]
+    """Ids from birth to the head, as far as the archive goes."""
+    merged: dict[int, dict[TP, MergedOffset]]
+    segments: dict[int, list[Segment]]
+    expected: dict[int, list[Expected]]
+    contributions: dict[int, list[Contribution]]
+    contributed: dict[int, list[ContributedOffset]]
+    initials: tuple[Initial, ...]
+    starts: tuple[Start, ...]
+    events: tuple[Event, ...]
+
+    @classmethod
+    def read(cls, reader: Reader, region: Region) -> History:
+        """One snapshot."""
+        own: Cond = ("region", "=", region.name)
+        merged: defaultdict[int, dict[TP, MergedOffset]] = defaultdict(dict)
+        for m in reader.select(MergedOffset, own):
+            merged[m.checkpoint][TP(m.topic, m.partition)] = m
+        return cls(
+            region=region,
+            checkpoints={c.id: c for c in reader.select(Checkpoint, own, order=("id",))},
+            line=tuple(reader.line(region.name, region.head)) if region.head else (),
+            merged=merged,
+            segments=_by_checkpoint(reader.select(Segment, own)),
+            expected=_by_checkpoint(reader.select(Expected, own)),
+            contributions=_by_checkpoint(reader.select(Contribution, own)),
+            contributed=_by_checkpoint(reader.select(ContributedOffset, own)),
+            initials=tuple(reader.select(Initial, own)),
+            starts=tuple(reader.select(Start, own)),
+            events=tuple(reader.select(Event, own, order=("seq",))),
+        )
+
+    @property
+    def kept(self) -> list[Checkpoint]:
+        """Merged checkpoints whose rows are there, left behind or not; oldest first."""
+        return [c for c in self.checkpoints.values() if c.status in KEPT and self.merged.get(c.id)]
+
+    @property
+    def on_line(self) -> list[Checkpoint]:
+        """Of the line, oldest first; what is not in SQL at all is left out (and found by I1)."""
+        return [self.checkpoints[i] for i in self.line if i in self.checkpoints]
+
+    def position(self, checkpoint: int) -> dict[TP, int] | None:
+        """Where a child of this checkpoint begins, as far as the kept rows tell; None when it is retired."""
+        if checkpoint == 0:
+            return {}
+        rows = self.merged.get(checkpoint)
+        return None if rows is None else {tp: m.to_offset for tp, m in rows.items()}
+
+    def gap(self, base: int, tp: TP, wanted: int, available: int) -> bool:
+        """Whether a jump of this partition was recorded (SPEC S4): as a start, or as an event once the start is retired."""
+        for s in self.starts:
+            if s.reason == "gap" and s.base == base and (s.topic, s.partition) == tp and s.offset == available:
+                return True
+        words = f"goes on at {available} instead of {wanted}"
+        return any(e.kind == "gap" and e.text.startswith(f"{tp}:") and e.text.endswith(words) for e in self.events)
+
+
+def _by_checkpoint(rows: list[R]) -> dict[int, list[R]]:
+    found: defaultdict[int, list[R]] = defaultdict(list)
+    for row in rows:
+        which: Any = row
+        found[which.checkpoint].append(row)
+    return found

@@ -1,0 +1,225 @@
+"""What lies in the segments: exactly once, in order, named by a merged checkpoint, and unharmed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
+from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.errors import SegmentMissing
+from crkafka_core.segments.path import SegmentName
+from crkafka_core.segments.reader import hash_of, read_segment
+from crkafka_core.segments.storage import Storage
+from crkafka_core.testing.oracle.history import KEPT, History
+from crkafka_core.testing.oracle.truth import Truth
+from crkafka_core.testing.oracle.verdict import Findings
+
+GROUP_ROWS = 2_000_000
+"""Rows of neighbouring checkpoints that are compared at once."""
+
+
+class Landed:
+    """Reads the segments of kept checkpoints; counts what is on the line."""
+
+    def __init__(self, history: History, storage: Storage, truth: Truth, found: Findings) -> None:
+        self.history, self.storage, self.truth, self.found = history, storage, truth, found
+        self.rows = self.bytes = self.segments = 0
+
+    def check(self) -> None:
+        """I2, I3 along the line; I7 for what was left behind; I13 for all."""
+        self._unnamed_rows()
+        on_line = set(self.history.line)
+        for group in self._groups([c for c in self.history.on_line if c.status is CheckpointStatus.MERGED]):
+            self._compare(group, "I2")
+        for c in self.history.kept:
+            if c.id not in on_line:
+                self._compare([c], "I7")
+        self._archives()
+
+    def _groups(self, line: list[Checkpoint]) -> Iterator[list[Checkpoint]]:
+        group: list[Checkpoint] = []
+        for c in line:
+            if group and sum(g.rows for g in group) + c.rows > GROUP_ROWS:
+                yield group
+                group = []
+            group.append(c)
+        if group:
+            yield group
+
+    def _compare(self, group: list[Checkpoint], invariant: str) -> None:
+        """The ranges of neighbours on the line are one range of each partition; a gap between two begins another."""
+        tables = {c.id: self._read(c, count=invariant == "I2") for c in group}
+        tps = sorted({tp for c in group for tp in self.history.merged.get(c.id, {})})
+        for tp in tps:
+            runs: list[tuple[int, int, int, list[pa.Table]]] = []
+            for c in group:
+                m = self.history.merged.get(c.id, {}).get(tp)
+                if m is None:
+                    continue
+                table = tables[c.id].pop(tp, None)
+                pieces = [] if table is None else [table]
+                self._inside(c, tp, m.from_offset, m.to_offset, table)
+                if runs and runs[-1][2] == m.from_offset:
+                    runs[-1] = (runs[-1][0], runs[-1][1], m.to_offset, runs[-1][3] + pieces)
+                else:
+                    runs.append((c.id, m.from_offset, m.to_offset, pieces))
+            for checkpoint, start, stop, pieces in runs:
+                landed = pa.concat_tables(pieces) if pieces else self._empty()
+                self._ordered(tp, landed, checkpoint)
+                if start < stop:
+                    self.truth.compare(
+                        tp, start, stop, landed.combine_chunks(), self.found, invariant=invariant, checkpoint=checkpoint
+                    )
+        for checkpoint, left in tables.items():
+            for tp in left:
+                self.found.add(
+                    invariant, f"{tp} has rows in segments of it, and is not in its map", checkpoint=checkpoint, tp=tp
+                )
+
+    def _empty(self) -> pa.Table:
+        return SCHEMA.empty_table().select(list(self.truth.columns))
+
+    def _inside(self, c: Checkpoint, tp: TP, start: int, stop: int, table: pa.Table | None) -> None:
+        """What landed of a partition lies in the range that the merge says, row for row."""
+        rows = 0 if table is None else table.num_rows
+        if rows != self.history.merged[c.id][tp].rows:
+            text = f"{rows} rows of {tp} are in its segments, its map says {self.history.merged[c.id][tp].rows}"
+            self.found.add("I2", text, checkpoint=c.id, tp=tp)
+        if table is not None and rows:
+            bounds = pc.min_max(table.column("offset")).as_py()
+            if bounds["min"] < start or bounds["max"] >= stop:
+                text = f"{tp} landed offsets {bounds['min']} … {bounds['max']} in the range [{start}, {stop})"
+                self.found.add(
+                    "I2", text, checkpoint=c.id, tp=tp, offset=bounds["min"] if bounds["min"] < start else bounds["max"]
+                )
+
+    def _ordered(self, tp: TP, landed: pa.Table, checkpoint: int) -> None:
+        """I3: offsets strictly increase per partition."""
+        offsets = np.asarray(landed.column("offset").combine_chunks())
+        wrong = np.flatnonzero(np.diff(offsets) <= 0)
+        if len(wrong):
+            at = int(wrong[0]) + 1
+            text = f"{tp}: offset {int(offsets[at])} comes after {int(offsets[at - 1])}"
+            self.found.add("I3", text, checkpoint=checkpoint, tp=tp, offset=int(offsets[at]))
+
+    def _read(self, c: Checkpoint, *, count: bool) -> dict[TP, pa.Table]:
+        """Landed rows by partition, segments in the order of their offsets, rows in file order."""
+        pieces: dict[TP, list[tuple[int, pa.Table]]] = {}
+        for segment in sorted(self.history.segments.get(c.id, ()), key=lambda s: s.path):
+            table = self._segment(c, segment)
+            if table is None:
+                continue
+            if count:
+                self.segments += 1
+                self.rows += table.num_rows
+                self.bytes += segment.bytes
+            if table.num_rows != segment.rows:
+                self.found.add(
+                    "I2",
+                    f"the file has {table.num_rows} rows, SQL says {segment.rows}",
+                    checkpoint=c.id,
+                    path=segment.path,
+                )
+            starts = {TP(t, p): start for t, p, start, _, _ in json.loads(segment.spans_json)}
+            for tp, rows in _split(table).items():
+                pieces.setdefault(tp, []).append((starts.get(tp, 0), rows.select(list(self.truth.columns))))
+        return {
+            tp: pa.concat_tables([t for _, t in sorted(parts, key=lambda part: part[0])])
+            for tp, parts in pieces.items()
+        }
+
+    def _segment(self, c: Checkpoint, segment: Segment) -> pa.Table | None:
+        try:
+            crc, size = hash_of(self.storage, segment.path)
+            if (crc, size) != (segment.hash, segment.bytes):
+                text = f"the file has hash {crc} and {size} bytes, SQL says {segment.hash} and {segment.bytes}"
+                self.found.add("I13", text, checkpoint=c.id, path=segment.path)
+            return read_segment(self.storage, segment.path, list(self.truth.columns))
+        except SegmentMissing:
+            self.found.add("I13", "a named segment is not there", checkpoint=c.id, path=segment.path)
+        except (pa.ArrowException, OSError) as error:
+            self.found.add("I13", f"a named segment cannot be read: {error}", checkpoint=c.id, path=segment.path)
+        return None
+
+    def _unnamed_rows(self) -> None:
+        """I13: what SQL names belongs to a merged checkpoint, or to the cut that is open."""
+        h = self.history
+        for checkpoint, segments in h.segments.items():
+            row = h.checkpoints.get(checkpoint)
+            if row is None or (row.status not in KEPT and checkpoint != h.region.open_cut):
+                what = "unknown" if row is None else row.status.lower()
+                self.found.add(
+                    "I13",
+                    f"segments are named of a checkpoint that is {what}",
+                    checkpoint=checkpoint,
+                    path=segments[0].path,
+                )
+
+    def _archives(self) -> None:
+        """I9 and I2 for retired checkpoints: nothing is left but the archive row, whose counts are right."""
+        h = self.history
+        for c in h.checkpoints.values():
+            if c.status is not CheckpointStatus.RETIRED:
+                continue
+            left = {
+                "merged offsets": h.merged,
+                "segments": h.segments,
+                "contributions": h.contributions,
+                "expectations": h.expected,
+            }
+            for what, rows in left.items():
+                if rows.get(c.id):  # type: ignore[attr-defined]
+                    self.found.add("I9", f"it is retired, and its {what} are left", checkpoint=c.id)
+            archive = [(TP(t, int(p)), *what) for t, ps in json.loads(c.archive_json).items() for p, what in ps.items()]
+            if sum(rows for *_, rows in archive) != c.rows:
+                self.found.add(
+                    "I9",
+                    f"its archive has {sum(rows for *_, rows in archive)} rows, it merged {c.rows}",
+                    checkpoint=c.id,
+                )
+            for tp, start, stop, rows in archive:
+                due = self.truth.count(tp, start, stop)
+                if due is not None and due != rows:
+                    text = f"{tp}: its archive has {rows} rows in [{start}, {stop}), {due} were committed"
+                    self.found.add("I2", text, checkpoint=c.id, tp=tp, offset=start)
+
+
+def orphans(history: History, storage: Storage, found: Findings, *, collected: bool) -> int:
+    """How many files nobody names and nobody writes any more; none after retirement and collection (I9)."""
+    named = {s.path for segments in history.segments.values() for s in segments}
+    count = 0
+    for file in storage.list(history.region.uid):
+        name = SegmentName.parse(file.path)
+        if name is None or file.path in named:
+            continue
+        if name.epoch == history.region.epoch and name.parent >= history.region.head:
+            continue  # being written
+        count += 1
+        if collected:
+            found.add("I9", "a file of an older epoch or a retired checkpoint was not collected", path=file.path)
+    return count
+
+
+def _split(table: pa.Table) -> dict[TP, pa.Table]:
+    """Rows by partition, in file order; vectorised, since a segment interleaves its partitions."""
+    if not table.num_rows:
+        return {}
+    topics = table.column("topic").combine_chunks().dictionary_encode()
+    names = topics.dictionary.to_pylist()
+    keys = np.asarray(topics.indices).astype(np.int64) << 32 | np.asarray(
+        table.column("partition").combine_chunks()
+    ).astype(np.int64)
+    order = np.argsort(keys, kind="stable")
+    values, starts = np.unique(keys[order], return_index=True)
+    found = {}
+    for i, value in enumerate(values):
+        stop = starts[i + 1] if i + 1 < len(starts) else len(order)
+        tp = TP(names[int(value) >> 32], int(value) & 0xFFFFFFFF)
+        found[tp] = table.take(pa.array(order[starts[i] : stop]))
+    return found

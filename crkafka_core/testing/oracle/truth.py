@@ -1,0 +1,155 @@
+"""What should have landed: a ledger of committed records, or Kafka read again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from crkafka_core.kafka.range_reader import RangeReader
+from crkafka_core.model.errors import DataLoss
+from crkafka_core.model.offsets import TP
+from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.testing.ledger import Ledger, sequences
+from crkafka_core.testing.oracle.verdict import Findings
+
+COLUMNS = ("topic", "partition", "offset")
+
+
+class Truth(Protocol):
+    """Compares the rows of one partition's range with what should be there."""
+
+    name: str
+    columns: Sequence[str]
+    """What it needs of the landed rows."""
+
+    def compare(
+        self, tp: TP, start: int, stop: int, landed: pa.Table, found: Findings, *, invariant: str, checkpoint: int
+    ) -> None: ...
+
+    def count(self, tp: TP, start: int, stop: int) -> int | None:
+        """How many records there are in a range; None when it cannot say cheaply."""
+
+
+class LedgerTruth:
+    """Offsets and numbers of a generator's committed records."""
+
+    name = "ledger"
+    columns: Sequence[str] = (*COLUMNS, "value")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._cache: dict[TP, tuple[np.ndarray, np.ndarray]] = {}
+
+    def _range(self, tp: TP, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        if tp not in self._cache:
+            self._cache[tp] = self._ledger.of(tp)
+        offsets, seqs = self._cache[tp]
+        first, last = np.searchsorted(offsets, [start, stop])
+        return offsets[first:last], seqs[first:last]
+
+    def compare(
+        self, tp: TP, start: int, stop: int, landed: pa.Table, found: Findings, *, invariant: str, checkpoint: int
+    ) -> None:
+        offsets, seqs = self._range(tp, start, stop)
+        got = np.asarray(landed.column("offset").combine_chunks())
+        if not compare_offsets(tp, offsets, got, found, invariant=invariant, checkpoint=checkpoint) or not len(got):
+            return
+        wrong = np.flatnonzero(sequences(landed.column("value")) != seqs)
+        if len(wrong):
+            at = int(wrong[0])
+            number = int(sequences(landed.column("value").slice(at, 1))[0])
+            text = f"{tp} landed record number {number} where number {int(seqs[at])} was produced"
+            found.add(invariant, text, checkpoint=checkpoint, tp=tp, offset=int(offsets[at]))
+
+    def count(self, tp: TP, start: int, stop: int) -> int | None:
+        return len(self._range(tp, start, stop)[0])
+
+
+class KafkaTruth:
+    """Kafka itself, read again by exact ranges: every column must be the same (SPEC K3)."""
+
+    name = "kafka"
+    columns: Sequence[str] = tuple(SCHEMA.names)
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        self._reader = RangeReader(kafka)
+        self._gone: set[TP] = set()
+
+    def close(self) -> None:
+        self._reader.__exit__(None, None, None)
+
+    def compare(
+        self, tp: TP, start: int, stop: int, landed: pa.Table, found: Findings, *, invariant: str, checkpoint: int
+    ) -> None:
+        if tp in self._gone:
+            return
+        try:
+            pieces = [piece for batch in self._reader.read(tp, start, stop) for piece in batch.pieces()]
+        except DataLoss as loss:
+            self._gone.add(tp)
+            found.note(f"{tp} could not be compared: {loss.message}")
+            return
+        produced = pa.Table.from_batches(pieces, SCHEMA).combine_chunks()
+        offsets, got = (np.asarray(t.column("offset").combine_chunks()) for t in (produced, landed))
+        if not compare_offsets(tp, offsets, got, found, invariant=invariant, checkpoint=checkpoint):
+            return
+        if not len(offsets):
+            return
+        for name in SCHEMA.names:
+            if not produced.column(name).equals(landed.column(name)):
+                at = next(i for i in range(len(got)) if produced.column(name)[i] != landed.column(name)[i])
+                found.add(
+                    invariant,
+                    f"{tp} landed another {name} than Kafka has",
+                    checkpoint=checkpoint,
+                    tp=tp,
+                    offset=int(got[at]),
+                )
+                return
+
+    def count(self, tp: TP, start: int, stop: int) -> int | None:
+        return None
+
+
+class NoTruth:
+    """Only what the region says of itself."""
+
+    name = "nothing else"
+    columns: Sequence[str] = COLUMNS
+
+    def compare(
+        self, tp: TP, start: int, stop: int, landed: pa.Table, found: Findings, *, invariant: str, checkpoint: int
+    ) -> None:
+        return
+
+    def count(self, tp: TP, start: int, stop: int) -> int | None:
+        return None
+
+
+def compare_offsets(
+    tp: TP, due: np.ndarray, got: np.ndarray, found: Findings, *, invariant: str, checkpoint: int
+) -> bool:
+    """Whether exactly these offsets landed; the first that did not, or that landed twice or from nowhere, is named."""
+    if np.array_equal(due, got):
+        return True
+    for offset, words in _differences(due, got):
+        found.add(invariant, f"{tp}: {words}", checkpoint=checkpoint, tp=tp, offset=offset)
+    return False
+
+
+def _differences(due: np.ndarray, got: np.ndarray) -> Iterator[tuple[int, str]]:
+    missing, strange = np.setdiff1d(due, got), np.setdiff1d(got, due)
+    values, counts = np.unique(got, return_counts=True)
+    twice = values[counts > 1]
+    if len(missing):
+        yield int(missing[0]), f"{len(missing)} of {len(due)} committed records did not land"
+    if len(strange):
+        yield int(strange[0]), f"{len(strange)} records landed that nobody committed"
+    if len(twice):
+        yield int(twice[0]), f"{len(twice)} records landed more than once"
+    if not len(missing) and not len(strange) and not len(twice):
+        at = int(np.flatnonzero(due != got)[0])
+        yield int(got[at]), "the records landed in another order"

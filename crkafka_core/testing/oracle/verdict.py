@@ -1,0 +1,125 @@
+"""What the oracle found: counts of what it looked at, and the first things that break an invariant."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from crkafka_core.model.errors import Refused
+from crkafka_core.model.offsets import TP
+
+PER_INVARIANT = 5
+"""Findings of one invariant that are kept; the others are counted."""
+
+
+class InvariantBroken(Refused):
+    """The oracle found a region that breaks its contract. Reaction: keep everything as it is, and look at the first finding."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One break of one invariant, and the first place where it shows."""
+
+    invariant: str
+    text: str
+    checkpoint: int = 0
+    tp: TP | None = None
+    offset: int | None = None
+    path: str = ""
+
+    def __str__(self) -> str:
+        at = [f"checkpoint {self.checkpoint}"] if self.checkpoint else []
+        at += [str(self.tp)] if self.tp is not None else []
+        at += [f"offset {self.offset}"] if self.offset is not None else []
+        at += [self.path] if self.path else []
+        return f"{self.invariant}: {self.text}" + (f" ({', '.join(at)})" if at else "")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of one look at a region."""
+
+    region: str
+    head: int
+    epoch: int
+    checkpoints: int
+    """Merged ones on the line to the head that are kept whole."""
+    retired: int
+    """On the line, with only the archive left."""
+    superseded: int
+    """Left behind by resets, and still kept."""
+    partitions: int
+    segments: int
+    rows: int
+    """Landed on the kept part of the line."""
+    bytes: int
+    orphans: int
+    """Files that nobody names: invisible, and collected later."""
+    truth: str
+    """What it was compared with: ledger, kafka, or nothing."""
+    seconds: float
+    findings: tuple[Finding, ...] = ()
+    broken: dict[str, int] = field(default_factory=dict)
+    """How often each invariant is broken; `findings` has the first of each."""
+    notes: tuple[str, ...] = ()
+    """What could not be compared, and why."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.broken
+
+    def __str__(self) -> str:
+        what = f"{self.rows} rows in {self.checkpoints} checkpoints and {self.segments} segments, compared with {self.truth}"
+        if self.ok:
+            return f"Region {self.region} at head {self.head}: every invariant holds for {what}."
+        counts = ", ".join(f"{name} × {count}" for name, count in sorted(self.broken.items()))
+        return "\n  ".join(
+            [f"Region {self.region} at head {self.head}: broken: {counts}; looked at {what}.", *map(str, self.findings)]
+        )
+
+    def require(self) -> Verdict:
+        """Itself, or `InvariantBroken` with the findings."""
+        if not self.ok:
+            raise InvariantBroken(
+                str(self), hint="Nothing was changed. Keep the control plane and the segments as they are."
+            )
+        return self
+
+
+@dataclass
+class Remembered:
+    """What may never change, as an earlier look saw it (I5, X1); hand the same one to every look."""
+
+    uid: str = ""
+    hashes: dict[int, str] = field(default_factory=dict)
+    maps: dict[int, dict[TP, int]] = field(default_factory=dict)
+    initials: dict[tuple[str, int], int] = field(default_factory=dict)
+    epoch: int = 0
+    last_event: int = 0
+
+
+class Findings:
+    """Collects findings while the oracle looks."""
+
+    def __init__(self) -> None:
+        self.kept: list[Finding] = []
+        self.counts: Counter[str] = Counter()
+        self.notes: list[str] = []
+
+    def add(
+        self,
+        invariant: str,
+        text: str,
+        *,
+        checkpoint: int = 0,
+        tp: TP | None = None,
+        offset: int | None = None,
+        path: str = "",
+    ) -> None:
+        self.counts[invariant] += 1
+        if self.counts[invariant] <= PER_INVARIANT:
+            self.kept.append(Finding(invariant, text, checkpoint, tp, offset, path))
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)

@@ -1,0 +1,150 @@
+"""`verify`: one look at a region, against a ledger or against Kafka."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+
+import pyarrow as pa
+
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.rows import Lease
+from crkafka_core.plane import reading
+from crkafka_core.region import Region
+from crkafka_core.region.region import whoami
+from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.reader import read_segment
+from crkafka_core.testing.ledger import Ledger
+from crkafka_core.testing.oracle import chain
+from crkafka_core.testing.oracle.committed import commits
+from crkafka_core.testing.oracle.history import History
+from crkafka_core.testing.oracle.landed import Landed, orphans
+from crkafka_core.testing.oracle.truth import KafkaTruth, LedgerTruth, NoTruth, Truth
+from crkafka_core.testing.oracle.verdict import Findings, Remembered, Verdict
+
+_HOLD = 3600.0
+"""Seconds for which a look may hold retirement back, should its process die (SPEC T1)."""
+
+_ORDER = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
+Replay = Callable[[int, int], pa.Table]
+"""Reads the rows of the checkpoints (after, upto], as a user would (I11)."""
+
+
+def verify(
+    region: Region, ledger: Ledger | None = None, *, kafka: bool = True, quiet: bool = False, collected: bool = False,
+    replay: Replay | None = None, seen: Remembered | None = None, progress: Callable[[str], None] = lambda _: None,
+) -> Verdict:  # fmt: skip
+    """Check every invariant of a region on what its control plane names and its storage holds; nothing is changed.
+
+    Without a ledger, what landed is compared with Kafka, column by column; `kafka=False` asks Kafka nothing.
+    `quiet`: nothing is on its way, so commits must equal the head (I12). `collected`: retirement has just run (I9).
+    `seen`: what an earlier look remembered (I5). `replay` is compared with what landed (I11).
+    """
+    began = time.monotonic()
+    found, seen = Findings(), seen or Remembered()
+    token = uuid.uuid4().hex
+    lease: Lease | None = None
+    with suppress(CrkafkaError):  # an archive that has lost its beginning cannot be held as a whole
+        lease = region.plane.do(
+            lambda tx: reading.take(tx, holder=f"verify by {whoami()}", token=token, length=_HOLD)
+        ).lease
+    truth: Truth = (
+        LedgerTruth(ledger)
+        if ledger is not None
+        else KafkaTruth(region.config.resolved_kafka())
+        if kafka
+        else NoTruth()
+    )
+    try:
+        return _look(
+            region,
+            truth,
+            found,
+            seen,
+            began,
+            kafka=kafka,
+            quiet=quiet,
+            collected=collected,
+            replay=replay,
+            progress=progress,
+        )
+    finally:
+        if isinstance(truth, KafkaTruth):
+            truth.close()
+        if lease is not None:
+            held = lease
+            region.plane.do(lambda tx: reading.release(tx, held))
+
+
+def _look(
+    region: Region, truth: Truth, found: Findings, seen: Remembered, began: float, *,
+    kafka: bool, quiet: bool, collected: bool, replay: Replay | None, progress: Callable[[str], None],
+) -> Verdict:  # fmt: skip
+    history = region.plane.read(History.read)
+    storage = region.storage()
+    chain.coverage(history, found)
+    chain.determinism(history, found)
+    chain.merges(history, found)
+    chain.constancy(history, found, seen)
+    chain.monotonicity(history, found, seen)
+    progress(f"reading what landed in {len(history.kept)} checkpoints")
+    landed = Landed(history, storage, truth, found)
+    landed.check()
+    _visible(region, history, found)
+    count = orphans(history, storage, found, collected=collected)
+    if kafka:
+        commits(history, region.admin(), region.config.group_id, found, quiet=quiet)
+    if replay is not None:
+        _replay(region, history, replay, found)
+    on_line = set(history.line)
+    return Verdict(
+        region=history.region.name, head=history.region.head, epoch=history.region.epoch,
+        checkpoints=sum(c.id in on_line for c in history.kept), retired=sum(c.status == "RETIRED" for c in history.on_line),
+        superseded=sum(c.id not in on_line for c in history.kept),
+        partitions=len(history.merged.get(history.region.head, {})), segments=landed.segments, rows=landed.rows, bytes=landed.bytes,
+        orphans=count, truth=truth.name, seconds=round(time.monotonic() - began, 3), findings=tuple(found.kept), broken=dict(found.counts),
+        notes=tuple(found.notes),
+    )  # fmt: skip
+
+
+def _visible(region: Region, history: History, found: Findings) -> None:
+    """I13: what a reader is told to read is named by merged checkpoints of the line, and all of it."""
+    kept = [i for i in history.line if history.merged.get(i)]
+    if not kept:
+        return
+    try:
+        plan = region.plane.read(lambda reader, row: reading.plan(reader, row, ids=kept))
+    except CrkafkaError as error:
+        found.add("I13", f"the line cannot be read: {error}", checkpoint=history.region.head)
+        return
+    named = {s.path for i in kept for s in history.segments.get(i, ())}
+    for path in sorted({s.path for s in plan.segments} ^ named):
+        found.add("I13", "a reader would read another set of segments than the merged checkpoints name", path=path)
+
+
+def _replay(region: Region, history: History, replay: Replay, found: Findings) -> None:
+    """I11: a replay of the whole line gives the rows that landed."""
+    kept = [i for i in history.line if history.merged.get(i)]
+    if not kept:
+        return
+    after = history.checkpoints[kept[0]].parent
+    again = replay(after, kept[-1]).select(SCHEMA.names).sort_by(_ORDER)
+    storage = region.storage()
+    paths = [s.path for i in kept for s in history.segments.get(i, ())]
+    first = pa.concat_tables([SCHEMA.empty_table(), *(read_segment(storage, path) for path in paths)])
+    first = first.sort_by(_ORDER)
+    if again.num_rows != first.num_rows:
+        found.add(
+            "I11",
+            f"a replay of ({after}, {kept[-1]}] gives {again.num_rows} rows, {first.num_rows} landed",
+            checkpoint=kept[-1],
+        )
+        return
+    for name in SCHEMA.names:
+        if not again.column(name).combine_chunks().equals(first.column(name).combine_chunks()):
+            found.add(
+                "I11", f"a replay of ({after}, {kept[-1]}] gives another {name} than what landed", checkpoint=kept[-1]
+            )
+            return

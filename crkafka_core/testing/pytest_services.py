@@ -1,0 +1,122 @@
+"""A pytest plugin: real Kafka and PostgreSQL as fixtures, each started once per session, when first asked for.
+
+Every pytest process has services of its own, so that parallel runs do not meet; topics and databases are new for each
+test. A leash ends the services and removes their folder even if pytest is killed. `CRKAFKA_KEEP_SERVICES=1` keeps the
+folder, to read the logs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.dev.leash import Leash
+from crkafka_core.dev.postgres import Postgres
+from crkafka_core.testing.mock_broker import MockBroker
+
+_started: list[KafkaCluster | Postgres] = []
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A node that an earlier test killed or froze is back before the next test."""
+    for service in _started:
+        service.heal()
+
+
+@pytest.fixture(scope="session")
+def services_folder() -> Iterator[Path]:
+    """Data and logs of this session's services; short, since Unix sockets have short names."""
+    folder = Path(tempfile.mkdtemp(prefix="crk-"))
+    folder.chmod(0o755)
+    yield folder
+    if not os.environ.get("CRKAFKA_KEEP_SERVICES"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def kafka(services_folder: Path) -> Iterator[KafkaCluster]:
+    """A real Kafka of one node. A test may kill or freeze it: the next test finds it healed."""
+    yield from _cluster(services_folder / "kafka1", nodes=1)
+
+
+@pytest.fixture(scope="session")
+def kafka3(services_folder: Path) -> Iterator[KafkaCluster]:
+    """A real Kafka of three nodes. A test may kill or freeze some: the next test finds them healed."""
+    yield from _cluster(services_folder / "kafka3", nodes=3)
+
+
+@pytest.fixture(scope="session")
+def postgres(services_folder: Path) -> Iterator[Postgres]:
+    """A real PostgreSQL server. A test may kill, freeze or stop it: the next test finds it healed."""
+    folder = services_folder / "postgres"
+    leash = _leash(folder)
+    server = Postgres(folder, leash=leash, durable=False)
+    try:
+        server.start()
+        _started.append(server)
+        yield server
+    finally:
+        if server in _started:
+            _started.remove(server)
+        leash.release()
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> Iterator[str]:
+    """The SQLAlchemy URL of a database that only this test has."""
+    name = unique("t").replace("-", "_")
+    yield postgres.url(name)
+    postgres.heal()
+    postgres.drop(name)
+
+
+@pytest.fixture
+def mock_broker() -> Iterator[MockBroker]:
+    """Three mock brokers that fail on demand; new for each test."""
+    with MockBroker(3) as broker:
+        yield broker
+
+
+@pytest.fixture
+def new_topic(kafka: KafkaCluster) -> Callable[..., str]:
+    """Makes a topic of the one-node Kafka with a name of its own: `new_topic(partitions=4, name="orders")`."""
+
+    def make(partitions: int = 4, *, name: str = "t", config: dict[str, str] | None = None) -> str:
+        return kafka.topics.create(unique(name), partitions, config=config)
+
+    return make
+
+
+@pytest.fixture
+def group_id() -> str:
+    """A group id that no other test uses."""
+    return unique("g")
+
+
+def unique(name: str) -> str:
+    """The name with something after it that nothing else has."""
+    return f"{name}-{uuid.uuid4().hex[:10]}"
+
+
+def _cluster(folder: Path, *, nodes: int) -> Iterator[KafkaCluster]:
+    leash = _leash(folder)
+    cluster = KafkaCluster(folder, nodes, leash=leash)
+    try:
+        cluster.start()
+        _started.append(cluster)
+        yield cluster
+    finally:
+        if cluster in _started:
+            _started.remove(cluster)
+        leash.release()
+
+
+def _leash(folder: Path) -> Leash:
+    return Leash(folder, remove=not os.environ.get("CRKAFKA_KEEP_SERVICES"))

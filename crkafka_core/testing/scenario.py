@@ -1,0 +1,379 @@
+"""A scenario on real services: a region with member processes, a producer of numbered records, faults, and the oracle at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import os
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import Consumer
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.hosts.processes import ProcessHost
+from crkafka_core.model.errors import CrkafkaError, Refused
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint, Event
+from crkafka_core.plane import cuts, events, starts
+from crkafka_core.region import Region
+from crkafka_core.region.caught_up import consume
+from crkafka_core.testing.failpoints import HOOK, Failpoints
+from crkafka_core.testing.generator import Generator
+from crkafka_core.testing.ledger import Ledger
+from crkafka_core.testing.oracle import Remembered, Verdict, verify
+from crkafka_core.testing.pytest_services import unique
+
+SHORT: dict[str, Any] = {
+    "trigger": {"manual": True}, "start_grace": 30, "isolation_timeout": 2, "stale_generation": 3, "unheld_timeout": 3,
+    "settle_timeout": 20, "drain_timeout": 10, "reset_timeout": 20, "backoff_base": 0.05, "backoff_cap": 0.5, "driver_lease": 3,
+}  # fmt: skip
+"""Limits of a scenario: as short as two busy cores allow."""
+SESSION = 4.0
+LIMIT = 45.0
+"""Seconds after which something that should have happened has not (I10)."""
+
+
+class Scenario:
+    """`with Scenario(kafka, tmp_path) as s: … s.kill(…) … s.finish_and_verify()`."""
+
+    def __init__(
+        self, kafka: KafkaCluster, folder: Path, *, members: int = 2, partitions: int = 4, topics: int = 1, rate: float = 1_000.0,
+        abort_every: int = 0, url: str = "", replication: int = 1, session: float = SESSION, names: Sequence[str] = (), pattern: str = "",
+        producer_timeout: float = 60.0, settle: bool = True, begin: bool = True, **config: Any,
+    ) -> None:  # fmt: skip
+        """`rate` 0: nothing is produced by itself. `config` overrides what a scenario sets; `begin` false: no host yet."""
+        self.kafka, self.folder, self.partitions = kafka, folder, partitions
+        name = unique("r")
+        self.topics = list(names) or [unique(f"t{i}") for i in range(topics)]
+        for topic in self.topics if not names else ():
+            kafka.topics.create(topic, partitions, replication=replication)
+        self.url = url or f"sqlite:///{folder}/{name}.db"
+        client = {
+            "bootstrap.servers": kafka.bootstrap, "group.id": name, "session.timeout.ms": round(session * 1000),
+            "heartbeat.interval.ms": 300, "topic.metadata.refresh.interval.ms": 500,
+        } | config.pop("kafka", {})  # fmt: skip
+        keys = {
+            **SHORT, "region": name, "control_plane": self.url, "storage": str(folder / "segments"), "kafka": client, "members": members,
+            **({"pattern": pattern} if pattern else {"topics": self.topics}), **config,
+        }  # fmt: skip
+        self.config = RegionConfig.of(base=folder, **keys)
+        self.session = session
+        self.generator = Generator(kafka.bootstrap, timeout=producer_timeout)
+        self.ledger: Ledger = self.generator.ledger
+        self.points = Failpoints(folder / "failpoints")
+        self.seen = Remembered()
+        self._rate, self._abort_every, self._settle, self._begin = rate, abort_every, settle, begin
+        self._stream = contextlib.ExitStack()
+        self._stopped: set[int] = set()
+
+    # Life
+
+    def __enter__(self) -> Self:
+        importlib.import_module("checkpoints_db").initialise(self.url)  # the core does not know its databases
+        self.region = Region.open(self.config)
+        self.region.init()
+        self.host = self.new_host()
+        try:
+            self.region.start()
+            if self._begin:
+                self.host.begin()
+                if self._settle:
+                    self.wait_running()
+            if self._rate:
+                self.produce(self._rate, abort_every=self._abort_every)
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            print(self.account())
+        try:
+            self.quieten()
+        except Exception as failure:
+            if error is None:
+                raise
+            print(f"the producer failed as well: {failure}")
+        finally:
+            self.wake()
+            self.host.end(patience=0.0)
+            self.region.close()
+
+    def new_host(self, log: str = "logs") -> ProcessHost:
+        """Another host of the same region: fault 55."""
+        return ProcessHost(
+            self.config, self.region.plane, log=self.folder / log, hook=HOOK, hook_argument=str(self.points.folder)
+        )
+
+    def produce(self, rate: float, *, topics: Sequence[str] = (), partitions: int = 0, abort_every: int = 0) -> None:
+        """Records at this rate until `quieten`."""
+        names, count = list(topics) or self.topics, partitions or self.partitions
+        self._stream.enter_context(
+            self.generator.stream(names, per_second=rate, partitions=count, abort_every=abort_every)
+        )
+
+    def quieten(self) -> None:
+        """End the producer; everything that it sent is in the ledger then."""
+        self._stream.close()
+
+    def region_anew(self, **keys: Any) -> Scenario:
+        """The same region on a control plane that knows nothing of it, as after the loss of SQL; for the caller to end."""
+        other = copy.copy(self)
+        other.url = f"sqlite:///{self.folder}/{unique('anew')}.db"
+        other.config = RegionConfig.of(
+            **{**self.config.model_dump(mode="json", exclude_none=True), "control_plane": other.url, **keys}
+        )
+        importlib.import_module("checkpoints_db").initialise(other.url)
+        other.region, other.seen = Region.open(other.config), Remembered()
+        other.region.init()
+        other.host = other.new_host()
+        other.region.start()
+        other.host.begin()
+        return other
+
+    # Members
+
+    def member(self, number: int) -> str:
+        return self.config.member_name(number)
+
+    def pid(self, number: int) -> int:
+        """Of a living member."""
+        return int(
+            self.until(lambda: self.host.pids().get(self.member(number)), f"{self.member(number)} has a process")
+        )
+
+    def kill(self, number: int, sig: signal.Signals = signal.SIGKILL) -> int:
+        """Send a signal to a member; its process id."""
+        pid = self.pid(number)
+        os.kill(pid, sig)
+        if sig == signal.SIGSTOP:
+            while self._holds_the_file():  # SQLite has no way to take a lock from a frozen process (docs/operations.md)
+                os.kill(pid, signal.SIGCONT)
+                time.sleep(0.01)
+                os.kill(pid, signal.SIGSTOP)
+            self._stopped.add(pid)
+        elif sig == signal.SIGCONT:
+            self._stopped.discard(pid)
+        return pid
+
+    def _holds_the_file(self) -> bool:
+        """Whether somebody, most likely whom we just froze, is inside a transaction on the SQLite file for longer than one takes."""
+        path = self.config.resolved_control_plane().removeprefix("sqlite:///")
+        if "://" in path:
+            return False
+        try:
+            with contextlib.closing(sqlite3.connect(path, timeout=1.0, isolation_level=None)) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+            return False
+        except sqlite3.OperationalError:
+            return True
+
+    def wake(self) -> None:
+        """Let stopped members run again."""
+        for pid in list(self._stopped):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        self._stopped.clear()
+
+    def stop_for(self, number: int, seconds: float) -> None:
+        """Freeze a member's process for a while."""
+        self.kill(number, signal.SIGSTOP)
+        time.sleep(seconds)
+        self.wake()
+
+    def await_new(self, number: int, incarnation: str, *, timeout: float = LIMIT) -> str:
+        """Until another incarnation of this member is registered; its name."""
+
+        def other() -> str:
+            now = self.incarnation(number)
+            return now if now != incarnation else ""
+
+        return str(self.until(other, f"member {number} is registered anew", timeout=timeout))
+
+    def held(self) -> set[TP]:
+        """Partitions that live members report."""
+        return {tp for m in self.region.status().members if m.status == "LIVE" for tp in m.held or ()}
+
+    def incarnation(self, number: int) -> str:
+        """As registered."""
+        return next((m.incarnation for m in self.region.status().members if m.name == self.member(number)), "")
+
+    @contextlib.contextmanager
+    def stranger(self) -> Iterator[None]:
+        """A foreign consumer joins the group, and leaves it at the end of the block: two rebalances without a process."""
+        consumer = Consumer(
+            {
+                **self.config.resolved_kafka(), "client.id": unique("stranger"), "auto.offset.reset": "latest", "enable.auto.commit": False,
+                "partition.assignment.strategy": "range,roundrobin",
+            }
+        )  # fmt: skip
+        over = threading.Event()
+
+        def poll() -> None:
+            consumer.subscribe(self.topics)
+            while not over.is_set():
+                consumer.poll(0.05)
+            consumer.close()
+
+        thread = threading.Thread(target=poll, name="stranger", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    # Region
+
+    @property
+    def phase(self) -> Phase:
+        return self.region.status().phase
+
+    @property
+    def epoch(self) -> int:
+        return self.region.status().epoch
+
+    @property
+    def head(self) -> int:
+        return self.region.status().head
+
+    def cut(self, *, progress: bool = False) -> Checkpoint:
+        """One cut; refused or aborted is an error."""
+        return self.region.cut(progress=print if progress else lambda _: None)
+
+    def cut_soon(self, *, timeout: float = LIMIT) -> Checkpoint:
+        """The next cut that is merged: I10. Cuts that are aborted on the way are part of the fault."""
+        end, last = time.monotonic() + timeout, ""
+        while time.monotonic() < end:
+            try:
+                self.wait_running(timeout=max(1.0, end - time.monotonic()))
+                return self.cut()
+            except Refused as refused:
+                last = str(refused)
+                time.sleep(0.1)
+        raise AssertionError(f"no cut was merged within {timeout:.0f} s (I10): {last}")
+
+    def wait_running(self, epoch: int = 0, *, timeout: float = LIMIT) -> None:
+        self.region.await_running(epoch, timeout=timeout)
+
+    def settle(self, *, members: int | None = None, timeout: float = LIMIT) -> None:
+        """Until the region runs, is settled, and has the wanted number of live members."""
+
+        def settled() -> bool:
+            status = self.region.status()
+            wanted = status.members_wanted if members is None else members
+            live = [m for m in status.members if m.status == "LIVE"]
+            return status.phase is Phase.RUNNING and len(live) == wanted and not self.region.plane.read(cuts.unready)
+
+        self.wait_running(timeout=timeout)
+        self.until(settled, "the region is settled", timeout=timeout)
+
+    def wait_phase(self, phase: Phase, *, timeout: float = LIMIT) -> None:
+        """Until the region is in this phase; members do what is due."""
+        self.until(lambda: self.phase is phase, f"the region is {phase}", timeout=timeout)
+
+    def wait_head(self, head: int, *, timeout: float = LIMIT) -> None:
+        self.until(lambda: self.head >= head, f"checkpoint {head} is the head", timeout=timeout)
+
+    def await_flow(self) -> None:
+        """Until every member that holds something has landed records since the last reset: a revocation counts from then on (SPEC R2)."""
+
+        def flows() -> bool:
+            cut = self.cut_soon()
+            offsets = self.region.plane.read(lambda reader, row: starts.merged(reader, row.name, cut.id))
+            return all(m.rows for m in offsets.values())
+
+        self.until(flows, "records of every partition land")
+
+    def submitted(self) -> int:
+        """Tuples that living members have submitted since they started, as their last renewal says."""
+        return sum(int(m.metrics.get("submitted", 0)) for m in self.region.status().members)
+
+    def events(self, *kinds: str, since: int = 0) -> list[Event]:
+        """Of the log, oldest first; all kinds unless named."""
+        found = self.region.plane.read(lambda reader, row: events.since(reader, row.name, since))
+        return [e for e in found if not kinds or e.kind in kinds]
+
+    def mark(self) -> int:
+        """Where the event log stands: what comes after it belongs to the fault."""
+        return max((e.seq for e in self.events()), default=0)
+
+    def resets(self, since: int) -> list[Event]:
+        return self.events("reset", since=since)
+
+    def until(self, condition: Callable[[], Any], what: str, *, timeout: float = LIMIT) -> Any:
+        """Poll a condition; what it returns."""
+        end = time.monotonic() + timeout
+        while True:
+            found = condition()
+            if found:
+                return found
+            if time.monotonic() > end:
+                raise AssertionError(f"not within {timeout:.0f} s: {what}\n{self.account()}")
+            time.sleep(0.02)
+
+    # The end
+
+    def verify(self, **keys: Any) -> Verdict:
+        """The oracle against the ledger, while the region runs."""
+        return verify(self.region, self.ledger, seen=self.seen, **keys).require()
+
+    def check(self) -> Verdict:
+        """The next cut is merged (I10), and the oracle finds nothing; the region and the producer go on."""
+        self.points.clear_all()
+        self.wake()
+        self.settle()
+        self.cut_soon()
+        return self.verify(quiet=True)
+
+    def finish_and_verify(self, *, rows: int | None = None, exact: bool = True, **keys: Any) -> Verdict:
+        """End the producer, let the region catch up, cut, and ask the oracle; `exact`: everything that was committed has landed."""
+        self.quieten()
+        self.wake()
+        self.points.clear_all()
+        end = time.monotonic() + LIMIT
+        while True:
+            try:
+                self.wait_running(timeout=LIMIT)
+                consume(self.region)
+                break
+            except CrkafkaError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+        verdict = self.verify(quiet=True, **keys)
+        if exact and not verdict.retired:
+            due = self.ledger.rows() if rows is None else rows
+            assert verdict.rows == due, f"{verdict.rows} rows landed, {due} were committed\n{self.account()}"
+        return verdict
+
+    def account(self) -> str:
+        """Status, the last events, and the tails of the members' logs."""
+        lines = []
+        with contextlib.suppress(Exception):
+            status = self.region.status()
+            lines.append(
+                f"{status.phase} epoch {status.epoch} head {status.head} waits for: {status.waits_for} {status.stop_reason}"
+            )
+            lines += [f"  {m}" for m in status.members]
+            lines += [
+                f"  {e.at % 1000:8.3f} {e.kind} e{e.epoch} c{e.checkpoint} {e.member} {e.text[:200]}"
+                for e in self.events()[-60:]
+            ]
+        for log in sorted(self.folder.glob("logs*/*.log")):
+            lines += [f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-40:]]
+        return "\n".join(lines)

@@ -1,0 +1,209 @@
+"""A simulated Kafka: logs with holes, and one consumer group of the classic eager protocol, on simulated time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from crkafka_core.model.offsets import TP
+from crkafka_core.protocol.signals import Outcome
+
+Record = tuple[int, int]
+"""(offset, unique number)."""
+
+
+class FencedInstance(Exception):
+    """A newer member uses this static member's name."""
+
+
+@dataclass(eq=False)
+class Client:
+    """One consumer, as its own process sees it."""
+
+    name: str
+    instance: str | None
+    reaches: Callable[[], bool]
+    """Whether its process runs and reaches Kafka: it heartbeats by itself while it does."""
+    id: int = 0
+    holds: frozenset[TP] | None = None
+    """What the last callback assigned; None between revocation and assignment, and before the first."""
+    generation: int = -1
+    leaks: bool = True
+    """Once removed from the group, it still delivers one batch before it hears of it (FACTS R5)."""
+
+
+@dataclass(eq=False)
+class Seat:
+    """One member, as the coordinator sees it."""
+
+    client: Client
+    heard: float
+    joined: bool = True
+    fresh: bool = False
+    """An assignment waits for its next poll."""
+    parts: frozenset[TP] = frozenset()
+
+
+@dataclass
+class Broker:
+    """Logs and the group. `now` is simulated."""
+
+    session_timeout: float
+    rebalance_timeout: float
+    now: Callable[[], float]
+    partitions: dict[str, int] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    logs: dict[TP, list[Record]] = field(default_factory=dict)
+    ends: dict[TP, int] = field(default_factory=dict)
+    committed: dict[TP, int] = field(default_factory=dict)
+    seats: dict[int, Seat] = field(default_factory=dict)
+    fenced: set[int] = field(default_factory=set)
+    generation: int = 0
+    rebalancing: bool = False
+    since: float = 0.0
+    numbers: int = 0
+    next_id: int = 0
+    down: bool = False
+    rebalances: int = 0
+
+    # Logs
+
+    def create(self, topic: str, count: int) -> None:
+        self.ids.setdefault(topic, f"id-{topic}")
+        for p in range(self.partitions.get(topic, 0), count):
+            self.logs[TP(topic, p)] = []
+            self.ends[TP(topic, p)] = 0
+        self.partitions[topic] = count
+
+    def add_partition(self, topic: str) -> None:
+        self.create(topic, self.partitions[topic] + 1)
+
+    def all(self) -> frozenset[TP]:
+        return frozenset(self.logs)
+
+    def produce(self, tp: TP, *, hole: int = 0) -> None:
+        """Append one record, after so many offsets that hold none (aborted transactions, control records: FACTS R6)."""
+        self.numbers += 1
+        offset = self.ends[tp] + hole
+        self.logs[tp].append((offset, self.numbers))
+        self.ends[tp] = offset + 1
+
+    def records(self, tp: TP, start: int, stop: int) -> list[Record]:
+        log = self.logs[tp]
+        return log[bisect_left(log, (start, 0)) : bisect_left(log, (stop, 0))]
+
+    def fetch(self, tp: TP, start: int, most: int) -> list[Record]:
+        log = self.logs[tp]
+        at = bisect_left(log, (start, 0))
+        return log[at : at + most]
+
+    # The group
+
+    def join(self, client: Client) -> None:
+        self.next_id += 1
+        client.id, client.holds, client.leaks = self.next_id, None, True
+        seat = Seat(client, self.now())
+        old = next((s for s in self.seats.values() if client.instance and s.client.instance == client.instance), None)
+        if old is not None:
+            del self.seats[old.client.id]
+            self.fenced.add(old.client.id)
+            self.seats[client.id] = seat
+            if self.rebalancing:
+                self._complete()
+            else:  # a static member came back: the same partitions, no rebalance (FACTS R2)
+                seat.parts, seat.fresh = old.parts, True
+            return
+        self.seats[client.id] = seat
+        self.rebalance()
+        seat.joined = True
+        self._complete()
+
+    def leave(self, client: Client) -> None:
+        """A dynamic member's close; a static one does not leave (FACTS R2)."""
+        if client.instance is None:
+            self.remove(client)
+
+    def quit(self, client: Client) -> None:
+        """Unsubscribing: what is held is gone, without a callback; a static member's place stays."""
+        client.holds = None
+        self.leave(client)
+
+    def remove(self, client: Client) -> None:
+        """What scale-in does for a static member."""
+        if client.id in self.seats:
+            del self.seats[client.id]
+            self.rebalance()
+
+    def rebalance(self) -> None:
+        self.rebalancing, self.since = True, self.now()
+        for seat in self.seats.values():
+            seat.joined = seat.fresh = False
+        self._complete()
+
+    def _complete(self) -> None:
+        if not self.rebalancing or not all(s.joined for s in self.seats.values()):
+            return
+        self.rebalancing = False
+        self.generation += 1
+        self.rebalances += 1
+        order = sorted(self.seats.values(), key=lambda s: (s.client.instance or "", s.client.id))
+        for place, seat in enumerate(order):
+            seat.parts = frozenset(tp for i, tp in enumerate(sorted(self.logs)) if i % len(order) == place)
+            seat.fresh = True
+
+    def tick(self) -> None:
+        """Sessions and rebalances that are over; the coordinator runs whenever simulated time goes on."""
+        if self.down:
+            for seat in self.seats.values():
+                seat.heard = self.now()
+            return
+        now, gone = self.now(), []
+        for seat in self.seats.values():
+            if seat.client.reaches():
+                seat.heard = now
+                late = self.rebalancing and not seat.joined and now - self.since > self.rebalance_timeout
+            else:
+                late = now - seat.heard > self.session_timeout
+            if late:
+                gone.append(seat.client.id)
+        for member in gone:
+            del self.seats[member]
+        if gone:
+            self.rebalance()
+
+    def poll(self, client: Client, chance: float) -> str:
+        """What the client's next poll brings: revoked, lost, assigned, or records (that it may or may not own)."""
+        if client.id in self.fenced:
+            raise FencedInstance(client.name)
+        seat = self.seats.get(client.id)
+        if seat is None:
+            if client.leaks and client.holds and chance < 0.5:
+                client.leaks = False
+                return "records"
+            held, client.holds = client.holds, None
+            self.join(client)
+            return "lost" if held is not None else "nothing"
+        if self.rebalancing and not seat.joined:
+            held, client.holds = client.holds, None
+            seat.joined = True
+            self._complete()
+            return "revoked" if held is not None else "nothing"
+        if seat.fresh:
+            seat.fresh = False
+            client.holds, client.generation = seat.parts, self.generation
+            return "assigned"
+        return "records" if client.holds is not None else "nothing"
+
+    def commit(self, client: Client, offsets: Mapping[TP, int]) -> Outcome:
+        """One synchronous commit (FACTS R4)."""
+        if client.id in self.fenced:
+            return Outcome.RESTART
+        if client.id not in self.seats or self.rebalancing or client.generation != self.generation:
+            return Outcome.REBALANCED
+        self.committed.update(offsets)
+        return Outcome.DONE
+
+    def assigned_to(self, names: Collection[str]) -> bool:
+        """Whether the stable group is made of just these."""
+        return not self.rebalancing and sorted(s.client.name for s in self.seats.values()) == sorted(names)

@@ -1,0 +1,296 @@
+"""The judge of a simulated schedule: checks the invariants of FAULTS after every mutation, from its own records."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from crkafka_core.control import Reader, Store
+from crkafka_core.model.offsets import TP, unpack
+from crkafka_core.model.phase import TRANSITIONS, Phase
+from crkafka_core.model.rows import (
+    Checkpoint,
+    CheckpointStatus,
+    Contribution,
+    Expected,
+    Initial,
+    Member,
+    MemberStatus,
+    MergedOffset,
+    Region,
+    Segment,
+    Table,
+)  # fmt: skip
+from crkafka_core.testing.simulation.broker import Broker, Record
+from crkafka_core.testing.simulation.history import Violation
+from crkafka_core.testing.simulation.storage import Storage
+
+if TYPE_CHECKING:
+    from crkafka_core.testing.simulation.process import Process
+
+
+class Oracle:
+    """What is true of the region, as seen from outside."""
+
+    def __init__(self, store: Store, name: str, broker: Broker, storage: Storage) -> None:
+        self.store, self.name, self.broker, self.storage = store, name, broker, storage
+        with store.read() as reader:
+            row = reader.get(Region, name)
+        assert row is not None
+        self.row: Region = row
+        self.merged: dict[int, dict[TP, int]] = {0: {}}
+        self.landed: dict[int, list[Record]] = {}
+        self.hashes: dict[int, str] = {}
+        self.parents: dict[int, int] = {}
+        self.fixed: set[tuple[str, str]] = set()
+        self.initial: dict[TP, int] = {}
+        self.ran: set[tuple[int, int]] = set()
+        """(epoch, head) under which the region has been RUNNING."""
+        self.highest: dict[TP, int] = {}
+        """Per partition, the offset after the last tuple that anybody ever submitted."""
+        self.cuts = 0
+        self.stops: list[str] = []
+
+    # What processes do
+
+    def sought(self, p: Process, stamp: Any, offsets: Any) -> None:
+        """I7: whoever starts under a head starts where that head ends."""
+        head = self.merged.get(stamp.base)
+        if head is None:
+            raise Violation("I7", f"{p.incarnation} starts from checkpoint {stamp.base}, which was never merged")
+        for tp, offset in offsets.items():
+            due = head.get(tp, self.initial.get(tp))
+            if offset != due:
+                raise Violation("I7", f"{p.incarnation} starts {tp} at {offset}; head {stamp.base} has {due}")
+
+    def submitted(self, p: Process, tp: TP, record: Record) -> None:
+        """I7 and M8: nothing flows before the region ran, and the first tuple is the first at or after the start."""
+        s = p.state
+        if (s.epoch, s.base) not in self.ran:
+            raise Violation(
+                "M8",
+                f"{p.incarnation} submits {tp}@{record[0]} in epoch {s.epoch} from {s.base}, where the region never ran",
+            )
+        if p.drained:
+            raise Violation("D3", f"{p.incarnation} submits {tp}@{record[0]} between drain and resume")
+        due = self.broker.fetch(tp, p.next[tp], 1)
+        if due[0] != record:
+            raise Violation(
+                "I7" if tp in p.first else "I3", f"{p.incarnation} submits {tp}@{record[0]}; due was {due[0][0]}"
+            )
+        self.highest[tp] = max(self.highest.get(tp, 0), record[0] + 1)
+
+    def committed(self, p: Process, offsets: Any) -> None:
+        """I12: never ahead of what was submitted."""
+        for tp, offset in offsets.items():
+            if offset > max(self.highest.get(tp, 0), self.initial.get(tp, 0)):
+                raise Violation(
+                    "I12", f"{p.incarnation} commits {tp} at {offset}; nobody submitted past {self.highest.get(tp, 0)}"
+                )
+
+    # What SQL says
+
+    def after(self, what: str) -> None:
+        """After each transaction, whoever ran it."""
+        with self.store.read() as reader:
+            row = reader.get(Region, self.name)
+            assert row is not None
+            last = self.row
+            if row is last or row.version == last.version:
+                return
+            self.row = row
+            self._monotone(last, row)
+            if row.born:
+                self._initials(reader)
+            if row.open_cut and row.open_cut != last.open_cut:
+                self._opened(reader, row)
+            if row.head != last.head:
+                self._head(reader, last, row)
+            elif last.open_cut and not row.open_cut and row.epoch <= last.epoch:
+                raise Violation("D4", f"cut {last.open_cut} was aborted in epoch {last.epoch}, which did not rise")
+            if row.phase is not last.phase:
+                self._phase(reader, last, row)
+
+    def _monotone(self, last: Region, row: Region) -> None:
+        for name in ("version", "epoch", "next_checkpoint", "next_event"):
+            if getattr(row, name) < getattr(last, name):
+                raise Violation("I6", f"{name} goes back from {getattr(last, name)} to {getattr(row, name)}")
+        if row.uid != last.uid:
+            raise Violation("G6", "the uid of the region changed")
+
+    def _initials(self, reader: Reader) -> None:
+        for i in reader.select(Initial, ("region", "=", self.name)):
+            tp = TP(i.topic, i.partition)
+            if self.initial.setdefault(tp, i.offset) != i.offset:
+                raise Violation("X1", f"the initial offset of {tp} changed from {self.initial[tp]} to {i.offset}")
+
+    def _opened(self, reader: Reader, row: Region) -> None:
+        expected = reader.select(Expected, ("region", "=", self.name), ("checkpoint", "=", row.open_cut))
+        self.fixed = {(e.member, e.incarnation) for e in expected}
+        self._settled(reader, row, "opens a cut")
+
+    def _settled(self, reader: Reader, row: Region, what: str) -> None:
+        """G8, by its own words and not by the code that decides it."""
+        live = [m for m in reader.select(Member, ("region", "=", self.name)) if m.status is MemberStatus.LIVE]
+        if not live:
+            raise Violation("G8", f"the region {what} without members")
+        held: list[TP] = []
+        for m in live:
+            if (
+                not m.assignment_json
+                or (m.epoch, m.base) != (row.epoch, row.head)
+                or m.generation != live[0].generation
+            ):
+                raise Violation(
+                    "G8", f"the region {what} in epoch {row.epoch} from {row.head}, but {m.name} reports {m}"
+                )
+            held += unpack(m.assignment_json)
+        if len(set(held)) != len(held) or not set(self.initial) <= set(held):
+            raise Violation("G8", f"the region {what}, held are {sorted(held)}, known {sorted(self.initial)}")
+
+    def _phase(self, reader: Reader, last: Region, row: Region) -> None:
+        if row.phase not in TRANSITIONS[last.phase]:
+            raise Violation("G9", f"{last.phase} → {row.phase}")
+        if row.phase is Phase.RUNNING:
+            if row.head == last.head:
+                self._settled(reader, row, "resumes")
+            self.ran.add((row.epoch, row.head))
+            late = [t.name for t in reader.select(Table, ("region", "=", self.name)) if t.rewind_epoch > t.fenced_epoch]
+            if late:
+                raise Violation("X4", f"the region runs, and tables {late} have not followed its rewind")
+        if row.phase is Phase.STOPPED:
+            self.stops.append(row.stop_reason)
+
+    def _head(self, reader: Reader, last: Region, row: Region) -> None:
+        if row.head in self.merged:
+            self._rewound(reader, last, row)
+        else:
+            self._merge(reader, last, row)
+
+    def _rewound(self, reader: Reader, last: Region, row: Region) -> None:
+        line, at = [0], last.head
+        while at:
+            line.append(at)
+            at = self.parents[at]
+        if row.head not in line:
+            raise Violation("X3", f"the head went from {last.head} to {row.head}, which is not on its line")
+        if row.epoch <= last.epoch or row.phase is Phase.RUNNING:
+            raise Violation("I6", f"the head went back to {row.head}: epoch {last.epoch} → {row.epoch}, {row.phase}")
+        at = last.head
+        while at != row.head:
+            checkpoint = reader.get(Checkpoint, self.name, at)
+            if checkpoint is None or checkpoint.status is not CheckpointStatus.SUPERSEDED:
+                raise Violation("X4", f"checkpoint {at} was left behind and is {checkpoint and checkpoint.status}")
+            at = self.parents[at]
+
+    def _merge(self, reader: Reader, last: Region, row: Region) -> None:
+        cut, where = row.head, (("region", "=", self.name), ("checkpoint", "=", row.head))
+        checkpoint = reader.get(Checkpoint, self.name, cut)
+        if (
+            checkpoint is None
+            or checkpoint.status is not CheckpointStatus.MERGED
+            or checkpoint.parent != last.head
+            or cut != last.open_cut
+        ):
+            raise Violation("C5", f"head {last.head} → {cut}: {checkpoint}")
+        if not checkpoint.epoch == last.epoch or row.epoch != last.epoch:
+            raise Violation(
+                "I8", f"cut {cut} of epoch {checkpoint.epoch} was merged in epoch {last.epoch} → {row.epoch}"
+            )
+        parts = reader.select(Contribution, *where)  # type: ignore[arg-type]
+        there = {(c.member, c.incarnation) for c in parts}
+        if there != self.fixed or any(c.epoch != last.epoch or c.base != last.head for c in parts):
+            raise Violation("I4", f"cut {cut} merged {sorted(there)}, expected were {sorted(self.fixed)}")
+        for name, incarnation in there:
+            member = reader.get(Member, self.name, name)
+            if member is None or member.incarnation != incarnation or member.status is not MemberStatus.LIVE:
+                raise Violation("I8", f"cut {cut} merged what {incarnation} contributed, which is {member}")
+        offsets = reader.select(MergedOffset, *where)  # type: ignore[arg-type]
+        self._offsets(cut, checkpoint.parent, offsets)
+        self._rows(cut, offsets, reader.select(Segment, *where), there)  # type: ignore[arg-type]
+        self.merged[cut] = {TP(o.topic, o.partition): o.to_offset for o in offsets}
+        self.parents[cut], self.hashes[cut] = checkpoint.parent, checkpoint.hash
+        self.cuts += 1
+        if row.phase is Phase.RUNNING:
+            self.ran.add((row.epoch, row.head))
+
+    def _offsets(self, cut: int, parent: int, offsets: list[MergedOffset]) -> None:
+        """I1: every known partition is there, and goes on where the parent left it."""
+        before, seen = self.merged[parent], {TP(o.topic, o.partition) for o in offsets}
+        if not (set(self.initial) | set(before)) <= seen:
+            raise Violation("I4", f"cut {cut} lacks {sorted((set(self.initial) | set(before)) - seen)}")
+        for o in offsets:
+            tp = TP(o.topic, o.partition)
+            due = before.get(tp, self.initial.get(tp))
+            if o.from_offset != due or o.to_offset < o.from_offset:
+                raise Violation(
+                    "I1",
+                    f"cut {cut}: {tp} goes from {o.from_offset} to {o.to_offset}; its parent {parent} left it at {due}",
+                )
+
+    def _rows(
+        self, cut: int, offsets: list[MergedOffset], segments: list[Segment], there: set[tuple[str, str]]
+    ) -> None:
+        """I2, I3, I8: what the named segments hold is exactly what was produced in these ranges."""
+        landed: dict[TP, list[Record]] = {}
+        self.landed[cut] = []
+        for segment in segments:
+            if (segment.member, segment.incarnation) not in there:
+                raise Violation("I8", f"cut {cut} names {segment.path} of {segment.incarnation}")
+            if segment.path not in self.storage:
+                raise Violation("I13", f"cut {cut} names {segment.path}, which is not there")
+            for tp, record in self.storage[segment.path]:
+                landed.setdefault(tp, []).append(record)
+                self.landed[cut].append(record)
+        self.landed[cut].sort()
+        for o in offsets:
+            tp = TP(o.topic, o.partition)
+            produced, found = self.broker.records(tp, o.from_offset, o.to_offset), landed.pop(tp, [])
+            if found != produced or len(found) != o.rows:
+                raise Violation(
+                    "I2", f"cut {cut}: {tp} has {found} in [{o.from_offset}, {o.to_offset}); produced were {produced}"
+                )
+        if landed:
+            raise Violation("I2", f"cut {cut} landed partitions outside of its map: {sorted(landed)}")
+
+    # At the end
+
+    def line(self) -> list[int]:
+        found, at = [], self.row.head
+        while at:
+            found.append(at)
+            at = self.parents[at]
+        return found[::-1]
+
+    def final(self) -> int:
+        """I5, I9, I13 over all that is left; how many tuples are on the line."""
+        with self.store.read() as reader:
+            rows = reader.select(Checkpoint, ("region", "=", self.name))
+            named = {s.path: s for s in reader.select(Segment, ("region", "=", self.name))}
+            for c in rows:
+                if c.id not in self.merged:
+                    continue
+                there = reader.select(MergedOffset, ("region", "=", self.name), ("checkpoint", "=", c.id))
+                offsets = {TP(o.topic, o.partition): o.to_offset for o in there}
+                kept = c.status is CheckpointStatus.MERGED
+                if (kept or offsets) and (offsets != self.merged[c.id] or c.hash != self.hashes[c.id]):
+                    raise Violation("I5", f"checkpoint {c.id} changed after its merge")
+                if c.status is CheckpointStatus.RETIRED:
+                    self._retired(reader, c)
+            if tuple(reader.line(self.name, self.row.head)) != tuple(self.line()):
+                raise Violation(
+                    "C5", f"the line of {self.row.head} is {reader.line(self.name, self.row.head)}, was {self.line()}"
+                )
+            live = {c.id for c in rows if c.status is CheckpointStatus.MERGED}
+            lost = [p for p, s in named.items() if s.checkpoint in live and p not in self.storage]
+            if lost:
+                raise Violation("T3", f"named segments are gone: {lost[:3]}")
+            return sum(c.rows for c in rows if c.id in set(self.line()))
+
+    def _retired(self, reader: Reader, c: Checkpoint) -> None:
+        for part in (Expected, Contribution, MergedOffset, Segment):
+            if reader.count(part, ("region", "=", self.name), ("checkpoint", "=", c.id)):
+                raise Violation("I9", f"checkpoint {c.id} is retired, and rows of {part.__name__} are left")
+        archive = json.loads(c.archive_json)
+        if sum(n for ps in archive.values() for _, _, n in ps.values()) != c.rows:
+            raise Violation("I9", f"the archive of checkpoint {c.id} does not hold its {c.rows} rows: {archive}")

@@ -1,0 +1,91 @@
+"""What a seed stands for: the region, and the faults that hit it.
+
+A plan can be shrunk: its faults are a list, and the scheduler's chance does not depend on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+CHAOS = 14.0
+"""Simulated seconds in which faults come."""
+
+PROCESS_FAULTS = (
+    "kill", "kill before sql", "kill after sql", "lose reply", "stall", "cut sql", "cut kafka", "duplicate", "trouble", "disturb",
+    "storage full",
+)  # fmt: skip
+REGION_FAULTS = ("sql down", "kafka down", "add partition", "rebalance", "driver stall", "writer stall", "writer kill")
+PERSON = ("rewind", "initial", "reset", "scale", "stop", "pause")
+MOMENTS = ("", "", "CUTTING", "CUTTING", "RESETTING", "RESETTING", "BIRTH", "REWINDING")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that happens at a simulated time, or at the first moment after it at which the region is in a phase."""
+
+    at: float
+    kind: str
+    who: int = 0
+    """Which process or actor, taken modulo how many there are."""
+    value: float = 0.0
+    """How long, or how much; a share of one."""
+    when: str = ""
+
+    def __str__(self) -> str:
+        moment = f" and {self.when}" if self.when else ""
+        return f"{self.at:.2f} s{moment}: {self.kind} (who {self.who}, value {self.value:.2f})"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One schedule's region and faults."""
+
+    seed: int
+    members: int = 2
+    partitions: tuple[int, ...] = (2,)
+    static: bool = True
+    commit_at_drain: bool = True
+    trigger_count: int = 0
+    period: float = 2.0
+    tables: int = 0
+    from_end: bool = False
+    """A partition that nobody saw before starts where it ends at that moment (SPEC S2)."""
+    chaos: float = CHAOS
+    faults: tuple[Fault, ...] = ()
+
+
+def plan(seed: int) -> Plan:
+    """The plan of a seed. A seed uses a few kinds of faults only: so that each meets itself and every other one often enough."""
+    rng = Random(f"plan {seed}")
+    chaos = rng.choice((6.0, 10.0, CHAOS))
+    kinds = [
+        rng.choice(rng.choices((PROCESS_FAULTS, REGION_FAULTS, PERSON), (5, 3, 4))[0]) for _ in range(rng.randint(1, 4))
+    ]
+    return Plan(
+        seed=seed,
+        members=rng.choice((1, 2, 2, 3, 3, 4)),
+        partitions=tuple(rng.randint(1, 3) for _ in range(rng.choice((1, 1, 2)))),
+        static=rng.random() < 0.6,
+        commit_at_drain=rng.random() < 0.8,
+        trigger_count=rng.choice((0, 0, 0, 5)),
+        period=rng.choice((0.3, 1.0, 3.0)),
+        tables=1 if {"rewind", "initial"} & set(kinds) else rng.choice((0, 0, 1)),
+        from_end=rng.random() < 0.3,
+        chaos=chaos,
+        faults=tuple(
+            sorted((_fault(rng, chaos, kinds) for _ in range(rng.choice((0, 1, 2, 2, 3, 4, 6, 8)))), key=lambda f: f.at)
+        ),
+    )
+
+
+def _fault(rng: Random, chaos: float, kinds: list[str]) -> Fault:
+    kind = rng.choice(kinds)
+    earliest = 4.0 if kind in ("rewind", "initial") else 0.5  # before the first cut there is nothing to go back from
+    return Fault(
+        round(rng.uniform(earliest, chaos), 3),
+        kind,
+        rng.randint(0, 11),
+        round(0.999 * rng.random(), 3),
+        rng.choice(MOMENTS),
+    )

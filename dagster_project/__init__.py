@@ -1,0 +1,15 @@
+"""The driver's seat: Dagster definitions over the functions of `crkafka_core`."""
+
+from dagster_project.component import ConsistentRegion
+from dagster_project.options import Options
+from dagster_project.region_definitions import consistent_region
+from dagster_project.resources import ControlPlaneResource, RegionResource, SparkSessionResource
+
+__all__ = [
+    "ConsistentRegion",
+    "ControlPlaneResource",
+    "Options",
+    "RegionResource",
+    "SparkSessionResource",
+    "consistent_region",
+]

@@ -1,0 +1,5 @@
+"""Warm runs: a run launcher that hands runs to a process with everything imported, which forks (FACTS D2). An opt-in of the instance."""
+
+from dagster_project.launcher.warm import WarmRunLauncher
+
+__all__ = ["WarmRunLauncher"]

@@ -1,0 +1,34 @@
+"""Stores and regions, opened once per process: resources are set up at every tick (FACTS D12), engines must not survive a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_opened: dict[tuple[int, str, str], Any] = {}
+
+
+def once(kind: str, key: str, make: Callable[[], T]) -> T:
+    """What `make` gives, made once per process, kind and key."""
+    at = (os.getpid(), kind, key)
+    with _lock:
+        if at not in _opened:
+            _opened[at] = make()
+        return _opened[at]
+
+
+def put(kind: str, key: str, value: Any) -> None:
+    """Use this one in this process: tests bring stores of their own."""
+    with _lock:
+        _opened[(os.getpid(), kind, key)] = value
+
+
+def forget(kind: str, key: str) -> None:
+    """Make it anew the next time."""
+    with _lock:
+        _opened.pop((os.getpid(), kind, key), None)

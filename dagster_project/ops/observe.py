@@ -1,0 +1,69 @@
+"""What Kafka knows of the group and its topics: offsets, ends, lag; asked by a run, since sensors read SQL only (SPEC A2, A4, 18)."""
+
+from collections.abc import Iterable
+
+import dagster as dg
+
+from crkafka_core.kafka.group import PartitionProgress, report
+from crkafka_core.plane import starts
+from dagster_project.resources import RegionResource
+from dagster_project.telling import told
+
+SHOWN = 200
+
+
+@dg.op(
+    description="Ask Kafka for the group's state and lag, and record them with the group and its topics.",
+)
+def observe(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[int]:
+    it, names = region.open(), region.names
+    with told():
+        known = region.read(lambda reader, row: list(starts.known(reader, row.name)))
+        found = report(it.admin(), region.settings.group_id, known)
+    for gap in found.gaps:
+        context.log.warning(gap)
+    lag = found.lag or 0
+    context.log_event(
+        dg.AssetObservation(
+            names.group,
+            metadata={
+                "lag": lag,
+                "state": found.state,
+                "coordinator": found.coordinator,
+                "assignor": found.assignor,
+                "kafka_members": len(found.members),
+                "partitions": len(found.partitions),
+                "progress": _table(found.partitions[:SHOWN]),
+            },
+        )
+    )
+    topics = sorted({p.tp.topic for p in found.partitions})
+    for topic in topics:
+        parts = [p for p in found.partitions if p.tp.topic == topic]
+        key = names.topic(topic) if region.settings.topics else names.topic("by_pattern")
+        context.log_event(
+            dg.AssetObservation(
+                key,
+                metadata={
+                    "topic": topic,
+                    "partitions": len(parts),
+                    "lag": sum(p.lag or 0 for p in parts),
+                    "progress": _table(parts[:SHOWN]),
+                },
+            )
+        )
+    return dg.Output(lag, metadata={"lag": lag, "topics": len(topics)})
+
+
+def _table(parts: Iterable[PartitionProgress]) -> dg.TableMetadataValue:
+    names = ("topic", "partition", "committed", "last_stable", "lag")
+    rows = [(p.tp.topic, p.tp.partition, p.committed, p.last_stable, p.lag) for p in parts]
+    return dg.MetadataValue.table(
+        [dg.TableRecord({n: "" if v is None else v for n, v in zip(names, row, strict=True)}) for row in rows],
+        schema=dg.TableSchema([dg.TableColumn(n, "string") for n in names]),
+    )
+
+
+@dg.graph(description="Look at the group and its topics in Kafka: state, offsets, lag.")
+def observe_group() -> None:
+    observe()

@@ -1,0 +1,88 @@
+"""Checkpoints as partitions: one per merged checkpoint with rows, in the order of their ids (SPEC A3, C6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import NoSuchCheckpoint
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
+from dagster_project.names import Names, checkpoint_of, key_of
+
+LIVE = (CheckpointStatus.MERGED, CheckpointStatus.RETIRED)
+"""On the head's line: a checkpoint that was left behind is SUPERSEDED, retired or not."""
+
+
+def definition(names: Names) -> dg.DynamicPartitionsDefinition:
+    """The partitions of a region's records and of everything that follows them."""
+    return dg.DynamicPartitionsDefinition(name=names.partitions)
+
+
+def live(reader: Reader, region: Region, *, limit: int | None = None) -> list[Checkpoint]:
+    """Live checkpoints with rows, oldest first; the latest `limit` of them."""
+    found = reader.select(
+        Checkpoint, ("region", "=", region.name), ("status", "in", LIVE), ("rows", ">", 0), order=("id",), desc=True, limit=limit
+    )  # fmt: skip
+    return found[::-1]
+
+
+def between(reader: Reader, region: Region, first: int, last: int) -> list[int]:
+    """The live checkpoints with rows from `first` to `last`, both of which must be among them (SPEC A3)."""
+    found = reader.select(
+        Checkpoint, ("region", "=", region.name), ("id", ">=", first), ("id", "<=", last), order=("id",)
+    )  # fmt: skip
+    ids = [c.id for c in found if c.status in LIVE and c.rows]
+    for bound in (first, last):
+        if bound not in ids:
+            row = next((c for c in found if c.id == bound), None)
+            what = "unknown" if row is None else "empty" if row.status in LIVE else row.status.lower()
+            raise NoSuchCheckpoint(
+                f"Checkpoint {bound} of region {region.name} is {what}: there is nothing of it to read or write.",
+                hint="Its partition leaves Dagster with the next tick of the publishing sensor; choose live ones.",
+            )
+    return ids
+
+
+def bounds(context: dg.AssetExecutionContext) -> tuple[int, int]:
+    """First and last checkpoint of a run of one partition or of a range."""
+    span = context.partition_key_range
+    return checkpoint_of(span.start), checkpoint_of(span.end)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a tick does about the partitions."""
+
+    add: tuple[str, ...] = ()
+    """In order, all above what is there and stays."""
+    remove: tuple[str, ...] = ()
+    more: bool = False
+    """Another tick has to go on."""
+
+
+def reconcile(present: Sequence[str], wanted: Sequence[str], *, chunk: int) -> Change:
+    """One step from what Dagster has (in its order) towards what is live (in order), of at most `chunk` changes.
+
+    Dagster's ranges follow the order of insertion (FACTS D5), so keys are only appended: where one is missing in the
+    middle, since somebody deleted it by hand, those above it are removed first and come back behind it.
+    """
+    goal = set(wanted)
+    gone = [k for k in present if k not in goal]
+    stays = 0
+    for key in (k for k in present if k in goal):
+        if stays < len(wanted) and key == wanted[stays]:
+            stays += 1
+        else:
+            gone.append(key)
+    remove = tuple(gone[:chunk])
+    missing = wanted[stays:]
+    if set(gone) & goal:
+        return Change(remove=remove, more=True)
+    add = tuple(missing[: chunk - len(remove)])
+    return Change(add, remove, more=len(gone) > len(remove) or len(missing) > len(add))
+
+
+__all__ = ["LIVE", "Change", "between", "bounds", "checkpoint_of", "definition", "key_of", "live", "reconcile"]

@@ -1,0 +1,167 @@
+"""Resources: a region with its control plane, and a Spark session; nothing is connected before it is used (FACTS D12)."""
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
+
+import dagster as dg
+from pydantic import Field
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.control import Reader, Store
+from crkafka_core.model.rows import Region as RegionRow
+from crkafka_core.plane.stores import open_store
+from crkafka_core.plane.transact import ControlPlane
+from dagster_project import opened, partitions
+from dagster_project.names import Names
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from crkafka_core.region import Region
+
+T = TypeVar("T")
+
+DEFAULT_MASTER = "local[2]"
+"""For tables of a region whose members are processes."""
+
+STORE, SPARK = "store", "spark"
+"""Kinds of what is opened once per process."""
+
+
+@lru_cache(maxsize=64)
+def _parsed(definition: str) -> RegionConfig:
+    return RegionConfig.from_json(definition)
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A region's configuration and control plane: what the Spark functions need."""
+
+    config: RegionConfig
+    plane: ControlPlane
+
+
+class RegionResource(dg.ConfigurableResource):
+    """A consistent region: `open` drives it, `read` asks its control plane, `records` reads what it has landed."""
+
+    definition: str = Field(description="The region's configuration as JSON: with references, never with secrets.")
+
+    @classmethod
+    def of(cls, config: RegionConfig) -> "RegionResource":
+        """From a configuration that was loaded."""
+        return cls(definition=config.to_json())
+
+    @property
+    def settings(self) -> RegionConfig:
+        """The configuration."""
+        return _parsed(self.definition)
+
+    @property
+    def names(self) -> Names:
+        return Names(self.settings.region)
+
+    @property
+    def store(self) -> Store:
+        """The database, opened once per process; its schema is checked, not made."""
+        url = self.settings.resolved_control_plane()
+        return opened.once(STORE, url, lambda: open_store(url))
+
+    @property
+    def plane(self) -> ControlPlane:
+        """The region's control plane: SQL only."""
+        return ControlPlane(self.store, self.settings.region)
+
+    @property
+    def handle(self) -> Handle:
+        return Handle(self.settings, self.plane)
+
+    def read(self, question: Callable[[Reader, RegionRow], T]) -> T:
+        """Answer a question from one snapshot of the control plane."""
+        return self.plane.read(question)
+
+    def open(self) -> "Region":
+        """The region, to drive it."""
+        from crkafka_core.region import Region
+
+        return Region(self.settings, self.plane)
+
+    def checkpoints(self, context: dg.AssetExecutionContext) -> Sequence[int]:
+        """The live checkpoints of this run's partition or range, oldest first; refuses what is not live (SPEC A3)."""
+        first, last = partitions.bounds(context)
+        return self.read(lambda reader, row: partitions.between(reader, row, first, last))
+
+    def records(
+        self, context: dg.AssetExecutionContext, spark: "SparkSession", *, numbered: bool = False
+    ) -> "AbstractContextManager[DataFrame]":
+        """The rows of this run's partition or range, held against retirement while the block runs."""
+        from crkafka_core.spark.frames import held
+
+        return held(spark, self.handle, ids=self.checkpoints(context), numbered=numbered)
+
+
+class ControlPlaneResource(dg.ConfigurableResource):
+    """A control plane by its URL, for what looks at several regions; the URL may hold references."""
+
+    url: str = Field(
+        description="Database of the regions: sqlite:///… or postgresql+psycopg://user:${env:PASSWORD}@host/db"
+    )
+
+    @property
+    def store(self) -> Store:
+        from crkafka_core.config import reference
+
+        url = reference.resolve(self.url, "url")
+        return opened.once(STORE, url, lambda: open_store(url))
+
+    def regions(self) -> list[RegionRow]:
+        """All regions, by name."""
+        return self.store.regions()
+
+    def region(self, name: str) -> ControlPlane:
+        return ControlPlane(self.store, name)
+
+
+class SparkSessionResource(dg.ConfigurableResource):
+    """A Spark session, classic or Connect, made when first asked for and shared by the process.
+
+    With a region's definition it is the session of the region's `host.spark`; without, `master` or `remote` say which.
+    """
+
+    definition: str = Field("", description="A region's configuration as JSON; its host.spark and host.conf are used.")
+    master: str = Field(
+        "", description="Master of a classic session: local[N] or spark://host:port. Wins over the region's."
+    )
+    remote: str = Field("", description="sc://host:port of a Spark Connect server. Wins over master.")
+    conf: dict[str, str] = Field(
+        default_factory=dict, description="Further options of the session; may hold references."
+    )
+
+    def session(self) -> "SparkSession":
+        """The session of this process."""
+        key = json.dumps([self.definition, self.master, self.remote, sorted(self.conf.items())])
+        return opened.once(SPARK, key, self._make)
+
+    def _make(self) -> "SparkSession":
+        from crkafka_core.config import reference
+
+        conf = {key: reference.resolve(value, f"conf.{key}") for key, value in self.conf.items()}
+        where = self.remote or self.master
+        if self.definition:
+            from crkafka_core.spark.session import open_session
+
+            config = _parsed(self.definition)
+            if where or not config.host.spark:
+                host = config.host.model_copy(update={"spark": where or DEFAULT_MASTER, "processes": False})
+                config = config.model_copy(update={"host": host})
+            return open_session(config, extra=conf)
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.appName("crkafka")
+        builder = builder.remote(self.remote) if self.remote else builder.master(self.master or DEFAULT_MASTER)
+        for key, value in conf.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()

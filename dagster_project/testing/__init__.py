@@ -1,0 +1,1 @@
+"""For tests of projects that have regions: a real Dagster as processes."""

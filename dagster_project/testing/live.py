@@ -1,0 +1,214 @@
+"""A real `dagster dev` (webserver, daemon, code server) as local processes: started, asked by GraphQL, stopped (FACTS D10)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from crkafka_core.dev.ports import free_ports
+
+T = TypeVar("T")
+
+SETTINGS = Path(__file__).parents[1] / "instance" / "dagster.yaml"
+"""The project's own settings of an instance."""
+
+_ON_A_LEASH = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 2); os.execv(sys.argv[1], sys.argv[1:])"
+"""Interrupt it when the process that started it is gone, however it went (PR_SET_PDEATHSIG)."""
+
+_READY = """{ workspaceOrError { ... on Workspace { locationEntries { name loadStatus locationOrLoadError { __typename
+  ... on PythonError { message } } } } } instance { daemonHealth { allDaemonStatuses { daemonType required healthy } } } }"""
+_LAUNCH = """mutation L($p: ExecutionParams!) { launchRun(executionParams: $p) { __typename ... on LaunchRunSuccess { run { runId } }
+  ... on PythonError { message } ... on RunConfigValidationInvalid { errors { message } } } }"""
+_RUN = "query R($id: ID!) { runOrError(runId: $id) { ... on Run { status startTime endTime tags { key value } } } }"
+
+
+class LiveDagster:
+    """`with LiveDagster(folder, module, location) as dagster: …`; `folder` gets the instance's home and the log."""
+
+    def __init__(
+        self,
+        folder: Path,
+        module: str,
+        *,
+        location: str = "crkafka",
+        working_directory: Path | None = None,
+        settings: Path | None = SETTINGS,
+        env: dict[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.home = folder / "dagster_home"
+        self.home.mkdir(parents=True, exist_ok=True)
+        if settings is not None:
+            shutil.copy(settings, self.home / "dagster.yaml")
+        else:
+            (self.home / "dagster.yaml").write_text("telemetry: {enabled: false}\nnux: {enabled: false}\n")
+        self.location = location
+        self.port = free_ports(1)[0]
+        self.log = folder / "dagster.log"
+        self.workspace = folder / "workspace.yaml"
+        self.workspace.write_text(
+            f"load_from:\n  - python_module:\n      module_name: {module}\n      location_name: {location}\n"
+            f"      working_directory: {working_directory or folder}\n"
+        )
+        self.env = {**os.environ, "DAGSTER_HOME": str(self.home), "DAGSTER_DISABLE_TELEMETRY": "1", **(env or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def __enter__(self) -> LiveDagster:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self, patience: float = 240.0) -> None:
+        """Start, and wait until the location is loaded and every required daemon is healthy."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    _ON_A_LEASH,
+                    sys.executable,
+                    "-m",
+                    "dagster",
+                    "dev",
+                    "-h",
+                    "127.0.0.1",
+                    "-p",
+                    str(self.port),
+                    "-w",
+                    str(self.workspace),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=self.env,
+                cwd=self.folder,
+            )
+        try:
+            self.until(self._ready, patience, "dagster dev is up")
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self, patience: float = 20.0) -> None:
+        """Interrupt it, as a person does with Ctrl-C; kill what does not end."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        group = process.pid
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(group, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+        process.wait()
+
+    def parts(self, *words: str) -> list[int]:
+        """Process ids of its descendants whose command line has all these words."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            with contextlib.suppress(OSError, ValueError):
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if (
+                    self._process is not None
+                    and all(w in line for w in words)
+                    and _under(int(entry.name), self._process.pid)
+                ):
+                    found.append(int(entry.name))
+        return found
+
+    # GraphQL
+
+    def ask(self, query: str, **variables: Any) -> Any:
+        """The data of an answer; errors are raised."""
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(f"{self.url}/graphql", data=body, headers={"content-type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            found = json.load(answer)
+        if found.get("errors"):
+            raise RuntimeError(str(found["errors"])[:2000])
+        return found["data"]
+
+    def launch(self, job: str, config: dict[str, Any] | None = None, tags: dict[str, str] | None = None) -> str:
+        """Launch a run of a job; its id."""
+        selector = {"repositoryLocationName": self.location, "repositoryName": "__repository__", "jobName": job}
+        params = {
+            "selector": selector,
+            "runConfigData": config or {},
+            "executionMetadata": {"tags": [{"key": k, "value": v} for k, v in (tags or {}).items()]},
+        }
+        launched = self.ask(_LAUNCH, p=params)["launchRun"]
+        if launched["__typename"] != "LaunchRunSuccess":
+            raise RuntimeError(str(launched))
+        return str(launched["run"]["runId"])
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.ask(_RUN, id=run_id)["runOrError"]
+        return found
+
+    def finished(self, run_id: str, patience: float = 90.0) -> str:
+        """The final status of a run."""
+        final = ("SUCCESS", "FAILURE", "CANCELED")
+        return self.until(lambda: (s := self.run(run_id)["status"]) in final and s, patience, f"run {run_id} has ended")
+
+    def until(self, found: Callable[[], T], patience: float, what: str) -> T:
+        """Ask again and again until the answer is true; it."""
+        end, last = time.monotonic() + patience, ""
+        while time.monotonic() < end:
+            if self._process is not None and self._process.poll() is not None:
+                raise RuntimeError(f"dagster dev has ended: see {self.log}\n{self.log.read_text()[-3000:]}")
+            try:
+                answer = found()
+                if answer:
+                    return answer
+            except (OSError, KeyError, TypeError) as error:
+                last = str(error)
+            time.sleep(0.2)
+        raise TimeoutError(
+            f"not within {patience:.0f} s: {what}. {last} See {self.log}\n{self.log.read_text()[-3000:]}"
+        )
+
+    def _ready(self) -> bool:
+        data = self.ask(_READY)
+        entries = data["workspaceOrError"]["locationEntries"]
+        for entry in entries:
+            if (entry["locationOrLoadError"] or {}).get("__typename") == "PythonError":
+                raise RuntimeError(entry["locationOrLoadError"]["message"])
+        daemons = data["instance"]["daemonHealth"]["allDaemonStatuses"]
+        return (
+            bool(entries)
+            and all(e["loadStatus"] == "LOADED" for e in entries)
+            and all(d["healthy"] for d in daemons if d["required"])
+        )
+
+
+def _under(pid: int, ancestor: int) -> bool:
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return False

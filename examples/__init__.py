@@ -1,0 +1,1 @@
+"""Examples that are run as tests."""

@@ -1,0 +1,143 @@
+"""`make demo`: about two minutes, each step explained as it happens; ends with the oracle's word."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from checkpoints_db import initialise
+from crkafka_core.config import RegionConfig
+from crkafka_core.control import Reader
+from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.dev.leash import Leash
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.rows import Table
+from crkafka_core.region import Region, caught_up, waiting
+from crkafka_core.testing.generator import Generator
+from crkafka_core.testing.ledger import Ledger
+from crkafka_core.testing.oracle import verify
+from examples.demo import project
+from examples.demo.dagster_process import DagsterDev
+from examples.demo.narrator import Narrator
+
+FOLDER = Path("var/demo")
+PER_SECOND = 2_000.0
+RUN_BEFORE, RUN_AFTER = 20.0, 20.0
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--ui", action="store_true", help="leave Dagster open at the end")
+    ui = arguments.parse_args().ui
+    narrator = Narrator()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    leash = Leash(FOLDER.absolute())
+    kafka = KafkaCluster(FOLDER.absolute() / "kafka", nodes=1, leash=leash)
+    dagster: DagsterDev | None = None
+    try:
+        narrator.step("A real Apache Kafka, as a local process")
+        kafka.start()
+        kafka.topics.create("orders", partitions=8)
+        narrator.say(f"serving at {kafka.bootstrap}; topic orders has 8 partitions")
+        config = RegionConfig.load(project.make(FOLDER.absolute(), kafka.bootstrap))
+        initialise(config.resolved_control_plane())
+        region = Region.open(config)
+        region.init()
+        dagster = DagsterDev(FOLDER.absolute() / "project", FOLDER.absolute() / "dagster", dagster_log())
+        with Generator(kafka.bootstrap).stream("orders", per_second=PER_SECOND, partitions=8) as ledger:
+            _run(narrator, region, dagster)
+        verdict = _finish(narrator, region, ledger)
+        if ui:
+            _leave_open(narrator, region, dagster)
+        return 0 if verdict else 1
+    except (CrkafkaError, KeyboardInterrupt) as error:
+        narrator.console.print(f"\n[red]{error or 'interrupted'}[/]\nLogs: {FOLDER}/logs, {FOLDER}/kafka")
+        return 1
+    finally:
+        narrator.end()
+        if dagster is not None:
+            dagster.end()
+        leash.release()
+
+
+def _run(narrator: Narrator, region: Region, dagster: DagsterDev) -> None:
+    narrator.step("Dagster: sensors that drive the region, read SQL only")
+    dagster.begin()
+    narrator.say(f"orders are being produced, {PER_SECOND:.0f} a second; Dagster starts")
+    dagster.ready()
+    narrator.say(f"ready at {dagster.url}")
+    narrator.step("The region is wanted: Dagster starts a run that hosts two members in Spark")
+    narrator.follow(region)
+    region.start()
+    region.await_running(timeout=120)
+    narrator.step(
+        "Cuts, driven by Dagster every 5 seconds: drain, checkpoint, merge; a Spark run takes them into the table"
+    )
+    time.sleep(RUN_BEFORE)
+    narrator.step("kill -9 of a member")
+    _kill(narrator, region)
+    time.sleep(RUN_AFTER)
+
+
+def _kill(narrator: Narrator, region: Region) -> None:
+    victim = next(m for m in region.status().members if m.status == "LIVE" and m.metrics.get("pid"))
+    epoch = region.status().epoch
+    began = time.monotonic()
+    os.kill(int(victim.metrics["pid"]), signal.SIGKILL)
+    narrator.say(
+        f"[red]killed[/] {victim.name}, process {victim.metrics['pid']}; what it wrote since the last checkpoint will never be named"
+    )
+    waiting.until_running(region.plane, epoch + 1, lambda _: None, timeout=90)
+    narrator.say(f"running again {time.monotonic() - began:.1f} s after the kill; Spark restarted that task alone")
+
+
+def _finish(narrator: Narrator, region: Region, ledger: Ledger) -> bool:
+    narrator.step("No more orders: consume to the end, cut a last time, let the table catch up")
+    last = caught_up.consume(region, progress=narrator.say).checkpoint.id
+    region.stop()
+    if (
+        waiting.until(
+            region.plane, lambda reader, row: True if _acknowledged(reader, row.name) >= last else None, timeout=180
+        )
+        is None
+    ):
+        raise CrkafkaError(f"The table did not take checkpoint {last} within 180 s.", hint=f"See {dagster_log()}.")
+    narrator.step(
+        "The oracle reads back what landed, from segments and Kafka, and compares with every order that was produced"
+    )
+    verdict = verify(region, ledger=ledger)
+    narrator.say(str(verdict))
+    narrator.console.print(
+        f"\n[bold green]No row is lost, none is doubled: {ledger.rows()} orders produced, as many landed.[/]"
+        if verdict.ok
+        else "\n[bold red]The oracle found a fault: see above.[/]"
+    )
+    return bool(verdict.ok)
+
+
+def _acknowledged(reader: Reader, region: str) -> int:
+    return min(t.acknowledged for t in reader.select(Table, ("region", "=", region)))
+
+
+def dagster_log() -> Path:
+    return FOLDER.absolute() / "logs" / "dagster.log"
+
+
+def _leave_open(narrator: Narrator, region: Region, dagster: DagsterDev) -> None:
+    narrator.step(f"Dagster stays open at {dagster.url}")
+    narrator.say("the region runs again; end with Ctrl-C")
+    region.start()
+    try:
+        dagster.wait()
+    except KeyboardInterrupt:
+        region.stop(wait=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

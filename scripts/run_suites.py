@@ -1,0 +1,218 @@
+"""Runs the test suites of `tests/suites.toml`, two at a time, each with a budget, and ends with a table.
+
+Much of a suite's time is waiting for real services: two lanes keep two cores busy. What a suite prints appears when it ends.
+
+`run_suites.py test` is what `make test` runs, `run_suites.py soak` the long ones; names of suites after that run only
+these. A suite fails when a test fails, when it has no tests, when it takes longer than its budget, or when it leaves a
+process running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+import uuid
+import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+REPORTS = ROOT / "artifacts" / "tests"
+MARK = "CRKAFKA_SUITE"
+LANES = 2
+"""Suites that run at once."""
+PRINTING = threading.Lock()
+PATIENCE = 1.5
+"""A suite that has taken this many times its budget is ended."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One entry of `tests/suites.toml`."""
+
+    name: str
+    paths: tuple[str, ...]
+    budget: float
+    """Seconds; generous enough for a machine half as fast."""
+    select: str
+    """A pytest marker expression."""
+
+
+@dataclass
+class Outcome:
+    """What one suite did."""
+
+    suite: Suite
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    troubles: list[str] = field(default_factory=list)
+
+
+def read_suites(kind: str) -> list[Suite]:
+    """The suites of `make test` or of `make soak`."""
+    everything = tomllib.loads((ROOT / "tests" / "suites.toml").read_text())
+    return [
+        Suite(entry["name"], tuple(entry["paths"]), float(entry["budget"]), entry.get("select", "not soak"))
+        for entry in everything.get(kind, [])
+    ]
+
+
+def run(suite: Suite) -> Outcome:
+    """One suite, in a pytest process of its own, with a temporary folder of its own."""
+    outcome = Outcome(suite)
+    report = REPORTS / f"{suite.name}.xml"
+    report.unlink(missing_ok=True)
+    mark = uuid.uuid4().hex
+    command = [sys.executable, "-m", "pytest", *suite.paths, "-m", suite.select, "-q", "--no-header", "--tb=short"]
+    command += ["-p", "no:cacheprovider", f"--junitxml={report}"]
+    began = time.monotonic()
+    said = report.with_suffix(".log")
+    with tempfile.TemporaryDirectory(prefix="crk-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        env = {**os.environ, MARK: mark, "TMPDIR": folder, "PYTHONUNBUFFERED": "1"}
+        with said.open("wb") as output:
+            child = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            code = child.wait(timeout=suite.budget * PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            code = 0
+            outcome.troubles.append(f"ended after {suite.budget * PATIENCE:.0f} s")
+        except BaseException:
+            os.killpg(child.pid, signal.SIGTERM)
+            end_leftovers(mark)
+            raise
+        outcome.seconds = time.monotonic() - began
+        outcome.troubles += end_leftovers(mark)
+    read_report(report, outcome)
+    if code not in (0, 1):
+        outcome.troubles.append("has no tests" if code == 5 else f"pytest ended with {code}")
+    if outcome.seconds > suite.budget:
+        outcome.troubles.append("over its budget")
+    with PRINTING:
+        print(
+            f"\n== {suite.name}: {' '.join(suite.paths)}, {outcome.seconds:.0f} of at most {suite.budget:.0f} s",
+            flush=True,
+        )
+        print(said.read_text(errors="replace").rstrip(), flush=True)
+    return outcome
+
+
+def read_report(report: Path, outcome: Outcome) -> None:
+    """Count the tests of pytest's own report."""
+    if not report.is_file():
+        if not outcome.troubles:
+            outcome.troubles.append("pytest wrote no report")
+        return
+    for results in ElementTree.parse(report).getroot().iter("testsuite"):
+        broken = int(results.get("failures", 0)) + int(results.get("errors", 0))
+        skipped = int(results.get("skipped", 0))
+        outcome.failed += broken
+        outcome.skipped += skipped
+        outcome.passed += max(0, int(results.get("tests", 0)) - broken - skipped)
+
+
+def end_leftovers(mark: str, patience: float = 8.0) -> list[str]:
+    """Processes that the suite left running, after a moment to end by themselves; they are ended and named."""
+    deadline = time.monotonic() + patience
+    while (left := marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    named = []
+    for pid, command in left.items():
+        named.append(f"left running: {command[:120]}")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return named
+
+
+def marked(mark: str) -> dict[int, str]:
+    """Live processes whose environment has the mark of this run, with their command lines."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        except OSError:
+            continue
+    return {pid: command for pid, command in found.items() if command}
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """Suite, tests, seconds, budget, and what went wrong."""
+    width = max(len(o.suite.name) for o in outcomes)
+    lines = [f"{'suite':<{width}}   tests  seconds  budget"]
+    for o in outcomes:
+        what = [f"{o.failed} failed"] * bool(o.failed) + [f"{o.skipped} skipped"] * bool(o.skipped) + o.troubles
+        tests = o.passed + o.failed + o.skipped
+        lines.append(
+            f"{o.suite.name:<{width}}  {tests:6d}  {o.seconds:7.1f}  {o.suite.budget:6.0f}  {'; '.join(what) or 'ok'}"
+        )
+    total = sum(o.seconds for o in outcomes)
+    lines.append(f"{'all':<{width}}  {sum(o.passed + o.failed + o.skipped for o in outcomes):6d}  {total:7.1f}")
+    return "\n".join(lines)
+
+
+def _announced(suite: Suite) -> Outcome:
+    with PRINTING:
+        print(f"-> {suite.name} (at most {suite.budget:.0f} s)", flush=True)
+    return run(suite)
+
+
+def main(arguments: list[str]) -> int:
+    kind, *names = arguments or ["test"]
+    suites = read_suites(kind)
+    unknown = set(names) - {suite.name for suite in suites}
+    if unknown or not suites:
+        print(f"no such suite: {', '.join(sorted(unknown)) or kind}; there is: {', '.join(s.name for s in suites)}")
+        return 2
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    chosen = sorted((s for s in suites if not names or s.name in names), key=lambda s: -s.budget)
+    began = time.monotonic()
+    with ThreadPoolExecutor(LANES) as lanes:
+        running = {lanes.submit(_announced, suite): suite for suite in chosen}
+        try:
+            waiting = set(running)
+            while waiting:
+                done, waiting = wait(waiting, timeout=60)
+                if not done:
+                    left = ", ".join(running[f].name for f in waiting)
+                    print(f".. {time.monotonic() - began:.0f} s; still to end: {left}", flush=True)
+        except BaseException:
+            lanes.shutdown(wait=False, cancel_futures=True)
+            raise
+    order = {suite.name: at for at, suite in enumerate(suites)}
+    outcomes = sorted((f.result() for f in running), key=lambda o: order[o.suite.name])
+    print("\n" + table(outcomes) + f"\n\n{time.monotonic() - began:.0f} s in all, {LANES} suites at a time")
+    passed, failed = sum(o.passed for o in outcomes), sum(o.failed for o in outcomes)
+    troubled = [o.suite.name for o in outcomes if o.troubles]
+    skipped = sum(o.skipped for o in outcomes)
+    if troubled:
+        print(f"not well: {', '.join(troubled)}")
+    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    return 1 if failed or troubled else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,52 @@
+"""A browser and a stage for it, once per session; screenshots and logs are kept under artifacts/."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.testing.chromium import QUIET_OPTIONS, find_chromium
+from tests.browser.stage import Stage, staged
+
+ARTIFACTS = Path(__file__).parents[2] / "artifacts" / "browser"
+
+
+@pytest.fixture(scope="module")
+def stage(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("stage")
+    topic = kafka.topics.create("orders", 2)
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    try:
+        with staged(folder, kafka.bootstrap, topic) as made:
+            yield made
+    finally:
+        if (folder / "dagster.log").exists():
+            shutil.copy(folder / "dagster.log", ARTIFACTS / "dagster.log")
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(find_chromium()), args=list(QUIET_OPTIONS))
+        opened = browser.new_page(viewport={"width": 1500, "height": 1000})
+        opened.set_default_timeout(90_000)
+        try:
+            yield opened
+        finally:
+            opened.screenshot(path=ARTIFACTS / "last.png")
+            browser.close()
+
+
+@pytest.fixture
+def shot(page: Page) -> Callable[[str], None]:
+    """Keep what the page shows."""
+
+    def take(name: str) -> None:
+        page.screenshot(path=ARTIFACTS / f"{name}.png")
+
+    return take

@@ -1,0 +1,69 @@
+"""A stage for the browser: a region on real Kafka with its members and a producer, beneath a real `dagster dev`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from checkpoints_db import initialise
+from crkafka_core.config import RegionConfig
+from crkafka_core.hosts.processes import ProcessHost
+from crkafka_core.region import Region
+from crkafka_core.testing.generator import Generator
+from dagster_project.testing.live import LiveDagster
+
+DEFINITIONS = """
+from dagster_project import consistent_region
+
+defs = consistent_region({config!r})
+"""
+
+
+@dataclass
+class Stage:
+    """What the tests look at."""
+
+    config: RegionConfig
+    region: Region
+    dagster: LiveDagster
+    host: ProcessHost
+
+    def keys(self, asset: str = "records") -> list[str]:
+        """The partitions of an asset, as Dagster tells."""
+        query = """query A($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) {
+          ... on AssetNode { partitionKeysByDimension { partitionKeys } } } }"""
+        found = self.dagster.ask(query, k={"path": [self.config.region, asset]})
+        return list(found["assetNodeOrError"]["partitionKeysByDimension"][0]["partitionKeys"])
+
+
+@contextmanager
+def staged(folder: Path, bootstrap: str, topic: str, *, period: str = "4s", tables: str = "") -> Iterator[Stage]:
+    """Everything up; everything down afterwards."""
+    url = f"sqlite:///{folder}/crkafka.db"
+    initialise(url)
+    file = folder / "orders.yaml"
+    file.write_text(
+        f"region: orders\ncontrol_plane: {url}\nstorage: {folder}/segments\n"
+        f"kafka: {{bootstrap.servers: '{bootstrap}', group.id: {topic}-group}}\n"
+        f"topics: [{topic}]\nmembers: 2\ntrigger: {{period: {period}}}\n{tables}"
+    )
+    (folder / "stage_definitions.py").write_text(DEFINITIONS.format(config=str(file)))
+    config = RegionConfig.load(file)
+    with Region.open(config) as region, Generator(bootstrap).stream(topic, per_second=80, partitions=2):
+        region.init()
+        region.start(by="test")
+        host = ProcessHost(config, region.plane, log=folder / "members")
+        host.begin()
+        try:
+            region.await_running(timeout=90)
+            with LiveDagster(folder, "stage_definitions") as dagster:
+                yield Stage(config, region, dagster, host)
+        finally:
+            region.stop(wait=False)
+            end = time.monotonic() + 30
+            while time.monotonic() < end and host.pids():
+                time.sleep(0.2)
+            host.end()

@@ -1,0 +1,118 @@
+"""What a person does in Dagster's UI, in a real browser, on a real Kafka: look, backfill, go back (SPEC A3, A4, X4).
+
+The tests of this file follow one another on one stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dagster_project.names import key_of
+from tests.browser.stage import Stage
+
+pytestmark = [pytest.mark.browser, pytest.mark.kafka, pytest.mark.dagster, pytest.mark.slow, pytest.mark.timeout(600)]
+
+Shot = Callable[[str], None]
+
+BACKFILLS = (
+    "{ partitionBackfillsOrError(limit: 5) { ... on PartitionBackfills { results { id status numPartitions } } } }"
+)
+RUNS = "query R($f: RunsFilter!) { runsOrError(filter: $f, limit: 20) { ... on Runs { results { runId status tags { key value } } } } }"
+EVENTS = """query E($k: AssetKeyInput!, $p: [String!]) { assetOrError(assetKey: $k) { ... on Asset {
+  assetMaterializations(partitions: $p, limit: 5) { runId metadataEntries { label } } } } }"""
+
+
+def runs(stage: Stage, **filters: Any) -> list[dict[str, Any]]:
+    return list(stage.dagster.ask(RUNS, f=filters)["runsOrError"]["results"])
+
+
+def test_cuts_happen_and_their_partitions_appear(stage: Stage, page: Page, shot: Shot) -> None:
+    stage.dagster.until(lambda: len(stage.keys()) >= 4, 180, "four partitions are there")
+    assert stage.keys()[:4] == [key_of(i) for i in range(1, 5)]
+    page.goto(f"{stage.dagster.url}/assets/orders/records?view=partitions")
+    page.get_by_text(key_of(2)).first.click()
+    page.get_by_text("drain_ms").first.wait_for()
+    for label in ("rows", "cut_ms", "members", "offsets", "every 4 s"):
+        expect(page.get_by_text(label, exact=True).first).to_be_visible()
+    shot("partition")
+
+
+def test_the_numbers_are_plotted(stage: Stage, page: Page, shot: Shot) -> None:
+    page.goto(f"{stage.dagster.url}/assets/orders/records?view=overview")
+    page.get_by_role("button", name="Plots").first.click()
+    page.locator("canvas").nth(3).wait_for()
+    shot("plots")
+
+
+def test_the_graph_shows_topic_group_and_records(stage: Stage, page: Page, shot: Shot) -> None:
+    page.goto(f"{stage.dagster.url}/asset-groups")
+    for name in ("records", "group"):
+        page.get_by_text(name, exact=True).first.wait_for()
+    shot("graph")
+
+
+def test_three_partitions_are_backfilled_by_clicking(stage: Stage, page: Page, shot: Shot) -> None:
+    page.goto(f"{stage.dagster.url}/assets/orders/records?view=partitions")
+    page.get_by_text(key_of(1)).first.click()
+    page.get_by_text("drain_ms").first.wait_for()
+    page.get_by_role("button", name="Materialize…").first.click()
+    page.get_by_text("Launch 1 run").wait_for()
+    box = page.get_by_text("Add a partition").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 500, box["y"] - 25)  # opens the selection
+    for number in (2, 3):
+        page.locator("[class*=menu-item], [role=menuitem]").filter(has_text=key_of(number)).first.click()
+    shot("backfill")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Launch backfill").click()
+
+    def done() -> bool:
+        found = stage.dagster.ask(BACKFILLS)["partitionBackfillsOrError"]["results"]
+        return bool(found) and found[0]["status"] == "COMPLETED_SUCCESS" and found[0]["numPartitions"] == 3
+
+    stage.dagster.until(done, 300, "the backfill has succeeded")
+    for number in (1, 2, 3):
+        found = stage.dagster.ask(EVENTS, k={"path": ["orders", "records"]}, p=[key_of(number)])["assetOrError"][
+            "assetMaterializations"
+        ]
+        assert "read_back" in [e["label"] for e in found[0]["metadataEntries"]]
+
+
+def test_a_reset_from_the_launchpad_supersedes_partitions(stage: Stage, page: Page, shot: Shot) -> None:
+    before = stage.region.status()
+    page.goto(f"{stage.dagster.url}/locations/{stage.dagster.location}/jobs/orders_reset_region/playground")
+    page.locator(".CodeMirror").first.wait_for()
+    page.get_by_role("button", name="Launch Run").wait_for()
+    expect(page.locator(".CodeMirror").first).not_to_contain_text("bootstrap.servers")
+    page.locator(".CodeMirror-lines").first.click()
+    page.keyboard.press("Control+A")
+    page.keyboard.press("Delete")
+    page.keyboard.insert_text('{ops: {reset: {config: {to: "2", cause: "by clicking"}}}}')
+    shot("launchpad")
+    page.get_by_role("button", name="Launch Run").click()
+    stage.dagster.until(lambda: stage.region.status().epoch > before.epoch, 120, "the region was reset")
+    (run,) = runs(stage, pipelineName="orders_reset_region")
+    assert stage.dagster.finished(run["runId"], 240) == "SUCCESS"
+    gone = {key_of(i) for i in range(3, before.head + 1)}
+    assert not gone & set(stage.keys())
+    assert stage.keys()[:2] == [key_of(1), key_of(2)]
+    # It goes on from there: new checkpoints follow, none of the superseded ones comes back.
+    stage.dagster.until(lambda: len(stage.keys()) >= 4, 240, "new checkpoints have followed")
+    assert not gone & set(stage.keys()) and stage.keys() == sorted(stage.keys())
+    page.goto(f"{stage.dagster.url}/assets/orders/records?view=partitions")
+    page.get_by_text(stage.keys()[2]).first.wait_for()
+    shot("superseded")
+
+
+def test_a_cut_that_is_terminated_leaves_a_region_that_goes_on(stage: Stage) -> None:
+    run = stage.dagster.launch("orders_cut", {"ops": {"open_cut": {"config": {"cause": "to be cancelled"}}}})
+    stage.dagster.ask(
+        "mutation T($id: String!) { terminateRun(runId: $id, terminatePolicy: MARK_AS_CANCELED_IMMEDIATELY) { __typename } }",
+        id=run,
+    )
+    head = stage.region.status().head
+    stage.dagster.until(lambda: stage.region.status().head > head, 180, "another checkpoint was merged")

@@ -1,0 +1,153 @@
+"""Real processes on one control plane: 8 members, 2 drivers, a retirer, a reader that checks, and somebody who kills them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import pytest
+
+from checkpoints_db import open_store
+from checkpoints_db.testing.invariants import Invariants
+from checkpoints_db.testing.players import PARTITIONS, Player, new_region
+from crkafka_core.control import Tx
+from crkafka_core.model.errors import LeaseHeld, LeaseLost, Refused
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease
+from crkafka_core.plane import advance, cuts, leases, regions, resets, retire
+from crkafka_core.plane.transact import ControlPlane
+
+NAME = "crowd"
+MEMBERS = 8
+_fork = multiprocessing.get_context("fork")
+
+
+def test_a_crowd_keeps_the_invariants(new_url: str) -> None:
+    _crowd(new_url, seconds=6.0, merges=8)
+
+
+@pytest.mark.soak
+def test_a_crowd_keeps_the_invariants_for_a_minute(new_url: str) -> None:
+    _crowd(new_url, seconds=60.0, merges=30)
+
+
+def _crowd(url: str, *, seconds: float, merges: int) -> None:
+    store = open_store(url)
+    regions.declare(store, new_region(NAME, members_wanted=MEMBERS, retain=3, driver_lease=2.0))
+    store.run(NAME, lambda tx: resets.start(tx, by="test"))
+    store.close()
+    until, errors = _fork.RawValue("d", time.time() + 120 + seconds), _fork.Queue()
+    jobs: dict[str, tuple[Callable[..., None], int]] = {f"member {n}": (_member, n) for n in range(MEMBERS)}
+    jobs |= {"driver 0": (_driver, 0), "driver 1": (_driver, 1), "retirer": (_retirer, 0), "reader": (_reader, 0)}
+    running = {name: _start(name, url, until, errors, *jobs[name]) for name in jobs}
+    chance, kills = random.Random(11), 0
+    try:
+        calm = time.time() + seconds
+        while time.time() < calm:
+            time.sleep(0.5)
+            victim = chance.choice([name for name in jobs if name != "reader"])
+            pid = running[victim].pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            running[victim].join(10)
+            running[victim] = _start(victim, url, until, errors, *jobs[victim])
+            kills += 1
+        while _merged(url) < merges and time.time() < calm + 60:
+            time.sleep(0.2)
+        until.value = 0.0
+        for name, process in running.items():
+            process.join(60)
+            assert process.exitcode == 0, (name, process.exitcode, None if errors.empty() else errors.get())
+    finally:
+        for process in running.values():
+            if process.is_alive():
+                process.kill()
+    assert errors.empty(), errors.get()
+    store = open_store(url)
+    Invariants(NAME).check_store(store)
+    store.close()
+    assert kills > 5
+    assert _merged(url) >= merges
+
+
+def _merged(url: str) -> int:
+    store = open_store(url)
+    with store.read() as reader:
+        done = (CheckpointStatus.MERGED, CheckpointStatus.RETIRED)
+        number = sum(c.status in done for c in reader.select(Checkpoint))
+    store.close()
+    return number
+
+
+def _start(name: str, url: str, until: Any, errors: Any, job: Callable[..., None], number: int) -> BaseProcess:
+    def run() -> None:
+        try:
+            job(url, until, number)
+        except BaseException:
+            errors.put(f"{name}: {traceback.format_exc()}")
+            raise
+
+    process = _fork.Process(target=run, daemon=True)
+    process.start()
+    return process
+
+
+def _member(url: str, until: Any, number: int) -> None:
+    """Obeys; whatever is refused, it asks again."""
+    store = open_store(url)
+    player = Player(ControlPlane(store, NAME), f"{NAME}/{number}")
+    player.assign(1, [tp for at, tp in enumerate(PARTITIONS) if at % MEMBERS == number])
+    version = 0
+    while time.time() < until.value:
+        try:
+            did = player.step()
+        except Refused:
+            did = "refused"
+        if did in ("waits", "submitted", "refused", "not wanted"):
+            version = store.wait(NAME, version, 0.05)
+
+
+def _driver(url: str, until: Any, number: int) -> None:
+    """Cuts while it holds the lease; the other one is refused, with the holder named."""
+    plane = ControlPlane(open_store(url), NAME)
+    token, cut = f"driver {number} {os.getpid()}", 0
+    while time.time() < until.value:
+        try:
+            lease = plane.do(lambda tx: leases.take(tx, "driver", holder=token, token=token, length=1.0))
+            phase = plane.do(lambda tx, lease=lease: _advance(tx, lease))  # type: ignore[misc]
+            if phase is Phase.RUNNING:
+                cut += 1
+                plane.do(lambda tx, cut=cut: cuts.open_cut(tx, token=f"{token} {cut}", cause="test"))  # type: ignore[misc]
+        except (LeaseHeld, LeaseLost) as held:
+            assert "driver" in str(held)
+            time.sleep(0.1)
+        except Refused:
+            pass
+        time.sleep(0.02)
+
+
+def _advance(tx: Tx, lease: Lease) -> Phase:
+    leases.check(tx, lease)
+    return advance.advance(tx)
+
+
+def _retirer(url: str, until: Any, number: int) -> None:
+    plane = ControlPlane(open_store(url), NAME)
+    while time.time() < until.value:
+        plane.do(lambda tx: retire.retire(tx, retire.plan(tx, tx.region()).retire))
+        time.sleep(0.1)
+
+
+def _reader(url: str, until: Any, number: int) -> None:
+    """Checks one snapshot after another, against each other too."""
+    store, invariants = open_store(url), Invariants(NAME)
+    while time.time() < until.value:
+        invariants.check_store(store)
+        time.sleep(0.02)

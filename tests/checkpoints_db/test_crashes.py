@@ -1,0 +1,476 @@
+"""Every mutation of the control plane dies after each of its statements, and by kill -9: what follows completes or undoes it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import random
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints_db import SqlStore, initialise, open_store
+from checkpoints_db.testing.invariants import Invariants
+from checkpoints_db.testing.players import PARTITIONS, Player, new_region
+from crkafka_core.control import Store, Tx
+from crkafka_core.model.errors import Refused
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import ROWS, Region
+from crkafka_core.plane import (
+    advance,
+    cuts,
+    goals,
+    leases,
+    members,
+    pauses,
+    reading,
+    regions,
+    resets,
+    retire,
+    starts,
+    tables,
+    triggers,
+)
+from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.testing.memory import ConnectionCut, MemoryStore
+
+NAME = "crash"
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+class Stage:
+    """A region that stands just before a mutation, made anew for each crash."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.plane = ControlPlane(store, NAME)
+        self.players = [Player(self.plane, f"{NAME}/{n}", random=random.Random(n)) for n in range(2)]
+        self.players[0].assign(1, PARTITIONS[:3])
+        self.players[1].assign(1, PARTITIONS[3:])
+        regions.declare(store, new_region(NAME, members_wanted=2, retain=1))
+        self.plane.do(lambda tx: resets.start(tx, by="test"))
+        self.plane.do(lambda tx: tables.declare(tx, "t", "delta", "t"))
+
+    def play(self, rounds: int) -> None:
+        for _ in range(rounds):
+            for player in self.players:
+                player.step()
+            self.plane.do(advance.advance)
+
+    def cut(self, token: str) -> None:
+        self.play(2)
+        self.plane.do(lambda tx: cuts.open_cut(tx, token=token, cause="test"))
+        self.play(2)
+
+    def open(self, contribute: int) -> None:
+        self.cut("one")
+        self.play(1)
+        self.plane.do(lambda tx: cuts.open_cut(tx, token="two", cause="test"))
+        for player in self.players[:contribute]:
+            assert player.step() == "contributed"
+
+    def region(self) -> Region:
+        return self.store.regions()[0]
+
+
+def _who(stage: Stage, number: int = 0) -> dict[str, str]:
+    return {"name": stage.players[number].name, "incarnation": stage.players[number].incarnation}
+
+
+Case = tuple[Callable[[Stage], None], Callable[[Stage], Callable[[Tx], Any]]]
+
+
+def _register(stage: Stage) -> Callable[[Tx], Any]:
+    who = members.Registration(f"{NAME}/0", "new", 9, 1, "cluster", f"group of {NAME}", host="h")
+    return lambda tx: members.register(tx, who)
+
+
+def _resolve(stage: Stage) -> Callable[[Tx], Any]:
+    player = stage.players[0]
+    proposals = {tp: starts.Proposal(f"id-{tp.topic}", 5, "beginning") for tp in PARTITIONS}
+    ids = {tp: f"id-{tp.topic}" for tp in player.held}
+    return lambda tx: starts.resolve(
+        tx, member=player.name, incarnation=player.incarnation, epoch=tx.region().epoch, base=tx.region().head, topic_ids=ids,
+        proposals=proposals, gaps={}, accept_gaps=False,
+    )  # fmt: skip
+
+
+def _contribute(stage: Stage) -> Callable[[Tx], Any]:
+    part = stage.players[1].part(stage.region().open_cut, [p.name for p in stage.players])
+    return lambda tx: cuts.contribute(tx, part)
+
+
+def _give_up(stage: Stage) -> Callable[[Tx], Any]:
+    opened, player = stage.region().open_cut, stage.players[1]
+    return lambda tx: cuts.give_up(
+        tx, opened, member=player.name, incarnation=player.incarnation, why="disk", counted=True
+    )
+
+
+def _wrong_contribution(stage: Stage) -> Callable[[Tx], Any]:
+    part = stage.players[1].part(stage.region().open_cut, ["nobody"])
+    return lambda tx: cuts.contribute(tx, part)
+
+
+def _past_the_deadline(stage: Stage) -> None:
+    stage.open(1)
+    row = stage.region()
+
+    def age(tx: Tx) -> None:
+        found = tx.get(cuts.rows.Checkpoint, NAME, row.open_cut)
+        assert found is not None
+        tx.put(replace(found, deadline=1.0))
+
+    stage.plane.do(age)
+
+
+def _acknowledged(stage: Stage) -> None:
+    for token in "abc":
+        stage.cut(token)
+    permit = stage.plane.do(lambda tx: tables.permit_commit(tx, "t", holder="w", token="w"))
+    stage.plane.do(lambda tx: tables.finish_commit(tx, permit, version="1", rows=1))
+
+
+def _finish_commit(stage: Stage) -> Callable[[Tx], Any]:
+    permit = stage.plane.do(lambda tx: tables.permit_commit(tx, "t", holder="w", token="w"))
+    return lambda tx: tables.finish_commit(tx, permit, version="1", rows=1)
+
+
+def _rewound(stage: Stage) -> None:
+    _acknowledged(stage)
+    stage.plane.do(lambda tx: resets.request(tx, cause="test", by="me", target=1))
+
+
+def _finish_fence(stage: Stage) -> Callable[[Tx], Any]:
+    permit = stage.plane.do(lambda tx: tables.permit_fence(tx, "t", holder="w", token="f"))
+    return lambda tx: tables.finish_fence(tx, permit, version="2")
+
+
+def _lose(stage: Stage) -> Callable[[Tx], Any]:
+    return lambda tx: members.lose(tx, **_who(stage), renewals=0, by="test", why="silent")
+
+
+def _running(stage: Stage) -> None:
+    stage.play(4)
+    assert stage.region().phase is Phase.RUNNING
+
+
+CASES: dict[str, Case] = {
+    "launch": (_running, lambda s: lambda tx: members.launch(tx, "crash/0")),
+    "register the first": (lambda s: None, _register),
+    "register anew while running": (_running, _register),
+    "renew": (_running, lambda s: lambda tx: members.renew(tx, **_who(s), metrics={"a": 1})),
+    "resolve at birth": (lambda s: (s.players[0].step(), None)[1], _resolve),
+    "report": (
+        lambda s: (s.players[0].step(), None)[1],
+        lambda s: lambda tx: members.report(tx, **_who(s), epoch=2, base=0, generation=1, held=PARTITIONS),
+    ),
+    "withdraw while running": (
+        _running,
+        lambda s: (
+            lambda tx: members.withdraw(tx, **_who(s), epoch=tx.region().epoch, cause="revoked", wants_reset=True)
+        ),
+    ),
+    "withdraw in a cut": (
+        lambda s: s.open(1),
+        lambda s: (
+            lambda tx: members.withdraw(tx, **_who(s), epoch=tx.region().epoch, cause="revoked", wants_reset=True)
+        ),
+    ),
+    "leave in a cut": (lambda s: s.open(1), lambda s: lambda tx: members.leave(tx, **_who(s))),
+    "lose while running": (_running, _lose),
+    "lose in a cut": (lambda s: s.open(1), _lose),
+    "fail": (_running, lambda s: lambda tx: members.fail(tx, **_who(s), why="boom")),
+    "open a cut": (_running, lambda s: lambda tx: cuts.open_cut(tx, token="t", cause="test")),
+    "contribute": (lambda s: s.open(1), _contribute),
+    "contribute what does not match": (lambda s: s.open(1), _wrong_contribution),
+    "merge": (lambda s: s.open(2), lambda s: lambda tx: cuts.merge(tx, tx.region().next_checkpoint - 1)),
+    "merge by whoever looks": (lambda s: s.open(2), lambda s: advance.advance),
+    "abort past the deadline": (_past_the_deadline, lambda s: advance.advance),
+    "resume": (lambda s: (s.play(1), [p.step() for p in s.players], None)[2], lambda s: advance.advance),
+    "give up": (
+        lambda s: s.open(1),
+        lambda s: (
+            lambda tx: cuts.give_up(
+                tx,
+                tx.region().open_cut,
+                member=s.players[1].name,
+                incarnation=s.players[1].incarnation,
+                why="disk",
+                counted=True,
+            )
+        ),
+    ),
+    "reset to the head": (_running, lambda s: lambda tx: resets.request(tx, cause="c", by="me")),
+    "reset to an older one": (_acknowledged, lambda s: lambda tx: resets.request(tx, cause="c", by="me", target=1)),
+    "stop with a last cut": (_running, lambda s: lambda tx: regions.stop(tx, token="stop", by="me")),
+    "stopped for a reason": (lambda s: s.open(1), lambda s: lambda tx: resets.stop(tx, "reason", member="m")),
+    "scale": (_running, lambda s: lambda tx: regions.scale(tx, 3, by="me")),
+    "retire": (_acknowledged, lambda s: lambda tx: retire.retire(tx, retire.plan(tx, tx.region()).retire)),
+    "forget a topic": (_running, lambda s: lambda tx: starts.forget(tx, "refunds", by="me")),
+    "a topic is gone": (
+        _running,
+        lambda s: lambda tx: starts.topics_gone(tx, {"refunds": "id-refunds"}, member="crash/0"),
+    ),
+    "permit a commit": (
+        lambda s: s.cut("a"),
+        lambda s: lambda tx: tables.permit_commit(tx, "t", holder="w", token="w"),
+    ),
+    "finish a commit": (lambda s: s.cut("a"), _finish_commit),
+    "permit a fence": (_rewound, lambda s: lambda tx: tables.permit_fence(tx, "t", holder="w", token="f")),
+    "finish a fence": (_rewound, _finish_fence),
+    "undeclare the last table that owes a fence": (_rewound, lambda s: lambda tx: tables.undeclare(tx, "t")),
+    "take a reader's lease": (
+        lambda s: s.cut("a"),
+        lambda s: lambda tx: reading.take(tx, holder="h", token="r", length=60),
+    ),
+    "take the driver's lease": (
+        _running,
+        lambda s: lambda tx: leases.take(tx, "driver", holder="h", token="d", length=60),
+    ),
+    "pause": (_running, lambda s: lambda tx: pauses.pause(tx, "topic", "orders", by="me")),
+    "aim": (_running, lambda s: lambda tx: goals.aim(tx, "goal", dict.fromkeys(PARTITIONS, 9))),
+    "ask for a cut": (
+        _running,
+        lambda s: (
+            lambda tx: triggers.ask(
+                tx,
+                member=s.players[0].name,
+                incarnation=s.players[0].incarnation,
+                epoch=tx.region().epoch,
+                head=tx.region().head,
+            )
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_crash_after_each_statement_in_memory(case: str) -> None:
+    _crash_everywhere(case, lambda: MemoryStore(_Steady()))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_crash_after_each_statement_on_sqlite(case: str) -> None:
+    _crash_everywhere(case, lambda: open_store("sqlite://", clock=_Steady()))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_connection_that_dies_after_each_statement(case: str) -> None:
+    """The store tries again by itself: the caller hears of nothing."""
+    stage, work = _staged(case, MemoryStore(_Steady()))
+    clean = _outcome(stage, work)
+    for step in range(1, 200):
+        stage, work = _staged(case, MemoryStore(_Steady()))
+        fired = _die_at(stage.store, step, ConnectionCut)
+        outcome = _outcome(stage, work)
+        Invariants(NAME).check_store(stage.store)
+        if fired == ["committed"]:
+            _found_its_own_effect(case, clean, outcome)
+        else:
+            assert _same(clean, outcome), (step, fired)
+        if not fired:
+            return
+    raise AssertionError("it never ended")
+
+
+@pytest.mark.parametrize(
+    "case",
+    (
+        "merge",
+        "contribute",
+        "abort past the deadline",
+        "reset to an older one",
+        "retire",
+        "register anew while running",
+    ),
+)
+def test_a_crash_after_each_statement_on_real_databases(case: str, new_url: str) -> None:
+    def make() -> SqlStore:
+        store = open_store(new_url, clock=_Steady())
+        for row in store.regions():
+            store.run(row.name, _wipe)
+        return store
+
+    _crash_everywhere(case, make)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_kill_9_in_the_mutation(case: str, tmp_path: Path) -> None:
+    """A real process is killed between two statements, somewhere in the middle, of a mutation on a real file."""
+    url = f"sqlite:///{tmp_path}/control.db"
+    initialise(url)
+    store = open_store(url, clock=_Steady())
+    stage, work = _staged(case, store)
+    before = _rows(store)
+    seen: list[str] = []
+    rehearsal, rehearsed = _staged(case, MemoryStore(_Steady()))
+    rehearsal.store.on_statement = seen.append  # type: ignore[attr-defined]
+    _outcome(rehearsal, rehearsed)
+    at = max(1, len(seen) - 2)
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _kill_at(store, at)
+            stage.plane.do(work)
+        finally:
+            os._exit(7)
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, status
+    assert _rows(store) == before
+    Invariants(NAME).check_store(store)
+    _outcome(stage, work)
+    assert _rows(store) != before
+    Invariants(NAME).check_store(store)
+    store.close()
+
+
+# --- what the tests are made of ---
+
+
+class _Steady:
+    """Time that stands still, so that outcomes can be compared."""
+
+    def __call__(self) -> float:
+        return 1_000_000.0
+
+
+def _staged(case: str, store: Store) -> tuple[Stage, Callable[[Tx], Any]]:
+    prepare, mutation = CASES[case]
+    stage = Stage(store)
+    prepare(stage)
+    return stage, mutation(stage)
+
+
+def _outcome(stage: Stage, work: Callable[[Tx], Any]) -> dict[str, list[Any]]:
+    try:
+        stage.plane.do(work)
+    except Refused:
+        pass
+    finally:
+        stage.store.on_statement = None  # type: ignore[attr-defined]
+    return _rows(stage.store)
+
+
+def _crash_everywhere(case: str, make: Callable[[], Any]) -> None:
+    stage, work = _staged(case, make())
+    clean = _outcome(stage, work)
+    stage.store.close()
+    for step in range(1, 200):
+        stage, work = _staged(case, make())
+        watch = Invariants(NAME)
+        watch.check_store(stage.store)
+        before = _rows(stage.store)
+        fired = _die_at(stage.store, step, Died)
+        try:
+            assert _same(clean, _outcome(stage, work)), step
+        except Died as death:
+            after = _rows(stage.store)
+            assert after == (clean if str(death) == "committed" else before), (step, death)
+            watch.check_store(stage.store)
+            again = _outcome(stage, work)
+            watch.check_store(stage.store)
+            assert _same(clean, again) or str(death) == "committed", (step, death)
+            if str(death) == "committed":
+                _found_its_own_effect(case, clean, again)
+        stage.store.close()
+        if not fired:
+            return
+    raise AssertionError("it never ended")
+
+
+def _found_its_own_effect(case: str, clean: dict[str, list[Any]], again: dict[str, list[Any]]) -> None:
+    """Run again after an unknown outcome, a mutation changes no checkpoint, offset, start or commit."""
+    if case in _ASKED_AGAIN:
+        return
+    for name in clean:
+        if name not in ("Event", "Region", "Member", "Launch", "Lease"):
+            assert again[name] == clean[name], name
+
+
+_ASKED_AGAIN = frozenset({"reset to the head", "reset to an older one"})
+"""A person's word, said twice, counts twice (SPEC X5): another epoch, the same head."""
+
+
+def _die_at(store: Any, step: int, death: type[BaseException]) -> list[str]:
+    """Raise before the statement of this number; the list tells whether it came to that."""
+    fired: list[str] = []
+    left = [step]
+
+    def hook(what: str) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            fired.append(what)
+            raise death(what)
+
+    store.on_statement = hook
+    return fired
+
+
+def _kill_at(store: Any, step: int) -> None:
+    left = [step]
+
+    def hook(what: str) -> None:
+        left[0] -= 1
+        if left[0] == 0 or what == "commit":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    store.on_statement = hook
+
+
+def _rows(store: Store) -> dict[str, list[Any]]:
+    with store.read() as reader:
+        return {row.__name__: reader.select(row) for row in ROWS}
+
+
+def _same(one: dict[str, list[Any]], other: dict[str, list[Any]]) -> bool:
+    return one == other
+
+
+def _wipe(tx: Tx) -> None:
+    for row in ROWS:
+        if row is not Region:
+            tx.delete(row, ("region", "=", tx.region().name))
+    tx.delete(Region, ("name", "=", tx.region().name))
+
+
+def test_every_mutation_has_a_case() -> None:
+    """What takes a transaction, in any module of the plane, is crashed here; what is not is named."""
+    others = {
+        "advance.advance", "cuts.open_cut", "events.log", "leases.renew", "leases.release", "members.bind_group",
+        "members.watch_generations", "pauses.resume", "reading.renew", "reading.follow", "reading.release", "regions.delete",
+        "resets.begin", "resets.forced", "resets.loss", "resets.abort", "resets.rest", "resets.after_fence", "resets.over_budget",
+        "resets.idle", "resets.start", "tables.declare", "tables.renew", "tables.fail_commit", "goals.reach", "goals.drop",
+    }  # fmt: skip
+    source = inspect.getsource(inspect.getmodule(_crash_everywhere))  # type: ignore[arg-type]
+    modules = (
+        advance,
+        cuts,
+        goals,
+        leases,
+        members,
+        pauses,
+        reading,
+        regions,
+        resets,
+        retire,
+        starts,
+        tables,
+        triggers,
+    )
+    for module in modules:
+        short = module.__name__.rpartition(".")[2]
+        for name, function in vars(module).items():
+            if name.startswith("_") or not inspect.isfunction(function) or function.__module__ != module.__name__:
+                continue
+            first = next(iter(inspect.signature(function).parameters), "")
+            if first == "tx" and f"{short}.{name}" not in others:
+                assert f"{short}.{name}" in source, f"{short}.{name} is crashed nowhere"

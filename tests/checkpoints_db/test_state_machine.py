@@ -1,0 +1,113 @@
+"""Random mutations by several actors keep the invariants; a rule that is broken on purpose is found."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from checkpoints_db import SqlStore, initialise, open_store
+from checkpoints_db.testing.invariants import Broken
+from checkpoints_db.testing.machine import Clock, PlaneMachine
+from crkafka_core.plane import cuts, resets, retire
+from crkafka_core.protocol import merge as rules
+from crkafka_core.testing.memory import MemoryStore
+
+_QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+_FIND = settings(
+    max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=_QUIET, derandomize=True, database=None,
+    phases=[Phase.generate],
+)  # fmt: skip
+
+
+def _machine(make: Callable[[Clock], Any]) -> type[PlaneMachine]:
+    return type("Machine", (PlaneMachine,), {"make_store": staticmethod(make)})
+
+
+def _run(make: Callable[[Clock], Any], examples: int, steps: int) -> None:
+    how = settings(
+        max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=_QUIET, database=None,
+        phases=[Phase.generate, Phase.shrink],
+    )  # fmt: skip
+    run_state_machine_as_test(_machine(make), settings=how)
+
+
+def test_invariants_hold_in_memory() -> None:
+    _run(MemoryStore, 30, 40)
+
+
+def test_invariants_hold_on_sqlite() -> None:
+    _run(lambda clock: open_store("sqlite://", clock=clock), 8, 30)
+
+
+@pytest.mark.postgres
+def test_invariants_hold_on_postgres(postgres_url: str) -> None:
+    initialise(postgres_url)
+
+    def make(clock: Clock) -> SqlStore:
+        store = open_store(postgres_url, clock=clock)
+        with store.engine.begin() as connection:
+            tables = connection.exec_driver_sql(
+                "SELECT string_agg(quote_ident(tablename), ', ') FROM pg_tables"
+                " WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
+            ).scalar()
+            connection.exec_driver_sql(f"TRUNCATE {tables}")
+        return store
+
+    _run(make, 4, 30)
+
+
+_MUTANTS: dict[str, list[tuple[ModuleType, str, list[tuple[str, str]]]]] = {
+    "no epoch check": [(cuts, "contribute", [("part.epoch != region.epoch", "False")])],
+    "no incarnation check": [
+        (cuts, "contribute", [("members.of(tx, part.member, part.incarnation)", "pass")]),
+        (cuts, "_mismatch", [("mine is None or mine.incarnation != part.incarnation", "mine is None")]),
+    ],
+    "a stale base is accepted": [(cuts, "_mismatch", [("part.base != checkpoint.parent", "False")])],
+    "members are counted, not compared": [
+        (rules, "wrong_sets", [
+            ("return {name for name, _ in wanted - there}, {name for name, _ in there - wanted}",
+             "return (set() if len(there) >= len(wanted) else {'somebody'}), set()"),
+        ]),
+        (cuts, "_mismatch", [
+            ("mine is None or mine.incarnation != part.incarnation", "False"), ("mine.assignment_json", "pack(part.offsets)"),
+        ]),
+    ],
+    "an old generation is accepted": [(cuts, "_mismatch", [("part.generation != checkpoint.generation", "False")])],
+    "a merge forgets a partition": [(cuts, "merge", [("for o in offsets\n    ]", "for o in offsets[1:]\n    ]")])],
+    "a merge does not compare with the parent": [(rules, "broken", [("o.from_offset != due", "False")])],
+    "an abort keeps its segments": [
+        (resets, "_raise_epoch", [("(Expected, Contribution, ContributedOffset, Segment)", "(Expected, Contribution, ContributedOffset)")])
+    ],
+    "a rewind does not raise the epoch": [(resets, "_raise_epoch", [("epoch=region.epoch + 1", "epoch=region.epoch")])],
+    "retirement keeps the merged rows": [
+        (retire, "retire", [("ContributedOffset, MergedOffset, Segment)", "ContributedOffset, Segment)")])
+    ],
+    "the archive forgets an offset": [(retire, "retire", [("o.rows or o.to_offset != o.from_offset", "o.rows > 1")])],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", _MUTANTS)
+def test_a_rule_that_is_broken_on_purpose_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, changes in _MUTANTS[mutant]:
+        monkeypatch.setattr(module, name, _changed(module, name, changes))
+    with pytest.raises((Broken, AssertionError, StopIteration, KeyError)) as found:
+        run_state_machine_as_test(_machine(MemoryStore), settings=_FIND)
+    assert isinstance(found.value, Broken), found.value
+
+
+def _changed(module: ModuleType, name: str, changes: list[tuple[str, str]]) -> Any:
+    """The function with some words of its source replaced."""
+    source = textwrap.dedent(inspect.getsource(getattr(module, name)))
+    for old, new in changes:
+        assert old in source, f"{module.__name__}.{name} has changed: {old!r} is not in it"
+        source = source.replace(old, new)
+    made: dict[str, Any] = {}
+    exec(compile("from __future__ import annotations\n" + source, f"<mutant of {name}>", "exec"), vars(module), made)
+    return made[name]

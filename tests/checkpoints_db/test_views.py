@@ -1,0 +1,102 @@
+"""The views for people answer, on both databases, and the queries of the documentation run as they are printed."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints_db import SqlStore, open_store
+from checkpoints_db.testing.players import PARTITIONS, Player, new_region
+from checkpoints_db.views import VIEWS
+from crkafka_core.model.rows import Member
+from crkafka_core.plane import advance, cuts, regions, resets, tables
+from crkafka_core.plane.transact import ControlPlane
+
+NAME = "orders"
+_FORMAT = Path(__file__).parents[2] / "docs" / "format.md"
+
+
+@pytest.fixture
+def store(new_url: str) -> Iterator[SqlStore]:
+    """A region with two checkpoints and an open cut to which one of two members has contributed."""
+    store = open_store(new_url)
+    regions.declare(store, new_region(NAME, members_wanted=2))
+    plane = ControlPlane(store, NAME)
+    plane.do(lambda tx: resets.start(tx, by="me"))
+    plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "path"))
+    players = [Player(plane, f"{NAME}/{n}", random=random.Random(n)) for n in range(2)]
+    players[0].assign(1, PARTITIONS[:3])
+    players[1].assign(1, PARTITIONS[3:])
+    for token in ("a", "b", "c"):
+        for _ in range(4):
+            for player in players:
+                player.step()
+            plane.do(advance.advance)
+        plane.do(lambda tx, token=token: cuts.open_cut(tx, token=token, cause="test"))  # type: ignore[misc]
+        players[0].step()
+        if token != "c":
+            players[1].step()
+            plane.do(advance.advance)
+    report = '{"partitions": {"orders": {"0": [900, 1000]}}, "other": 1}'
+    member = plane.read(lambda reader, row: reader.get(Member, NAME, f"{NAME}/0"))
+    assert member is not None
+    plane.do(lambda tx: tx.put(replace(member, metrics_json=report)))
+    yield store
+    store.close()
+
+
+def _rows(store: SqlStore, sql: str) -> list[dict[str, Any]]:
+    with store.engine.connect() as connection:
+        return [dict(row._mapping) for row in connection.exec_driver_sql(sql)]
+
+
+def test_every_view_answers(store: SqlStore) -> None:
+    for view in VIEWS:
+        assert _rows(store, f"SELECT * FROM {view}"), view
+
+
+def test_what_the_views_say(store: SqlStore) -> None:
+    row = _rows(store, "SELECT * FROM v_regions")[0]
+    assert (row["phase"], row["last_checkpoint"], row["open_checkpoint"], row["members_live"]) == ("CUTTING", 2, 3, 2)
+    done = _rows(store, "SELECT * FROM v_checkpoints ORDER BY checkpoint")
+    assert [(c["status"], bool(c["is_head"]), c["merged"] is None) for c in done] == [
+        ("MERGED", False, False), ("MERGED", True, False), ("OPEN", False, True),
+    ]  # fmt: skip
+    waits = _rows(store, "SELECT member FROM v_contributions WHERE status = 'OPEN' AND NOT contributed")
+    assert waits == [{"member": f"{NAME}/1"}]
+    assert len(_rows(store, "SELECT * FROM v_offsets WHERE is_head")) == len(PARTITIONS)
+    assert _rows(store, "SELECT behind FROM v_tables") == [{"behind": 2}]
+
+
+def test_lag_is_what_the_members_reported(store: SqlStore) -> None:
+    merged = {
+        (r["topic"], r["partition"]): r["to_offset"] for r in _rows(store, "SELECT * FROM v_offsets WHERE is_head")
+    }
+    lag = {(r["topic"], r["partition"]): r for r in _rows(store, "SELECT * FROM v_lag")}
+    assert len(lag) == len(PARTITIONS)
+    told = lag["orders", 0]
+    assert (told["position"], told["end_offset"], told["lag"]) == (900, 1000, 1000 - merged["orders", 0])
+    assert lag["orders", 1]["lag"] is None
+
+
+def test_the_queries_of_the_documentation_run(store: SqlStore) -> None:
+    block = re.search(r"```sql\n(.*?)```", _FORMAT.read_text(), re.DOTALL)
+    assert block is not None
+    queries = [q.strip() for q in block.group(1).split(";") if q.strip()]
+    assert len(queries) == 6
+    for query in queries:
+        _rows(store, query.replace("%", "%%"))
+
+
+def test_the_documentation_names_every_table_and_view(store: SqlStore) -> None:
+    from checkpoints_db.tables import Base
+
+    text = _FORMAT.read_text()
+    for name in (*VIEWS, *(table.name for table in Base.metadata.sorted_tables)):
+        assert f"`{name}`" in text, name

@@ -1,0 +1,175 @@
+"""A region in SQLite with some history, made by the control plane's own rows, and the command line over it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crkafka_core.cli.main import run
+from crkafka_core.config import RegionConfig
+from crkafka_core.control import Store, Tx
+from crkafka_core.model.offsets import TP, pack
+from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.rows import (
+    Checkpoint,
+    CheckpointStatus,
+    Contribution,
+    Group,
+    Initial,
+    Member,
+    MergedOffset,
+    Region,
+    Segment,
+)
+from crkafka_core.plane import events, limits, regions, stores
+from crkafka_core.plane.transact import ControlPlane
+
+YAML = """\
+region: orders
+control_plane: sqlite:///var/crkafka.db
+storage: var/segments
+kafka: {bootstrap.servers: "127.0.0.1:9", group.id: orders}
+topics: [orders]
+members: 2
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Crkafka = Callable[..., Answer]
+
+
+@pytest.fixture
+def region_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """region.yaml in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CRKAFKA_CONFIG", raising=False)
+    monkeypatch.delenv("CRKAFKA_DEBUG", raising=False)
+    file = tmp_path / "region.yaml"
+    file.write_text(YAML)
+    return file
+
+
+@pytest.fixture
+def crkafka(region_file: Path, capsys: pytest.CaptureFixture[str]) -> Crkafka:
+    """Calls the command line in this process."""
+
+    def call(*arguments: str) -> Answer:
+        capsys.readouterr()
+        code = run(arguments)
+        printed = capsys.readouterr()
+        return Answer(code, printed.out, printed.err)
+
+    return call
+
+
+@pytest.fixture
+def plane(region_file: Path) -> ControlPlane:
+    """A running region with two members and checkpoints 1 and 2."""
+    config = RegionConfig.load(region_file)
+    stores.initialise(config.resolved_control_plane())
+    store: Store = stores.open_store(config.resolved_control_plane())
+    row = Region(
+        name="orders",
+        uid="u1",
+        region_index=0,
+        members_wanted=2,
+        config_json=config.to_json(),
+        limits_json=limits.dump(config.limits()),
+    )
+    regions.declare(store, row)
+    control = ControlPlane(store, "orders")
+    control.do(_history)
+    return control
+
+
+def _history(tx: Tx) -> None:
+    now = tx.now()
+    tps = [TP("orders", p) for p in range(4)]
+    tx.put(Group("c1", "orders", "orders", 0))
+    tx.put(*(Initial("orders", "t1", tp.partition, tp.topic, 0, "beginning", now) for tp in tps))
+    tx.put(
+        *(
+            Member(
+                "orders",
+                f"orders/{n}",
+                f"inc{n}",
+                1,
+                host="h",
+                registered_at=now,
+                first_registered_at=now,
+                epoch=1,
+                base=2,
+                generation=3,
+                assignment_json=pack(tps[n * 2 : n * 2 + 2]),
+            )
+            for n in (0, 1)
+        )
+    )
+    for number in (1, 2):
+        tx.put(
+            Checkpoint(
+                "orders",
+                number,
+                number - 1,
+                1,
+                CheckpointStatus.MERGED,
+                cause="every 60 s",
+                opened_at=now,
+                merged_at=now,
+                rows=40,
+                segments=2,
+                members=2,
+                drain_ms=7,
+            )
+        )
+        tx.put(
+            *(
+                MergedOffset(
+                    "orders", number, *tp, "t1", (number - 1) * 10, number * 10, 10, f"orders/{tp.partition // 2}"
+                )
+                for tp in tps
+            )
+        )
+        tx.put(
+            *(
+                Contribution("orders", number, f"orders/{n}", f"inc{n}", 1, number - 1, 3, "[]", "{}", 20, 1, 7, "h")
+                for n in (0, 1)
+            )
+        )
+        tx.put(
+            *(
+                Segment("orders", f"s{number}-{n}", number, f"orders/{n}", f"inc{n}", 1, 20, 1, "h", "[]")
+                for n in (0, 1)
+            )
+        )
+        events.log(tx, "merged", "40 rows of 2 members", checkpoint=number)
+    tx.set_region(
+        phase=Phase.RUNNING,
+        phase_since=now,
+        wanted=Wanted.RUN,
+        head=2,
+        next_checkpoint=3,
+        born=True,
+        wait_for_wanted=False,
+        resumed_at=now,
+        last_cut_at=now,
+        cluster_id="c1",
+        group_id="orders",
+    )

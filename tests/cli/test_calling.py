@@ -1,0 +1,132 @@
+"""How the command line is called: help, configuration, errors of one or two sentences, exit codes (SPEC 19)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+from crkafka_core.cli.main import VERBS
+from tests.cli.conftest import YAML, Crkafka
+
+SPEC_VERBS = {
+    *("init", "check", "host", "start", "stop", "delete", "cut", "reset", "retire", "forget", "checkpoints", "show"),
+    *("group", "events", "pause", "resume", "scale", "replay", "consume", "watch", "verify", "simulate", "dev"),
+}
+
+
+def test_every_verb_of_the_contract_is_there_and_a_plain_function() -> None:
+    assert set(VERBS) >= SPEC_VERBS
+    for verb, module_name in VERBS.items():
+        module = import_module(f"crkafka_core.cli.{module_name}")
+        assert isinstance(module.COMMANDS[verb], click.Command)
+        if verb != "dev":
+            assert callable(getattr(module, verb)), f"{module_name}.{verb}"
+
+
+def test_help_of_each_verb(crkafka: Crkafka) -> None:
+    overview = crkafka("--help").out
+    for verb in VERBS:
+        assert f"\n  {verb} " in overview
+        answer = crkafka(verb, "--help")
+        assert answer.code == 0
+        assert answer.out.startswith(f"Usage: crkafka {verb}")
+
+
+def test_an_unknown_verb_names_the_nearest(crkafka: Crkafka) -> None:
+    answer = crkafka("chekpoints")
+    assert answer.code == 2
+    assert answer.err == "There is no verb 'chekpoints'. Did you mean \"checkpoints\"? See `crkafka --help`.\n"
+
+
+def test_an_unknown_option(crkafka: Crkafka) -> None:
+    answer = crkafka("show", "--jsno")
+    assert answer.code == 2
+    assert "--jsno" in answer.err
+    assert len(answer.err.splitlines()) == 1
+
+
+def test_no_configuration_here(crkafka: Crkafka, region_file: Path) -> None:
+    region_file.unlink()
+    answer = crkafka("show")
+    assert answer.code == 2
+    assert answer.err.startswith("There is no region.yaml in ")
+
+
+def test_configuration_before_or_after_the_verb_or_from_the_environment(
+    crkafka: Crkafka, region_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other.yaml"
+    region_file.rename(other)
+    for arguments in (("-c", str(other), "check", "--offline"), ("check", "--offline", "-c", str(other))):
+        assert crkafka(*arguments).code == 0
+    monkeypatch.setenv("CRKAFKA_CONFIG", str(other))
+    assert crkafka("check", "--offline").code == 0
+
+
+def test_a_region_is_chosen_by_name(crkafka: Crkafka, region_file: Path) -> None:
+    region_file.write_text(YAML + "---\n" + YAML.replace("region: orders", "region: sales"))
+    assert crkafka("check", "--offline").code == 2
+    assert "region sales" in crkafka("check", "--offline", "-r", "sales").out
+
+
+def test_bad_configuration_is_one_line_per_problem_and_code_2(crkafka: Crkafka, region_file: Path) -> None:
+    region_file.write_text(YAML.replace("members: 2", "memebrs: 2"))
+    answer = crkafka("show")
+    assert answer.code == 2
+    assert answer.err == 'region.yaml:6: memebrs: unknown key. Did you mean "members"?\n'
+
+
+def test_check_says_what_is_there_and_what_is_not(crkafka: Crkafka) -> None:
+    answer = crkafka("check", "--json")
+    assert answer.code == 3, "Kafka on port 9 is not there"
+    by_what = {f["what"]: f for f in answer.json}
+    assert by_what["storage"]["ok"]
+    assert "crkafka init" in by_what["control plane"]["text"]
+    assert not by_what["kafka"]["ok"]
+    assert "127.0.0.1:9" in by_what["kafka"]["text"]
+
+
+def test_a_missing_secret_names_variable_and_key(crkafka: Crkafka, region_file: Path) -> None:
+    region_file.write_text(YAML.replace("group.id: orders", "group.id: orders, sasl.password: '${env:NOT_SET_HERE}'"))
+    answer = crkafka("check", "--offline")
+    assert answer.code == 2
+    assert "kafka.sasl.password needs the environment variable NOT_SET_HERE" in answer.out
+
+
+def test_the_unexpected_is_a_sentence_without_a_traceback_unless_asked(
+    crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("postgresql://me:geheim@db/x\nbroke")
+
+    monkeypatch.setattr("crkafka_core.cli.history.show", broken)
+    answer = crkafka("show")
+    assert answer.code == 1
+    assert answer.err == (
+        "Unexpected, and so a mistake in crkafka: RuntimeError: postgresql://me:***@db/x broke "
+        "(CRKAFKA_DEBUG=1 shows where).\n"
+    )
+    monkeypatch.setenv("CRKAFKA_DEBUG", "1")
+    with pytest.raises(RuntimeError):
+        crkafka("show")
+
+
+def test_a_closed_pipe_is_no_error(region_file: Path) -> None:
+    script = f"{sys.executable} -m crkafka_core.cli.main --help | head -c 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "U", "")
+
+
+def test_starting_is_quick() -> None:
+    """`--help` imports neither Kafka's client nor Spark nor the database."""
+    code = (
+        "import sys; from crkafka_core.cli.main import run; run(['--help']); "
+        "print([m for m in ('confluent_kafka', 'pyspark', 'sqlalchemy', 'pyarrow') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.rstrip().endswith("[]")

@@ -1,0 +1,146 @@
+"""The command line drives a whole region on a real Kafka, from `init` to `delete`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.testing.generator import Generator
+from tests.cli.conftest import Answer, Crkafka
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def topic(new_topic: Callable[..., str]) -> str:
+    return new_topic(partitions=4)
+
+
+@pytest.fixture
+def region_on_kafka(kafka: KafkaCluster, topic: str, region_file: Path) -> Path:
+    region_file.write_text(
+        f"""
+region: orders
+control_plane: sqlite:///var/crkafka.db
+storage: var/segments
+kafka: {{bootstrap.servers: "{kafka.bootstrap}", group.id: "cli {topic}", session.timeout.ms: 6000}}
+topics: [{topic}]
+members: 2
+start_grace: 5s
+trigger: {{manual: true}}
+tables:
+  - {{name: bronze, format: parquet, path: var/bronze}}
+"""
+    )
+    return region_file
+
+
+@contextmanager
+def hosting(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    output = (folder / "host.out").open("w")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "crkafka_core.cli.main", "host", "--logs", "logs"], cwd=folder, env=environment, stdout=output,
+        stderr=output, text=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        output.close()
+
+
+def until(ask: Callable[[], Answer], good: Callable[[Answer], bool], seconds: float = 40.0) -> Answer:
+    end = time.monotonic() + seconds
+    while not good(answer := ask()):
+        assert time.monotonic() < end, f"not within {seconds} s: {answer}"
+        time.sleep(0.3)
+    return answer
+
+
+def running(answer: Answer) -> bool:
+    return answer.code == 0 and answer.json["region"]["phase"] == "RUNNING"
+
+
+@pytest.mark.timeout(180)
+def test_a_whole_life(crkafka: Crkafka, kafka: KafkaCluster, topic: str, region_on_kafka: Path) -> None:
+    generator = Generator(kafka.bootstrap)
+    generator.send(topic, 400, partitions=4)
+    assert crkafka("init").code == 0
+    assert crkafka("check").code == 0
+    assert crkafka("cut").code == 1, "an idle region cannot be cut"
+    with hosting(region_on_kafka.parent) as host:
+        until(lambda: crkafka("show", "--json"), running)
+        until(
+            lambda: crkafka("cut", "--json"), lambda a: a.code == 0 and crkafka("verify", "--json").json["rows"] == 400
+        )
+        head = crkafka("show", "--json").json["region"]["head"]
+
+        crkafka("pause", f"{topic}[1]")
+        time.sleep(0.5)
+        generator.send(topic, 400, partitions=4)
+        time.sleep(1.5)
+        assert crkafka("cut", "--json").json["rows"] == 300, "one of four partitions is paused"
+        assert crkafka("resume", f"{topic}[1]").code == 0
+
+        scaled = crkafka("scale", "3", "--wait", "--timeout", "40", "--json")
+        assert scaled.code == 0, scaled.err
+        assert len([m for m in crkafka("show", "--json").json["members"] if m["status"] == "LIVE"]) == 3
+        group = crkafka("group", "--json").json
+        assert (group["state"], len(group["members"])) == ("Stable", 3)
+        assert {p["holder"] for p in group["partitions"]} == {"orders/0", "orders/1", "orders/2"}
+
+        refused = crkafka("reset", "--to", str(head))
+        assert (refused.code, "--yes" in refused.err) == (2, True)
+        assert crkafka("reset", "--to", "999", "--yes").code == 1
+        assert crkafka("reset", "--to", str(head), "--yes", "--timeout", "40").code == 0
+        statuses = {c["id"]: c["status"] for c in crkafka("checkpoints", "--json").json}
+        assert statuses[head] == "MERGED"
+        assert statuses[head + 1] == "SUPERSEDED"
+        assert crkafka("delete", "--yes").code == 1, "a running region is not deleted"
+
+        stopped = crkafka("stop", "--json")
+        assert stopped.json["phase"] == "IDLE", stopped
+        host.send_signal(signal.SIGINT)
+        assert host.wait(30) == 0
+    generator.send(topic, 100, partitions=4)
+    consumed = crkafka("consume", "--json", "--logs", "logs")
+    assert consumed.code == 0, consumed.err
+    ledger = region_on_kafka.parent / "ledger.arrow"
+    generator.ledger.save(ledger)
+    verdict = crkafka("verify", "--json", "--ledger", str(ledger))
+    assert verdict.code == 0, verdict.out
+    assert (verdict.json["rows"], verdict.json["truth"], verdict.json["partitions"]) == (900, "ledger", 4)
+    assert crkafka("verify", "--json", "--quiet").json["truth"] == "kafka"
+
+    segment = next((region_on_kafka.parent / "var" / "segments").rglob("*.parquet"))
+    segment.unlink()
+    broken = crkafka("verify")
+    assert broken.code == 1
+    assert segment.name in broken.out
+    assert crkafka("retire").code == 0
+    assert crkafka("delete", "--yes").code == 0
+    assert not list((region_on_kafka.parent / "var" / "segments").rglob("*.parquet"))
+    assert crkafka("show").code == 1
+
+
+def test_kafka_away_is_exit_code_3(crkafka: Crkafka) -> None:
+    crkafka("init")
+    answer = crkafka("group")
+    assert answer.code == 3
+    assert "127.0.0.1:9" in answer.err
+    assert len(answer.err.strip().splitlines()) <= 2

@@ -1,0 +1,40 @@
+"""`pause` and `resume` set the region's marks (SPEC P2), and know a partition from a topic, a pattern and a member."""
+
+from __future__ import annotations
+
+import pytest
+
+from crkafka_core.plane.transact import ControlPlane
+from tests.cli.conftest import Crkafka
+
+
+@pytest.mark.parametrize(
+    ("what", "kind"),
+    [
+        ("orders", "topic"),
+        ("orders[3]", "partition"),
+        ("^shop\\..*", "pattern"),
+        ("orders/0", "member"),
+        ("other/0", "topic"),
+    ],
+)
+def test_P2_a_mark_is_set_listed_and_taken_away(crkafka: Crkafka, plane: ControlPlane, what: str, kind: str) -> None:
+    assert [(m["kind"], m["what"]) for m in crkafka("pause", what, "--json").json] == [(kind, what)]
+    assert [(m["kind"], m["what"]) for m in crkafka("pause", "--json").json] == [(kind, what)]
+    assert what in crkafka("show").out
+    gone = crkafka("resume", what)
+    assert (gone.code, gone.out) == (0, f"{kind} {what} flows again\n")
+    assert crkafka("resume", what).code == 1
+    assert crkafka("pause").out == "nothing is paused\n"
+
+
+def test_who_paused_is_in_the_event_log(crkafka: Crkafka, plane: ControlPlane) -> None:
+    crkafka("pause", "orders")
+    (event,) = [e for e in crkafka("events", "--json").json if e["kind"] == "paused"]
+    assert "@" in event["by"]
+
+
+def test_a_bad_pattern_is_bad_usage(crkafka: Crkafka, plane: ControlPlane) -> None:
+    answer = crkafka("pause", "^(")
+    assert answer.code == 2
+    assert "no regular expression" in answer.err

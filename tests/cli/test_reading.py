@@ -1,0 +1,86 @@
+"""`show`, `checkpoints`, `events`: what the control plane knows, without Kafka, for people and as JSON."""
+
+from __future__ import annotations
+
+import pytest
+
+from crkafka_core.plane import resets
+from crkafka_core.plane.transact import ControlPlane
+from tests.cli.conftest import Crkafka
+
+
+def test_checkpoints_lists_oldest_first(crkafka: Crkafka, plane: ControlPlane) -> None:
+    answer = crkafka("checkpoints", "--json")
+    assert answer.code == 0
+    assert [(c["id"], c["parent"], c["status"], c["rows"]) for c in answer.json] == [
+        (1, 0, "MERGED", 40),
+        (2, 1, "MERGED", 40),
+    ]
+    assert [c["id"] for c in crkafka("checkpoints", "--last", "1", "--json").json] == [2]
+    text = crkafka("checkpoints").out
+    assert text.splitlines()[0].split() == [
+        "id",
+        "parent",
+        "status",
+        "rows",
+        "segments",
+        "members",
+        "cause",
+        "opened",
+        "drain",
+    ]
+    assert len(text.splitlines()) == 3
+
+
+def test_one_checkpoint_with_its_parts(crkafka: Crkafka, plane: ControlPlane) -> None:
+    detail = crkafka("checkpoints", "2", "--json").json
+    assert [(o["partition"], o["from_offset"], o["to_offset"]) for o in detail["offsets"]] == [
+        (p, 10, 20) for p in range(4)
+    ]
+    assert [c["member"] for c in detail["contributions"]] == ["orders/0", "orders/1"]
+    assert [s["path"] for s in detail["segments"]] == ["s2-0", "s2-1"]
+    assert "orders/1" in crkafka("checkpoints", "2").out
+
+
+def test_an_unknown_checkpoint_is_refused_with_a_hint(crkafka: Crkafka, plane: ControlPlane) -> None:
+    answer = crkafka("checkpoints", "99")
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err == "Region orders has no checkpoint 99. `crkafka checkpoints` lists what there is.\n"
+
+
+def test_show_tells_phase_members_head_and_what_it_waits_for(crkafka: Crkafka, plane: ControlPlane) -> None:
+    shown = crkafka("show", "--json").json
+    assert (shown["region"]["phase"], shown["region"]["head"], shown["waits_for"]) == ("RUNNING", 2, "")
+    assert [m["name"] for m in shown["members"]] == ["orders/0", "orders/1"]
+    assert shown["members"][1]["partitions"] == [
+        {"topic": "orders", "partition": 2},
+        {"topic": "orders", "partition": 3},
+    ]
+    assert "config" not in shown["region"]
+    text = crkafka("show").out
+    assert "RUNNING" in text
+    assert "2 of 2 wanted" in text
+
+
+def test_show_tells_why_a_region_is_stopped(crkafka: Crkafka, plane: ControlPlane) -> None:
+    plane.do(lambda tx: resets.stop(tx, "offset 5 of orders[1] is gone", member="orders/0"))
+    shown = crkafka("show")
+    assert "reason" in shown.out
+    assert "offset 5 of orders[1] is gone" in shown.out
+
+
+def test_events_since_a_number(crkafka: Crkafka, plane: ControlPlane) -> None:
+    everything = crkafka("events", "--since", "0", "--json").json
+    assert [e["kind"] for e in everything] == ["made", "merged", "merged"]
+    later = crkafka("events", "--since", str(everything[1]["seq"]), "--json").json
+    assert [e["seq"] for e in later] == [everything[2]["seq"]]
+    assert "40 rows of 2 members" in crkafka("events").out
+
+
+@pytest.mark.parametrize("verb", ["show", "checkpoints", "events"])
+def test_a_region_that_is_not_there(crkafka: Crkafka, plane: ControlPlane, verb: str) -> None:
+    plane.store.run("orders", lambda tx: tx.set_region(phase="IDLE"))
+    plane.do(lambda tx: __import__("crkafka_core.plane.regions", fromlist=["delete"]).delete(tx))
+    answer = crkafka(verb)
+    assert answer.code == 1
+    assert answer.err == "There is no region 'orders' in this control plane. `crkafka init` makes it.\n"

@@ -1,0 +1,43 @@
+"""A standalone Spark of a master and two workers, and a region whose members are tasks on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.spark import session
+from crkafka_core.spark.host import SparkHost
+from crkafka_core.testing.scenario import Scenario
+from crkafka_core.testing.spark_cluster import SparkCluster
+
+
+class SparkScenario(Scenario):
+    """A scenario whose members are tasks of the Spark that its configuration names."""
+
+    def new_host(self, log: str = "logs") -> SparkHost:  # type: ignore[override]
+        self.spark: SparkSession = session.open_session(self.config)
+        self.spark.sparkContext.setLogLevel("ERROR") if not self.config.host.connect else None
+        return SparkHost(self.spark, self.region)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """Two workers with room for all members on either."""
+    with SparkCluster(tmp_path_factory.mktemp("cluster"), workers=2, cores=5) as made:
+        yield made
+
+
+def on(master: str, kafka: KafkaCluster, folder: Path, **keys: Any) -> SparkScenario:
+    """A region on this Spark: the one line that changes is `host`."""
+    table = {"name": "bronze", "format": "parquet", "path": str(folder / "bronze")}
+    conf = {} if master.startswith("sc://") else {
+        "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g", "spark.executor.memory": "512m",
+    }  # fmt: skip
+    return SparkScenario(
+        kafka, folder, session=20.0, tables=[table], host={"spark": master, **({"conf": conf} if conf else {})}, **keys
+    )

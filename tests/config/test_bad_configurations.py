@@ -1,0 +1,194 @@
+"""Each kind of bad configuration gives one sentence that says where, what, and what to write instead (SPEC 19)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crkafka_core.config import BadConfiguration, RegionConfig
+from crkafka_core.model.errors import ConfigError
+
+GOOD: dict[str, Any] = {
+    "region": "orders",
+    "control_plane": "sqlite:///var/crkafka.db",
+    "storage": "var/segments",
+    "kafka": {"bootstrap.servers": "localhost:9092", "group.id": "orders"},
+    "topics": ["orders", "refunds"],
+}
+PG = {"control_plane": "postgresql+psycopg://db/crkafka"}
+TABLE = {"name": "bronze", "format": "delta", "path": "var/bronze"}
+
+
+def kafka(**more: Any) -> dict[str, Any]:
+    return {"kafka": {**GOOD["kafka"], **{k.replace("__", "."): v for k, v in more.items()}}}
+
+
+BAD: list[tuple[str, dict[str, Any], str, str]] = [
+    ("unknown key", {"memebrs": 2}, "memebrs", 'Did you mean "members"?'),
+    ("unknown key, nothing near", {"zzz": 2}, "zzz", "Keys here: "),
+    ("unknown nested key", {"trigger": {"perod": "5s"}}, "trigger.perod", 'Did you mean "period"?'),
+    ("unknown key of a table", {"tables": [{**TABLE, "pth": "x"}]}, "tables[0].pth", 'Did you mean "path"?'),
+    ("wrong type", {"members": "two"}, "members", "must be a whole number, not 'two'"),
+    ("a bool is no number", {"members": True}, "members", "must be a whole number, not True"),
+    ("negative members", {"members": -1}, "members", "at least 0"),
+    ("specific offset", {"start": {"offset": 17}}, "start", "a specific offset cannot be the start of a group"),
+    ("specific offset as position", {"start": {"position": 17}}, "start.position", "a specific offset"),
+    ("specific offset as start", {"start": 17}, "start", "a specific offset"),
+    ("unknown position", {"start": {"position": "begining"}}, "start.position", 'Did you mean "beginning"?'),
+    ("two positions", {"start": {"position": ["beginning", "end"]}}, "start.position", "two start positions"),
+    ("a position and a timestamp", {"start": {"position": "end", "timestamp": 5}}, "start", "two start positions"),
+    ("two positions, one in kafka", kafka(auto__offset__reset="latest"), "", "two start positions"),
+    ("timestamp missing", {"start": {"position": "timestamp"}}, "start", "needs a timestamp"),
+    ("bad timestamp", {"start": {"position": "timestamp", "timestamp": "noon"}}, "start.timestamp", "ISO 8601"),
+    ("adopt without default", {"start": {"adopt": "abc"}}, "start", "position: default"),
+    ("negative period", {"trigger": {"period": "-60s"}}, "trigger.period", "must not be negative"),
+    ("zero period", {"trigger": {"period": 0}}, "trigger", "period must be above 0"),
+    ("unit", {"trigger": {"period": "60 parsecs"}}, "trigger.period", "units are ms, s, m"),
+    ("empty trigger", {"trigger": {}}, "trigger", "{period: 60s}"),
+    ("manual and tuples", {"trigger": {"manual": True, "tuples": 5}}, "trigger", "choose one"),
+    ("zero tuples", {"trigger": {"tuples": 0}}, "trigger", "above 0"),
+    ("auto commit", kafka(enable__auto__commit=True), "kafka.enable.auto.commit", "must be false"),
+    ("auto commit as text", kafka(enable__auto__commit="true"), "kafka.enable.auto.commit", "must be false"),
+    ("group.id missing", {"kafka": {"bootstrap.servers": "x"}}, "kafka.group.id", "is missing"),
+    (
+        "property misspelt",
+        {"kafka": {"bootstrap.server": "x", "group.id": "g"}},
+        "kafka.bootstrap.server",
+        "bootstrap.servers",
+    ),
+    (
+        "underscores",
+        {"kafka": {"bootstrap_servers": "x", "group.id": "g"}},
+        "kafka.bootstrap_servers",
+        '"bootstrap.servers"',
+    ),
+    ("instance id by hand", kafka(group__instance__id="a"), "kafka.group.instance.id", "leave it out"),
+    ("Java property", kafka(max__poll__records=5), "kafka.max.poll.records", "max_poll_records"),
+    (
+        "unknown assignor",
+        kafka(partition__assignment__strategy="stricky"),
+        "kafka.partition.assignment.strategy",
+        "knows range",
+    ),
+    (
+        "timeouts",
+        kafka(session__timeout__ms=6000, heartbeat__interval__ms=6000),
+        "kafka.heartbeat.interval.ms",
+        "below session",
+    ),
+    ("secret in clear", kafka(sasl__password="hunter22"), "kafka.sasl.password", "${env:NAME}"),
+    ("bad reference", kafka(sasl__password="${evn:PW}"), "kafka.sasl.password", "${env:NAME}"),
+    ("nested property", {"kafka": {**GOOD["kafka"], "sasl": {"password": "hunter22"}}}, "kafka.sasl", "must be text"),
+    ("no topics", {"topics": None}, "", "name topics: [orders], or a pattern"),
+    ("empty topics", {"topics": []}, "topics", "must name a topic"),
+    ("topics and pattern", {"pattern": "^a"}, "", "choose one"),
+    ("topics no list", {"topics": "orders"}, "topics", "must be a list"),
+    ("topic twice", {"topics": ["a", "a"]}, "topics", "'a' is there twice"),
+    ("no topic name", {"topics": ["a b"]}, "topics", "no topic name"),
+    ("bad regex", {"topics": None, "pattern": "^(a"}, "pattern", "no regular expression"),
+    ("pattern without ^", {"topics": None, "pattern": "shop.*"}, "pattern", "must begin with ^"),
+    ("table format", {"tables": [{**TABLE, "format": "orc"}]}, "tables[0].format", "one of parquet, delta, iceberg"),
+    ("table twice", {"tables": [TABLE, TABLE]}, "tables", "two tables are called 'bronze'"),
+    ("region name", {"region": "or ders"}, "region", "no name"),
+    ("missing region", {"region": None}, "region", "is missing"),
+    ("path as control plane", {"control_plane": "var/x.db"}, "control_plane", "sqlite:///var/x.db"),
+    ("two slashes", {"control_plane": "sqlite://var/x.db"}, "control_plane", "three slashes"),
+    ("SQLite in memory", {"control_plane": "sqlite://"}, "control_plane", "cannot be shared"),
+    ("password in a URL", {"control_plane": "postgresql://u:hunter22@db/x"}, "control_plane", "${env:NAME}"),
+    ("host", {"host": "local[4]"}, "host", '{spark: "local[4]"}'),
+    ("host of two kinds", {"host": {"spark": "local[4]", "processes": True}}, "host", "either"),
+    ("no Spark master", {"host": {"spark": "sprak://x"}}, "host", "no Spark master"),
+    ("SQLite with a cluster", {"host": {"spark": "spark://big:7077"}}, "", "cannot share a SQLite file"),
+    ("disk with a cluster", {**PG, "host": {"spark": "spark://big:7077"}}, "", "do not see the folder of storage"),
+    ("disk with Connect", {**PG, "host": {"spark": "sc://big:15002"}}, "", "do not see the folder of storage"),
+    (
+        "table on disk with a cluster",
+        {**PG, "storage": "s3://b/p", "tables": [TABLE], "host": {"spark": "yarn"}},
+        "",
+        "do not see the folder of the table bronze",
+    ),
+    ("secret of storage", {"storage_options": {"secret_key": "hunter22"}}, "storage_options", "${env:NAME}"),
+    (
+        "secret of Spark",
+        {"host": {"spark": "local[2]", "conf": {"fs.s3a.secret.key": "hunter22"}}},
+        "host",
+        "${env:NAME}",
+    ),
+    ("retain nothing", {"retain": 0}, "retain", "at least 1"),
+    ("size", {"queue_bytes": "lots"}, "queue_bytes", "a size such as"),
+    ("commit", {"commit": "consistant"}, "commit", 'Did you mean "consistent"?'),
+]
+
+
+@pytest.mark.parametrize(("change", "key", "said"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+def test_one_sentence_with_key_and_remedy(change: dict[str, Any], key: str, said: str) -> None:
+    with pytest.raises(BadConfiguration) as caught:
+        RegionConfig.parse({**GOOD, **change})
+    (problem,) = caught.value.problems
+    assert problem.key == key
+    assert said in problem.text
+    assert "\n" not in str(caught.value)
+    assert "hunter22" not in str(caught.value), "a secret must not be in an error (SPEC 17)"
+    assert isinstance(caught.value, ConfigError)
+    assert caught.value.exit_code == 2
+
+
+def test_several_problems_are_told_at_once() -> None:
+    with pytest.raises(BadConfiguration) as caught:
+        RegionConfig.parse({**GOOD, "memebrs": 2, "members": "two"})
+    assert {p.key for p in caught.value.problems} == {"memebrs", "members"}
+
+
+def test_error_names_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "region.yaml"
+    file.write_text(
+        "region: orders\nkafka:\n  bootstrap.servers: x\n  group.id: g\n  enable.auto.commit: true\ntopics: [a]\n"
+    )
+    with pytest.raises(BadConfiguration) as caught:
+        RegionConfig.load(file)
+    lines = {p.key: p.line for p in caught.value.problems}
+    assert lines["kafka.enable.auto.commit"] == 5
+    assert f"{file}:5: kafka.enable.auto.commit: must be false" in str(caught.value)
+    assert {"control_plane", "storage"} <= set(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "line"),
+    [
+        ("start:\n  position: beginning\n  position: end\n", "two start positions, beginning and end", 3),
+        ("members: 1\nmembers: 2\n", "members: is written twice", 2),
+        ("a: [1\nb: 2\n", "no valid YAML", 2),
+        ("", "is empty", 0),
+        ("- 1\n", "must be a mapping", 0),
+    ],
+)
+def test_bad_yaml(tmp_path: Path, text: str, said: str, line: int) -> None:
+    file = tmp_path / "region.yaml"
+    file.write_text(text)
+    with pytest.raises(BadConfiguration) as caught:
+        RegionConfig.load(file)
+    assert said in str(caught.value)
+    assert caught.value.problems[0].line == line
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no configuration file .*nowhere\.yaml"):
+        RegionConfig.load(tmp_path / "nowhere.yaml")
+
+
+def test_replaced_protocols_are_warned_of() -> None:
+    config = RegionConfig.parse(
+        {**GOOD, **kafka(partition__assignment__strategy="cooperative-sticky", group__protocol="consumer")}
+    )
+    told = " ".join(config.warnings())
+    assert "cooperative-sticky is replaced" in told
+    assert "KIP-848" in told
+    assert not {"partition.assignment.strategy", "group.protocol"} & set(config.resolved_kafka())
+
+
+def test_short_poll_interval_is_warned_of() -> None:
+    config = RegionConfig.parse({**GOOD, **kafka(max__poll__interval__ms=60_000)})
+    assert "max.poll.interval.ms=60000" in config.warnings()[0]
+    assert RegionConfig.parse(GOOD).warnings() == []

@@ -1,0 +1,208 @@
+"""A region's configuration: file, mapping and keywords alike, absolute paths, limits, JSON and schema."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crkafka_core.config import BadConfiguration, RegionConfig, schema
+from crkafka_core.model.limits import Limits
+
+TEN_LINES = """\
+region: orders
+control_plane: sqlite:///var/crkafka.db
+storage: var/segments
+kafka: {bootstrap.servers: localhost:9092, group.id: orders}
+topics: [orders, refunds]
+members: 2
+start: {position: beginning, new_partitions: beginning}
+trigger: {period: 60s}
+tables:
+  - {name: orders_bronze, format: delta, path: var/tables/orders_bronze}
+host: {spark: "local[4]"}
+"""
+GOOD: dict[str, Any] = {
+    "region": "orders",
+    "control_plane": "sqlite:///var/crkafka.db",
+    "storage": "var/segments",
+    "kafka": {"bootstrap.servers": "localhost:9092", "group.id": "orders"},
+    "topics": ["orders"],
+}
+
+
+def test_relative_paths_mean_the_project_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    file = tmp_path / "regions" / "deep" / "orders.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(TEN_LINES)
+    config = RegionConfig.load(file)
+    assert config.control_plane == f"sqlite:///{tmp_path}/var/crkafka.db"
+    assert config.storage == f"{tmp_path}/var/segments"
+    assert config.tables[0].path == f"{tmp_path}/var/tables/orders_bronze"
+    assert (config.members, config.topics, config.trigger.period) == (2, ("orders", "refunds"), 60.0)
+
+
+def test_without_a_project_they_mean_the_folder_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "orders.yaml"
+    file.write_text(TEN_LINES)
+    assert RegionConfig.load(file).storage == f"{tmp_path}/var/segments"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/prefix", "hdfs://name/path", "/abs/olute", "${env:DATA}/segments"])
+def test_urls_and_absolute_paths_are_left_alone(url: str, tmp_path: Path) -> None:
+    assert RegionConfig.parse({**GOOD, "storage": url}, base=tmp_path).storage == url
+
+
+def test_a_component_file_of_dagster_is_read_as_well(tmp_path: Path) -> None:
+    file = tmp_path / "defs.yaml"
+    indented = "".join("  " + line for line in TEN_LINES.splitlines(keepends=True))
+    file.write_text("type: dagster_project.ConsistentRegion\nattributes:\n" + indented)
+    plain = tmp_path / "plain.yaml"
+    plain.write_text(TEN_LINES)
+    assert RegionConfig.load(file) == RegionConfig.load(plain)
+    file.write_text(file.read_text().replace("members: 2", "members: two"))
+    with pytest.raises(BadConfiguration, match=r"defs\.yaml:8: members"):
+        RegionConfig.load(file)
+
+
+def test_several_regions_in_one_file(tmp_path: Path) -> None:
+    file = tmp_path / "regions.yaml"
+    file.write_text(TEN_LINES + "---\n" + TEN_LINES.replace("orders", "sales"))
+    assert RegionConfig.load(file, region="sales").group_id == "sales"
+    with pytest.raises(BadConfiguration, match=r"several regions: name one\. Regions here: orders, sales"):
+        RegionConfig.load(file)
+    with pytest.raises(BadConfiguration, match="has no region x"):
+        RegionConfig.load(file, region="x")
+
+
+def test_file_mapping_and_keywords_give_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "orders.yaml"
+    file.write_text(TEN_LINES)
+    keys = {
+        **GOOD,
+        "topics": ["orders", "refunds"],
+        "members": 2,
+        "trigger": {"period": 60},
+        "tables": [{"name": "orders_bronze", "format": "delta", "path": "var/tables/orders_bronze"}],
+        "host": {"spark": "local[4]"},
+    }
+    assert RegionConfig.load(file) == RegionConfig.parse(keys, base=tmp_path) == RegionConfig.of(base=tmp_path, **keys)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"host": "processes", "trigger": {"tuples": 1000, "period": "5m"}, "retain": 3, "queue_bytes": "1MiB"},
+        {
+            "topics": None,
+            "pattern": r"^shop\..*",
+            "start": {"position": "timestamp", "timestamp": "2026-01-31T08:00:00Z"},
+        },
+        {
+            "kafka": {**GOOD["kafka"], "sasl.password": "${env:PW}", "ssl.ca.location": "${file:ca}"},
+            "trigger": {"manual": True},
+        },
+    ],
+)
+def test_json_round_trip_is_exact(more: dict[str, Any], tmp_path: Path) -> None:
+    config = RegionConfig.parse({**GOOD, **more}, base=tmp_path)
+    assert RegionConfig.from_json(config.to_json()) == config
+    assert RegionConfig.from_json(config.to_json()).to_json() == config.to_json()
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("60s", 60), ("5m", 300), ("250ms", 0.25), ("1.5h", 5400), (7, 7), ("7", 7), ("1d", 86400)]
+)
+def test_durations(written: object, seconds: float) -> None:
+    assert RegionConfig.parse({**GOOD, "trigger": {"period": written}}).trigger.period == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("written", "number"), [("64MiB", 2**26), ("500kB", 500_000), (70_000, 70_000), ("1g", None)])
+def test_sizes(written: object, number: int | None) -> None:
+    if number is None:
+        with pytest.raises(BadConfiguration, match="queue_bytes"):
+            RegionConfig.parse({**GOOD, "queue_bytes": written})
+    else:
+        assert RegionConfig.parse({**GOOD, "queue_bytes": written}).queue_bytes == number
+
+
+def test_limits_are_defaults_unless_set() -> None:
+    assert RegionConfig.parse(GOOD).limits() == Limits()
+    config = RegionConfig.parse(
+        {**GOOD, "drain_timeout": "20s", "retain": 7, "kafka": {**GOOD["kafka"], "session.timeout.ms": 6000}}
+    )
+    assert config.limits() == Limits(session_timeout=6.0, settle_timeout=18.0, drain_timeout=20.0, retain=7)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["2026-01-31T08:00:00Z", "2026-01-31T09:00:00+01:00", "2026-01-31T08:00:00", 1769846400000, "1769846400000"],
+)
+def test_timestamps_are_utc_milliseconds(written: object) -> None:
+    config = RegionConfig.parse({**GOOD, "start": {"position": "timestamp", "timestamp": written}})
+    moment = dt.datetime(2026, 1, 31, 8, tzinfo=dt.UTC)
+    assert config.start.timestamp == int(moment.timestamp() * 1000)
+
+
+def test_timestamp_as_yaml_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "orders.yaml"
+    file.write_text(TEN_LINES.replace("position: beginning,", "position: timestamp, timestamp: 2026-01-31T08:00:00Z,"))
+    assert RegionConfig.load(file).start.timestamp == 1769846400000
+
+
+def test_default_start_falls_back_as_kafka_says() -> None:
+    start = {"start": {"position": "default"}}
+    kafka = {"kafka": {**GOOD["kafka"], "auto.offset.reset": "earliest"}}
+    assert RegionConfig.parse({**GOOD, **start}).start_fallback == "latest"
+    assert RegionConfig.parse({**GOOD, **start, **kafka}).start_fallback == "earliest"
+    assert (
+        RegionConfig.parse({**GOOD, "start": {"position": "default", "auto_offset_reset": "error"}}).start_fallback
+        == "error"
+    )
+    assert "auto.offset.reset" not in RegionConfig.parse({**GOOD, **start, **kafka}).resolved_kafka()
+
+
+@pytest.mark.parametrize(
+    ("spark", "remote"),
+    [
+        ("local[4]", False), ("local-cluster[2,1,1024]", False), ("spark://localhost:7077", False),
+        ("spark://127.0.0.1:7077", False), ("sc://localhost:15002", False), ("spark://big:7077", True),
+        ("sc://big:15002", True), ("yarn", True), ("k8s://https://api", True),
+    ],
+)  # fmt: skip
+def test_a_master_on_the_loopback_address_is_this_machine(spark: str, remote: bool) -> None:
+    config = RegionConfig.parse(
+        {**GOOD, "control_plane": "postgresql://db/x", "storage": "s3://b", "host": {"spark": spark}}
+    )
+    assert config.host.remote is remote
+
+
+def test_a_shared_disk_is_believed_for_storage_but_not_for_sqlite() -> None:
+    host = {"host": {"spark": "spark://big:7077", "shared_disk": True}}
+    RegionConfig.parse({**GOOD, **host, "control_plane": "postgresql://db/x"})
+    with pytest.raises(BadConfiguration, match="cannot share a SQLite file"):
+        RegionConfig.parse({**GOOD, **host})
+
+
+def test_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        RegionConfig.parse(GOOD).members = 3  # type: ignore[misc]
+
+
+def test_schema_in_docs_is_current() -> None:
+    file = Path(__file__).parents[2] / "docs" / "region.schema.json"
+    assert file.read_text(encoding="utf-8") == schema.text(), (
+        "run `python -m crkafka_core.config.schema docs/region.schema.json`"
+    )
+
+
+def test_each_key_is_described_in_the_schema() -> None:
+    found = RegionConfig.json_schema()
+    undescribed = [k for k, v in found["properties"].items() if "description" not in v and "$ref" not in v]
+    assert undescribed == []
+    assert json.dumps(found)

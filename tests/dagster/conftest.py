@@ -1,0 +1,148 @@
+"""What the tests of the driver's seat share: a region on SQLite, its definitions, and a Dagster instance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from checkpoints_db import initialise, open_store
+from crkafka_core.config import RegionConfig
+from crkafka_core.region import Region
+from crkafka_core.testing.hand_member import HandMember
+from crkafka_core.testing.landing import Landing
+from dagster_project import RegionResource, consistent_region
+from dagster_project.names import Names
+from tests.dagster import reconstructed
+
+
+@dataclass
+class Seat:
+    """A region and its place in Dagster."""
+
+    config: RegionConfig
+    defs: dg.Definitions
+    instance: dg.DagsterInstance
+    region: Region
+
+    @property
+    def names(self) -> Names:
+        return Names(self.config.region)
+
+    @property
+    def resource(self) -> RegionResource:
+        return RegionResource.of(self.config)
+
+    def run(self, job: str, config: dict[str, Any] | None = None, **more: Any) -> dg.ExecuteInProcessResult:
+        """Run a job of the region in this process."""
+        ops = {"ops": {op: {"config": keys} for op, keys in (config or {}).items()}}
+        found = self.defs.resolve_job_def(self.names.of(job))
+        return found.execute_in_process(run_config=ops, instance=self.instance, **more)
+
+    def retry(self, failed: str, job: str = "cut") -> dg.JobExecutionResult:
+        """Retry a run from its failure."""
+        return reconstructed.execute(self.config, job, self.instance, {}, retry_of=failed)
+
+    def run_anew(self, job: str) -> dg.JobExecutionResult:
+        """Run a job so that it can be retried."""
+        return reconstructed.execute(self.config, job, self.instance, {})
+
+    def tick(self, sensor: str, *, cursor: str | None = None) -> Any:
+        """One evaluation of a sensor, resources and dynamic partitions included."""
+        found = next(s for s in self.defs.get_repository_def().sensor_defs if s.name == self.names.of(sensor))
+        with dg.build_sensor_context(
+            instance_ref=self.instance.get_ref(),
+            repository_def=self.defs.get_repository_def(),
+            cursor=cursor,
+            resources={self.names.slug: self.resource},
+        ) as context:
+            return found.evaluate_tick(context)
+
+    def publish(self) -> int:
+        """Tick the publishing sensor as the daemon does until there is nothing to do; the number of ticks that did something."""
+        for ticks in range(1_000):
+            result = self.tick("publish")
+            if not result.dynamic_partitions_requests:
+                return ticks
+            for request in result.dynamic_partitions_requests:
+                if isinstance(request, dg.AddDynamicPartitionsRequest):
+                    self.instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+                else:
+                    for key in request.partition_keys:
+                        self.instance.delete_dynamic_partition(request.partitions_def_name, key)
+            for event in result.asset_events:
+                self.instance.report_runless_asset_event(event)
+        raise AssertionError("publishing does not come to an end")
+
+    def partitions(self) -> list[str]:
+        return list(self.instance.get_dynamic_partitions(self.names.partitions))
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.instance_for_test() as made:
+        yield made
+
+
+@pytest.fixture
+def keys() -> dict[str, Any]:
+    """Keys of the region's configuration that a module wants otherwise."""
+    return {}
+
+
+@pytest.fixture
+def seat(tmp_path: Path, instance: dg.DagsterInstance, keys: dict[str, Any]) -> Iterator[Seat]:
+    """A region that is made and started, without members."""
+    url = f"sqlite:///{tmp_path}/crkafka.db"
+    initialise(url)
+    config = RegionConfig.of(
+        base=tmp_path,
+        **{
+            "region": "orders", "control_plane": url, "storage": str(tmp_path / "segments"),
+            "kafka": {"bootstrap.servers": "localhost:1", "group.id": "orders"}, "topics": ["orders"], "members": 1,
+            "trigger": {"manual": True}, "driver_lease": 3, **keys,
+        },
+    )  # fmt: skip
+    with Region.open(config) as region:
+        region.init()
+        yield Seat(config, consistent_region(config, linger=0.5), instance, region)
+
+
+@pytest.fixture
+def member(seat: Seat) -> Iterator[HandMember]:
+    """A running member; the region runs."""
+    seat.region.start(by="test")
+    with HandMember(seat.config, seat.region.plane) as made:
+        seat.region.await_running(timeout=20)
+        yield made
+    assert made.errors == []
+
+
+@pytest.fixture
+def tables() -> list[dict[str, Any]]:
+    """Declared tables of the landed region."""
+    return []
+
+
+@dataclass
+class LandedSeat(Seat):
+    """A region without members, into which a test lands checkpoints."""
+
+    landing: Landing
+
+
+@pytest.fixture
+def landed(
+    tmp_path: Path, instance: dg.DagsterInstance, tables: list[dict[str, Any]], keys: dict[str, Any]
+) -> Iterator[LandedSeat]:
+    url = f"sqlite:///{tmp_path}/crkafka.db"
+    initialise(url)
+    store = open_store(url)
+    landing = Landing(store, tmp_path, control_plane=url, partitions=2, tables=tables, **keys)
+    with Region.open(landing.config) as region:
+        yield LandedSeat(landing.config, consistent_region(landing.config, linger=0.5), instance, region, landing)
+    store.close()

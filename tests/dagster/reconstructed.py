@@ -1,0 +1,28 @@
+"""A region's job by name, for Dagster to make again: retries from failure need a job that can be found (private imports in one place)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.reconstruct import build_reconstructable_job
+
+from crkafka_core.config import RegionConfig
+from dagster_project import consistent_region
+from dagster_project.names import Names
+
+
+def job(definition: str, what: str) -> dg.JobDefinition:
+    config = RegionConfig.from_json(definition)
+    return consistent_region(config).resolve_job_def(Names(config.region).of(what))
+
+
+def execute(
+    config: RegionConfig, what: str, instance: dg.DagsterInstance, run_config: dict[str, Any], *, retry_of: str = ""
+) -> dg.JobExecutionResult:
+    """Execute a job; with `retry_of`, from the failure of that run, as the UI does it."""
+    made = build_reconstructable_job(
+        "tests.dagster.reconstructed", "job", reconstructable_args=(config.to_json(), what)
+    )
+    options = dg.ReexecutionOptions.from_failure(retry_of, instance) if retry_of else None
+    return dg.execute_job(made, instance=instance, run_config=run_config, reexecution_options=options)

@@ -1,0 +1,122 @@
+"""The cut job: its ops, their repetition, and what becomes of a run that dies (SPEC A1, A6)."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import dagster as dg
+import pytest
+
+from crkafka_core.model.errors import NotOpen
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease
+from crkafka_core.plane import leases, resets
+from crkafka_core.region import Region
+from crkafka_core.testing.hand_member import HandMember
+from tests.dagster.conftest import Seat
+
+pytestmark = pytest.mark.dagster
+
+
+def checkpoints(seat: Seat) -> list[Checkpoint]:
+    return seat.region.plane.read(lambda r, row: r.select(Checkpoint, ("region", "=", row.name), order=("id",)))
+
+
+def test_a_cut_makes_a_checkpoint_and_its_numbers_are_shown(seat: Seat, member: HandMember) -> None:
+    result = seat.run("cut", {"open_cut": {"cause": "by a test"}})
+    assert result.success
+    (made,) = checkpoints(seat)
+    assert (made.status, made.cause, made.rows) == (CheckpointStatus.MERGED, "by a test", 20)
+    output = next(e for e in result.get_step_success_events() if e.step_key == "checkpoint")
+    shown = next(e for e in result.all_events if e.is_successful_output and e.step_key == "checkpoint")
+    assert output and shown.event_specific_data.metadata["rows"].value == 20
+    assert seat.region.status().phase is Phase.RUNNING
+
+
+def test_a_cut_whose_reason_is_past_opens_nothing(seat: Seat, member: HandMember) -> None:
+    now = seat.region.status()
+    result = seat.run("cut", {"open_cut": {"epoch": now.epoch, "head": now.head + 1}})
+    assert result.success
+    assert checkpoints(seat) == []
+    assert {e.step_key for e in result.all_events if e.is_step_skipped} == {"drain", "checkpoint"}
+
+
+def test_a_second_driver_is_refused_with_the_holder_named(seat: Seat, member: HandMember) -> None:
+    lease = seat.region.plane.do(lambda tx: leases.take(tx, "driver", holder="somebody else", token="x", length=60))
+    result = seat.run("cut", raise_on_error=False)
+    assert not result.success
+    failure = next(e for e in result.all_events if e.is_step_failure).event_specific_data
+    assert "held by somebody else" in failure.user_failure_data.description
+    seat.region.plane.do(lambda tx: leases.release(tx, lease))
+    assert seat.run("cut").success
+
+
+def test_an_aborted_cut_fails_the_run_with_its_reason_and_the_region_goes_on(seat: Seat, member: HandMember) -> None:
+    member.contributes.clear()
+
+    def abort() -> None:
+        while not seat.region.plane.read(lambda _, row: row.open_cut):
+            time.sleep(0.02)
+        seat.region.plane.do(lambda tx: resets.abort(tx, "the disk of orders/0 is full", member="orders/0"))
+        member.contributes.set()
+
+    other = threading.Thread(target=abort)
+    other.start()
+    result = seat.run("cut", raise_on_error=False)
+    other.join()
+    failure = next(e for e in result.all_events if e.is_step_failure)
+    assert failure.step_key == "drain"
+    assert "the disk of orders/0 is full" in failure.event_specific_data.user_failure_data.description
+    seat.region.await_running(timeout=20)
+    assert seat.run("cut").success
+    assert [c.status for c in checkpoints(seat)] == [CheckpointStatus.ABORTED, CheckpointStatus.MERGED]
+
+
+@pytest.mark.parametrize("step", ["open_cut", "drain", "checkpoint"])
+def test_a_cut_that_fails_in_a_step_is_retried_from_failure(
+    seat: Seat, member: HandMember, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Each step fails once its work is done, which is the worst moment; the retry completes the same cut."""
+    name = {"open_cut": "open_cut", "drain": "await_drained", "checkpoint": "await_merged"}[step]
+    kept = getattr(Region, name)
+
+    def fails(self: object, *args: object, **kwargs: object) -> object:
+        kept(self, *args, **kwargs)
+        raise dg.Failure("the machine went away", allow_retries=False)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Region, name, fails)
+        failed = seat.run_anew("cut")
+    assert not failed.success
+    retried = seat.retry(failed.run_id)
+    assert retried.success
+    assert [(c.id, c.status) for c in checkpoints(seat)] == [(1, CheckpointStatus.MERGED)]
+    assert (
+        seat.region.plane.read(lambda r, row: r.count(Lease, ("region", "=", row.name), ("until", ">", r.now()))) == 0
+    )
+
+
+def test_a_late_contribution_to_the_cut_of_a_dead_run_is_refused(seat: Seat, member: HandMember) -> None:
+    member.contributes.clear()
+    opened = seat.region.open_cut(token="dead", cause="of a run that died")
+    seat.region.plane.do(lambda tx: resets.abort(tx, "its deadline passed"))
+    with pytest.raises(NotOpen):
+        member._contribute("uid", 1, 0, opened.id)
+    member.contributes.set()
+    seat.region.await_running(timeout=20)
+    assert seat.run("cut").success
+
+
+def test_a_cut_that_somebody_else_has_open_is_waited_for(seat: Seat, member: HandMember) -> None:
+    member.contributes.clear()
+    seat.region.open_cut(token="other", cause="of another")
+    threading.Timer(0.5, member.contributes.set).start()
+    assert seat.run("cut").success
+    assert [c.status for c in checkpoints(seat)] == [CheckpointStatus.MERGED, CheckpointStatus.MERGED]
+
+
+def test_an_idle_region_says_so_at_once(seat: Seat) -> None:
+    result = seat.run("cut", raise_on_error=False)
+    failure: dg.DagsterEvent = next(e for e in result.all_events if e.is_step_failure)
+    assert "is IDLE; a cut needs RUNNING" in failure.event_specific_data.user_failure_data.description

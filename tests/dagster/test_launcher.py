@@ -1,0 +1,126 @@
+"""The warm launcher on a real `dagster dev`: cold at first, then warm; ended, killed, and changed code (FACTS D2)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dagster_project.launcher.process import Process
+from dagster_project.launcher.warm import TAG
+from dagster_project.testing.live import LiveDagster
+
+pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.timeout(420)]
+
+DEFINITIONS = """
+import time
+
+import dagster as dg
+
+
+@dg.op(config_schema={"seconds": dg.Field(float, default_value=0.0)})
+def work(context):
+    end = time.monotonic() + context.op_config["seconds"]
+    while time.monotonic() < end:
+        time.sleep(0.05)
+    return "first"
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def quick():
+    work()
+
+
+defs = dg.Definitions(jobs=[quick])
+"""
+
+
+@pytest.fixture(scope="module")
+def dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDagster]:
+    folder = tmp_path_factory.mktemp("warm")
+    (folder / "warm_definitions.py").write_text(DEFINITIONS)
+    with LiveDagster(folder, "warm_definitions") as made:
+        yield made
+
+
+def process_of(dagster: LiveDagster, run: str) -> Process | None:
+    return Process.parse(next((t["value"] for t in dagster.run(run)["tags"] if t["key"] == TAG), ""))
+
+
+def warm(dagster: LiveDagster) -> None:
+    """Launch runs until one was warm."""
+
+    def one() -> bool:
+        run = dagster.launch("quick")
+        assert dagster.finished(run) == "SUCCESS"
+        return process_of(dagster, run) is not None
+
+    dagster.until(one, 180, "a run has started warm")
+
+
+def long(dagster: LiveDagster) -> tuple[str, Process]:
+    run = dagster.launch("quick", {"ops": {"work": {"config": {"seconds": 300.0}}}})
+    dagster.until(lambda: dagster.run(run)["status"] == "STARTED", 60, "the run has started")
+    process = process_of(dagster, run)
+    assert process is not None and process.alive
+    return run, process
+
+
+def test_the_first_run_is_cold_and_brings_up_the_warm_process(dagster: LiveDagster) -> None:
+    run = dagster.launch("quick")
+    assert dagster.finished(run) == "SUCCESS"
+    assert process_of(dagster, run) is None
+    warm(dagster)
+
+
+def test_a_warm_run_is_terminated_from_the_ui(dagster: LiveDagster) -> None:
+    warm(dagster)
+    run, process = long(dagster)
+    dagster.ask("mutation T($id: String!) { terminateRun(runId: $id) { __typename } }", id=run)
+    assert dagster.finished(run) == "CANCELED"
+    dagster.until(lambda: not process.alive, 20, "its process has ended")
+
+
+def test_a_warm_run_whose_process_was_killed_is_seen_to_have_failed(dagster: LiveDagster) -> None:
+    warm(dagster)
+    run, process = long(dagster)
+    os.kill(process.pid, signal.SIGKILL)
+    assert dagster.finished(run) == "FAILURE"
+
+
+def test_after_a_change_of_code_runs_have_the_new_code(dagster: LiveDagster) -> None:
+    warm(dagster)
+    file = Path(dagster.folder) / "warm_definitions.py"
+    file.write_text(file.read_text().replace('return "first"', 'raise dg.Failure("the new code")'))
+    run = dagster.launch("quick")
+    assert dagster.finished(run) == "FAILURE"
+
+
+def test_a_process_that_is_gone_is_not_taken_for_one_of_the_same_number() -> None:
+    me = Process.of(os.getpid())
+    assert me.alive and Process.parse(str(me)) == me
+    assert not Process(me.host, me.pid, "1").alive
+    assert not Process("elsewhere", me.pid, me.began).alive
+    assert Process.parse("nonsense") is None and Process.parse("a|b|c") is None
+
+
+def test_the_private_names_of_dagster_are_there() -> None:
+    from dagster_project.launcher import compat
+
+    assert all(hasattr(compat, name) for name in compat.__all__)
+
+
+def test_it_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "warm_definitions.py").write_text(DEFINITIONS)
+    with LiveDagster(tmp_path, "warm_definitions") as made:
+        warm(made)
+        there = made.parts("launcher.zygote")
+        assert there
+    end = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in there):
+        assert time.monotonic() < end
+        time.sleep(0.2)

@@ -1,0 +1,107 @@
+"""Resets from Dagster: asked once however often a run is retried; partitions and tables follow (SPEC X3, X4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Event
+from crkafka_core.region import Region
+from crkafka_core.region import region as region_room
+from crkafka_core.testing.hand_member import HandMember
+from dagster_project.names import key_of
+from tests.dagster.conftest import Seat
+
+pytestmark = pytest.mark.dagster
+
+BRONZE: list[dict[str, Any]] = [{"tables": [{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]}]
+
+
+@pytest.fixture(autouse=True)
+def kafka_has_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no broker here; what it still holds is asked on the real one, in tests/browser."""
+    monkeypatch.setattr(region_room, "check_available", lambda *_: None)
+
+
+def resets(seat: Seat) -> list[Event]:
+    return seat.region.plane.read(
+        lambda r, row: r.select(Event, ("region", "=", row.name), ("kind", "=", "reset"), order=("seq",))
+    )
+
+
+def test_a_reset_to_the_head_names_who_asked(seat: Seat, member: HandMember) -> None:
+    result = seat.run("reset_region", {"reset": {"cause": "a bad deployment"}})
+    assert result.success
+    last = resets(seat)[-1]
+    assert last.by.startswith(f"dagster run {result.run_id}") and last.text == "a bad deployment"
+    assert seat.region.status().phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize("keys", BRONZE)
+def test_going_back_takes_partitions_away_before_the_region_goes_on(seat: Seat, member: HandMember) -> None:
+    for _ in range(3):
+        assert seat.run("cut").success
+    seat.publish()
+    result = seat.run("reset_region", {"reset": {"to": "1", "cause": "back"}})
+    assert result.success
+    assert seat.partitions() == [key_of(1)]
+    assert seat.region.status().head == 1 and seat.region.status().unfenced == ()
+    steps = [e.step_key for e in result.all_events if e.is_step_success]
+    assert steps == ["reset", "rewind", "resume"]
+    assert seat.run("cut").success
+    seat.publish()
+    assert seat.partitions() == [key_of(1), key_of(4)]
+
+
+def test_a_retry_finds_the_reset_it_has_asked_for(
+    seat: Seat, member: HandMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Region.reset
+
+    def fails(self: Region, *args: Any, **kwargs: Any) -> int:
+        kept(self, *args, **kwargs)
+        raise dg.Failure("the machine went away", allow_retries=False)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Region, "reset", fails)
+        failed = seat.run_anew("reset_region")
+    before = len(resets(seat))
+    assert seat.retry(failed.run_id, "reset_region").success
+    assert len(resets(seat)) == before
+
+
+def test_an_unknown_target_is_refused_with_those_that_are_there(seat: Seat, member: HandMember) -> None:
+    seat.run("cut")
+    result = seat.run("reset_region", {"reset": {"to": "7"}}, raise_on_error=False)
+    said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+    assert "Checkpoint 7 of region orders is unknown" in said and "It can go back to 1" in said
+
+
+@pytest.mark.parametrize("to", ["-1", "newest", ""])
+def test_a_target_that_is_none_is_refused(seat: Seat, to: str) -> None:
+    result = seat.run("reset_region", {"reset": {"to": to}}, raise_on_error=False)
+    said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+    assert said == f"{to!r} is no target of a reset. Write head, initial, or the number of a merged checkpoint."
+    assert resets(seat) == []
+
+
+def test_follow_asks_for_nothing(seat: Seat, member: HandMember) -> None:
+    before = len(resets(seat))
+    assert seat.run("reset_region", {"reset": {"follow": True}}).success
+    assert len(resets(seat)) == before
+
+
+@pytest.mark.parametrize("keys", BRONZE)
+def test_an_idle_region_is_rewound_and_waits_for_nobody(seat: Seat) -> None:
+    seat.region.start(by="test")
+    with HandMember(seat.config, seat.region.plane):
+        seat.region.await_running(timeout=20)
+        for _ in range(2):
+            seat.region.cut()
+        seat.region.stop(by="test")
+    assert seat.region.status().phase is Phase.IDLE
+    assert seat.run("reset_region", {"reset": {"to": "1"}}).success
+    assert seat.region.status().head == 1 and seat.region.status().unfenced == ()

@@ -1,0 +1,89 @@
+"""The suites of `make test`: every test is in one, and the runner sees what a suite did wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def runner() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("run_suites", ROOT / "scripts" / "run_suites.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["run_suites"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_test_file_is_in_a_suite(runner: ModuleType) -> None:
+    listed = [ROOT / path for kind in ("test", "soak") for suite in runner.read_suites(kind) for path in suite.paths]
+    assert [path for path in listed if not path.exists()] == []
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    assert [str(f.relative_to(ROOT)) for f in files if not any(f == p or p in f.parents for p in listed)] == []
+
+
+def test_no_test_file_runs_twice(runner: ModuleType) -> None:
+    listed = [ROOT / path for suite in runner.read_suites("test") if suite.select == "not soak" for path in suite.paths]
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    assert [str(f.relative_to(ROOT)) for f in files if sum(f == p or p in f.parents for p in listed) > 1] == []
+
+
+def test_all_suites_together_fit_into_twenty_minutes(runner: ModuleType) -> None:
+    """Budgets are for a machine half as fast; two suites run at once."""
+    assert sum(suite.budget for suite in runner.read_suites("test")) / runner.LANES <= 2 * 1_200
+
+
+@pytest.fixture
+def one_suite(runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    """Runs the runner itself over one suite of one file; returns its exit code and what it said."""
+
+    def run(test: str, budget: float = 30) -> tuple[int, str]:
+        (tmp_path / "tests").mkdir(exist_ok=True)
+        (tmp_path / "tests" / "test_it.py").write_text(test)
+        entry = f'[[test]]\nname = "it"\npaths = ["tests/test_it.py"]\nbudget = {budget}\n'
+        (tmp_path / "tests" / "suites.toml").write_text(entry)
+        monkeypatch.setattr(runner, "ROOT", tmp_path)
+        monkeypatch.setattr(runner, "REPORTS", tmp_path / "artifacts")
+        code = runner.main(["test"])
+        return code, capfd.readouterr().out
+
+    return run
+
+
+def test_a_good_suite_ends_with_its_count_alone_on_the_last_line(one_suite) -> None:
+    code, said = one_suite("def test_a(): pass\ndef test_b(): pass\n")
+    assert code == 0
+    assert said.splitlines()[-1] == "2 passed, 0 failed"
+
+
+def test_a_failing_test_fails_the_run(one_suite) -> None:
+    code, said = one_suite("def test_a(): pass\ndef test_b(): assert False\n")
+    assert code == 1
+    assert said.splitlines()[-1] == "1 passed, 1 failed"
+
+
+def test_a_suite_without_tests_fails_the_run(one_suite) -> None:
+    code, said = one_suite("")
+    assert code == 1
+    assert "has no tests" in said
+
+
+def test_a_suite_over_its_budget_is_ended_and_fails_the_run(one_suite) -> None:
+    code, said = one_suite("import time\ndef test_a(): time.sleep(60)\n", budget=2)
+    assert code == 1
+    assert "ended after 3 s; over its budget" in said
+
+
+def test_a_process_left_running_is_ended_and_fails_the_run(one_suite, runner: ModuleType, monkeypatch) -> None:
+    original = runner.end_leftovers
+    monkeypatch.setattr(runner, "end_leftovers", lambda mark: original(mark, 0.5))
+    code, said = one_suite("import subprocess\ndef test_a(): subprocess.Popen(['sleep', '7331'])\n")
+    assert code == 1
+    assert "left running: sleep 7331" in said

@@ -1,0 +1,127 @@
+"""Triggers, pauses, bounded runs, raw records, reading while it runs; on a real Kafka."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer
+
+from crkafka_core.model.errors import NoSuchCheckpoint
+from crkafka_core.model.offsets import TP
+from crkafka_core.plane import reading
+from crkafka_core.region.caught_up import consume
+from crkafka_core.region.driver import Driver
+from crkafka_core.testing.oracle import verify
+from crkafka_core.testing.scenario import Scenario
+
+Make = Callable[..., Scenario]
+
+
+def test_V1_periodic_cuts_come_by_themselves(scenario: Make) -> None:
+    """SPEC V1: counted from the last completed cut, and one second after a resume when overdue."""
+    s = scenario(trigger={"period": 1.0}, session=8.0)
+    driver = Driver(s.region)
+    driver.start()
+    try:
+        head = s.head
+        s.wait_head(head + 3)
+        merged = sorted(c.merged_at for c in s.region.checkpoints())
+        assert all(later - earlier >= 0.99 for earlier, later in itertools.pairwise(merged))
+        s.region.reset(cause="a reset must not starve cuts", wait=True)
+        s.wait_head(s.head + 1, timeout=10)
+    finally:
+        driver.end()
+    s.finish_and_verify()
+
+
+def test_V2_operator_driven_cut_holds_exactly_the_tuples_that_were_asked_for(scenario: Make) -> None:
+    """SPEC V2, D1: batches are split at the count; the count restarts at each cut and each reset."""
+    s = scenario(trigger={"tuples": 500}, members=1, partitions=2, rate=0, session=8.0)
+    driver = Driver(s.region)
+    driver.start()
+    try:
+        s.generator.send(s.topics[0], 2_300, partitions=2)
+        s.wait_head(2)
+        s.region.reset(cause="in the middle", wait=True)
+        s.until(lambda: sum(c.rows for c in s.region.checkpoints()) >= 2_000, "four cuts by count")
+    finally:
+        driver.end()
+    assert [c.rows for c in s.region.checkpoints() if c.rows][::-1] == [500, 500, 500, 500]
+    s.finish_and_verify()
+
+
+def test_V3_bounded_run_reaches_the_ends_also_behind_control_records(scenario: Make) -> None:
+    """SPEC V3 (FACTS R6): ends are last stable offsets; a paused partition is left out, and named."""
+    s = scenario(rate=0, session=8.0)
+    for abort in (False, True, False, True):
+        s.generator.transaction(s.topics, 40, partitions=4, abort=abort)
+    done = consume(s.region)
+    assert (done.partitions, done.left_out, done.checkpoint.rows) == (4, (), 80)
+    s.region.pause("partition", f"{s.topics[0]}[1]")
+    s.generator.send(s.topics[0], 40, partitions=4)
+    done = consume(s.region)
+    assert done.left_out == (TP(s.topics[0], 1),)
+    assert done.checkpoint.rows == 30
+    s.region.resume("partition", f"{s.topics[0]}[1]")
+    s.finish_and_verify()
+
+
+def test_P2_pause_follows_the_partition_and_hands_out_nothing(scenario: Make) -> None:
+    """SPEC P1, P2, P3: through a reset and a scale-out; other partitions go on."""
+    s = scenario(rate=1_000, session=8.0)
+    paused = TP(s.topics[0], 2)
+    s.region.pause("partition", f"{paused.topic}[{paused.partition}]")
+    time.sleep(1.0)
+    first = s.cut_soon()
+    before = _position(s, paused)
+    s.region.reset(wait=True)
+    s.region.scale(3)
+    s.settle()
+    cut = s.cut_soon()
+    assert _position(s, paused) == before
+    assert cut.rows + first.rows > 0
+    s.region.resume("partition", f"{paused.topic}[{paused.partition}]")
+    s.until(lambda: s.cut_soon().id and _position(s, paused) > before, "the partition goes on", timeout=20)
+    s.finish_and_verify()
+
+
+def _position(s: Scenario, tp: TP) -> int:
+    from crkafka_core.plane import starts
+
+    return s.region.plane.read(lambda reader, row: starts.merged(reader, row.name, row.head)[tp].to_offset)
+
+
+def test_46_null_values_keys_headers_and_big_records_land_as_they_are(scenario: Make) -> None:
+    """Fault 46: raw as it is, compared with Kafka column by column."""
+    s = scenario(rate=0, members=1, partitions=2, session=8.0)
+    producer = Producer({"bootstrap.servers": s.kafka.bootstrap, "message.max.bytes": 4_000_000})
+    values = [None, b"", b"\xff\xfe not text", b"x" * 1_048_576, "Grüße".encode()]
+    for i in range(200):
+        producer.produce(
+            s.topics[0], values[i % 5] if i % 40 else values[3], key=None if i % 3 else b"\x00k", partition=i % 2,
+            headers=[("h", None), ("h", b"\x00\x01")] if i % 7 == 0 else None,
+        )  # fmt: skip
+    assert producer.flush(30) == 0
+    assert consume(s.region).checkpoint.rows == 200
+    verdict = verify(s.region, quiet=True)
+    assert verdict.ok, str(verdict)
+    assert (verdict.truth, verdict.rows) == ("kafka", 200)
+
+
+def test_47_reading_while_the_region_runs_disturbs_nobody(scenario: Make) -> None:
+    """SPEC K3, T1; fault 47: no effect on the group; beyond the last merge it is refused."""
+    s = scenario(session=8.0)
+    for _ in range(3):
+        s.cut_soon()
+    mark, generation = s.mark(), {m.generation for m in s.region.status().members}
+    verdict = verify(s.region)
+    assert verdict.ok, str(verdict)
+    assert verdict.truth == "kafka"
+    assert not s.events("revoked", "assigned", "reset", since=mark)
+    assert {m.generation for m in s.region.status().members} == generation
+    with pytest.raises(NoSuchCheckpoint):
+        s.region.plane.read(lambda reader, row: reading.plan(reader, row, upto=s.head + 1))
+    s.finish_and_verify()

@@ -1,0 +1,163 @@
+"""The life of a region on a real Kafka: cuts, scaling, going back, growing topics, transactions; the oracle after each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from crkafka_core.testing.scenario import Scenario
+
+Make = Callable[..., Scenario]
+
+
+def test_twenty_cuts_of_a_steady_run_land_every_record_once(scenario: Make) -> None:
+    """SPEC C3, C5, D1, I1-I5, I12: one commit and one merge per cut, no reset in all that time."""
+    s = scenario(members=2, partitions=4, rate=2_000)
+    before = s.mark()
+    parent = s.head
+    for _ in range(20):
+        cut = s.cut()
+        assert cut.parent == parent
+        parent = cut.id
+    assert s.resets(before) == []
+    verdict = s.finish_and_verify()
+    assert verdict.checkpoints >= 21
+    assert s.verify(replay=None).rows == s.ledger.rows()
+
+
+def test_G5_scale_out_and_in_costs_at_most_one_reset_each(scenario: Make) -> None:
+    """SPEC G5, R3, X3; fault 16: 1 → 3 → 2 members under load; a merge by three is restored by two."""
+    s = scenario(members=1, partitions=6)
+    s.cut()
+    for wanted in (3, 2):
+        before = s.mark()
+        s.region.scale(wanted)
+        s.settle()
+        assert len(s.resets(before)) <= 1, [e.text for e in s.resets(before)]
+        cut = s.cut()
+        assert cut.members == wanted
+    s.finish_and_verify()
+
+
+def test_X1_reset_to_initial_state_twice_starts_at_the_same_offsets(scenario: Make) -> None:
+    """SPEC X1, X2, S1; I7."""
+    s = scenario(rate=3_000)
+    for _ in range(3):
+        s.cut()
+    starts = []
+    for _ in range(2):
+        epoch = s.region.reset("initial", wait=True)
+        starts.append({(r.topic, r.partition): r.offset for r in _starts(s, epoch)})
+        s.cut_soon()
+    assert starts[0] == starts[1]
+    assert len(starts[0]) == 4
+    s.finish_and_verify()
+
+
+def _starts(s: Scenario, epoch: int) -> list:  # type: ignore[type-arg]
+    from crkafka_core.model.rows import Start
+
+    return s.region.plane.read(
+        lambda reader, row: reader.select(Start, ("region", "=", row.name), ("epoch", "=", epoch))
+    )
+
+
+def test_X4_going_back_to_an_older_checkpoint_lands_what_came_after_it_again(scenario: Make) -> None:
+    """SPEC X4, C5: checkpoints after the target are superseded, the line goes on from it."""
+    s = scenario(rate=3_000)
+    cuts = [s.cut_soon() for _ in range(4)]
+    time.sleep(0.3)
+    s.region.reset(cuts[1].id, wait=True)
+    again = s.cut_soon()
+    assert again.parent == cuts[1].id
+    assert {c.id for c in s.region.checkpoints()} >= {cuts[0].id, cuts[1].id, again.id}
+    assert not {c.id for c in s.region.checkpoints()} & {cuts[2].id, cuts[3].id}
+    s.finish_and_verify()
+
+
+def test_18_partitions_added_while_running_lose_nothing(scenario: Make) -> None:
+    """SPEC S3, M7; fault 18: records written before the discovery land too; the same first offset after each reset."""
+    s = scenario(partitions=2, rate=500)
+    s.cut()
+    topic = s.topics[0]
+    s.quieten()
+    s.kafka.topics.add_partitions(topic, 4)
+    s.generator.send(topic, 400, partitions=4)
+    s.until(lambda: len(_held(s)) == 4, "all four partitions are held")
+    s.settle()
+    s.region.reset(cause="a failure downstream, before the next cut", wait=True)
+    s.finish_and_verify()
+
+
+def _held(s: Scenario) -> set:  # type: ignore[type-arg]
+    return {tp for m in s.region.status().members if m.status == "LIVE" for tp in m.held or ()}
+
+
+def test_19_a_new_topic_that_matches_the_pattern_is_consumed_within_seconds(scenario: Make) -> None:
+    """SPEC M7; fault 19."""
+    from crkafka_core.testing.pytest_services import unique
+
+    prefix = unique("shop").replace("-", "")
+    names = [f"{prefix}.a", f"{prefix}.b"]
+    s = scenario(names=[], topics=0, pattern=f"^{prefix}\\..*", rate=0, settle=False, begin=False)
+    s.kafka.topics.create(names[0], 2)
+    s.host.begin()
+    s.wait_running()
+    s.generator.send(names[0], 200, partitions=2)
+    began = time.monotonic()
+    s.kafka.topics.create(names[1], 2)
+    s.generator.send(names[1], 200, partitions=2)
+    s.until(lambda: any(tp.topic == names[1] for tp in _held(s)), "the new topic is held", timeout=15)
+    s.settle()
+    assert time.monotonic() - began < 20
+    s.finish_and_verify(rows=400)
+
+
+def test_45_aborted_and_open_transactions_land_nothing(scenario: Make) -> None:
+    """Fault 45: only committed records land, and control records are inside the spans (FACTS R6)."""
+    s = scenario(rate=500, abort_every=2)
+    for _ in range(3):
+        s.cut_soon()
+        time.sleep(0.2)
+    s.quieten()
+    s.generator.unfinished(s.topics[0], 50, partitions=4)
+    s.cut()
+    s.generator.abort()
+    s.generator.transaction(s.topics, 40, partitions=4)
+    s.finish_and_verify()
+
+
+def test_17_more_members_than_partitions_cut_at_normal_speed(scenario: Make) -> None:
+    """SPEC G5; fault 17: an idle member contributes an empty map and counts."""
+    s = scenario(members=3, partitions=2)
+    began = time.monotonic()
+    cuts = [s.cut() for _ in range(5)]
+    assert time.monotonic() - began < 10
+    assert all(c.members == 3 for c in cuts)
+    s.finish_and_verify()
+
+
+def test_G9_stop_cuts_a_last_time_and_start_goes_on(scenario: Make) -> None:
+    """SPEC G9, R5: a clean stop asks for no reset, and loses and repeats nothing."""
+    s = scenario(rate=1_000)
+    s.cut()
+    before, head = s.mark(), s.head
+    s.region.stop()
+    assert s.head > head
+    assert s.resets(before) == []
+    s.until(lambda: not s.host.pids(), "the members have ended")
+    s.region.start()
+    s.settle()
+    s.finish_and_verify()
+
+
+def test_reset_right_after_a_merge_keeps_what_the_merge_names(pair: Scenario) -> None:
+    """SPEC C7, X2; I13: members that hear of merge and reset at once must not remove what they closed for the merge."""
+    for _ in range(4):
+        pair.await_flow()
+        cut = pair.cut()
+        epoch = pair.region.reset(cause="at once")
+        pair.wait_running(epoch)
+        assert cut.id in {c.id for c in pair.region.checkpoints()}
+        pair.verify()
+    pair.check()

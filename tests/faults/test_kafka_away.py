@@ -1,0 +1,114 @@
+"""Brokers that are down, frozen or moved (faults 23 to 26, 57)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.model.phase import Phase
+from crkafka_core.region.cut import CutAborted
+from crkafka_core.testing.pytest_scenarios import Lasting
+from crkafka_core.testing.scenario import Scenario
+
+Make = Callable[..., Scenario]
+
+
+def test_25_broker_frozen_during_a_drain_aborts_the_cut_uncounted(scenario: Make) -> None:
+    """SPEC D2, X6; fault 25, `commit: drain`: the commit cannot be made, so the cut is aborted; no restart, nothing counted."""
+    s = scenario(session=5.0, producer_timeout=120.0, drain_timeout=20)
+    s.cut()
+    mark, pids = s.mark(), s.host.pids()
+    s.kafka.pause()
+    try:
+        with pytest.raises(CutAborted):
+            s.cut()
+    finally:
+        s.kafka.resume()
+    s.settle()
+    assert s.host.pids() == pids
+    assert s.region.status().consecutive_resets == 0
+    assert s.events("abort", since=mark)
+    s.finish_and_verify()
+
+
+def test_25_broker_frozen_during_a_drain_is_no_obstacle_to_a_consistent_commit(scenario: Make) -> None:
+    """SPEC D2; fault 25, `commit: consistent`: the merge does not wait for Kafka; a failing commit is a warning."""
+    s = scenario(commit="consistent", session=5.0, producer_timeout=120.0, drain_timeout=40)
+    s.cut()
+    time.sleep(1.0)  # its commit comes after the merge
+    s.kafka.pause()
+    try:
+        cut = s.cut()
+    finally:
+        s.kafka.resume()
+    assert cut.merged_at
+    s.settle()
+    assert s.cut_soon().id > cut.id
+    s.finish_and_verify()
+
+
+def test_26_whole_cluster_down_for_a_while_is_waited_for(scenario: Make) -> None:
+    """SPEC G4, X6; faults 26 and 57: the region recovers by itself, loses nobody, and is not STOPPED."""
+    s = scenario(session=4.0, producer_timeout=120.0)
+    s.cut()
+    mark = s.mark()
+    s.kafka.kill()
+    time.sleep(8.0)
+    assert s.phase is not Phase.STOPPED
+    s.kafka.start_node()
+    s.settle(timeout=60)
+    assert not s.events("lost", since=mark)
+    s.cut_soon()
+    s.finish_and_verify()
+
+
+@pytest.fixture
+def region3(kafka3: KafkaCluster, tmp_path: Path, lasting: Lasting) -> Scenario:
+    """A region on three brokers, every partition on all of them."""
+    lasting.drop()
+    return Scenario(kafka3, tmp_path, partitions=3, replication=3, session=8.0, producer_timeout=120.0)
+
+
+@pytest.mark.soak
+def test_23_partition_leader_killed_and_moved_causes_no_reset(region3: Scenario) -> None:
+    """Fault 23: stall, resume, no reset. And fault 24: the coordinator moves, the next commit works."""
+    with region3 as s:
+        s.cut()
+        coordinator = s.region.admin().describe_group(s.config.group_id).coordinator.id
+        leaders = s.kafka.topics.leaders(s.topics[0])
+        victim = next((node for node in leaders.values() if node != coordinator), None)
+        assert victim is not None
+        mark = s.mark()
+        s.kafka.kill(victim)
+
+        def moved() -> bool:
+            now = s.kafka.topics.leaders(s.topics[0])
+            return len(now) == 3 and victim not in now.values()
+
+        s.until(moved, "leaders moved")
+        assert s.cut_soon().rows >= 0
+        assert s.resets(mark) == []
+        s.kafka.start_node(victim)
+        s.cut_soon()
+        s.verify(quiet=True)
+
+        coordinator = s.region.admin().describe_group(s.config.group_id).coordinator.id
+        mark = s.mark()
+        s.kafka.kill(coordinator)
+        s.until(lambda: _coordinator(s) not in (None, coordinator), "the coordinator moved")
+        time.sleep(1.0)
+        s.cut_soon()
+        assert s.resets(mark) == [], [e.text for e in s.resets(mark)]
+        s.kafka.start_node(coordinator)
+        s.finish_and_verify()
+
+
+def _coordinator(s: Scenario) -> int | None:
+    try:
+        return int(s.region.admin().describe_group(s.config.group_id).coordinator.id)
+    except Exception:
+        return None

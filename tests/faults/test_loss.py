@@ -1,0 +1,167 @@
+"""Records and topics that Kafka no longer has: never a silent jump (faults 20, 21, 59, 64)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from crkafka_core.model.errors import DataLoss, NotRunning, Refused
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Initial, Start
+from crkafka_core.testing.oracle import verify
+from crkafka_core.testing.scenario import Scenario
+
+Make = Callable[..., Scenario]
+
+
+def _land(s: Scenario, rows: int) -> None:
+    """Cut until so many rows are on the line."""
+    s.until(
+        lambda: s.cut_soon().id and sum(c.rows for c in s.region.checkpoints()) >= rows, f"{rows} rows land", timeout=30
+    )
+
+
+def test_20_topic_recreated_quickly_stops_the_region_with_both_ids(scenario: Make) -> None:
+    """SPEC S4, C3 (FACTS R9); faults 20 and 64: after `forget` the new topic starts by its own id."""
+    s = scenario(rate=0, partitions=2)
+    topic, old = s.topics[0], s.kafka.topics.id(s.topics[0])
+    s.generator.send(topic, 500, partitions=2)
+    s.until(lambda: s.submitted() >= 500, "all is submitted")
+    s.cut()
+    s.kafka.topics.delete(topic)
+    s.kafka.topics.create(topic, 2)
+    new = s.kafka.topics.id(topic)
+    assert new != old
+    s.generator.send(topic, 300, partitions=2)
+    with pytest.raises(Refused):
+        for _ in range(40):
+            s.cut()
+            time.sleep(0.25)
+    s.wait_phase(Phase.STOPPED)
+    reason = s.region.status().stop_reason
+    assert topic in reason
+    assert old in reason, reason
+    s.region.forget(topic)
+    s.region.start()
+    s.settle()
+    _land(s, 800)
+    assert sum(c.rows for c in s.region.checkpoints()) == 800
+    verdict = verify(s.region, kafka=False)
+    assert verdict.ok, str(verdict)
+
+
+def test_20_topic_deleted_stops_the_region_until_it_is_forgotten(scenario: Make) -> None:
+    """SPEC S4; faults 20 and 59: without resets; its offsets are carried forward afterwards."""
+    s = scenario(topics=2, partitions=2, rate=0)
+    for topic in s.topics:
+        s.generator.send(topic, 200, partitions=2)
+    s.until(lambda: s.submitted() >= 400, "all is submitted")
+    s.cut()
+    gone, stays = s.topics
+    mark = s.mark()
+    s.kafka.topics.delete(gone)
+    s.wait_phase(Phase.STOPPED, timeout=60)
+    assert gone in s.region.status().stop_reason
+    assert len(s.resets(mark)) <= 2, [e.text for e in s.resets(mark)]
+    s.region.forget(gone)
+    s.region.start()
+    s.generator.send(stays, 100, partitions=2)
+    s.settle()
+    s.until(
+        lambda: s.cut_soon().id and sum(c.rows for c in s.region.checkpoints()) == 500, "what stays lands", timeout=30
+    )
+    verdict = verify(s.region, kafka=False)
+    assert verdict.ok, str(verdict)
+    assert verdict.partitions == 4, "carried forward"
+
+
+@pytest.mark.parametrize("policy", ["stop", "gap"])
+def test_21_retention_that_passes_the_checkpoint_is_told_or_recorded(scenario: Make, policy: str) -> None:
+    """SPEC S4, X4; faults 21 and 64: a data-loss error, or the recorded gap, which the next cuts merge."""
+    s = scenario(rate=0, partitions=2, data_loss=policy)
+    topic = s.topics[0]
+    s.generator.send(topic, 400, partitions=2)
+    s.until(lambda: s.submitted() >= 400, "all is submitted")
+    s.cut()
+    s.region.stop()
+    s.until(lambda: not s.host.pids(), "the members have ended")
+    s.generator.send(topic, 400, partitions=2)
+    s.kafka.topics.delete_records({(topic, p): 300 for p in range(2)})
+    s.region.start()
+    if policy == "stop":
+        s.wait_phase(Phase.STOPPED)
+        reason = s.region.status().stop_reason
+        assert all(word in reason for word in (topic, "200", "300")), reason
+        with pytest.raises(DataLoss):
+            s.region.reset("initial")
+        return
+    s.settle()
+    starts = s.region.plane.read(
+        lambda reader, row: reader.select(Start, ("region", "=", row.name), ("reason", "=", "gap"))
+    )
+    assert {(x.partition, x.offset) for x in starts} == {(0, 300), (1, 300)}
+    s.until(
+        lambda: s.cut_soon().id and sum(c.rows for c in s.region.checkpoints()) == 600, "what is left lands", timeout=30
+    )
+    verdict = verify(s.region, kafka=False)
+    assert verdict.ok, str(verdict)
+
+
+def test_59_topic_dropped_from_the_configuration_is_carried_forward(scenario: Make) -> None:
+    """SPEC S4; fault 59."""
+    s = scenario(topics=2, partitions=2, rate=0)
+    for topic in s.topics:
+        s.generator.send(topic, 200, partitions=2)
+    s.until(lambda: s.submitted() >= 400, "all is submitted")
+    s.cut()
+    s.region.stop()
+    s.until(lambda: not s.host.pids(), "the members have ended")
+    s.host.end()
+    s.config = s.config.model_copy(update={"topics": (s.topics[1],)})
+    s.region.config = s.config
+    s.region.init()
+    with pytest.raises(NotRunning):
+        s.cut()
+    s.region.start()
+    s.host = s.new_host()
+    s.host.begin()
+    s.settle()
+    s.generator.send(s.topics[1], 100, partitions=2)
+    s.until(
+        lambda: s.cut_soon().id and sum(c.rows for c in s.region.checkpoints()) == 500, "the other lands", timeout=30
+    )
+    verdict = verify(s.region, kafka=False)
+    assert verdict.ok, str(verdict)
+    assert verdict.partitions == 4
+
+
+def test_56_new_region_on_an_old_group_is_refused_unless_it_adopts(scenario: Make) -> None:
+    """SPEC S2, G6; fault 56: SQL is lost; `default` refuses the commits of the other uid, `adopt` starts at its last merged offset."""
+    s = scenario(rate=0, partitions=2)
+    topic = s.topics[0]
+    s.generator.send(topic, 400, partitions=2)
+    s.until(lambda: s.submitted() >= 400, "all is submitted")
+    s.cut()
+    s.generator.send(topic, 100, partitions=2)
+    s.until(lambda: s.submitted() >= 500, "all is submitted")
+    s.cut()
+    s.region.stop()
+    s.until(lambda: not s.host.pids(), "the members have ended")
+    s.host.end()
+    uid = s.region.status().uid
+    for adopt in ("", uid):
+        again = s.region_anew(start={"position": "default", **({"adopt": adopt} if adopt else {})})
+        if not adopt:
+            again.wait_phase(Phase.STOPPED)
+            assert uid in again.region.status().stop_reason
+        else:
+            again.settle()
+            s.generator.send(topic, 60, partitions=2)
+            _land(again, 60)
+            starts = again.region.plane.read(lambda reader, row: reader.select(Initial, ("region", "=", row.name)))
+            # The last cut, of the stop, was empty: what its commit names as merged before it is all that there was.
+            assert {i.partition: i.offset for i in starts} == {0: 250, 1: 250}
+        again.host.end(patience=0.0)
+        again.region.close()

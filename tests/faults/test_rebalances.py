@@ -1,0 +1,161 @@
+"""Rebalances at bad moments, and what was resolved or fetched too early (faults 13, 14, 28, 49, 50, 61, 62)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import CheckpointStatus, Contribution, Start
+from crkafka_core.region.cut import CutAborted
+from crkafka_core.testing import failpoints as fp
+from crkafka_core.testing.scenario import Scenario
+
+Make = Callable[..., Scenario]
+
+
+def test_13_rebalance_during_a_drain_is_heard_of_after_the_merge(pair: Scenario) -> None:
+    """SPEC D1, R3; fault 13: no poll from drain to merge; then one reset, and the new assignment."""
+    mark = pair.mark()
+    pair.points.set(pair.member(0), fp.CONTRIBUTE, "hold")
+    opened = pair.region.open_cut(token=f"fault13-{mark}", cause="fault 13")
+    pair.points.await_reached(pair.member(0), fp.CONTRIBUTE)
+    with pair.stranger():
+        time.sleep(1.0)  # it joins the group; the others are not polling
+        assert not pair.events("revoked", since=mark)
+        pair.points.clear(pair.member(0), fp.CONTRIBUTE)
+        assert pair.region.await_merged(opened.id).status is CheckpointStatus.MERGED
+        pair.until(lambda: pair.phase is Phase.RESETTING, "the rebalance is heard of")
+    pair.settle()
+    assert len(pair.resets(mark)) == 1, [e.text for e in pair.resets(mark)]
+    pair.check()
+
+
+def test_14_rebalances_during_a_reset_make_no_second_one(pair: Scenario) -> None:
+    """SPEC R3, X5, G8; fault 14: the region waits until the group is settled; one reset in all, no checkpoint before."""
+    mark = pair.mark()
+    pair.points.set(pair.member(0), fp.RESOLVED, "hold")
+    epoch = pair.region.reset(cause="fault 14")
+    pair.points.await_reached(pair.member(0), fp.RESOLVED)
+    for _ in range(2):
+        seen = pair.mark()
+        with pair.stranger():
+            pair.until(lambda since=seen: pair.events("revoked", since=since), "the group rebalances")
+        assert pair.phase is Phase.RESETTING
+    pair.points.clear(pair.member(0), fp.RESOLVED)
+    pair.settle()
+    assert [e.epoch for e in pair.resets(mark)] == [epoch]
+    assert not pair.events("merged", since=mark)
+    pair.check()
+
+
+def test_D3_nothing_is_written_between_drain_and_resume(pair: Scenario) -> None:
+    """SPEC D1, D3: while a cut waits, records are produced and none is submitted; afterwards they follow in order."""
+    mark = pair.mark()
+    pair.points.set(pair.member(0), fp.CONTRIBUTE, "hold")
+    opened = pair.region.open_cut(token=f"d3-{mark}", cause="D3")
+    pair.points.await_reached(pair.member(0), fp.CONTRIBUTE)
+    pair.until(lambda: _contributed(pair, opened.id) == {pair.member(1)}, "the other has contributed")
+    files = _files(pair)
+    time.sleep(0.7)
+    assert _files(pair) == files
+    pair.points.clear(pair.member(0), fp.CONTRIBUTE)
+    cut = pair.region.await_merged(opened.id)
+    assert cut.drain_ms >= 0
+    pair.check()
+    assert not pair.resets(mark)
+
+
+def _contributed(s: Scenario, checkpoint: int) -> set[str]:
+    where = ("checkpoint", "=", checkpoint)
+    return {
+        c.member
+        for c in s.region.plane.read(lambda reader, row: reader.select(Contribution, ("region", "=", row.name), where))
+    }
+
+
+def _files(s: Scenario) -> dict[str, int]:
+    return {file.path: file.bytes for file in s.region.storage().list(s.region.status().uid)}
+
+
+def test_62_start_that_was_resolved_for_an_older_epoch_is_dropped(pair: Scenario) -> None:
+    """SPEC M4, S1; fault 62: an answer under another stamp is not used."""
+    first = pair.cut()
+    pair.cut()
+    pair.points.set(pair.member(0), fp.RESOLVED, "hold")
+    pair.region.reset(cause="fault 62, resolved at the head")
+    pair.points.await_reached(pair.member(0), fp.RESOLVED)
+    pair.region.reset(first.id, cause="fault 62, and back before the answer came")
+    pair.points.clear(pair.member(0), fp.RESOLVED)
+    pair.settle()
+    cut = pair.cut_soon()
+    assert cut.parent == first.id
+    pair.check()
+
+
+def test_61_lost_batch_with_a_full_queue_is_fetched_again(scenario: Make) -> None:
+    """SPEC M5, M2; fault 61: nothing twice, nothing missing (the fetch frontier)."""
+    s = scenario(rate=0, max_poll_records=10, partitions=2, session=8.0)
+    for number in (0, 1):
+        s.points.set(s.member(number), fp.WRITE, "sleep:2")
+    s.generator.send(s.topics[0], 30_000, partitions=2)
+    for number in (0, 1):
+        s.points.await_reached(s.member(number), fp.WRITE)
+        s.points.set(s.member(number), fp.POLL, "raise")
+    s.until(
+        lambda: not s.points.pending(s.member(0), fp.POLL) and not s.points.pending(s.member(1), fp.POLL),
+        "polls lost their batches",
+    )
+    s.finish_and_verify(rows=30_000)
+
+
+@pytest.mark.parametrize(
+    ("error", "restarts"), [("rebalanced", False), ("unavailable", False), ("fenced", True), ("unknown", True)]
+)
+def test_28_commit_that_is_refused_has_its_own_reaction(pair: Scenario, error: str, restarts: bool) -> None:
+    """SPEC D2, X6; fault 28: rebalance and transport errors abort the cut, uncounted; fencing and unknown ones restart the member."""
+    was, mark = pair.incarnation(0), pair.mark()
+    pair.points.set(pair.member(0), fp.COMMIT, error)
+    with pytest.raises(CutAborted):
+        pair.cut()
+    if restarts:
+        pair.await_new(0, was)
+    pair.settle()
+    assert (pair.incarnation(0) != was) is restarts
+    assert len(pair.events("abort", since=mark)) == 1
+    assert pair.region.status().consecutive_resets == 0
+    pair.check()
+
+
+def test_49_members_that_join_one_after_another_cause_no_reset(scenario: Make) -> None:
+    """SPEC G8, M8; fault 49: nothing is fetched before the group is settled."""
+    s = scenario(members=3, partitions=6, settle=False, begin=False)
+    s.points.set(s.member(1), fp.START, "sleep:1")
+    s.points.set(s.member(2), fp.START, "sleep:2")
+    s.host.begin()
+    s.settle()
+    assert s.resets(0) == []
+    resumed = s.events("resumed")
+    assert len(resumed) == 1
+    assert len([e for e in s.events("registered") if e.seq < resumed[0].seq]) == 3
+    s.cut()
+    s.finish_and_verify()
+
+
+def test_50_idle_member_that_takes_over_a_partition_starts_at_the_head(scenario: Make) -> None:
+    """SPEC S1; fault 50: not at an older merge, in which it had no part either."""
+    s = scenario(members=2, partitions=1, static_membership=False)
+    s.cut()
+    s.cut()
+    holder = next(i for i, m in enumerate(s.region.status().members) if m.held)
+    s.kill(holder)
+    s.until(lambda: s.epoch > 2, "a reset")
+    s.settle()
+    head = s.head
+    starts = s.region.plane.read(
+        lambda reader, row: reader.select(Start, ("region", "=", row.name), ("epoch", "=", row.epoch))
+    )
+    assert {(x.reason, x.base) for x in starts} == {("head", head)}
+    s.finish_and_verify()

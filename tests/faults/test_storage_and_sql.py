@@ -1,0 +1,132 @@
+"""Storage and control plane that fail for a while (faults 37, 40, 43, 51, 52, 65)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+from crkafka_core.dev.postgres import Postgres
+from crkafka_core.model.phase import Phase
+from crkafka_core.region.cut import CutAborted
+from crkafka_core.testing import failpoints as fp
+from crkafka_core.testing.scenario import Scenario
+
+Make = Callable[..., Scenario]
+
+
+def test_40_full_disk_aborts_the_cut_and_leaves_no_temporary_file(pair: Scenario) -> None:
+    """SPEC C7, X3; fault 40: the region goes on when there is room."""
+    mark = pair.mark()
+    opened = pair.region.open_cut(token=f"fault40-{mark}", cause="fault 40")
+    pair.points.set(pair.member(0), fp.DISK, "full")
+    with contextlib.suppress(CutAborted):  # it may be saved already; then the next file fails
+        pair.region.await_merged(opened.id)
+    pair.until(lambda: pair.resets(mark), "the full disk makes a reset")
+    pair.points.clear(pair.member(0), fp.DISK)
+    pair.settle()
+    assert pair.region.status().consecutive_resets == 0
+    pair.check()
+    pair.region.retire()
+    assert pair.verify(collected=True).orphans == 0
+
+
+def test_65_storage_away_for_a_while_backs_off_and_does_not_count(scenario: Make) -> None:
+    """SPEC X6; fault 65: never STOPPED, and goes on by itself."""
+    s = scenario(max_consecutive_resets=2, session=8.0)
+    s.cut()
+    for number in (0, 1):
+        s.points.set(s.member(number), fp.DISK, "full")
+    mark, end = s.mark(), time.monotonic() + 5
+    while time.monotonic() < end:
+        try:
+            s.wait_running(timeout=5)
+            s.cut()
+        except Exception:
+            time.sleep(0.05)
+    assert len(s.resets(mark)) >= 3, "it failed more often than the limit of resets that count"
+    assert s.phase is not Phase.STOPPED
+    s.points.clear_all()
+    s.finish_and_verify()
+
+
+def test_43_member_cut_off_from_sql_alone_hands_over_and_comes_back(scenario: Make) -> None:
+    """SPEC G4; fault 43: it stops submitting when its lease ends, leaves after `isolation_timeout`; the others take over."""
+    s = scenario(static_membership=False)
+    s.cut()
+    was, pid = s.incarnation(0), s.pid(0)
+    s.points.set(s.member(0), fp.SQL, "down")
+    s.until(lambda: s.region.status().members[0].status == "LOST", "the member is lost", timeout=30)
+    s.until(lambda: len(s.region.status().members[1].held or ()) == 4, "the other has it all", timeout=30)
+    assert s.cut_soon().members == 1
+    s.until(lambda: s.host.pids().get(s.member(0)) != pid, "its process has ended", timeout=30)
+    s.points.clear_all()
+    s.await_new(0, was)
+    s.settle()
+    s.finish_and_verify()
+
+
+def test_37_control_plane_away_for_longer_than_a_lease_loses_nobody(
+    scenario: Make, postgres: Postgres, postgres_url: str
+) -> None:
+    """SPEC G4, G7; fault 37: members stay in the group, stop submitting when their lease ends, and go on afterwards."""
+    s = scenario(url=postgres_url, session=3.0, isolation_timeout=30)
+    s.cut()
+    mark, generations = s.mark(), {m.generation for m in s.region.status().members}
+    pids = s.host.pids()
+    postgres.stop()
+    time.sleep(5.0)
+    postgres.start()
+    s.settle()
+    assert not s.events("lost", since=mark)
+    assert s.host.pids() == pids
+    assert {m.generation for m in s.region.status().members} == generations, "nobody left the group"
+    s.finish_and_verify()
+
+
+def test_37_control_plane_that_dies_in_the_middle_of_a_cut_is_read_again(
+    scenario: Make, postgres: Postgres, postgres_url: str
+) -> None:
+    """SPEC G7, C2; fault 37: an unknown outcome is read, not written twice."""
+    s = scenario(url=postgres_url, session=8.0)
+    head = s.cut().id
+    for round_ in range(3):
+        s.points.set(s.member(0), fp.CONTRIBUTE, "sleep:0.3")
+        s.points.set(s.member(1), fp.CONTRIBUTED, "sleep:0.05")
+        opened = s.region.open_cut(token=f"fault37-{round_}", cause="fault 37")
+        killer = threading.Timer(0.1 * round_, postgres.restart)
+        killer.start()
+        killer.join()
+        merged = s.region.await_merged(opened.id)
+        assert merged.parent == head
+        head = merged.id
+        s.settle()
+    s.finish_and_verify()
+
+
+def test_52_retirement_and_orphans_during_an_open_cut_touch_nothing_that_is_named(scenario: Make) -> None:
+    """SPEC T1, T3; fault 52; I9, I13."""
+    s = scenario(retain=2, rate=2_000, session=8.0)
+    stop = threading.Event()
+
+    def collect() -> None:
+        while not stop.is_set():
+            s.region.retire()
+
+    thread = threading.Thread(target=collect)
+    thread.start()
+    try:
+        for round_ in range(8):
+            if round_ == 4:
+                s.region.reset(cause="fault 52")
+            s.cut_soon()
+            s.verify()
+    finally:
+        stop.set()
+        thread.join()
+    s.region.retire()
+    verdict = s.finish_and_verify()
+    assert verdict.retired >= 5
+    s.region.retire()
+    s.verify(collected=True, quiet=True)

@@ -1,0 +1,184 @@
+"""Questions to Kafka on a real broker (SPEC G1, S1–S4, 18; FACTS R6, R7, R9, R11)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.errors import KafkaUnavailable, TopicGone
+from crkafka_core.kafka.group import report
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.offsets import TP
+from crkafka_core.testing.generator import Generator
+from crkafka_core.testing.pytest_services import unique
+from tests.kafka.conftest import MakeProbe
+
+pytestmark = pytest.mark.kafka
+NewTopic = Callable[..., str]
+
+
+@pytest.fixture
+def admin(kafka: KafkaCluster) -> KafkaAdmin:
+    return KafkaAdmin({"bootstrap.servers": kafka.bootstrap})
+
+
+def test_the_cluster_has_an_id(kafka: KafkaCluster, admin: KafkaAdmin) -> None:
+    assert admin.cluster_id() == kafka.cluster_id
+
+
+def test_topics_come_with_ids_and_partitions_and_missing_ones_are_left_out(
+    kafka: KafkaCluster, admin: KafkaAdmin, new_topic: NewTopic
+) -> None:
+    topic = new_topic(3)
+    found = admin.topics([topic, "no-such-topic"])
+    assert set(found) == {topic}
+    assert found[topic].partitions == (0, 1, 2)
+    assert found[topic].id == kafka.topics.id(topic) != ""
+    kafka.topics.delete(topic)
+    assert admin.topics([topic]) == {}
+    kafka.topics.create(topic, 1)
+    assert admin.topics([topic])[topic].id != found[topic].id, "FACTS R9"
+
+
+def test_a_pattern_finds_topics_and_no_internal_ones(admin: KafkaAdmin, new_topic: NewTopic) -> None:
+    topic = new_topic(1, name="shop.orders")
+    stem = topic.rsplit("-", 1)[1]
+    new_topic(1, name="warehouse")
+    assert set(admin.topics(pattern=rf"^shop\..*{stem}")) == {topic}
+    assert set(admin.topics(pattern=rf"orders-{stem}")) == {topic}
+    assert not any(name.startswith("__") for name in admin.topics(pattern=".*"))
+
+
+def test_ends_are_the_last_stable_offset_or_the_high_watermark(
+    kafka: KafkaCluster, admin: KafkaAdmin, new_topic: NewTopic, generator: Generator
+) -> None:
+    """FACTS R6."""
+    topic = new_topic(2)
+    zero, one = TP(topic, 0), TP(topic, 1)
+    generator.send(topic, 20, partitions=2)
+    generator.unfinished(topic, 4, partitions=2)
+    generator.send(topic, 6, partitions=2)
+    kafka.topics.delete_records({(topic, 0): 3})
+    assert admin.watermarks([zero, one]) == {zero: (3, 10), one: (0, 10)}
+    assert admin.watermarks([zero, one], "read_uncommitted") == {zero: (3, 15), one: (0, 15)}
+    generator.abort()
+    until = time.monotonic() + 5
+    while admin.watermarks([zero])[zero] != (3, 16):
+        assert time.monotonic() < until
+    assert admin.watermarks([]) == {}
+
+
+def test_a_time_past_the_end_means_the_end(admin: KafkaAdmin, new_topic: NewTopic, kafka: KafkaCluster) -> None:
+    """SPEC S2, FACTS R7."""
+    topic = new_topic(2, config={"retention.ms": "-1"})  # the timestamps are years old
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for i in range(10):
+        producer.produce(topic, b"x", partition=0, timestamp=1_000_000 + i * 1_000)
+    assert producer.flush(20) == 0
+    full, empty = TP(topic, 0), TP(topic, 1)
+    assert admin.offsets_for_time([full, empty], 1_004_500) == {full: 5, empty: 0}
+    assert admin.offsets_for_time([full], 0) == {full: 0}
+    assert admin.offsets_for_time([full], 2_000_000) == {full: 10}
+
+
+def test_a_partition_that_is_not_there_is_named(admin: KafkaAdmin) -> None:
+    with pytest.raises(TopicGone, match=r"no-such-topic\[0\]"):
+        admin.watermarks([TP("no-such-topic", 0)])
+
+
+def test_commits_of_an_unknown_group_are_none(admin: KafkaAdmin, new_topic: NewTopic) -> None:
+    assert admin.committed(unique("nobody"), [TP(new_topic(1), 0)]) == {}
+    assert admin.committed(unique("nobody"), []) == {}
+
+
+def test_a_group_is_shown_through_its_life(
+    admin: KafkaAdmin, probe: MakeProbe, new_topic: NewTopic, generator: Generator, group_id: str
+) -> None:
+    """SPEC 18."""
+    topic = new_topic(4)
+    generator.send(topic, 100, partitions=4)
+    tps = {TP(topic, p) for p in range(4)}
+    before = report(admin, group_id, tps)
+    assert (before.state, before.members, before.lag) == ("Dead", (), 100)
+    a, b = probe([topic]), probe([topic])
+    a.poll_until(lambda: len(a.consumer.held) == len(b.consumer.held) == 2, others=[b])
+    a.consumer.commit(dict.fromkeys(a.consumer.held, 10), dict.fromkeys(a.consumer.held, "seven"))
+    seen = report(admin, group_id, tps)
+    assert (seen.state, seen.assignor, seen.gaps) == ("Stable", "range", ())
+    assert seen.coordinator == admin.bootstrap
+    assert {m.partitions for m in seen.members} == {a.consumer.held, b.consumer.held}
+    assert all(m.host and m.member_id and m.client_id for m in seen.members)
+    assert seen.lag == 80
+    by_tp = {p.tp: p for p in seen.partitions}
+    for tp in tps:
+        mine = tp in a.consumer.held
+        assert (by_tp[tp].committed, by_tp[tp].metadata) == ((10, "seven") if mine else (None, ""))
+        assert by_tp[tp].lag == (15 if mine else 25)
+    a.consumer.close()
+    b.consumer.close()
+    after = report(admin, group_id, tps)
+    assert (after.state, after.members, after.lag) == ("Empty", (), 80)
+
+
+def test_what_a_broker_cannot_tell_is_named_and_the_rest_shown(
+    admin: KafkaAdmin, new_topic: NewTopic, generator: Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 18."""
+    topic = new_topic(1)
+    generator.send(topic, 5)
+
+    def refuse(group: str) -> None:
+        raise KafkaException(KafkaError(KafkaError._UNSUPPORTED_FEATURE, "DescribeGroups is not supported"))
+
+    monkeypatch.setattr(admin, "describe_group", refuse)
+    seen = report(admin, unique("g"), [TP(topic, 0)])
+    assert seen.state == "Unknown"
+    assert len(seen.gaps) == 1
+    assert "DescribeGroups is not supported" in seen.gaps[0]
+    assert seen.lag == 5
+
+
+def test_an_absent_broker_is_said_in_time() -> None:
+    away = KafkaAdmin({"bootstrap.servers": "127.0.0.1:9"}, timeout=1.0)
+    for call in (
+        away.cluster_id,
+        lambda: away.topics(["a"]),
+        lambda: away.topics(pattern="a"),
+        lambda: away.watermarks([TP("a", 0)]),
+        lambda: away.committed("g", [TP("a", 0)]),
+    ):
+        began = time.monotonic()
+        with pytest.raises(KafkaUnavailable, match=r"127\.0\.0\.1:9"):
+            call()
+        assert time.monotonic() - began < 4
+    assert len(report(away, "g", [TP("a", 0)]).gaps) == 3
+
+
+def test_bad_properties_are_refused_without_secrets(kafka: KafkaCluster) -> None:
+    with pytest.raises(ConfigError, match=r"ssl\.nonsense") as caught:
+        KafkaAdmin({"bootstrap.servers": kafka.bootstrap, "ssl.nonsense": "1", "sasl.password": "geheim"})
+    assert "geheim" not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
+        KafkaAdmin({})
+
+
+def test_a_refused_login_is_a_configuration_error_without_the_password(kafka: KafkaCluster) -> None:
+    """A plaintext listener answers SASL as no broker would: the client says so, and nothing secret."""
+    admin = KafkaAdmin(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": "me",
+            "sasl.password": "geheim",
+        },
+        timeout=3.0,
+    )
+    with pytest.raises((ConfigError, KafkaUnavailable)) as caught:
+        admin.cluster_id()
+    assert "geheim" not in str(caught.value)

@@ -1,0 +1,279 @@
+"""The consumer of a group's member on a real Kafka: start, flow, seek, errors (SPEC M5, M7, R4, S4; FACTS K, R)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.kafka.errors import OffsetGone
+from crkafka_core.model.limits import Limits
+from crkafka_core.model.offsets import TP
+from crkafka_core.testing.generator import Generator
+from tests.kafka.conftest import MakeProbe
+
+pytestmark = pytest.mark.kafka
+NewTopic = Callable[..., str]
+
+
+def test_nothing_flows_before_it_is_told_to(probe: MakeProbe, new_topic: NewTopic, generator: Generator) -> None:
+    """SPEC R4: `on_assign` assigns paused and returns."""
+    topic = new_topic(4)
+    generator.send(topic, 2_000, partitions=4)
+    member = probe([topic])
+    assert member.settle() == {TP(topic, p) for p in range(4)}
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        member.poll()
+    assert member.rows() == 0
+    assert member.dropped == 0
+    assert member.errors == []
+
+
+def test_each_partition_begins_exactly_at_its_offset_many_times(
+    probe: MakeProbe, new_topic: NewTopic, generator: Generator
+) -> None:
+    """A seek right after the assignment is not undone by what the assignment asked the broker for."""
+    topic = new_topic(4)
+    generator.send(topic, 4_000, partitions=4)
+    for round_number in range(12):
+        member = probe([topic])
+        held = member.settle()
+        wanted = {tp: 100 + 37 * round_number + tp.partition for tp in held}
+        if round_number % 3 == 0:
+            for _ in range(10):
+                member.poll()
+        member.consumer.seek(wanted)
+        member.consumer.flow(held)
+        member.poll_until(lambda m=member, h=held: set(m.offsets()) == h)
+        assert {tp: found[0] for tp, found in member.offsets().items()} == wanted
+        assert member.dropped == 0
+        member.consumer.close()
+
+
+def test_only_what_flows_is_handed_out_and_a_pause_loses_nothing(
+    probe: MakeProbe, new_topic: NewTopic, generator: Generator
+) -> None:
+    """SPEC P1, P3: what is already fetched of a paused partition is not handed out, and comes later, once."""
+    topic = new_topic(2)
+    first, second = TP(topic, 0), TP(topic, 1)
+    generator.send(topic, 10_000, partitions=2)
+    member = probe([topic])
+    member.start_at(0)
+    member.poll_until(lambda: member.rows() > 500)
+    member.consumer.flow([second])
+    paused_at = len(member.offsets().get(first, []))
+    member.poll_until(lambda: len(member.offsets().get(second, [])) == 5_000)
+    for _ in range(20):
+        member.poll()
+    assert len(member.offsets().get(first, [])) == paused_at
+    member.consumer.flow([first, second])
+    member.poll_until(lambda: member.rows() == 10_000)
+    assert member.offsets() == {first: list(range(5_000)), second: list(range(5_000))}
+
+
+def test_the_first_record_after_an_idle_pause_comes_at_once(
+    probe: MakeProbe, new_topic: NewTopic, generator: Generator
+) -> None:
+    """FACTS K18: without the wake-up it takes a second."""
+    topic = new_topic(4)
+    generator.send(topic, 4_000, partitions=4)
+    member = probe([topic])
+    held = member.settle()
+    took = []
+    for _ in range(5):
+        until = time.monotonic() + 1.3
+        while time.monotonic() < until:
+            member.poll()
+        member.consumer.seek(dict.fromkeys(held, 10))
+        began, before = time.monotonic(), member.rows()
+        member.consumer.flow(held)
+        while member.rows() == before:
+            member.poll(100, 0.01)
+        took.append(time.monotonic() - began)
+        member.consumer.flow([])
+    assert sorted(took)[2] < 0.5, took
+
+
+def test_seeking_back_gives_the_same_records_again(probe: MakeProbe, new_topic: NewTopic, generator: Generator) -> None:
+    topic = new_topic(2)
+    generator.send(topic, 3_000, partitions=2)
+    member = probe([topic])
+    member.start_at(0)
+    member.poll_until(lambda: member.rows() == 3_000)
+    once = member.offsets()
+    member.polled.clear()
+    member.consumer.seek(dict.fromkeys(member.consumer.held, 0))
+    member.poll_until(lambda: member.rows() == 3_000)
+    assert member.offsets() == once
+
+
+def test_values_keys_headers_and_timestamps_arrive_as_they_are(
+    kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic
+) -> None:
+    topic = new_topic(1, config={"retention.ms": "-1"})  # the timestamps are years old
+    stamped = new_topic(1, name="stamped", config={"message.timestamp.type": "LogAppendTime"})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce(topic, b"v", key=b"k", timestamp=1_700_000_000_123, headers=[("a", b"1"), ("b", None), ("a", b"")])
+    producer.produce(topic, None, key=b"", timestamp=1_700_000_000_124)
+    producer.produce(topic, b"", timestamp=1_700_000_000_125)
+    producer.produce(stamped, b"\xff" * 900_000)
+    assert producer.flush(20) == 0
+    member = probe([topic, stamped])
+    member.start_at(0)
+    member.poll_until(lambda: member.rows() == 4)
+    rows = [
+        row for polled in member.polled if polled.batch for piece in polled.batch.pieces() for row in piece.to_pylist()
+    ]
+    rows.sort(key=lambda row: (row["topic"] != topic, row["offset"]))
+    assert [(row["key"], row["value"]) for row in rows[:3]] == [(b"k", b"v"), (b"", None), (None, b"")]
+    assert rows[0]["headers"] == [{"key": "a", "value": b"1"}, {"key": "b", "value": None}, {"key": "a", "value": b""}]
+    assert rows[1]["headers"] is None
+    assert [round(row["timestamp"].timestamp() * 1000) for row in rows[:3]] == [1_700_000_000_123 + i for i in range(3)]
+    assert [row["timestampType"] for row in rows] == [0, 0, 0, 1]
+    assert rows[3]["value"] == b"\xff" * 900_000
+
+
+def test_the_end_is_told_also_when_only_control_records_are_left(
+    probe: MakeProbe, new_topic: NewTopic, generator: Generator
+) -> None:
+    """SPEC V3, FACTS R6: aborted records are skipped, their markers take offsets."""
+    topic = new_topic(1)
+    tp = TP(topic, 0)
+    generator.transaction(topic, 10)
+    generator.transaction(topic, 5, abort=True)
+    member = probe([topic])
+    member.start_at(0)
+    member.poll_until(lambda: tp in member.ends)
+    assert member.offsets() == {tp: list(range(10))}
+    assert member.ends[tp] == 17
+    assert member.consumer.positions([tp]) == {tp: 17}
+    again = probe([topic])
+    member.consumer.close()
+    again.settle()
+    again.consumer.seek({tp: 11})
+    again.consumer.flow([tp])
+    again.poll_until(lambda: tp in again.ends)
+    assert again.rows() == 0
+    assert again.ends[tp] == 17
+
+
+def test_an_open_transaction_holds_the_reader_back(probe: MakeProbe, new_topic: NewTopic, generator: Generator) -> None:
+    topic = new_topic(1)
+    generator.unfinished(topic, 5)
+    generator.send(topic, 5)
+    member = probe([topic])
+    member.start_at(0)
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until:
+        member.poll()
+    assert member.rows() == 0
+    generator.abort()
+    member.poll_until(lambda: member.rows() == 5)
+    assert member.offsets() == {TP(topic, 0): [5, 6, 7, 8, 9]}
+
+
+def test_a_vanished_offset_is_told_and_the_partition_can_be_sought_again(
+    kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, generator: Generator
+) -> None:
+    """SPEC S4, FACTS R10."""
+    topic = new_topic(2)
+    gone, fine = TP(topic, 0), TP(topic, 1)
+    generator.send(topic, 2_000, partitions=2)
+    kafka.topics.delete_records({(topic, 0): 400})
+    member = probe([topic])
+    held = member.settle()
+    member.consumer.seek({gone: 100, fine: 100})
+    member.consumer.flow(held)
+    member.poll_until(lambda: bool(member.errors) and len(member.offsets().get(fine, [])) == 900)
+    (error,) = member.errors
+    assert isinstance(error, OffsetGone)
+    assert (error.tp, error.offset) == (gone, 100)
+    assert member.offsets() == {fine: list(range(100, 1_000))}
+    member.consumer.seek({gone: 400})
+    member.poll_until(lambda: gone in member.offsets() and len(member.offsets()[gone]) == 600)
+    assert member.offsets() == {gone: list(range(400, 1_000)), fine: list(range(100, 1_000))}
+    assert member.dropped == 0
+
+
+def test_partitions_without_their_first_records_are_no_error_before_they_are_sought(
+    kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, generator: Generator
+) -> None:
+    """The placeholder of the assignment is below the log's start; nobody asked for it."""
+    topic = new_topic(2)
+    generator.send(topic, 2_000, partitions=2)
+    kafka.topics.delete_records({(topic, 0): 400, (topic, 1): 400})
+    member = probe([topic])
+    held = member.settle()
+    for _ in range(25):
+        member.poll()
+    member.consumer.seek(dict.fromkeys(held, 500))
+    member.consumer.flow(held)
+    member.poll_until(lambda: member.rows() == 1_000)
+    assert member.errors == []
+    assert member.offsets() == {tp: list(range(500, 1_000)) for tp in held}
+
+
+def test_an_absent_broker_is_told_once_and_consumption_goes_on(
+    kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, generator: Generator
+) -> None:
+    """FACTS R12: no callback, no record lost."""
+    topic = new_topic(2)
+    generator.send(topic, 1_000, partitions=2)
+    member = probe([topic], limits=Limits(session_timeout=120, drain_timeout=10, reset_timeout=10))
+    member.start_at(0)
+    member.poll_until(lambda: member.rows() == 1_000)
+    member.polled.clear()
+    kafka.kill()
+    until = time.monotonic() + 3.0
+    while time.monotonic() < until:
+        member.poll()
+    assert 1 <= len(member.errors) <= 4, member.errors
+    assert all(type(error).__name__ == "KafkaUnavailable" for error in member.errors)
+    kafka.start_node()
+    generator.send(topic, 500, partitions=2)
+    member.poll_until(lambda: member.rows() == 500, within=60)
+    assert member.rebalances == []
+    assert member.offsets() == {TP(topic, p): list(range(500, 750)) for p in range(2)}
+
+
+def test_a_member_never_imports_pandas(
+    kafka: KafkaCluster, new_topic: NewTopic, generator: Generator, tmp_path: Path
+) -> None:
+    """It would cost a second at start and 40 MB per member (SPEC 21, row 7); `pyarrow.array(list)` does it."""
+    topic = new_topic(1)
+    generator.send(topic, 1_000)
+    script = """
+import sys
+from crkafka_core.kafka.consumer import GroupConsumer
+from crkafka_core.kafka.properties import client_properties
+from crkafka_core.model.limits import Limits
+from crkafka_core.segments.storage import Storage
+from crkafka_core.segments.writer import SegmentWriter
+bootstrap, topic, folder = sys.argv[1:]
+properties = client_properties({"bootstrap.servers": bootstrap, "group.id": topic}, Limits(), client_id="a")
+consumer, writer = GroupConsumer(properties), SegmentWriter(Storage.open(folder), "u/00000001/a-0-1.parquet")
+consumer.subscribe([topic])
+while not consumer.held:
+    consumer.poll(100, 0.05)
+consumer.seek(dict.fromkeys(consumer.held, 0))
+consumer.flow(consumer.held)
+while writer.rows < 1000:
+    batch = consumer.poll(100, 0.05).batch
+    if batch is not None:
+        for part in batch.skip_below(dict.fromkeys(consumer.held, 1)).head(7):
+            writer.write(part)
+        writer.rows += batch.firsts() == {(topic, 0): 0}
+writer.close()
+consumer.close()
+print("pandas" in sys.modules)
+"""
+    arguments = [sys.executable, "-c", script, kafka.bootstrap, topic, str(tmp_path)]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False"

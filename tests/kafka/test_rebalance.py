@@ -1,0 +1,304 @@
+"""Rebalances as a member's consumer reports them on a real Kafka (SPEC R1–R7, M5, D2; FACTS K6, R2–R5)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+
+from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.kafka.admin import Committed, KafkaAdmin
+from crkafka_core.kafka.committer import Committer
+from crkafka_core.kafka.errors import CommitFailed, Fenced, GroupRebalanced, KafkaUnavailable, PolledTooLate
+from crkafka_core.kafka.events import Polled
+from crkafka_core.kafka.generation import generation_of, member_id_of
+from crkafka_core.kafka.group import report
+from crkafka_core.model.offsets import TP
+from crkafka_core.testing.generator import Generator
+from tests.kafka.conftest import MakeProbe
+
+pytestmark = pytest.mark.kafka
+NewTopic = Callable[..., str]
+
+
+def parts(topic: str, count: int) -> frozenset[TP]:
+    return frozenset(TP(topic, p) for p in range(count))
+
+
+def test_the_first_start_is_one_assignment_and_no_revocation(probe: MakeProbe, new_topic: NewTopic) -> None:
+    topic = new_topic(4)
+    member = probe([topic])
+    assert member.settle() == parts(topic, 4)
+    assert member.rebalances == [("assigned", parts(topic, 4))]
+    (rebalance,) = [r for polled in member.polled for r in polled.rebalances]
+    assert rebalance.generation == member.consumer.generation() == 1
+    assert rebalance.member_id == member.consumer.member_id() != ""
+    assert [polled.disturbed for polled in member.polled].count(True) == 1
+
+
+def test_a_second_member_takes_its_share_and_gives_it_back(
+    probe: MakeProbe, new_topic: NewTopic, generator: Generator
+) -> None:
+    """What is revoked and what is assigned are told, with a rising generation; nothing flows until it is sought."""
+    topic = new_topic(4)
+    generator.send(topic, 2_000, partitions=4)
+    a = probe([topic])
+    a.start_at(0)
+    a.poll_until(lambda: a.rows() == 2_000)
+    b = probe([topic])
+    a.poll_until(lambda: len(a.consumer.held) == 2 and len(b.consumer.held) == 2, others=[b])
+    assert a.consumer.held | b.consumer.held == parts(topic, 4)
+    assert a.rebalances[1:] == [("revoked", parts(topic, 4)), ("assigned", a.consumer.held)]
+    assert a.consumer.generation() == b.consumer.generation() == 2
+    generations = [r.generation for polled in a.polled for r in polled.rebalances]
+    assert generations == [1, 1, 2], "a revocation shows the old generation (FACTS R3)"
+    assert a.consumer.flowing == frozenset()
+    generator.send(topic, 400, partitions=4)
+    for _ in range(20):
+        a.poll()
+        b.poll()
+    assert (a.rows(), b.rows()) == (2_000, 0)
+    b.consumer.close()
+    a.poll_until(lambda: a.consumer.held == parts(topic, 4))
+    assert b.rebalances[-1][0] == "assigned", "a member's own close is no revocation (SPEC R5)"
+
+
+def test_records_of_a_poll_that_ran_a_callback_are_dropped_and_it_says_so(
+    probe: MakeProbe, new_topic: NewTopic, generator: Generator
+) -> None:
+    """SPEC M5, FACTS K6: under load, no record comes in the same poll as a rebalance."""
+    topic = new_topic(4)
+    generator.send(topic, 200_000, partitions=4)
+    a = probe([topic])
+    a.start_at(0)
+    b = probe([topic])
+    while len(a.rebalances) < 3 or len(b.consumer.held) != 2:
+        a.poll(200, 0.01)
+        b.poll(10, 0.01)
+    for polled in a.polled:
+        if polled.rebalances:
+            assert polled.batch is None
+            assert polled.disturbed
+    held = a.consumer.held
+    a.polled.clear()
+    a.consumer.seek(dict.fromkeys(held, 7))
+    a.consumer.flow(held)
+    a.poll_until(lambda: set(a.offsets()) == held)
+    assert {found[0] for found in a.offsets().values()} == {7}
+
+
+def test_more_members_than_partitions_leave_one_idle_with_an_empty_assignment(
+    probe: MakeProbe, new_topic: NewTopic
+) -> None:
+    """SPEC G5, FACTS R14."""
+    topic = new_topic(1)
+    a = probe([topic])
+    a.settle()
+    b = probe([topic])
+
+    def told() -> bool:
+        return any(kind == "assigned" for kind, _ in b.rebalances) and len(a.rebalances) == 3
+
+    a.poll_until(told, others=[b])
+    assert sorted([len(a.consumer.held), len(b.consumer.held)]) == [0, 1]
+    idle = a if not a.consumer.held else b
+    idle.consumer.seek({TP(topic, 0): 5})
+    idle.consumer.flow([TP(topic, 0)])
+    assert idle.consumer.flowing == frozenset()
+
+
+def test_new_partitions_and_new_topics_of_a_pattern_come_within_seconds(
+    kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic
+) -> None:
+    """SPEC M7."""
+    topic = new_topic(1, name="shop.a")
+    stem = topic.rsplit("-", 1)[1]
+    member = probe(pattern=rf"^shop\.[ab].*{stem}$")
+    member.settle()
+    kafka.topics.add_partitions(topic, 3)
+    member.poll_until(lambda: member.consumer.held == parts(topic, 3), within=8)
+    other = kafka.topics.create(f"shop.b-{stem}", 1)
+    kafka.topics.create(f"shop.c-{stem}", 1)
+    member.poll_until(lambda: member.consumer.held == parts(topic, 3) | parts(other, 1), within=8)
+
+
+def test_the_assignor_is_range_for_one_topic_else_round_robin(
+    kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, group_id: str
+) -> None:
+    """SPEC R1: a subscription may grow, since every member lists both."""
+    one, two = new_topic(2), new_topic(2)
+    admin = KafkaAdmin({"bootstrap.servers": kafka.bootstrap})
+    a = probe([one])
+    a.settle()
+    assert report(admin, group_id).assignor == "range"
+    b = probe([one, two])
+    a.poll_until(lambda: len(b.consumer.held) + len(a.consumer.held) == 4, others=[b])
+    assert report(admin, group_id).assignor in ("range", "roundrobin")
+    a.consumer.close()
+    b.poll_until(lambda: len(b.consumer.held) == 4)
+    assert report(admin, group_id).assignor == "roundrobin"
+
+
+def test_a_commit_is_one_request_with_its_metadata(
+    kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, generator: Generator, group_id: str
+) -> None:
+    """SPEC D2, FACTS R13."""
+    topic = new_topic(3)
+    generator.send(topic, 30, partitions=3)
+    member = probe([topic])
+    member.settle()
+    held = member.consumer.held
+    metadata = {tp: f"r1/7/{tp.partition}/" + "x" * 4_000 for tp in held}
+    member.consumer.commit({tp: 3 + tp.partition for tp in held}, metadata)
+    member.consumer.commit({})
+    found = KafkaAdmin({"bootstrap.servers": kafka.bootstrap}).committed(group_id, held)
+    assert found == {tp: Committed(3 + tp.partition, metadata[tp]) for tp in held}
+
+
+def test_a_member_that_polled_too_late_is_told_lost_and_its_commit_is_refused_as_a_rebalance(
+    probe: MakeProbe, new_topic: NewTopic, generator: Generator
+) -> None:
+    """SPEC D2, R2, FACTS R4, K6: unknown member or old generation; then it joins again by itself."""
+    topic = new_topic(2)
+    late = probe([topic], properties={"session.timeout.ms": "6000", "max.poll.interval.ms": "6000"})
+    generator.send(topic, 500, partitions=2)
+    late.start_at(0)
+    late.poll_until(lambda: late.rows() == 500)
+    time.sleep(7.5)
+    with pytest.raises(GroupRebalanced):
+        late.consumer.commit({TP(topic, 0): 1})
+    late.poll_until(lambda: ("lost", parts(topic, 2)) in late.rebalances)
+    assert any(isinstance(error, PolledTooLate) for error in late.errors)
+    late.poll_until(lambda: late.consumer.held == parts(topic, 2))
+    assert late.consumer.flowing == frozenset()
+
+
+def test_a_commit_of_an_unknown_partition_fails_the_whole(probe: MakeProbe, new_topic: NewTopic) -> None:
+    """SPEC D2: a failure for one partition fails the cut."""
+    topic = new_topic(1)
+    member = probe([topic])
+    member.settle()
+    with pytest.raises(CommitFailed):
+        member.consumer.commit({TP(topic, 0): 1, TP("no-such-topic", 0): 1})
+
+
+def test_a_commit_without_a_broker_is_unreachable(kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic) -> None:
+    """SPEC D2, FACTS K9: after the session, also when librdkafka itself would wait for ever."""
+    topic = new_topic(1)
+    member = probe([topic])
+    member.settle()
+    kafka.kill()
+    began = time.monotonic()
+    with pytest.raises(KafkaUnavailable):
+        member.consumer.commit({TP(topic, 0): 1})
+    assert time.monotonic() - began < 15
+    kafka.start_node()
+
+
+def test_a_commit_that_hangs_is_given_up_and_what_was_asked_meanwhile_is_done_later(
+    probe: MakeProbe, new_topic: NewTopic, generator: Generator
+) -> None:
+    """SPEC D4, G3: the event thread goes on while librdkafka waits for the coordinator without a limit."""
+    topic = new_topic(2)
+    generator.send(topic, 2_000, partitions=2)
+    member = probe([topic])
+    member.start_at(0)
+    member.poll_until(lambda: member.rows() == 2_000)
+    consumer, held, generation = member.consumer, member.consumer.held, member.consumer.generation()
+    back = threading.Event()
+
+    class Hanging:
+        def commit(self, **_: object) -> list[TopicPartition]:
+            back.wait(30)
+            return []
+
+    consumer._committer = Committer(Hanging(), patience=0.3)
+    began = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(KafkaUnavailable, match="did not answer"):
+            consumer.commit(dict.fromkeys(held, 1))
+    assert time.monotonic() - began < 2
+    member.polled.clear()
+    consumer.flow([])
+    consumer.seek(dict.fromkeys(held, 900))
+    consumer.flow(held)
+    for _ in range(10):
+        assert member.poll() == Polled()
+    assert consumer.positions(held) == {}
+    assert consumer.generation() == generation
+    back.set()
+    member.poll_until(lambda: member.rows() == 200)
+    assert member.offsets() == {tp: list(range(900, 1_000)) for tp in held}
+    assert (member.errors, member.dropped) == ([], 0)
+
+
+def test_static_the_older_of_two_with_one_id_is_fenced(probe: MakeProbe, new_topic: NewTopic) -> None:
+    """SPEC R7, FACTS R2: code −150."""
+    topic = new_topic(2)
+    older = probe([topic], instance_id="orders-0")
+    older.settle()
+    newer = probe([topic], instance_id="orders-0")
+    older.poll_until(lambda: any(isinstance(error, Fenced) for error in older.errors), others=[newer])
+    newer.poll_until(lambda: newer.consumer.held == parts(topic, 2))
+    assert not any(isinstance(error, Fenced) for error in newer.errors)
+
+
+def test_static_a_restart_within_the_session_costs_no_rebalance(probe: MakeProbe, new_topic: NewTopic) -> None:
+    """SPEC R7, FACTS R2."""
+    topic = new_topic(4)
+    a = probe([topic], instance_id="orders-0")
+    b = probe([topic], instance_id="orders-1")
+    a.poll_until(lambda: len(a.consumer.held) == len(b.consumer.held) == 2, others=[b])
+    before, seen = b.consumer.held, len(a.rebalances)
+    b.consumer.close()
+    again = probe([topic], instance_id="orders-1")
+    began = time.monotonic()
+    again.poll_until(lambda: bool(again.consumer.held), others=[a])
+    assert time.monotonic() - began < 2
+    assert again.consumer.held == before
+    for _ in range(30):
+        a.poll()
+    assert len(a.rebalances) == seen
+
+
+def test_an_error_inside_a_callback_never_leaves_it(probe: MakeProbe, new_topic: NewTopic) -> None:
+    """SPEC M5, FACTS K3: the poll goes on, says that it was disturbed, and carries the error."""
+    topic = new_topic(2)
+    member = probe([topic])
+    real = member.consumer._consumer
+
+    class Broken:
+        def assign(self, tps: object) -> None:
+            raise KafkaException("broken")
+
+        def unassign(self) -> None:
+            raise RuntimeError("broken too")
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(real, name)
+
+    member.consumer._on_assign(Broken(), [])
+    member.consumer._on_revoke(Broken(), [])
+    polled = member.poll()
+    assert polled.disturbed
+    assert len(polled.errors) == 2
+    member.settle()
+    assert member.consumer.held == parts(topic, 2)
+
+
+@pytest.mark.parametrize("answer", [b"", b"CGMDv1:\x01\x00\x00\x00", b"CGMDv2:\x01\x00", None, 5])
+def test_an_unknown_format_of_the_generation_is_unknown(answer: object) -> None:
+    """FACTS K15: a private format is guarded."""
+
+    class Consumer:
+        def consumer_group_metadata(self) -> object:
+            return answer
+
+        def memberid(self) -> str | None:
+            return None
+
+    assert generation_of(Consumer()) == -1
+    assert member_id_of(Consumer()) == ""

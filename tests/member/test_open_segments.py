@@ -1,0 +1,51 @@
+"""The segments between two cuts: what was handed over is never removed by the member again (SPEC C7, D4, T3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from crkafka_core.member.open_segments import OpenSegments
+from crkafka_core.model.offsets import TP
+from crkafka_core.segments.storage import Storage
+from crkafka_core.testing.landing import records
+
+P0 = TP("t", 0)
+
+
+def _segments(folder: Path, max_bytes: int = 1 << 30) -> tuple[OpenSegments, Storage]:
+    storage = Storage.open(folder)
+    return OpenSegments(storage, "uid", "m0", max_bytes), storage
+
+
+def test_c7_what_was_handed_to_a_contribution_survives_a_drop(tmp_path: Path) -> None:
+    """A merge may have named it before this member hears of the reset that followed: removing it would be data loss."""
+    segments, storage = _segments(tmp_path)
+    segments.write(records(P0, 0, 100), 2, 0, {P0: 0})
+    (handed,) = segments.close()
+    segments.write(records(P0, 100, 200), 2, 1, {P0: 100})
+    segments.drop()
+    assert [file.path for file in storage.list("uid")] == [handed.path]
+    segments.drop()
+    assert storage.exists(handed.path)
+
+
+def test_d4_what_was_never_handed_over_is_removed(tmp_path: Path) -> None:
+    segments, storage = _segments(tmp_path, max_bytes=1)
+    for at in (0, 100, 200):
+        segments.write(records(P0, at, at + 100), 2, 0, {P0: at})
+    assert len(list(storage.list("uid"))) >= 1
+    segments.drop()
+    assert list(storage.list("uid")) == []
+    assert segments.close() == ()
+
+
+def test_each_cut_is_handed_its_own_segments(tmp_path: Path) -> None:
+    segments, _ = _segments(tmp_path)
+    segments.write(records(P0, 0, 10), 2, 0, {P0: 0})
+    first = segments.close()
+    segments.write(records(P0, 10, 30), 2, 1, {P0: 10})
+    second = segments.close()
+    assert [(s.rows, s.spans) for s in (*first, *second)] == [
+        (10, (("t", 0, 0, 10, 10),)),
+        (20, (("t", 0, 10, 30, 20),)),
+    ]

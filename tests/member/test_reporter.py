@@ -1,0 +1,57 @@
+"""What the reporter says of topics: as Kafka has them when the cut is made, not as they were when the start was resolved (SPEC S4)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import SimpleNamespace
+
+import pytest
+
+from crkafka_core.member import reporter as module
+from crkafka_core.member.reporter import Reporter
+from crkafka_core.member.submitter import Payload
+from crkafka_core.model.desired import OpenCut
+from crkafka_core.model.errors import ServiceUnavailable
+from crkafka_core.model.offsets import TP
+from crkafka_core.plane import cuts
+from crkafka_core.protocol import signals as sg
+
+
+def contributed(monkeypatch: pytest.MonkeyPatch, found: Mapping[str, str] | Exception) -> Mapping[str, str]:
+    """The topic ids of a contribution whose start was resolved under id `old`."""
+    parts: list[cuts.Part] = []
+
+    def contribute(_: object, part: cuts.Part) -> cuts.Contributed:
+        parts.append(part)
+        return cuts.Contributed(part.checkpoint, complete=False)
+
+    def ids() -> Mapping[str, str]:
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(module.cuts, "contribute", contribute)
+    plane = SimpleNamespace(do=lambda work: work(None))
+    thread = Reporter(plane, "orders/0", "a", lambda _: None, topic_ids=ids)  # type: ignore[arg-type]
+    thread.start()
+    cut = OpenCut(1, 0, 1, ("orders/0",), frozenset({TP("t", 0)}))
+    thread.do(sg.Save(1))
+    thread.do(sg.Contribute(cut, 1, 0, 1, {"t": "old"}, Payload({TP("t", 0): (0, 0, 0)}, (), 0)))
+    end = time.monotonic() + 5
+    while not parts and time.monotonic() < end:
+        time.sleep(0.01)
+    thread.end()
+    return parts[0].topic_ids
+
+
+def test_20_a_topic_made_anew_quickly_is_told_by_its_new_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FACTS R9: no callback comes, the consumer goes on at its old offset; only the id tells, and the merge compares it."""
+    assert contributed(monkeypatch, {"t": "new"}) == {"t": "new"}
+
+
+@pytest.mark.parametrize("found", [{"t": "old"}, {}, {"t": ""}, ServiceUnavailable("no broker")])
+def test_s4_what_kafka_does_not_tell_is_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, found: Mapping[str, str] | Exception
+) -> None:
+    assert contributed(monkeypatch, found) == {"t": "old"}

@@ -1,0 +1,111 @@
+"""The process thread: who touches the open segments, and what an aborted cut leaves behind (SPEC M1, M4, D4)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from crkafka_core.member.message_queue import MessageQueue
+from crkafka_core.member.submitter import Submitter
+from crkafka_core.model.offsets import TP
+from crkafka_core.plane.cuts import NamedSegment
+from crkafka_core.protocol import signals as sg
+from crkafka_core.segments.errors import StorageUnavailable
+
+P0 = TP("t", 0)
+
+
+class SlowSegments:
+    """Segments whose closing takes until it is let go; notes who did what, and whether two did something at once."""
+
+    def __init__(self) -> None:
+        self.go, self.closing = threading.Event(), threading.Event()
+        self.calls: list[tuple[str, str]] = []
+        self.at_once = False
+        self.fails = False
+        self._busy = threading.Lock()
+
+    def _note(self, what: str) -> None:
+        self.calls.append((what, threading.current_thread().name))
+
+    def write(self, batch: Any, epoch: int, base: int, nexts: Mapping[TP, int]) -> None:
+        self._note("write")
+
+    def close(self) -> tuple[NamedSegment, ...]:
+        with self._busy:
+            self.closing.set()
+            self.go.wait(10)
+            self._note("close")
+            if self.fails:
+                raise StorageUnavailable("full")
+            return ()
+
+    def merged(self) -> None:
+        self._note("merged")
+
+    def drop(self) -> None:
+        if not self._busy.acquire(blocking=False):
+            self.at_once = True
+            return
+        self._note("drop")
+        self._busy.release()
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.segments = SlowSegments()
+        self.events: list[sg.Event] = []
+        self.thread = Submitter(MessageQueue(100, 1 << 20), self.segments, self.events.append)  # type: ignore[arg-type]
+
+    def until(self, condition: Callable[[], bool]) -> bool:
+        end = time.monotonic() + 5
+        while not condition() and time.monotonic() < end:
+            time.sleep(0.005)
+        return condition()
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    rig.thread.start()
+    yield rig
+    rig.segments.go.set()
+    rig.thread.end()
+
+
+def test_d4_a_reset_while_segments_are_closing_drops_them_afterwards_and_saves_nothing(rig: Rig) -> None:
+    rig.thread.place(sg.Stamp(1, 0, 1), {P0: 0})
+    rig.thread.save(7)
+    assert rig.segments.closing.wait(5)
+    rig.thread.clear(sg.Stamp(2, 0, 2), drop=True)
+    rig.segments.go.set()
+    assert rig.until(lambda: ("drop", "process") in rig.segments.calls)
+    assert rig.segments.calls == [("close", "process"), ("drop", "process")]
+    assert not rig.segments.at_once
+    assert not [e for e in rig.events if isinstance(e, sg.Saved)]
+
+
+def test_x6_a_closing_that_fails_after_its_cut_is_over_breaks_nothing(rig: Rig) -> None:
+    rig.segments.fails = True
+    rig.thread.save(7)
+    assert rig.segments.closing.wait(5)
+    rig.thread.clear(sg.Stamp(2, 0, 2), drop=True)
+    rig.segments.go.set()
+    assert rig.until(lambda: ("drop", "process") in rig.segments.calls)
+    assert not [e for e in rig.events if isinstance(e, sg.Trouble)]
+    rig.segments.fails = False
+    rig.thread.save(8)
+    assert rig.until(lambda: any(isinstance(e, sg.Saved) and e.cut == 8 for e in rig.events))
+
+
+def test_g3_closing_segments_is_progress_only_for_so_long(rig: Rig) -> None:
+    assert rig.thread.saving_for(time.monotonic()) == 0.0
+    rig.thread.save(7)
+    assert rig.segments.closing.wait(5)
+    assert rig.until(lambda: rig.thread.saving_for(time.monotonic() + 100) > 99)
+    rig.segments.go.set()
+    assert rig.until(lambda: rig.thread.saving_for(time.monotonic() + 100) == 0.0)

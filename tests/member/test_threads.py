@@ -1,0 +1,177 @@
+"""The helper threads of a member: what they say when the database hangs, goes back, or fails in an unknown way (SPEC G3, G4, G10)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from crkafka_core.member import lease
+from crkafka_core.member.lease import Watchdog
+from crkafka_core.member.observer import LossWatch, Observer
+from crkafka_core.member.reporter import Reporter
+from crkafka_core.model.errors import ServiceUnavailable
+from crkafka_core.model.limits import Limits
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Member, Region
+from crkafka_core.plane import members, regions, resets
+from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.protocol import signals as sg
+from crkafka_core.testing.memory import MemoryStore
+
+LIMITS = Limits(session_timeout=3.0, isolation_timeout=60.0)
+
+
+def until(condition: Callable[[], Any], seconds: float = 5.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(condition())
+
+
+def register(plane: ControlPlane, incarnation: str, number: int = 0) -> None:
+    name = f"orders/{number}"
+    launch = plane.do(lambda tx: members.launch(tx, name))
+    plane.do(lambda tx: members.register(tx, members.Registration(name, incarnation, launch, 0, "c", "g")))
+
+
+@pytest.fixture
+def plane() -> ControlPlane:
+    plane = ControlPlane(MemoryStore(), "orders")
+    regions.declare(plane.store, Region(name="orders", uid="uid", region_index=0, members_wanted=2))
+    plane.do(lambda tx: resets.start(tx, by="test"))
+    register(plane, "a")
+    return plane
+
+
+def peer(renewals: int) -> Member:
+    return Member("orders", "orders/1", "b", 1, renewals=renewals)
+
+
+def test_g4_who_did_not_look_for_a_while_has_seen_nothing() -> None:
+    watch = LossWatch(10.0)
+    assert not watch.lost([peer(1)], 0.0)
+    assert not watch.lost([peer(1)], 60.0), "a look that hung for a minute says nothing about the peer"
+    assert not any(watch.lost([peer(1)], 60.0 + t) for t in range(1, 11))
+    assert watch.lost([peer(1)], 71.0)
+    assert not watch.lost([peer(2)], 72.0)
+
+
+def test_g10_a_control_plane_that_shows_less_than_before_stops_the_region(plane: ControlPlane) -> None:
+    events: list[sg.Event] = []
+    observer = Observer(plane, "orders/0", "a", LIMITS, events.append)
+    row = plane.read(lambda _, region: region)
+    plane.do(lambda tx: tx.set_region(epoch=row.epoch + 5))
+    observer.start()
+    assert until(lambda: events)
+    plane.do(lambda tx: tx.set_region(epoch=row.epoch))  # a backup is restored
+    assert until(lambda: plane.read(lambda _, region: region.phase) is Phase.STOPPED)
+    observer.end()
+    assert "went back" in plane.read(lambda _, region: region.stop_reason)
+
+
+def test_g7_an_observer_that_fails_in_an_unknown_way_ends_the_member(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[sg.Event] = []
+    monkeypatch.setattr(plane.store, "wait", lambda *_: 1 // 0)
+    observer = Observer(plane, "orders/0", "a", LIMITS, events.append)
+    observer.start()
+    assert until(lambda: any(isinstance(e, sg.Broken) for e in events))
+
+
+def test_g3_an_observer_and_a_reporter_that_hang_in_the_database_are_seen(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hang = threading.Event()
+    observer = Observer(plane, "orders/0", "a", LIMITS, lambda _: None)
+    reporter = Reporter(plane, "orders/0", "a", lambda _: None)
+    assert reporter.stuck_for(time.monotonic() + 100) == 0.0, "it has nothing to do"
+    monkeypatch.setattr(plane.store, "read", lambda: hang.wait(20))
+    monkeypatch.setattr(plane.store, "run", lambda *_: hang.wait(20))
+    observer.start(), reporter.start()
+    reporter.do(sg.Withdraw(1, "x", wants_reset=False))
+    try:
+        assert until(lambda: reporter.stuck_for(time.monotonic() + 100) > 99)
+        assert observer.stuck_for(time.monotonic() + 100) > 99
+    finally:
+        observer.end(), reporter.end()
+        hang.set()
+
+
+class Rig:
+    """A watchdog whose hard end is noted instead of done."""
+
+    def __init__(self, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
+        self.events: list[sg.Event] = []
+        self.ended: list[int] = []
+        self.standstill = 0.0
+        monkeypatch.setattr(lease, "HARD_EXIT", 0.2)
+        monkeypatch.setattr(lease.os, "_exit", self.ended.append)
+        metrics = changed.get("metrics", dict)
+        self.dog = Watchdog(
+            plane, "orders/0", "a", LIMITS, self.events.append, standstill=lambda: self.standstill, metrics=metrics,
+            since=time.monotonic(), superseded_code=10,
+        )  # fmt: skip
+
+
+def test_r7_a_superseded_process_that_hangs_ends_with_the_code_that_is_not_restarted(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(plane, monkeypatch)
+    rig.standstill = 100.0
+    rig.dog.start()
+    register(plane, "later")
+    assert until(lambda: rig.ended)
+    rig.dog.end()
+    assert rig.ended[0] == 10
+
+
+def test_g3_a_lost_process_learns_of_it_also_while_a_thread_hangs(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(plane, monkeypatch)
+    rig.standstill = 100.0
+    rig.dog.start()
+    plane.do(lambda tx: members.lose(tx, "orders/0", "a", renewals=0, by="b", why="hung"))
+    assert until(lambda: rig.ended)
+    rig.dog.end()
+    assert rig.ended[0] == lease.HUNG_CODE
+
+
+def test_g3_metrics_that_cannot_be_told_do_not_end_the_lease(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def metrics() -> dict[str, object]:
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("dictionary changed size during iteration")
+        return {}
+
+    rig = Rig(plane, monkeypatch, metrics=metrics)
+    rig.dog.start()
+    assert until(lambda: plane.read(lambda r, _: r.get(Member, "orders", "orders/0").renewals) == 1)  # type: ignore[union-attr]
+    rig.dog.end()
+
+
+def test_37_an_outage_of_days_keeps_the_reporter_trying(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def down(*_: object) -> None:
+        tries.append(1)
+        raise ServiceUnavailable("down")
+
+    monkeypatch.setattr(plane.store, "run", down)
+    monkeypatch.setattr("crkafka_core.member.reporter.time.sleep", lambda _: None)
+    events: list[sg.Event] = []
+    reporter = Reporter(plane, "orders/0", "a", events.append)
+    reporter.start()
+    reporter.do(sg.Withdraw(1, "x", wants_reset=False))
+    assert until(lambda: len(tries) > 3_000, 20)
+    reporter.end()
+    assert not events

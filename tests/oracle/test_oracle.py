@@ -1,0 +1,370 @@
+"""The oracle finds what it is there to find: each invariant is broken on purpose, in rows or files, and named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import (
+    Checkpoint,
+    ContributedOffset,
+    Contribution,
+    Event,
+    Expected,
+    Initial,
+    MergedOffset,
+    Segment,
+    Start,
+)
+from crkafka_core.plane import events, resets
+from crkafka_core.protocol.merge import digest
+from crkafka_core.segments.batch import Batch
+from crkafka_core.segments.reader import hash_of, read_segment
+from crkafka_core.segments.writer import SegmentWriter
+from crkafka_core.testing.landing import Landing, records
+from crkafka_core.testing.ledger import Ledger
+from crkafka_core.testing.memory import MemoryStore
+from crkafka_core.testing.oracle import Remembered, Verdict, verify
+
+P0 = TP("orders", 0)
+
+
+class Landed:
+    """Three checkpoints of two members and four partitions, whole in every row, and what was produced."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = MemoryStore()
+        self.landing = Landing(self.store, folder, members=2, partitions=4)
+        self.plane = self.landing.region.plane
+        self.ledger = Ledger("test0001")
+        self.seen = Remembered()
+        first = [Initial("orders", "id-orders", tp.partition, tp.topic, 0, "beginning") for tp in self.landing.tps]
+        self.plane.do(lambda tx: tx.put(*first))
+        for _ in range(3):
+            self.land()
+
+    def land(self, rows: int = 50) -> int:
+        number = self.landing.land(rows)
+        self.plane.do(lambda tx: self._complete(tx, number))
+        return number
+
+    def _complete(self, tx: Any, number: int) -> None:
+        """What a landing leaves out of a merge: the expected members, their contributions, the hash, the events."""
+        row = tx.get(Checkpoint, "orders", number)
+        offsets = tx.select(MergedOffset, ("region", "=", "orders"), ("checkpoint", "=", number))
+        for i in range(2):
+            name = f"orders/{i}"
+            mine = [o for o in offsets if o.member == name]
+            tx.put(Expected("orders", number, name, f"m{i}", json.dumps({"orders": [o.partition for o in mine]})))
+            tx.put(
+                Contribution(
+                    "orders",
+                    number,
+                    name,
+                    f"m{i}",
+                    row.epoch,
+                    row.parent,
+                    1,
+                    "[]",
+                    "{}",
+                    sum(o.rows for o in mine),
+                    1,
+                    0,
+                    "h",
+                )
+            )
+            tx.put(
+                *(
+                    ContributedOffset("orders", number, name, o.topic, o.partition, o.from_offset, o.to_offset, o.rows)
+                    for o in mine
+                )
+            )
+        tx.put(replace(row, hash=digest({TP(o.topic, o.partition): o.to_offset for o in offsets})))
+        events.log(tx, "merged", "test", checkpoint=number)
+
+    @property
+    def region(self) -> Any:
+        return _Facade(self)
+
+    def verify(self, **keys: Any) -> Verdict:
+        return verify(self.region, kafka=False, seen=self.seen, **keys)
+
+    def change(self, kind: type, where: dict[str, Any], **changes: Any) -> None:
+        """Doctor the first row that is found."""
+
+        def work(tx: Any) -> None:
+            found = tx.select(kind, ("region", "=", "orders"), *((k, "=", v) for k, v in where.items()))
+            assert found, f"no {kind.__name__} with {where}"
+            tx.delete(kind, *((k, "=", getattr(found[0], k)) for k in kind.KEY))
+            tx.put(replace(found[0], **changes))
+
+        self.plane.do(work)
+
+    def remove(self, kind: type, **where: Any) -> None:
+        self.plane.do(lambda tx: tx.delete(kind, ("region", "=", "orders"), *((k, "=", v) for k, v in where.items())))
+
+    def segment(self, checkpoint: int, member: int = 0) -> Segment:
+        where = ("checkpoint", "=", checkpoint), ("incarnation", "=", f"m{member}")
+        return self.plane.read(lambda reader, _: reader.select(Segment, *where))[0]
+
+    def rewrite(self, checkpoint: int, change: Callable[[pa.Table], pa.Table], *, honest: bool = True) -> None:
+        """Another file in place of a segment; `honest`: with its row made to fit, so that only the content is wrong."""
+        segment = self.segment(checkpoint)
+        table = change(read_segment(self.landing.storage, segment.path)).combine_chunks()
+        self.landing.storage.delete(segment.path)
+        writer = SegmentWriter(self.landing.storage, segment.path)
+        whole = records(P0, 0, 1)
+        batch = table.to_batches()[0]
+        writer.write(Batch(batch, tuple(replace(run, start=0, stop=batch.num_rows) for run in whole.runs)))
+        writer.close()
+        if honest:
+            crc, size = hash_of(self.landing.storage, segment.path)
+            self.change(Segment, {"path": segment.path}, hash=crc, bytes=size)
+
+
+class _Facade:
+    """What the oracle asks of a region."""
+
+    def __init__(self, landed: Landed) -> None:
+        self.plane, self.config = landed.plane, landed.landing.config
+        self.storage = lambda: landed.landing.storage
+
+
+@pytest.fixture
+def landed(tmp_path: Path) -> Landed:
+    return Landed(tmp_path)
+
+
+def _broken(verdict: Verdict, invariant: str, words: str = "") -> None:
+    assert invariant in verdict.broken, str(verdict)
+    first = next(f for f in verdict.findings if f.invariant == invariant)
+    assert words in str(first), str(first)
+
+
+def test_nothing_is_found_in_a_region_that_is_whole(landed: Landed) -> None:
+    verdict = landed.verify()
+    assert verdict.ok, str(verdict)
+    assert (verdict.rows, verdict.checkpoints, verdict.segments, verdict.partitions) == (600, 3, 6, 4)
+    landed.landing.rewind(1)
+    landed.land()
+    verdict = landed.verify()
+    assert verdict.ok, str(verdict)
+    assert (verdict.rows, verdict.checkpoints, verdict.superseded) == (400, 2, 2)
+
+
+def test_I1_hole_between_two_checkpoints(landed: Landed) -> None:
+    landed.change(MergedOffset, {"checkpoint": 2, "partition": 1}, from_offset=53)
+    _broken(landed.verify(), "I1", "orders[1] begins at 53 and leaves out records before what its parent 1 left at 50")
+
+
+def test_I1_partition_that_vanishes_from_the_line(landed: Landed) -> None:
+    landed.remove(MergedOffset, checkpoint=3, partition=2)
+    _broken(landed.verify(), "I1", "orders[2] is on the line before it, and missing from it")
+
+
+def test_I1_span_with_a_hole(landed: Landed) -> None:
+    spans = json.loads(landed.segment(2).spans_json)
+    spans[0][3] -= 1
+    landed.change(Segment, {"path": landed.segment(2).path}, spans_json=json.dumps(spans))
+    _broken(landed.verify(), "I1", "the segments do not chain")
+
+
+def test_I2_record_that_did_not_land(landed: Landed) -> None:
+    _commit(landed)
+    landed.ledger.add(P0, [150], [999])
+    assert landed.verify(ledger=landed.ledger).ok, "past the head it is not due yet"
+    landed.change(MergedOffset, {"checkpoint": 3, "partition": 0}, to_offset=151)
+    _broken(landed.verify(ledger=landed.ledger), "I2", "1 of 151 committed records did not land")
+
+
+def test_I2_record_that_nobody_committed_and_one_twice(landed: Landed) -> None:
+    _commit(landed, without=P0, offset=7)
+    _broken(landed.verify(ledger=landed.ledger), "I2", "1 records landed that nobody committed")
+    landed.rewrite(2, lambda t: pa.concat_tables([t.slice(0, 1), t.slice(0, t.num_rows - 1)]))
+    verdict = landed.verify(ledger=landed.ledger)
+    _broken(verdict, "I2")
+    assert any("more than once" in str(f) for f in verdict.findings), str(verdict)
+
+
+def test_I2_record_with_another_number(landed: Landed) -> None:
+    _commit(landed)
+    values = landed.ledger.of(P0)[1]
+    values[3] += 1_000
+    changed = Ledger("test0001")
+    for tp in landed.ledger.tps:
+        offsets, seqs = landed.ledger.of(tp)
+        changed.add(tp, offsets, values if tp == P0 else seqs)
+    verdict = landed.verify(ledger=changed)
+    _broken(verdict, "I2", "landed record number 3 where number 1003 was produced")
+    assert (verdict.findings[0].tp, verdict.findings[0].offset) == (P0, 3)
+
+
+def test_I3_offsets_that_go_back(landed: Landed) -> None:
+    landed.rewrite(1, lambda t: t.take([1, 0, *range(2, t.num_rows)]))
+    _broken(landed.verify(), "I3", "offset 0 comes after 1")
+
+
+def test_I4_member_that_is_missing_from_a_merge(landed: Landed) -> None:
+    landed.remove(Contribution, checkpoint=2, member="orders/1")
+    _broken(landed.verify(), "I4", "orders/1 (m1) was expected and did not contribute")
+
+
+def test_I4_partition_that_two_members_claim(landed: Landed) -> None:
+    landed.plane.do(lambda tx: tx.put(ContributedOffset("orders", 2, "orders/1", "orders", 0, 50, 100, 50)))
+    _broken(landed.verify(), "I4", "orders[0] is claimed by orders/0 and by orders/1")
+
+
+def test_I4_partition_that_nobody_contributed(landed: Landed) -> None:
+    landed.remove(ContributedOffset, checkpoint=2, partition=3)
+    _broken(landed.verify(), "I4", "orders[3] is merged, and nobody contributed it")
+
+
+def test_I5_merge_that_changed(landed: Landed) -> None:
+    assert landed.verify().ok
+    landed.change(MergedOffset, {"checkpoint": 3, "partition": 0}, to_offset=149)
+    _broken(landed.verify(), "I5", "hash")
+    assert any("orders[0] was 150 and is 149" in str(f) for f in landed.verify().findings)
+
+
+def test_I5_initial_offset_that_changed(landed: Landed) -> None:
+    assert landed.verify().ok
+    landed.change(Initial, {"partition": 1}, offset=4)
+    _broken(landed.verify(), "I5", "the initial offset of orders[1] was 0 and is 4")
+
+
+def test_I6_epoch_that_went_back(landed: Landed) -> None:
+    landed.plane.do(lambda tx: resets.begin(tx, "test", by="me"))
+    landed.plane.do(lambda tx: events.log(tx, "resumed", "test"))
+    assert landed.verify().ok
+    landed.plane.do(lambda tx: tx.set_region(epoch=1))
+    _broken(landed.verify(), "I6", "the epoch was")
+
+
+def test_I6_head_that_went_back_without_a_record(landed: Landed) -> None:
+    landed.plane.do(lambda tx: tx.set_region(head=2))
+    _broken(landed.verify(), "I6", "the head is 2; the last that is recorded is 3")
+
+
+def test_I6_rewind_that_did_not_raise_the_epoch(landed: Landed) -> None:
+    landed.plane.do(lambda tx: (events.log(tx, "rewind", "test", checkpoint=3), events.log(tx, "resumed", "test"))[0])
+    _broken(landed.verify(), "I6", "which did not rise")
+
+
+def test_I7_start_that_is_not_where_the_head_ends(landed: Landed) -> None:
+    landed.plane.do(lambda tx: tx.put(Start("orders", 9, 2, "orders", 1, "id-orders", 90, "head", "orders/1")))  # type: ignore[arg-type]
+    _broken(landed.verify(), "I7", "epoch 9 starts orders[1] at 90 as the head's, which has 100")
+
+
+def test_I7_line_left_behind_that_began_elsewhere(landed: Landed) -> None:
+    landed.landing.rewind(1)
+    landed.change(MergedOffset, {"checkpoint": 2, "partition": 0}, from_offset=40)
+    _broken(landed.verify(), "I7", "orders[0] began at 40 after a reset to 1, which left it at 50")
+
+
+def test_I8_contribution_of_an_incarnation_that_was_not_expected(landed: Landed) -> None:
+    landed.change(Contribution, {"checkpoint": 3, "member": "orders/0"}, incarnation="zombie")
+    _broken(landed.verify(), "I8", "orders/0 (zombie) contributed, and was not expected")
+
+
+def test_I8_segment_of_an_older_epoch(landed: Landed) -> None:
+    segment = landed.segment(3)
+    landed.change(Segment, {"path": segment.path}, epoch=0)
+    _broken(landed.verify(), "I8", "epoch 0) wrote a segment of it and did not contribute")
+
+
+def test_I9_retired_checkpoint_of_which_something_is_left(landed: Landed) -> None:
+    kept = landed.plane.read(lambda reader, _: reader.select(MergedOffset, ("checkpoint", "=", 1)))
+    path = landed.segment(1).path
+    file = Path(landed.landing.storage.root) / path  # type: ignore[attr-defined]
+    content = file.read_bytes()
+    landed.landing.retire(1, 2)
+    assert landed.verify(collected=True).ok, str(landed.verify(collected=True))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    _broken(landed.verify(collected=True), "I9", "was not collected")
+    landed.plane.do(lambda tx: tx.put(kept[0]))
+    _broken(landed.verify(), "I9", "it is retired, and its merged offsets are left")
+
+
+def test_I9_archive_that_lost_rows(landed: Landed) -> None:
+    landed.landing.retire(1, 2)
+    landed.change(Checkpoint, {"id": 1}, archive_json='{"orders": {"0": [0, 50, 50]}}')
+    _broken(landed.verify(), "I9", "its archive has 50 rows, it merged 200")
+
+
+def test_I11_replay_that_gives_other_rows(landed: Landed) -> None:
+    def replay(after: int, upto: int) -> pa.Table:
+        paths = [landed.segment(c, m).path for c in range(after + 1, upto + 1) for m in (0, 1)]
+        return pa.concat_tables([read_segment(landed.landing.storage, p) for p in paths])
+
+    assert landed.verify(replay=replay).ok
+    _broken(landed.verify(replay=lambda a, u: replay(a, u).slice(1)), "I11", "gives 599 rows, 600 landed")
+    _broken(
+        landed.verify(replay=lambda a, u: replay(a, u).set_column(4, "offset", pa.array(range(600)))),
+        "I11",
+        "another offset",
+    )
+
+
+def test_I13_segment_that_is_gone_or_harmed(landed: Landed) -> None:
+    file = Path(landed.landing.storage.root) / landed.segment(2).path  # type: ignore[attr-defined]
+    content = file.read_bytes()
+    file.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    _broken(landed.verify(), "I13", "the file has hash")
+    file.unlink()
+    _broken(landed.verify(), "I13", "a named segment is not there")
+
+
+def test_I13_segment_of_an_aborted_cut_that_is_still_named(landed: Landed) -> None:
+    landed.plane.do(lambda tx: tx.put(replace(landed.segment(3), path="x/00000001/m0-9-9.parquet", checkpoint=77)))
+    _broken(landed.verify(), "I13", "segments are named of a checkpoint that is unknown")
+
+
+def test_findings_are_counted_beyond_those_that_are_kept(landed: Landed) -> None:
+    landed.remove(Contribution)
+    verdict = landed.verify()
+    assert verdict.broken["I4"] > 5
+    assert sum(f.invariant == "I4" for f in verdict.findings) == 5
+    with pytest.raises(Exception, match="broken: I"):
+        verdict.require()
+
+
+def test_events_of_a_running_region_are_in_order(landed: Landed) -> None:
+    landed.plane.do(lambda tx: tx.put(Event("orders", 900, 0.0, "test", 5), Event("orders", 901, 0.0, "test", 4)))
+    _broken(landed.verify(), "I6", "event 901 (test) is of epoch 4, after one of 5")
+
+
+def test_a_million_records_take_seconds(tmp_path: Path) -> None:
+    import time
+
+    landed = Landed(tmp_path)
+    landed.land(rows=250_000)
+    began = time.monotonic()
+    assert landed.verify().ok
+    assert time.monotonic() - began < 20
+
+
+def _commit(landed: Landed, without: TP | None = None, offset: int = -1) -> None:
+    """A ledger of what the landing made up: its values have no numbers, so only offsets are compared."""
+    for tp in landed.landing.tps:
+        offsets = [o for o in range(150) if (tp, o) != (without, offset)]
+        landed.ledger.add(tp, offsets, offsets)
+
+
+@pytest.fixture(autouse=True)
+def _numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The values of a landing are `topic:partition:offset`: their number is the offset."""
+
+    def numbers(values: Any) -> Any:
+        import numpy as np
+
+        return np.array([int(v.as_py().rsplit(b":", 1)[1]) for v in values])
+
+    monkeypatch.setattr("crkafka_core.testing.oracle.truth.sequences", numbers)

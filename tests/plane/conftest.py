@@ -1,0 +1,178 @@
+"""A region on a control plane in memory, with members that do what they are told: what the tests of the rules share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import pytest
+
+from crkafka_core.control import Tx
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.limits import Limits
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint, Event, Member, Region, Table
+from crkafka_core.plane import advance, cuts, events, limits, members, regions, resets, starts
+from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.testing.memory import MemoryStore
+
+T = TypeVar("T")
+P0, P1 = TP("t", 0), TP("t", 1)
+LIMITS = Limits(session_timeout=10.0, settle_timeout=30.0, start_grace=10.0, drain_timeout=20.0, reset_timeout=40.0)
+
+
+class Kit:
+    """One region of two partitions; `now` is the database's time."""
+
+    def __init__(self, wanted: int = 2, tables: tuple[str, ...] = (), **changed: float) -> None:
+        self.now = 1_000.0
+        self.generation = 1
+        self.launches = 0
+        self.live: dict[str, str] = {}
+        self.at: dict[TP, int] = {P0: 0, P1: 0}
+        self.plane = ControlPlane(MemoryStore(lambda: self.now), "orders")
+        stored = limits.dump(dataclasses.replace(LIMITS, **changed))  # type: ignore[arg-type]
+        row = Region(name="orders", uid="uid", region_index=0, members_wanted=wanted, limits_json=stored)
+        regions.declare(self.plane.store, row, tuple(Table("orders", name, "delta", name) for name in tables))
+
+    def do(self, work: Callable[[Tx], T | CrkafkaError]) -> T:
+        return self.plane.do(work)
+
+    @property
+    def row(self) -> Region:
+        return self.plane.read(lambda _, region: region)
+
+    def member(self, number: int) -> Member:
+        found = self.plane.read(lambda reader, _: reader.get(Member, "orders", f"orders/{number}"))
+        assert found is not None
+        return found
+
+    def checkpoint(self, number: int) -> Checkpoint:
+        found = self.plane.read(lambda reader, _: reader.get(Checkpoint, "orders", number))
+        assert found is not None
+        return found
+
+    def events(self, *kinds: str) -> list[Event]:
+        return [e for e in self.plane.read(lambda reader, row: events.since(reader, row.name, 0)) if e.kind in kinds]
+
+    # What members do
+
+    def register(self, number: int) -> str:
+        name = f"orders/{number}"
+        self.launches += 1
+        incarnation = f"i{self.launches}"
+        launch = self.do(lambda tx: members.launch(tx, name))
+        self.do(lambda tx: members.register(tx, members.Registration(name, incarnation, launch, 0, "cluster", "group")))
+        self.live[name] = incarnation
+        return incarnation
+
+    def resolve(
+        self,
+        number: int,
+        held: set[TP],
+        gaps: Mapping[TP, starts.Gap] | None = None,
+        ids: Mapping[TP, str] | None = None,
+    ) -> starts.Resolved:
+        name, row = f"orders/{number}", self.row
+        given = ids or dict.fromkeys(held, "id-t")
+        return self.do(
+            lambda tx: starts.resolve(
+                tx,
+                member=name,
+                incarnation=self.live[name],
+                epoch=row.epoch,
+                base=row.head,
+                topic_ids=given,
+                proposals={tp: starts.Proposal(given.get(tp, "id-t"), 0, "beginning") for tp in {P0, P1, *held}},
+                gaps=gaps or {},
+                accept_gaps=bool(gaps),
+            )
+        )
+
+    def report(self, number: int, held: set[TP], **other: int) -> None:
+        name, row = f"orders/{number}", self.row
+        said = {"epoch": row.epoch, "base": row.head, "generation": self.generation} | other
+        self.do(lambda tx: members.report(tx, name, self.live[name], held=held, **said))
+
+    def settle(self, held: Mapping[int, set[TP]] | None = None) -> None:
+        """All members resolve and report; the region resumes if nothing else is in the way."""
+        for number, tps in (held or {0: {P0}, 1: {P1}}).items():
+            self.at |= dict(self.resolve(number, tps).offsets)
+            self.report(number, tps)
+        self.advance()
+
+    def advance(self, after: float = 0.0) -> Phase:
+        self.now += after
+        return self.do(advance.advance)
+
+    def withdraw(self, number: int, *, wants_reset: bool = True, epoch: int | None = None) -> None:
+        name, at = f"orders/{number}", self.row.epoch if epoch is None else epoch
+        self.do(
+            lambda tx: members.withdraw(
+                tx, name, self.live[name], epoch=at, cause="partitions revoked", wants_reset=wants_reset
+            )
+        )
+
+    # A cut
+
+    def open(self, token: str = "") -> int:
+        return self.do(lambda tx: cuts.open_cut(tx, token=token or f"cut {self.row.next_checkpoint}", cause="test")).id
+
+    def contribute(
+        self,
+        checkpoint: int,
+        number: int,
+        rows: int = 0,
+        *,
+        held: set[TP] | None = None,
+        topic_ids: Mapping[str, str] | None = None,
+    ) -> cuts.Contributed:
+        name, row = f"orders/{number}", self.row
+        held = held if held is not None else {P0 if number == 0 else P1}
+        offsets = {tp: (self.at[tp], self.at[tp] + rows, rows) for tp in held}
+        segments = [
+            cuts.NamedSegment(
+                f"{checkpoint}-{name}.parquet",
+                rows * len(held),
+                1,
+                "h",
+                tuple((tp.topic, tp.partition, *o) for tp, o in offsets.items()),
+            )
+        ]
+        there = tuple(sorted(self.live))
+        return self.do(lambda tx: cuts.contribute(tx, cuts.Part(
+            checkpoint, name, self.live[name], row.epoch, row.head, self.generation, there, offsets,
+            topic_ids if topic_ids is not None else dict.fromkeys({tp.topic for tp in held}, "id-t"), segments if rows else [],
+        )))  # fmt: skip
+
+    def cut(self, rows: int = 10) -> int:
+        """A whole cut of two members."""
+        checkpoint = self.open()
+        for number in (0, 1):
+            self.contribute(checkpoint, number, rows)
+        self.do(lambda tx: cuts.merge(tx, checkpoint))
+        for tp in self.at:
+            self.at[tp] += rows
+        return checkpoint
+
+    def running(self) -> Kit:
+        """Started, two members, RUNNING."""
+        self.do(lambda tx: resets.start(tx, by="test"))
+        for number in (0, 1):
+            self.register(number)
+        self.settle()
+        assert self.row.phase is Phase.RUNNING
+        return self
+
+
+@pytest.fixture
+def kit() -> Kit:
+    return Kit()
+
+
+@pytest.fixture
+def make_kit() -> type[Kit]:
+    """For other limits, tables, numbers of members."""
+    return Kit

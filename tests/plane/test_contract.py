@@ -1,0 +1,140 @@
+"""Rules of the contract that need only rows: groups, regions, contributions, archives, the timeline (SPEC G2, G6, C1, T2, R6, M3)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.member.offsets import OffsetManager
+from crkafka_core.model.errors import ManualAssignment, NoSuchCheckpoint, Refused
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Checkpoint, ContributedOffset, Contribution, Initial, MergedOffset, Region, Segment
+from crkafka_core.plane import reading, regions, resets, retire
+from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.region import Region as Facade
+from crkafka_core.segments.path import SegmentName, segment_path
+from crkafka_core.testing.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from tests.plane.conftest import Kit
+
+P0, P1 = TP("t", 0), TP("t", 1)
+
+
+def test_G2_assigning_by_hand_is_refused_with_the_reason() -> None:
+    """SPEC G2."""
+    config = RegionConfig.of(
+        region="orders", control_plane="sqlite:///x.db", storage="s", topics=["t"],
+        kafka={"bootstrap.servers": "localhost:1", "group.id": "g"},
+    )  # fmt: skip
+    region = Facade(config, ControlPlane(MemoryStore(), "orders"))
+    for act in (region.assign, region.unassign):
+        with pytest.raises(ManualAssignment, match=r"t\[1\].*'g'.*shares its partitions"):
+            act([P1])
+
+
+def test_G6_regions_of_one_name_one_after_the_other_are_never_taken_for_each_other(kit: Kit) -> None:
+    """SPEC G6: the uid is new; segments of the older one are none of the newer."""
+    kit.running()
+    kit.cut()
+    old = kit.row.uid
+    with pytest.raises(Refused):
+        kit.do(regions.delete)
+    kit.do(lambda tx: resets.idle(tx, "test"))
+    kit.do(regions.delete)
+    regions.declare(kit.plane.store, Region(name="orders", uid="another", region_index=0))
+    assert (kit.row.uid, kit.row.head, kit.row.epoch) == ("another", 0, 1)
+    for kind in (Checkpoint, Segment, Initial, MergedOffset, Contribution):
+        assert kit.plane.read(lambda reader, row, k=kind: reader.count(k, ("region", "=", row.name))) == 0
+    one, other = (segment_path(uid, 1, "m0", 0, 1) for uid in (old, "another"))
+    assert one != other
+    name = SegmentName.parse(other)
+    assert name is not None
+    assert name.uid == "another"
+
+
+def test_C1_contribution_holds_who_what_and_from_where(kit: Kit) -> None:
+    """SPEC C1: names of all members, offsets with their beginning, segments with their spans; in one transaction."""
+    kit.running()
+    cut = kit.open()
+    kit.contribute(cut, 0, 10)
+    where = ("region", "=", "orders"), ("checkpoint", "=", cut)
+    one = kit.plane.read(lambda reader, _: reader.select(Contribution, *where))[0]
+    assert (one.member, one.incarnation, one.epoch, one.base, one.generation) == (
+        "orders/0",
+        kit.live["orders/0"],
+        kit.row.epoch,
+        0,
+        1,
+    )
+    assert json.loads(one.members_json) == ["orders/0", "orders/1"]
+    assert json.loads(one.topic_ids_json) == {"t": "id-t"}
+    offsets = kit.plane.read(lambda reader, _: reader.select(ContributedOffset, *where))
+    assert [(o.topic, o.partition, o.from_offset, o.to_offset, o.rows) for o in offsets] == [("t", 0, 0, 10, 10)]
+    segment = kit.plane.read(lambda reader, _: reader.select(Segment, *where))[0]
+    assert (json.loads(segment.spans_json), segment.rows, segment.hash) == ([["t", 0, 0, 10, 10]], 10, "h")
+
+
+def test_T2_archived_checkpoint_can_be_replayed_and_not_reset_to(kit: Kit) -> None:
+    """SPEC T1, T2, T3, X3: id, parent and the ranges of what changed stay."""
+    kit.running()
+    first = kit.cut(10)
+    kit.cut(5)
+    kit.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
+    assert kit.plane.read(retire.plan).retire == (first,)
+    paths = kit.do(lambda tx: retire.retire(tx, [first]))
+    assert len(paths) == 2
+    assert kit.do(lambda tx: retire.retire(tx, [first])) == [], "again, it finds nothing to do"
+    row = kit.checkpoint(first)
+    assert (row.status, row.parent, row.rows) == ("RETIRED", 0, 20)
+    assert json.loads(row.archive_json) == {"t": {"0": [0, 10, 10], "1": [0, 10, 10]}}
+    made = kit.plane.read(lambda reader, region: reading.plan(reader, region, upto=first))
+    assert [(r.tp, r.start, r.stop) for r in made.ranges] == [(P0, 0, 10), (P1, 0, 10)]
+    with pytest.raises(NoSuchCheckpoint, match="retired"):
+        kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=first))
+
+
+def test_T1_retirement_stops_at_what_a_table_has_not_acknowledged(make_kit: type[Kit]) -> None:
+    """SPEC T1: it says for whom it waits, and deletes nothing."""
+    kit = make_kit(tables=("bronze",)).running()
+    for _ in range(3):
+        kit.cut()
+    kit.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
+    plan = kit.plane.read(retire.plan)
+    assert plan.retire == ()
+    assert "bronze" in plan.held[0]
+    assert kit.do(lambda tx: retire.retire(tx, [1, 2])) == []
+
+
+def test_R6_each_rebalance_is_an_event_with_what_was_held(kit: Kit) -> None:
+    """SPEC R6, X8: member, generation, revoked, assigned; who asked for a reset, and why."""
+    kit.running()
+    kit.withdraw(1)
+    kit.generation = 2
+    kit.settle({0: {P0, P1}})
+    revoked, assigned = kit.events("revoked")[-1], kit.events("assigned")[-1]
+    assert (revoked.member, json.loads(revoked.data_json)) == ("orders/1", {"held": '{"t":[1]}', "generation": 1})
+    assert assigned.member == "orders/0"
+    assert "generation 2" in assigned.text
+    assert json.loads(assigned.data_json)["held"] == '{"t":[0,1]}'
+    assert kit.member(0).rebalances == 2
+    kit.do(lambda tx: resets.request(tx, cause="bad rows downstream", by="ann@host"))
+    asked = kit.events("reset")[-1]
+    assert (asked.by, asked.text) == ("ann@host", "bad rows downstream")
+
+
+def test_M3_offsets_are_kept_for_assigned_partitions_only() -> None:
+    """SPEC M3: from, to and rows since the last cut; what is no longer assigned is forgotten."""
+    offsets = OffsetManager()
+    offsets.place({P0: 5, P1: 7})
+    offsets.record(P0, 9, 3)
+    assert offsets.part() == {P0: (5, 9, 3), P1: (7, 7, 0)}
+    offsets.merged()
+    assert offsets.part() == {P0: (9, 9, 0), P1: (7, 7, 0)}
+    offsets.place({P1: 2})
+    assert offsets.next == {P1: 2}
+    with pytest.raises(KeyError):
+        offsets.record(P0, 12, 1)

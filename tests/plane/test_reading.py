@@ -1,0 +1,139 @@
+"""Which checkpoints a read covers, where their rows are, and what holds them (SPEC K3, C5, T1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint
+from crkafka_core.model.rows import Checkpoint, Segment
+from crkafka_core.plane import reading, retire
+from crkafka_core.plane.reading import ReadPlan
+from crkafka_core.testing.landing import Landing
+from crkafka_core.testing.memory import MemoryStore
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def landing(tmp_path: Path, clock: Clock) -> Landing:
+    return Landing(MemoryStore(clock), tmp_path, partitions=2)
+
+
+def plan(landing: Landing, **bounds: object) -> ReadPlan:
+    return landing.region.plane.read(lambda reader, region: reading.plan(reader, region, **bounds))  # type: ignore[arg-type]
+
+
+def test_a_range_leaves_out_its_first_bound_and_follows_parents_not_numbers(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    landing.rewind(1)
+    after = [landing.land(10) for _ in range(2)]
+    assert after == [4, 5]
+    assert plan(landing).checkpoints == (1, 4, 5)
+    assert plan(landing, after=1, upto=4).checkpoints == (4,)
+    assert plan(landing, after=1, upto=5).rows == 2 * 2 * 10
+    assert plan(landing, ids=[5, 1]).checkpoints == (1, 5)
+    assert {s.checkpoint for s in plan(landing, after=1).segments} == {4, 5}
+
+
+@pytest.mark.parametrize(
+    "bounds", [{"after": 2}, {"upto": 3}, {"ids": [1, 3]}, {"after": 2, "upto": 2}, {"after": 2, "upto": 5}]
+)
+def test_a_superseded_bound_is_refused_with_what_is_there(landing: Landing, bounds: dict[str, object]) -> None:
+    for _ in range(3):
+        landing.land(10)
+    landing.rewind(1)
+    landing.land(10), landing.land(10)
+    with pytest.raises(NoSuchCheckpoint, match=r"superseded.*1 … 5"):
+        plan(landing, **bounds)
+
+
+@pytest.mark.parametrize("bounds", [{"upto": 9}, {"ids": [9]}, {"after": 9, "upto": 10}])
+def test_a_read_beyond_the_last_merge_is_refused(landing: Landing, bounds: dict[str, object]) -> None:
+    landing.land(10)
+    with pytest.raises(NoSuchCheckpoint, match="its last merge is 1"):
+        plan(landing, **bounds)
+
+
+def test_a_range_that_runs_backwards_is_refused(landing: Landing) -> None:
+    landing.land(10), landing.land(10)
+    with pytest.raises(NoSuchCheckpoint, match="no range"):
+        plan(landing, after=2, upto=1)
+
+
+def test_an_archived_checkpoint_becomes_ranges_with_counts(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    landing.retire(1, 2)
+    found = plan(landing)
+    assert [(r.checkpoint, r.partition, r.start, r.stop, r.rows) for r in found.ranges] == [
+        (1, 0, 0, 10, 10), (1, 1, 0, 10, 10), (2, 0, 10, 20, 10), (2, 1, 10, 20, 10),
+    ]  # fmt: skip
+    assert {s.checkpoint for s in found.segments} == {3}
+
+
+def test_history_that_is_no_longer_archived_is_refused_with_what_is_left(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    landing.region.plane.do(lambda tx: tx.delete(Checkpoint, ("region", "=", "orders"), ("id", "=", 1)))
+    with pytest.raises(NoSuchCheckpoint, match="goes back to checkpoint 2"):
+        plan(landing)
+    assert plan(landing, after=1).checkpoints == (2, 3)
+
+
+def test_a_lost_segment_row_is_data_loss_and_not_a_shorter_answer(landing: Landing) -> None:
+    landing.land(10)
+    landing.region.plane.do(lambda tx: tx.delete(Segment, ("region", "=", "orders"), ("member", "=", "orders/1")))
+    with pytest.raises(DataLoss, match="merged 20 rows, its segments name 10"):
+        plan(landing)
+
+
+def test_retirement_stops_before_what_a_reader_holds_until_the_lease_is_over(landing: Landing, clock: Clock) -> None:
+    for _ in range(4):
+        landing.land(10)
+    control = landing.region.plane
+    control.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
+    taken = control.do(lambda tx: reading.take(tx, holder="me", token="t", length=30, after=1, upto=3))
+    assert control.read(retire.plan).retire == (1,)
+    assert "me reads" in control.read(retire.plan).held[0]
+    clock.now += 20
+    control.do(lambda tx: reading.renew(tx, taken.lease, 30))
+    clock.now += 20
+    assert control.read(retire.plan).retire == (1,)
+    clock.now += 20
+    assert control.read(retire.plan).retire == (1, 2, 3)
+    control.do(lambda tx: reading.take(tx, holder="me", token="u", length=30, after=1, upto=3))
+    control.do(lambda tx: reading.release(tx, replace(taken.lease, slot="u", token="u")))
+    assert control.read(retire.plan).retire == (1, 2, 3)
+
+
+def test_a_read_of_archived_checkpoints_holds_nothing_back(landing: Landing) -> None:
+    for _ in range(4):
+        landing.land(10)
+    landing.retire(1)
+    landing.region.plane.do(lambda tx: reading.take(tx, holder="me", token="t", length=30, ids=[1]))
+    assert landing.region.plane.read(retire.plan).retire == (2, 3)
+
+
+def test_a_stream_lets_go_of_what_it_has_behind_it(landing: Landing) -> None:
+    for _ in range(4):
+        landing.land(10)
+    control = landing.region.plane
+    control.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
+    control.do(lambda tx: reading.follow(tx, stream="s", holder="me", after=0, length=30))
+    assert control.read(retire.plan).retire == ()
+    control.do(lambda tx: reading.follow(tx, stream="s", holder="me", after=2, length=30))
+    assert control.read(retire.plan).retire == (1, 2)

@@ -1,0 +1,210 @@
+"""Single rules of the control plane, each where two things meet: gaps and merges, readers and rewinds, outages and time limits."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from crkafka_core.model.errors import LeaseLost
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import Phase
+from crkafka_core.plane import alarms, cuts, leases, members, reading, regions, resets, retire, starts
+from crkafka_core.region.status import status_of
+
+if TYPE_CHECKING:
+    from tests.plane.conftest import Kit
+
+P0, P1 = TP("t", 0), TP("t", 1)
+
+
+def renewed(kit: Kit, number: int, **metrics: object) -> None:
+    name = f"orders/{number}"
+    kit.do(lambda tx: members.renew(tx, name, kit.live[name], metrics))
+
+
+def test_c3_a_gap_of_an_older_attempt_does_not_bind_the_next(kit: Kit) -> None:
+    """Truncated to 30, so epoch e starts there; by the next attempt the log has grown past the head's 50 again."""
+    kit.running()
+    kit.at |= {P0: 0, P1: 0}
+    kit.cut(50)
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    kit.at |= kit.resolve(0, {P0}, gaps={P0: starts.Gap(50, 30, "truncated")}).offsets
+    assert kit.at[P0] == 30
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    kit.settle()
+    assert kit.at[P0] == 50
+    second = kit.open()
+    kit.contribute(second, 0, 5)
+    kit.contribute(second, 1, 5)
+    merged = kit.do(lambda tx: cuts.merge(tx, second))
+    assert merged.status == "MERGED"
+
+
+def test_c3_a_gap_of_this_attempt_is_where_the_contribution_begins(kit: Kit) -> None:
+    kit.running()
+    kit.cut(50)
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    kit.at |= kit.resolve(0, {P0}, gaps={P0: starts.Gap(50, 70, "retention")}).offsets
+    kit.report(0, {P0})
+    kit.settle({1: {P1}})
+    first = kit.cut(5)
+    second = kit.cut(5)
+    assert kit.checkpoint(second).parent == first
+    assert kit.checkpoint(second).status == "MERGED"
+
+
+def test_t1_what_a_reader_reads_stays_also_when_a_rewind_left_it_behind(kit: Kit) -> None:
+    kit.running()
+    first, second, third = kit.cut(), kit.cut(), kit.cut()
+    taken = kit.do(lambda tx: reading.take(tx, holder="me", token="r", length=30, after=first))
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me", target=first))
+    assert kit.do(lambda tx: retire.retire(tx, (second, third))) == []
+    plan = kit.plane.read(retire.plan)
+    assert plan.retire == ()
+    assert any("me reads" in why for why in plan.held)
+    kit.do(lambda tx: reading.release(tx, taken.lease))
+    assert kit.plane.read(retire.plan).retire == (second, third)
+
+
+def test_g8_members_of_a_region_started_again_are_waited_for_as_at_first(kit: Kit) -> None:
+    kit.running()
+    kit.do(lambda tx: regions.stop(tx, token="stop", by="me"))
+    for number in (0, 1):
+        kit.contribute(kit.row.open_cut, number)
+    kit.do(lambda tx: cuts.merge(tx, kit.row.open_cut))
+    assert kit.row.phase is Phase.IDLE
+    for number in (0, 1):
+        kit.do(lambda tx, n=f"orders/{number}": members.leave(tx, n, kit.live[n]))  # type: ignore[misc]
+    kit.now += 1_000
+    kit.do(lambda tx: resets.start(tx, by="me"))
+    kit.live.clear()
+    kit.register(0)
+    kit.resolve(0, {P0, P1})
+    kit.report(0, {P0, P1})
+    assert kit.advance() is Phase.RESETTING, "the second member has ten seconds to come"
+    assert kit.advance(11) is Phase.RUNNING
+
+
+def test_x7_an_attempt_that_kafka_holds_up_backs_off_and_never_stops_the_region(kit: Kit) -> None:
+    """Kafka away for hours: groups stay settled, starts cannot be resolved (faults 26, 57)."""
+    kit.running()
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    for _ in range(400):
+        renewed(kit, 0, unavailable="Kafka failed resolving starts: _TRANSPORT")
+        kit.advance(30.0)
+    assert kit.row.phase is Phase.RESETTING
+    assert kit.row.consecutive == 0
+    assert kit.row.failing > 5
+    renewed(kit, 0)
+    kit.now += 60
+    kit.settle()
+    assert kit.row.phase is Phase.RUNNING
+
+
+def test_x7_an_attempt_that_nothing_holds_up_counts(kit: Kit) -> None:
+    kit.running()
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    for _ in range(400):
+        renewed(kit, 0)
+        kit.advance(30.0)
+    assert kit.row.phase is Phase.STOPPED
+
+
+def test_g8_an_unsettled_group_is_alarmed_once_in_an_attempt_with_what_is_missing(kit: Kit) -> None:
+    kit.do(lambda tx: resets.start(tx, by="test"))
+    kit.register(0)
+    kit.advance(29.0)
+    assert not kit.events("unsettled")
+    for _ in range(5):
+        kit.advance(10.0)
+    (alarm,) = kit.events("unsettled")
+    assert "no report of what it holds from orders/0" in alarm.text
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    for _ in range(5):
+        kit.advance(10.0)
+    assert len(kit.events("unsettled")) == 2
+
+
+def test_g8_a_settled_group_is_not_alarmed(kit: Kit) -> None:
+    kit.running()
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    kit.report(0, {P0}), kit.report(1, {P1}, base=-1)
+    for _ in range(3):
+        kit.advance(12.0)
+    assert not kit.events("unsettled")
+
+
+@pytest.mark.parametrize("quickly", [True, False])
+def test_20_a_topic_made_anew_is_noticed_by_the_merge(kit: Kit, quickly: bool) -> None:
+    kit.running()
+    cut = kit.open()
+    kit.contribute(cut, 0, 5, topic_ids={"t": "id-new" if quickly else "id-t"})
+    kit.contribute(cut, 1, 5)
+    merged = kit.plane.store.run("orders", lambda tx: cuts.merge(tx, cut))
+    assert ("id-new" in str(merged)) is quickly
+    assert json.loads(kit.events("merge refused")[0].data_json) if quickly else True
+
+
+def test_m7_a_region_whose_topic_does_not_exist_yet_waits_for_it_without_attempts(kit: Kit) -> None:
+    kit.do(lambda tx: resets.start(tx, by="test"))
+    for number in (0, 1):
+        kit.register(number)
+        kit.report(number, set())
+    for _ in range(50):
+        kit.advance(30.0)
+    assert (kit.row.phase, kit.row.consecutive) == (Phase.BIRTH, 0)
+    assert "no topic" in kit.plane.read(cuts.unready)
+    kit.settle()
+    assert kit.row.phase is Phase.RUNNING
+
+
+def test_g8_foreign_members_of_the_group_are_named_when_it_does_not_settle(kit: Kit) -> None:
+    kit.do(lambda tx: resets.start(tx, by="test"))
+    kit.register(0)
+    row = kit.row
+    clients = [
+        f"crkafka-orders/0-{kit.live['orders/0']}",
+        "crkafka-orders/1-gone",
+        "kafka-console-consumer",
+        "crkafka-other/0-a",
+    ]
+    found = kit.plane.read(lambda reader, _: alarms.foreign(reader, row, clients))
+    assert found == ["crkafka-other/0-a", "kafka-console-consumer"]
+    kit.do(lambda tx: alarms.strangers(tx, found, by="orders/0"))
+    assert not kit.events("foreign members"), "it is not late yet"
+    kit.advance(31.0)
+    for _ in range(3):
+        kit.do(lambda tx: alarms.strangers(tx, found, by="orders/0"))
+    assert len(kit.events("foreign members")) == 1
+    alarm = kit.plane.read(status_of).alarm
+    assert "kafka-console-consumer" in alarm
+    assert "not settled for 30 s" in alarm
+
+
+def test_8_a_driver_that_slept_past_its_lease_opens_no_cut(kit: Kit) -> None:
+    kit.running()
+    first = kit.do(lambda tx: leases.take(tx, "driver", holder="run 1", token="a", length=30.0))
+    kit.now += 31.0
+    second = kit.do(lambda tx: leases.take(tx, "driver", holder="run 2", token="b", length=30.0))
+    with pytest.raises(LeaseLost, match="run 2"):
+        kit.do(lambda tx: cuts.open_cut(tx, token="late", cause="due", lease=first))
+    assert kit.row.phase is Phase.RUNNING
+    assert kit.do(lambda tx: cuts.open_cut(tx, token="ours", cause="due", lease=second)).id == kit.row.open_cut
+
+
+def test_d2_a_commit_that_a_rebalance_refused_is_a_forced_reset_without_back_off(kit: Kit) -> None:
+    kit.running()
+    cut, mine = kit.open(), kit.live["orders/0"]
+    kit.do(
+        lambda tx: cuts.give_up(
+            tx, cut, member="orders/0", incarnation=mine, why="illegal generation", counted=False, forced=True
+        )
+    )
+    assert (kit.row.phase, kit.row.consecutive, kit.row.failing, kit.row.not_before) == (Phase.RESETTING, 0, 0, 0.0)
+    assert json.loads(kit.events("reset")[-1].data_json)["budget"] == "forced"
+    kit.do(
+        lambda tx: cuts.give_up(tx, cut, member="orders/0", incarnation=mine, why="again", counted=False, forced=True)
+    )
+    assert len(kit.events("reset")) == 1, "void when the cut is over"

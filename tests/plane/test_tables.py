@@ -1,0 +1,230 @@
+"""Commits to declared tables: one write at a time, each numbered, void once overtaken or rewound (SPEC K6, X4)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crkafka_core.model.errors import LeaseHeld, LeaseLost, NoSuchCheckpoint, NotRunning, Refused, Stale
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Table
+from crkafka_core.plane import retire, tables
+from crkafka_core.plane.tables import Permit
+from crkafka_core.testing.landing import Landing
+from crkafka_core.testing.memory import MemoryStore
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def landing(tmp_path: Path, clock: Clock) -> Landing:
+    made = Landing(MemoryStore(clock), tmp_path, partitions=2)
+    made.region.plane.do(lambda tx: tables.declare(tx, "bronze", "parquet", "/t/bronze"))
+    return made
+
+
+def permit(landing: Landing, token: str = "a", **what: object) -> Permit | None:
+    return landing.region.plane.do(lambda tx: tables.permit_commit(tx, "bronze", holder=token, token=token, **what))  # type: ignore[arg-type]
+
+
+def allowed(landing: Landing, token: str = "a", **what: object) -> Permit:
+    made = permit(landing, token, **what)
+    assert made is not None
+    return made
+
+
+def finish(landing: Landing, made: Permit) -> Table:
+    return landing.region.plane.do(lambda tx: tables.finish_commit(tx, made, version="v", rows=made.plan.rows))
+
+
+def fence(landing: Landing, token: str = "f") -> Table:
+    def make() -> Permit | None:
+        return landing.region.plane.do(lambda tx: tables.permit_fence(tx, "bronze", holder=token, token=token))
+
+    made = make()
+    assert made is not None
+    return landing.region.plane.do(lambda tx: tables.finish_fence(tx, made, version="w"))
+
+
+def table(landing: Landing) -> Table:
+    return landing.region.plane.read(lambda reader, region: tables.of(reader, region.name, "bronze"))
+
+
+def test_advancing_goes_on_from_what_is_acknowledged(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    first = allowed(landing, limit=2)
+    assert first.plan.checkpoints == (1, 2)
+    assert finish(landing, first).acknowledged == 2
+    second = allowed(landing, "b")
+    assert (second.plan.checkpoints, second.commit.number) == ((3,), 2)
+    finish(landing, second)
+    assert permit(landing, "c") is None
+
+
+def test_an_acknowledged_checkpoint_is_what_retirement_may_pass(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    landing.region.plane.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
+    assert landing.region.plane.read(retire.plan).retire == ()
+    finish(landing, allowed(landing, limit=1))
+    assert landing.region.plane.read(retire.plan).retire == (1,)
+
+
+def test_a_second_writer_is_refused_and_the_holder_named(landing: Landing) -> None:
+    landing.land(10)
+    allowed(landing, "first")
+    with pytest.raises(LeaseHeld, match="held by first"):
+        permit(landing, "second")
+
+
+def test_the_same_token_finds_its_own_permit_again(landing: Landing) -> None:
+    landing.land(10)
+    assert allowed(landing).commit == allowed(landing).commit
+    assert table(landing).commits == 1
+
+
+def test_a_finish_repeated_after_an_unknown_outcome_changes_nothing(landing: Landing) -> None:
+    landing.land(10)
+    made = allowed(landing)
+    assert finish(landing, made) == finish(landing, made)
+
+
+def test_a_writer_that_was_overtaken_cannot_finish(landing: Landing, clock: Clock) -> None:
+    landing.land(10)
+    zombie = allowed(landing, "zombie")
+    clock.now += 100
+    later = allowed(landing, "later")
+    assert [c.number for c in later.overtaken] == [1]
+    with pytest.raises(LeaseLost):
+        finish(landing, zombie)
+    with pytest.raises(LeaseLost):
+        landing.region.plane.do(lambda tx: tables.renew(tx, zombie))
+    assert finish(landing, later).acknowledged == 1
+    with pytest.raises(LeaseLost):
+        finish(landing, zombie)
+    assert table(landing).acknowledged == 1
+
+
+def test_a_failed_commit_lets_the_next_writer_in_at_once(landing: Landing) -> None:
+    landing.land(10)
+    made = allowed(landing, "a")
+    landing.region.plane.do(lambda tx: tables.fail_commit(tx, made, "boom"))
+    assert allowed(landing, "b").commit.number == 2
+    with pytest.raises(LeaseLost):
+        finish(landing, made)
+
+
+def test_after_a_rewind_only_a_fence_is_permitted_and_the_region_waits_for_it(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    finish(landing, allowed(landing))
+    landing.rewind(1)
+    assert landing.region.plane.read(lambda _, region: region.phase) is Phase.REWINDING
+    assert [t.name for t in landing.region.plane.read(lambda r, region: tables.unfenced(r, region.name))] == ["bronze"]
+    with pytest.raises(NotRunning, match="fence first"):
+        permit(landing, "b")
+    assert fence(landing).acknowledged == 1
+    assert landing.region.plane.read(lambda _, region: region.phase) is Phase.RESETTING
+    assert landing.region.plane.do(lambda tx: tables.permit_fence(tx, "bronze", holder="x", token="x")) is None
+
+
+def test_a_fence_takes_the_right_away_from_a_writer_in_the_middle(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    writer = allowed(landing, "writer")
+    landing.rewind(1)
+    with pytest.raises(LeaseLost):
+        landing.region.plane.do(lambda tx: tables.renew(tx, writer))
+    with pytest.raises((LeaseLost, Stale)):
+        finish(landing, writer)
+    assert fence(landing).acknowledged == 0
+    with pytest.raises(LeaseLost):
+        finish(landing, writer)
+    assert allowed(landing, "next").plan.checkpoints == (1,)
+
+
+def test_two_fences_at_once_are_one(landing: Landing) -> None:
+    landing.land(10), landing.land(10)
+    landing.rewind(1)
+    landing.region.plane.do(lambda tx: tables.permit_fence(tx, "bronze", holder="one", token="one"))
+    with pytest.raises(LeaseHeld, match="held by one"):
+        landing.region.plane.do(lambda tx: tables.permit_fence(tx, "bronze", holder="two", token="two"))
+
+
+def test_a_rewind_during_a_fence_leaves_another_to_make(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    landing.rewind(2)
+    made = landing.region.plane.do(lambda tx: tables.permit_fence(tx, "bronze", holder="f", token="f"))
+    assert made is not None
+    landing.rewind(1)
+    landing.region.plane.do(lambda tx: tables.finish_fence(tx, made, version="w"))
+    assert landing.region.plane.read(lambda _, region: region.phase) is Phase.REWINDING
+    fence(landing, "g")
+    assert landing.region.plane.read(lambda _, region: region.phase) is Phase.RESETTING
+
+
+def test_acknowledged_follows_the_line_of_descent_and_not_the_numbers(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    finish(landing, allowed(landing))
+    landing.rewind(1)
+    fence(landing)
+    landing.land(10)
+    made = allowed(landing, "b")
+    assert made.plan.checkpoints == (4,)
+    finish(landing, made)
+    assert landing.region.plane.read(lambda r, region: tables.live_in(r, region, tables.of(r, "orders", "bronze"))) == [
+        1,
+        4,
+    ]
+    assert landing.region.plane.read(lambda r, region: tables.superseded(r, region.name)) == [2, 3]
+
+
+def test_a_rewrite_takes_live_checkpoints_only_and_acknowledges_nothing(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    finish(landing, allowed(landing, limit=2))
+    made = allowed(landing, "b", ids=[1])
+    assert finish(landing, made).acknowledged == 2
+    counting = landing.region.plane.read(lambda r, region: tables.counting(r, region, tables.of(r, "orders", "bronze")))
+    assert counting == {1: 2, 2: 1}
+    landing.rewind(1)
+    fence(landing)
+    with pytest.raises(NoSuchCheckpoint, match="superseded"):
+        permit(landing, "c", ids=[2])
+
+
+def test_an_undeclared_table_holds_nothing_back_and_owes_no_fence(landing: Landing) -> None:
+    landing.land(10), landing.land(10)
+    finish(landing, allowed(landing))
+    landing.rewind(1)
+    landing.region.plane.do(lambda tx: tables.undeclare(tx, "bronze"))
+    assert landing.region.plane.read(lambda _, region: region.phase) is Phase.RESETTING
+    again = landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "parquet", "/t/other"))
+    assert (again.commits, again.acknowledged) == (1, 0)
+    assert allowed(landing, "b").commit.number == 2
+
+
+def test_a_table_declared_otherwise_is_refused(landing: Landing) -> None:
+    with pytest.raises(Refused, match="declared as parquet"):
+        landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "/t/bronze"))
+
+
+def test_empty_checkpoints_are_acknowledged_too(landing: Landing) -> None:
+    landing.land(0)
+    made = allowed(landing)
+    assert made.plan.filled == ()
+    assert finish(landing, made).acknowledged == 1

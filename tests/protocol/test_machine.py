@@ -1,0 +1,253 @@
+"""The member's decisions, step by step: what it hears and what it wants done (SPEC M9 and the rules in the names)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from crkafka_core.model.desired import Desired, OpenCut
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import ClientState, Phase
+from crkafka_core.protocol import signals as sg
+from crkafka_core.protocol.machine import Gate, State, Step, step
+from crkafka_core.protocol.signals import ExitKind, Outcome, Stamp
+
+A, B = TP("t", 0), TP("t", 1)
+HELD = frozenset({A, B})
+
+
+class Player:
+    """A machine that is told one thing after the other."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.state = State(**changes)
+        self.version = 0
+        self.desired = Desired(
+            "u", 0, epoch=1, phase=Phase.RESETTING, head=0, registered=True, superseded=False, wanted=True
+        )
+
+    def hear(self, *events: sg.Event) -> list[sg.Effect]:
+        done: list[sg.Effect] = []
+        for event in events:
+            self.state, effects = step(self.state, event)
+            done += effects
+        return done
+
+    def see(self, **changes: Any) -> list[sg.Effect]:
+        self.version += 1
+        self.desired = replace(self.desired, version=self.version, **changes)
+        return self.hear(sg.Observed(self.desired))
+
+    def started(self, offset: int = 0) -> list[sg.Effect]:
+        return self.hear(sg.Started(self.state.stamp, dict.fromkeys(HELD, offset), {"t": "id"}))
+
+    def running(self) -> Player:
+        """Assigned, started, submitting."""
+        self.see()
+        self.hear(sg.Lease(True), sg.Assigned(HELD, 1))
+        self.started()
+        self.see(phase=Phase.RUNNING)
+        self.hear(sg.Fetched())
+        assert self.state.gate is Gate.OPEN and self.state.client is ClientState.RECORDS_FETCHED
+        return self
+
+    def cutting(self, mine: frozenset[TP] | None = HELD) -> list[sg.Effect]:
+        return self.see(phase=Phase.CUTTING, cut=OpenCut(7, self.state.base, 1, ("r/0",), mine))
+
+
+def kinds(effects: list[sg.Effect]) -> list[str]:
+    return [type(effect).__name__ for effect in effects]
+
+
+@pytest.fixture
+def player() -> Player:
+    return Player().running()
+
+
+def test_R4_an_assignment_clears_and_asks_where_to_start_and_nothing_flows_before() -> None:
+    p = Player()
+    p.see()
+    assert kinds(p.hear(sg.Lease(True), sg.Assigned(HELD, 1))) == ["Clear", "Resolve"]
+    assert not p.state.fetches and p.state.gate is Gate.CLOSED
+    assert kinds(p.started()) == ["Seek", "Report"]
+    assert not p.state.fetches, "the region has not resumed (M8)"
+
+
+def test_M8_permits_come_with_the_phase_and_with_the_lease() -> None:
+    p = Player()
+    p.see()
+    p.hear(sg.Assigned(HELD, 1))
+    p.started()
+    assert kinds(p.see(phase=Phase.RUNNING)) == []
+    assert kinds(p.hear(sg.Lease(True))) == ["OpenGate"]
+    assert kinds(p.hear(sg.Lease(False))) == ["CloseGate"], "G4: its lease ended"
+
+
+def test_M4_a_start_under_an_old_stamp_is_dropped_and_asked_for_again() -> None:
+    p = Player()
+    p.see()
+    p.hear(sg.Assigned(HELD, 1))
+    old = p.state.stamp
+    assert kinds(p.see(epoch=2)) == ["Clear", "Resolve"]
+    assert kinds(p.hear(sg.Started(old, dict.fromkeys(HELD, 5), {"t": "id"}))) == []
+    assert kinds(p.started()) == ["Seek", "Report"]
+
+
+def test_R2_a_revocation_after_records_were_fetched_wants_a_reset_and_seeks_nothing(player: Player) -> None:
+    effects = player.hear(sg.Revoked())
+    assert kinds(effects) == ["Clear", "Withdraw", "CloseGate"]
+    assert next(e for e in effects if isinstance(e, sg.Withdraw)).wants_reset
+    assert player.state.client is ClientState.CR_RESET_PENDING
+    assert kinds(player.hear(sg.GateClosed(), sg.Assigned(HELD, 2))) == ["Clear"], "in CR_RESET_PENDING the reset seeks"
+    assert kinds(player.see(epoch=2, phase=Phase.RESETTING)) == ["Clear", "Resolve"]
+
+
+def test_R2_a_revocation_before_anything_was_fetched_wants_none_and_withdraws_all_the_same() -> None:
+    p = Player()
+    p.see()
+    p.hear(sg.Assigned(HELD, 1))
+    effects = p.hear(sg.Revoked())
+    assert [e.wants_reset for e in effects if isinstance(e, sg.Withdraw)] == [False]
+    assert kinds(p.hear(sg.Assigned(frozenset({A}), 2))) == ["Clear", "Resolve"]
+
+
+def test_X2_a_reset_waits_for_the_holder_of_the_permit_and_then_drops_everything(player: Player) -> None:
+    assert kinds(player.see(epoch=2, phase=Phase.RESETTING)) == ["CloseGate"]
+    assert player.state.epoch == 1
+    effects = player.hear(sg.GateClosed())
+    assert kinds(effects) == ["Clear", "Resolve"]
+    assert effects[0] == sg.Clear(Stamp(2, 0, player.state.serial), drop=True)
+    assert player.state.client is ClientState.RESET_COMPLETE
+
+
+def test_D1_a_cut_closes_the_gate_then_saves_and_commits_and_polls_no_more(player: Player) -> None:
+    assert kinds(player.cutting()) == ["CloseGate"] and not player.state.polls
+    assert kinds(player.hear(sg.GateClosed())) == ["Save", "Commit"]
+    assert kinds(player.hear(sg.Committed(7, Outcome.DONE))) == []
+    assert kinds(player.hear(sg.Saved(7, "payload"))) == ["Contribute"]
+    assert not player.state.polls
+    assert kinds(player.hear(sg.Contributed(7))) == []
+    effects = player.see(phase=Phase.RUNNING, head=7, cut=None)
+    assert kinds(effects) == ["Merged", "OpenGate"] and player.state.polls
+    assert effects[1] == sg.OpenGate(Stamp(1, 7, player.state.serial)), "the queue stays valid: its serial does"
+
+
+def test_D2_commit_consistent_contributes_without_a_commit() -> None:
+    p = Player(commit_at_drain=False).running()
+    p.cutting()
+    assert kinds(p.hear(sg.GateClosed())) == ["Save"]
+    assert kinds(p.hear(sg.Saved(7, "payload"))) == ["Contribute"]
+    assert p.see(phase=Phase.RUNNING, head=7, cut=None)[0] == sg.Merged(7, offsets_committed=False)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "effect"), [(Outcome.ABORT, "GiveUp"), (Outcome.REBALANCED, "GiveUp"), (Outcome.RESTART, "Exit")]
+)
+def test_D2_how_a_commit_failed_decides_what_follows(player: Player, outcome: Outcome, effect: str) -> None:
+    player.cutting()
+    player.hear(sg.GateClosed())
+    effects = player.hear(sg.Committed(7, outcome, "why"))
+    assert kinds(effects) == [effect]
+    if outcome is not Outcome.RESTART:
+        forced = outcome is Outcome.REBALANCED
+        assert not player.state.polls and effects == [sg.GiveUp(7, "why", counted=False, forced=forced)]
+        assert kinds(player.hear(sg.Saved(7, "payload"))) == [], "what was given up is not contributed"
+
+
+@pytest.mark.parametrize("mine", [None, frozenset({A})])
+def test_C2_a_cut_that_fixed_something_else_is_not_taken_part_in(player: Player, mine: frozenset[TP] | None) -> None:
+    player.cutting(mine)
+    assert player.state.step is Step.NONE and player.state.polls
+
+
+def test_D4_an_aborted_cut_is_left_by_the_epoch(player: Player) -> None:
+    player.cutting()
+    player.hear(sg.GateClosed())
+    assert kinds(player.see(epoch=2, phase=Phase.RESETTING, cut=None)) == ["Clear", "Resolve"]
+    assert player.state.step is Step.NONE and player.state.payload is None
+    assert kinds(player.hear(sg.Saved(7, "late"), sg.Committed(7, Outcome.DONE))) == []
+
+
+def test_S1_a_head_that_it_did_not_contribute_to_is_resolved_from_again() -> None:
+    p = Player()
+    p.see()
+    p.hear(sg.Assigned(HELD, 1))
+    p.started()
+    assert kinds(p.see(phase=Phase.RUNNING, head=3)) == ["Clear", "Resolve"]
+
+
+def test_M5_a_disturbance_fetches_again_under_a_new_serial_once_nobody_holds_the_permit(player: Player) -> None:
+    serial = player.state.serial
+    assert kinds(player.hear(sg.Disturbed("why"))) == ["CloseGate"]
+    assert kinds(player.hear(sg.GateClosed())) == ["Requeue", "OpenGate"]
+    assert player.state.serial == serial + 1
+
+
+def test_M5_a_disturbance_in_a_cut_waits_for_its_end(player: Player) -> None:
+    player.cutting()
+    player.hear(sg.GateClosed())
+    assert kinds(player.hear(sg.Disturbed("why"))) == []
+    player.hear(sg.Committed(7, Outcome.DONE), sg.Saved(7, "payload"), sg.Contributed(7))
+    assert kinds(player.see(phase=Phase.RUNNING, head=7, cut=None)) == ["Merged", "Requeue", "OpenGate"]
+
+
+def test_V2_the_trigger_count_stops_submission_and_asks_once(player: Player) -> None:
+    assert kinds(player.hear(sg.Triggered(1, 0))) == ["AskCut", "CloseGate"]
+    assert kinds(player.hear(sg.Triggered(1, 0))) == []
+    late = Player().running()
+    assert kinds(late.hear(sg.Triggered(0, 0))) == [], "a count under another epoch is void"
+
+
+def test_R5_a_leaving_member_waits_for_the_open_cut(player: Player) -> None:
+    player.cutting()
+    player.hear(sg.GateClosed())
+    assert kinds(player.hear(sg.Stop())) == []
+    player.hear(sg.Committed(7, Outcome.DONE), sg.Saved(7, "payload"), sg.Contributed(7))
+    effects = player.see(phase=Phase.RUNNING, head=7, cut=None)
+    assert kinds(effects) == ["Merged", "Exit"] and player.state.ended is ExitKind.CLEAN
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [({"superseded": True, "registered": False}, ExitKind.SUPERSEDED), ({"registered": False}, ExitKind.LOST)],
+)
+def test_G3_what_sql_says_of_this_incarnation_ends_it(player: Player, changes: dict[str, bool], kind: ExitKind) -> None:
+    assert kinds(player.see(**changes)) == ["Exit"] and player.state.ended is kind
+    assert player.hear(sg.Assigned(HELD, 3), sg.Lease(True)) == [], "an ended member does nothing more"
+
+
+def test_R7_a_fenced_member_asks_sql_first_and_fails_if_it_is_still_registered(player: Player) -> None:
+    assert "Refresh" in kinds(player.hear(sg.Fenced())) and player.state.ended is None
+    player.see()
+    assert player.state.ended is ExitKind.FAILED
+
+
+@pytest.mark.parametrize("changes", [{"epoch": 0}, {"uid": "another"}])
+def test_G10_a_control_plane_that_went_back_ends_the_member(player: Player, changes: dict[str, Any]) -> None:
+    player.see(**changes)
+    assert player.state.ended is ExitKind.FAILED
+
+
+def test_X3_trouble_in_a_drain_gives_the_cut_up_and_elsewhere_asks_for_a_reset(player: Player) -> None:
+    assert player.hear(sg.Trouble(1, "disk full", counted=False)) == [sg.AskReset(1, "disk full", counted=False)]
+    player.cutting()
+    assert sg.GiveUp(7, "disk full", counted=False) in player.hear(sg.Trouble(1, "disk full", counted=False))
+    assert player.hear(sg.Trouble(0, "of an older epoch", counted=True)) == []
+
+
+def test_G9_in_a_stopped_region_a_member_stays_and_resolves_nothing() -> None:
+    p = Player()
+    p.see(phase=Phase.STOPPED)
+    assert kinds(p.hear(sg.Assigned(HELD, 1))) == ["Clear"] and p.state.ended is None
+    assert kinds(p.see(phase=Phase.RESETTING, epoch=2)) == ["Clear", "Resolve"]
+
+
+def test_D2_a_rewind_commits_the_restored_offsets_too() -> None:
+    p = Player()
+    p.see(head=3)
+    p.hear(sg.Assigned(HELD, 1))
+    assert "CommitStarts" not in kinds(p.started(30))
+    p.see(head=2, epoch=2)
+    assert "CommitStarts" in kinds(p.started(20))

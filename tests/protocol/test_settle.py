@@ -1,0 +1,71 @@
+"""When a group is settled (SPEC G8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from crkafka_core.model.limits import Limits
+from crkafka_core.model.offsets import TP, pack
+from crkafka_core.model.rows import Member, MemberStatus, Region
+from crkafka_core.protocol.settle import missing, unready
+
+A, B = TP("t", 0), TP("t", 1)
+REGION = Region("r", "u", 0, epoch=4, head=3, members_wanted=2, wait_for_wanted=False)
+LIMITS = Limits(start_grace=10.0)
+
+
+def member(name: str, *held: TP, **changes: object) -> Member:
+    row = Member(
+        "r", name, "1", 1, epoch=4, base=3, generation=5, assignment_json=pack(held), first_registered_at=100.0
+    )
+    return replace(row, **changes)  # type: ignore[arg-type]
+
+
+def asked(*there: Member, region: Region = REGION, now: float = 100.0) -> str:
+    return unready(region, there, lambda: {A, B}, LIMITS, now)
+
+
+def test_G8_one_generation_disjoint_and_covering_is_settled() -> None:
+    assert asked(member("r/0", A), member("r/1", B)) == ""
+
+
+@pytest.mark.parametrize(
+    ("there", "words"),
+    [
+        ((), "no member is there"),
+        ((member("r/0", A, B), member("r/1", assignment_json="")), "no report of what it holds from r/1"),
+        ((member("r/0", A, B), member("r/1", generation=4)), "different generations"),
+        ((member("r/0", A, B), member("r/1", B)), "t[1] is held by r/0 and by r/1"),
+        ((member("r/0", A), member("r/1")), "nobody holds t[1]"),
+        ((member("r/0", A), member("r/1", B, epoch=3)), "not yet at epoch 4 and head 3: r/1"),
+        ((member("r/0", A), member("r/1", B, base=2)), "not yet at epoch 4 and head 3: r/1"),
+    ],
+)
+def test_G8_what_is_missing_is_named(there: tuple[Member, ...], words: str) -> None:
+    assert words in asked(*there)
+
+
+def test_G8_lost_and_left_members_are_not_waited_for() -> None:
+    gone = member("r/1", assignment_json="", status=MemberStatus.LOST)
+    assert asked(member("r/0", A, B), gone, member("r/2", assignment_json="", status=MemberStatus.LEFT)) == ""
+
+
+def test_G8_an_idle_member_counts() -> None:
+    assert asked(member("r/0", A, B), member("r/1")) == ""
+
+
+def test_G8_the_first_start_waits_for_the_wanted_number_until_the_grace_is_over() -> None:
+    waiting = replace(REGION, wait_for_wanted=True)
+    alone = member("r/0", A, B)
+    assert "1 of 2 members are there" in asked(alone, region=waiting, now=109.9)
+    assert asked(alone, region=waiting, now=110.0) == ""
+    assert asked(member("r/0", A), member("r/1", B), region=waiting, now=100.0) == ""
+
+
+def test_G8_the_known_partitions_are_asked_for_only_when_all_else_holds() -> None:
+    def known() -> set[TP]:
+        raise AssertionError("a read too many")
+
+    assert missing(REGION, [member("r/0", assignment_json="")], known, LIMITS, 0.0)

@@ -1,0 +1,82 @@
+"""Batches and storages to write them to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from crkafka_core.model.offsets import TP
+from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
+from crkafka_core.segments.storage import Storage
+
+MakeBatch = Callable[..., Batch]
+
+
+@pytest.fixture
+def make_batch() -> MakeBatch:
+    """`make_batch(TP, first, rows, value_bytes=…)`: dense offsets, values that do not compress."""
+
+    def make(tp: TP, first: int, rows: int, *, value_bytes: int = 100) -> Batch:
+        columns = [
+            pa.array([f"k{i}".encode() if i % 2 else None for i in range(rows)], pa.binary()),
+            pa.array([os.urandom(value_bytes) for _ in range(rows)], pa.binary()),
+            pa.array([tp.topic] * rows, pa.string()),
+            pa.array([tp.partition] * rows, pa.int32()),
+            pa.array(range(first, first + rows), pa.int64()),
+            pa.array([1_700_000_000_000_000 + i for i in range(rows)], SCHEMA.field("timestamp").type),
+            pa.array([i % 2 for i in range(rows)], pa.int32()),
+            pa.array([[{"key": "h", "value": b"v"}] if i % 3 == 0 else None for i in range(rows)], HEADERS),
+        ]
+        batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        return Batch(batch, (Run(tp, 0, rows, first, first + rows),))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """A server that speaks S3's protocol; its endpoint."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3_options(s3_server: str) -> dict[str, str]:
+    return {"endpoint": s3_server, "region": "us-east-1", "access_key": "AKIATEST", "secret_key": "geheim"}
+
+
+@pytest.fixture
+def bucket(s3_options: dict[str, str]) -> str:
+    """A bucket of this test."""
+    import uuid
+
+    import boto3
+
+    name = f"b-{uuid.uuid4().hex[:12]}"
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_options["endpoint"],
+        region_name="us-east-1",
+        aws_access_key_id=s3_options["access_key"],
+        aws_secret_access_key=s3_options["secret_key"],
+    )
+    client.create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture(params=["local", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """Each test runs on a local folder and on S3."""
+    if request.param == "local":
+        return Storage.open(tmp_path / "segments")
+    options = request.getfixturevalue("s3_options")
+    return Storage.open(f"s3://{request.getfixturevalue('bucket')}/some/prefix", options)

@@ -1,0 +1,115 @@
+"""The open segment: what is written can be read, counted and hashed, on disk and in S3 (SPEC C7, K2)."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from crkafka_core.model.offsets import TP
+from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.errors import SegmentExists, SegmentMissing
+from crkafka_core.segments.reader import hash_of, read_segment
+from crkafka_core.segments.storage import Storage
+from crkafka_core.segments.writer import COMPRESSIONS, SegmentWriter, Span
+from tests.segments.conftest import MakeBatch
+
+A0, B1 = TP("a", 0), TP("b", 1)
+PATH = "uid/00000001/inc-0-1.parquet"
+
+
+def test_what_was_written_is_read_back_in_order_with_rows_bytes_hash_and_spans(
+    storage: Storage, make_batch: MakeBatch
+) -> None:
+    batches = [make_batch(A0, 10, 300), make_batch(B1, 5, 200), make_batch(A0, 310, 100)]
+    writer = SegmentWriter(storage, PATH, row_group_bytes=30_000)
+    for batch in batches:
+        writer.write(batch)
+    closed = writer.close()
+    written = pa.Table.from_batches([piece for batch in batches for piece in batch.pieces()], SCHEMA)
+    assert read_segment(storage, PATH).equals(written)
+    assert (closed.path, closed.rows) == (PATH, 600)
+    assert (closed.hash, closed.bytes) == hash_of(storage, PATH)
+    assert closed.spans == (Span(A0, 10, 410, 400), Span(B1, 5, 205, 200))
+    assert writer.close() == closed
+
+
+def test_full_row_groups_are_written_while_the_region_runs(tmp_path: object, make_batch: MakeBatch) -> None:
+    storage = Storage.open(str(tmp_path))
+    writer = SegmentWriter(storage, PATH, row_group_bytes=50_000, compression="none")
+    written = []
+    for i in range(6):
+        writer.write(make_batch(A0, i * 300, 300))
+        written.append(next(iter(storage.list(""))).bytes)
+    assert written[0] <= 4, "less than a row group waits in memory"
+    assert written[-1] > 100_000
+    closed = writer.close()
+    with storage.open_read(PATH) as source:
+        assert pq.ParquetFile(source).num_row_groups == 3
+    assert closed.rows == 1_800
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_every_compression_reads_back(storage: Storage, make_batch: MakeBatch, compression: str) -> None:
+    batch = make_batch(A0, 0, 50)
+    writer = SegmentWriter(storage, PATH, compression=compression)
+    writer.write(batch)
+    writer.close()
+    assert read_segment(storage, PATH).to_batches()[0].equals(batch.records)
+
+
+def test_rows_that_do_not_count_are_not_written(storage: Storage, make_batch: MakeBatch) -> None:
+    writer = SegmentWriter(storage, PATH)
+    writer.write(make_batch(A0, 0, 10).skip_below({A0: 4}).head(3)[0])
+    writer.write(make_batch(B1, 0, 10).only([]))
+    assert writer.close().spans == (Span(A0, 4, 7, 3),)
+    assert read_segment(storage, PATH, ["offset"]).column("offset").to_pylist() == [4, 5, 6]
+
+
+def test_a_discarded_segment_leaves_nothing(storage: Storage, make_batch: MakeBatch) -> None:
+    writer = SegmentWriter(storage, PATH, row_group_bytes=1_000)
+    writer.write(make_batch(A0, 0, 500))
+    writer.discard()
+    writer.discard()
+    assert not storage.exists(PATH)
+    assert list(storage.list("")) == []
+
+
+def test_discarding_after_closing_keeps_the_file(storage: Storage, make_batch: MakeBatch) -> None:
+    writer = SegmentWriter(storage, PATH)
+    writer.write(make_batch(A0, 0, 5))
+    writer.close()
+    writer.discard()
+    assert read_segment(storage, PATH).num_rows == 5
+
+
+def test_a_segment_without_rows_is_a_valid_file(storage: Storage) -> None:
+    closed = SegmentWriter(storage, PATH).close()
+    assert (closed.rows, closed.spans) == (0, ())
+    assert read_segment(storage, PATH).schema == SCHEMA
+
+
+def test_a_name_is_used_once(tmp_path: object, make_batch: MakeBatch) -> None:
+    storage = Storage.open(str(tmp_path))
+    first = SegmentWriter(storage, PATH)
+    with pytest.raises(SegmentExists, match="there already"):
+        SegmentWriter(storage, PATH)
+    first.write(make_batch(A0, 0, 5))
+    assert first.close().rows == 5
+
+
+def test_a_missing_segment_is_named(storage: Storage) -> None:
+    with pytest.raises(SegmentMissing, match="inc-0-1"):
+        read_segment(storage, PATH)
+
+
+def test_a_large_value_and_many_small_ones_share_a_segment(storage: Storage, make_batch: MakeBatch) -> None:
+    writer = SegmentWriter(storage, PATH)
+    writer.write(make_batch(A0, 0, 1, value_bytes=12 << 20))
+    writer.write(make_batch(A0, 1, 2_000, value_bytes=random.Random(1).randrange(1, 50)))
+    closed = writer.close()
+    table = read_segment(storage, PATH)
+    assert table.num_rows == closed.rows == 2_001
+    assert len(table.column("value")[0].as_py()) == 12 << 20

@@ -1,0 +1,85 @@
+"""The session's Kafka: one node that a test may hurt, and three of which one may be gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from crkafka_core.dev.kafka import KafkaCluster
+
+pytestmark = pytest.mark.kafka
+
+
+def _produce(kafka: KafkaCluster, topic: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "message.timeout.ms": 20_000})
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(20) == 0
+
+
+def _values(kafka: KafkaCluster, topic: str, count: int) -> list[bytes | None]:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "reader", "auto.offset.reset": "error"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        return [message.value() for message in consumer.consume(count, 20)]
+    finally:
+        consumer.close()
+
+
+def test_records_survive_a_kill_and_a_restart_on_the_same_port(
+    kafka: KafkaCluster, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(1)
+    _produce(kafka, topic, [b"before"])
+    address = kafka.bootstrap
+    kafka.kill()
+    assert kafka.alive() == {1: False}
+    kafka.start_node()
+    assert kafka.bootstrap == address
+    _produce(kafka, topic, [b"after"])
+    assert _values(kafka, topic, 2) == [b"before", b"after"]
+
+
+def test_a_node_left_dead_or_frozen_is_healed_for_the_next_test_part_one(kafka: KafkaCluster) -> None:
+    kafka.kill()
+
+
+def test_a_node_left_dead_or_frozen_is_healed_for_the_next_test_part_two(kafka: KafkaCluster) -> None:
+    assert kafka.alive() == {1: True}
+    assert kafka.topics.names() is not None
+    kafka.pause()
+
+
+def test_a_node_left_dead_or_frozen_is_healed_for_the_next_test_part_three(kafka: KafkaCluster) -> None:
+    assert len(kafka.admin.list_topics(timeout=5).brokers) == 1
+
+
+def test_topics_grow_are_emptied_and_recreated_with_another_id(
+    kafka: KafkaCluster, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(1)
+    kafka.topics.add_partitions(topic, 3)
+    assert set(kafka.topics.leaders(topic)) == {0, 1, 2}
+    _produce(kafka, topic, [b"a", b"b", b"c"])
+    kafka.topics.delete_records({(topic, 0): 2})
+    reader = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "reader"})
+    assert reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=10) == (2, 3)
+    reader.close()
+    old = kafka.topics.id(topic)
+    kafka.topics.delete(topic)
+    kafka.topics.create(topic, 1)
+    assert kafka.topics.id(topic) != old
+
+
+def test_three_nodes_go_on_when_the_leader_is_killed(kafka3: KafkaCluster) -> None:
+    topic = kafka3.topics.create_with_replicas("led-by-two", [[2, 1, 3]])
+    _produce(kafka3, topic, [b"one"])
+    assert kafka3.topics.leaders(topic) == {0: 2}
+    kafka3.kill(2)
+    _produce(kafka3, topic, [b"two"])
+    assert kafka3.topics.leaders(topic)[0] in (1, 3)
+    kafka3.start_node(2)
+    kafka3.topics.elect_preferred_leader(topic, 0)
+    assert _values(kafka3, topic, 2) == [b"one", b"two"]

@@ -1,0 +1,302 @@
+"""Planted breakages of the protocol: each takes one rule away, in the real code; the simulation must find every one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+from crkafka_core.model import phase
+from crkafka_core.model.phase import ClientEvent, ClientState, Phase
+from crkafka_core.model.rows import ContributedOffset
+from crkafka_core.plane import cuts, members, resets, retire, starts, view
+from crkafka_core.protocol import machine, merge, settle
+from crkafka_core.protocol import signals as sg
+from crkafka_core.protocol.machine import State
+from crkafka_core.testing.simulation import Fault, Plan, plan
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A breakage, and the rules by which the oracle may find it."""
+
+    name: str
+    found_by: frozenset[str]
+    plant: Callable[[ExitStack], None]
+    faults: tuple[Fault, ...] = ()
+    """Where only rare moments show the breakage: faults that make them frequent, in place of the seeds' own."""
+
+    def plan(self, seed: int) -> Plan:
+        return replace(plan(seed), faults=self.faults, chaos=14.0) if self.faults else plan(seed)
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            self.plant(stack)
+            yield
+
+
+MUTATIONS: list[Mutation] = []
+
+KILLS_IN_CUTS = tuple(
+    Fault(4.0 + 2 * i, kind, i + who, 0.3, "CUTTING")
+    for i in range(5)
+    for who, kind in enumerate(("kill after sql", "stall"))
+)
+"""One member dies after it contributed, another is late."""
+REWINDS_IN_RESETS = tuple(
+    Fault(5.0 + 2 * i + j / 10, ("reset", "initial")[j], when=("", "RESETTING")[j]) for i in range(5) for j in (0, 1)
+)
+CUT_OFF_IN_REBALANCES = tuple(
+    Fault(4.0 + 2 * i + j / 10, "rebalance" if j == 0 else "cut kafka", i, 0.6) for i in range(5) for j in (0, 1)
+)
+
+
+def mutation(
+    *found_by: str, faults: tuple[Fault, ...] = ()
+) -> Callable[[Callable[[ExitStack], None]], Callable[[ExitStack], None]]:
+    def add(plant: Callable[[ExitStack], None]) -> Callable[[ExitStack], None]:
+        MUTATIONS.append(Mutation(plant.__name__, frozenset(found_by), plant, faults))
+        return plant
+
+    return add
+
+
+def _set(stack: ExitStack, where: Any, name: str, value: Any) -> None:
+    stack.enter_context(patch.object(where, name, value))
+
+
+@mutation("I4", "I8", faults=KILLS_IN_CUTS)
+def merge_counts_instead_of_comparing_sets(stack: ExitStack) -> None:
+    """A contribution counts, whoever made it: members are known by their name only, and a loss aborts nothing."""
+
+    def counts(expected: Any, contributions: Any) -> tuple[set[str], set[str]]:
+        complete = len(contributions) >= len(expected)
+        return (set() if complete else {e.member for e in expected} - {c.member for c in contributions}), set()
+
+    _set(stack, merge, "wrong_sets", counts)
+    _loss_forgets_the_cut(stack)
+
+
+def _loss_forgets_the_cut(stack: ExitStack) -> None:
+    real = resets.loss
+
+    def loss(tx: Any, member: str, cause: str) -> None:
+        if tx.region().phase is not Phase.CUTTING:
+            real(tx, member, cause)
+
+    _set(stack, resets, "loss", loss)
+
+
+@mutation("I8", "I4", faults=KILLS_IN_CUTS)
+def merge_with_a_lost_member(stack: ExitStack) -> None:
+    _loss_forgets_the_cut(stack)
+
+
+@mutation("I4", "I1")
+def a_partition_is_forgotten_in_the_merged_map(stack: ExitStack) -> None:
+    real = cuts._close
+
+    def close(tx: Any, region: Any, row: Any, contributions: Any, merged: Any) -> Any:
+        if len(merged) > 1:
+            gone = min(merged)
+            where = ("region", "=", region.name), ("checkpoint", "=", row.id), ("topic", "=", gone.topic)
+            tx.delete(cuts.MergedOffset, *where, ("partition", "=", gone.partition))
+        return real(tx, region, row, contributions, merged)
+
+    _set(stack, cuts, "_close", close)
+
+
+@mutation("I4", "I1", "G8")
+def a_merge_does_not_look_for_uncovered_partitions(stack: ExitStack) -> None:
+    real = merge.broken
+    _set(
+        stack,
+        merge,
+        "broken",
+        lambda e, o, line: "" if real(e, o, line).startswith("nobody contributed") else real(e, o, line),
+    )
+    _set(stack, settle, "missing", _without(settle.missing, "nobody holds"))
+
+
+def _without(real: Callable[..., str], words: str) -> Callable[..., str]:
+    def asked(*args: Any, **kwargs: Any) -> str:
+        answer = real(*args, **kwargs)
+        return "" if answer.startswith(words) else answer
+
+    return asked
+
+
+@mutation("G8")
+def resume_before_settled(stack: ExitStack) -> None:
+    _set(stack, cuts, "unready", lambda reader, region: "")
+
+
+@mutation("G8", faults=CUT_OFF_IN_REBALANCES)
+def generations_are_not_compared(stack: ExitStack) -> None:
+    _set(stack, settle, "missing", _without(settle.missing, "members report different generations"))
+
+
+@mutation("G8")
+def resume_before_all_have_reset(stack: ExitStack) -> None:
+    _set(stack, settle, "unready", settle.missing)
+
+
+@mutation("I7", "I1")
+def starts_from_a_stale_head(stack: ExitStack) -> None:
+    real = starts.lookup
+
+    def lookup(reader: Any, region: Any, topic_ids: Any) -> Any:
+        row = reader.get(cuts.Checkpoint, region.name, region.head)
+        found = real(reader, replace(region, head=row.parent) if row else region, topic_ids)
+        return replace(found, base=region.head)
+
+    _set(stack, starts, "lookup", lookup)
+
+
+@mutation("I7", "M3", "machine", faults=REWINDS_IN_RESETS)
+def answers_with_an_old_stamp_are_believed(stack: ExitStack) -> None:
+    real = machine._Member.hear
+
+    def hear(self: Any, event: Any) -> None:
+        if isinstance(event, sg.Started) and self.s.held == frozenset(event.offsets):
+            event = replace(event, stamp=self.s.stamp)
+            self.set(asked=self.s.stamp)
+        real(self, event)
+
+    _set(stack, machine._Member, "hear", hear)
+
+
+@mutation("M8")
+def the_gate_opens_while_resetting(stack: ExitStack) -> None:
+    real = State.submits.fget
+    assert real is not None
+
+    def submits(self: State) -> bool:
+        d = self.desired
+        return bool(
+            d and real(replace(self, desired=replace(d, phase=Phase.RUNNING)) if d.phase is Phase.RESETTING else self)
+        )
+
+    def fetches(self: State) -> bool:
+        return self.desired is not None and self.ready and not self.leaves
+
+    _set(stack, State, "submits", property(submits))
+    _set(stack, State, "fetches", property(fetches))
+
+
+@mutation("M3", "I2")
+def segments_are_kept_on_reset(stack: ExitStack) -> None:
+    real = machine._Member.do
+    _set(
+        stack,
+        machine._Member,
+        "do",
+        lambda self, e: real(self, replace(e, drop=False) if isinstance(e, sg.Clear) else e),
+    )
+
+
+@mutation("M3", "I7", "I2")
+def a_revocation_asks_for_no_reset(stack: ExitStack) -> None:
+    table = {**phase.CLIENT, (ClientState.RECORDS_FETCHED, ClientEvent.REVOKE): ClientState.SUBSCRIBED}
+    _set(stack, machine, "CLIENT", table)
+    real = members.withdraw
+    _set(stack, members, "withdraw", lambda *args, **kwargs: real(*args, **{**kwargs, "wants_reset": False}))
+
+
+@mutation("D4", "I6")
+def an_abort_does_not_raise_the_epoch(stack: ExitStack) -> None:
+    real = resets._raise_epoch
+
+    def raise_epoch(tx: Any, cause: str, **kwargs: Any) -> None:
+        before = tx.region()
+        real(tx, cause, **kwargs)
+        if before.open_cut:
+            tx.set_region(epoch=before.epoch)
+
+    _set(stack, resets, "_raise_epoch", raise_epoch)
+
+
+@mutation("X4", faults=REWINDS_IN_RESETS)
+def a_rewind_supersedes_nothing(stack: ExitStack) -> None:
+    def rewind(tx: Any, target: int, cause: str) -> None:
+        tx.set_region(head=target)
+
+    _set(stack, resets, "_rewind", rewind)
+
+
+@mutation("D3", "D1", "I2", "I8", "M3", "I10")
+def a_cut_does_not_close_the_gate(stack: ExitStack) -> None:
+    real = machine._Member.cut
+
+    def cut(self: Any, d: Any) -> None:
+        gate = self.s.gate
+        self.set(gate=machine.Gate.CLOSED)
+        real(self, d)
+        self.set(gate=gate)
+
+    _set(stack, machine._Member, "cut", cut)
+
+
+@mutation("I4", "I8", "I1", faults=KILLS_IN_CUTS)
+def incarnations_are_not_compared(stack: ExitStack) -> None:
+    """Whoever bears the name of an expected member is that member."""
+    _loss_forgets_the_cut(stack)
+    real_of = members.of
+
+    def of(reader: Any, name: str, incarnation: str, region: str = "") -> Any:
+        row = reader.get(cuts.rows.Member, region or reader.region().name, name)
+        return row if row is not None and row.incarnation != incarnation else real_of(reader, name, incarnation, region)
+
+    _set(stack, members, "of", of)
+    _set(stack, cuts, "_mismatch", lambda checkpoint, expected, part: None)
+    real = view._cut
+
+    def desired_cut(reader: Any, region: Any, name: str, incarnation: str) -> Any:
+        found = reader.select(
+            cuts.rows.Expected,
+            ("region", "=", region.name),
+            ("checkpoint", "=", region.open_cut),
+            ("member", "=", name),
+        )
+        return real(reader, region, name, found[0].incarnation if found else incarnation)
+
+    _set(stack, view, "_cut", desired_cut)
+
+
+@mutation("T3", "I13")
+def orphans_are_taken_for_granted(stack: ExitStack) -> None:
+    _set(stack, retire, "named", lambda reader, region: set())
+
+
+@mutation("I1", "I2", "I7")
+def a_merge_believes_any_beginning(stack: ExitStack) -> None:
+    """`from` is not compared with the parent, and the starts come from an older head."""
+
+    def believe(expected: Any, offsets: list[ContributedOffset], line: Any) -> str:
+        return ""
+
+    _set(stack, merge, "broken", believe)
+    starts_from_a_stale_head(stack)
+
+
+@mutation("X1", "I7")
+def initial_offsets_follow_the_head(stack: ExitStack) -> None:
+    real = starts.resolve
+
+    def resolve(tx: Any, **kwargs: Any) -> Any:
+        head = starts.merged(tx, tx.region().name, tx.region().head)
+        moved = [
+            replace(i, offset=head[tp].to_offset) for tp, i in starts.known(tx, tx.region().name).items() if tp in head
+        ]
+        tx.put(*moved)
+        return real(tx, **kwargs)
+
+    _set(stack, starts, "resolve", resolve)
+
+
+@mutation("G8", "I8", "G9")
+def a_cut_opens_whenever_somebody_asks(stack: ExitStack) -> None:
+    _set(stack, settle, "unready", lambda *a, **k: "")

@@ -1,0 +1,36 @@
+"""The simulation is worth its trust: every planted breakage of the protocol is found, and a found seed is shrunk."""
+
+from __future__ import annotations
+
+import pytest
+
+from crkafka_core.testing.simulation import shrink, simulate
+from tests.simulation.mutations import MUTATIONS, Mutation
+
+WITHIN = 400
+"""Schedules in which each mutation must be found; most need fewer than five."""
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.name)
+def test_a_planted_breakage_is_found(mutation: Mutation) -> None:
+    others = []
+    with mutation.planted():
+        for seed in range(WITHIN):
+            violation = simulate(seed, plan=mutation.plan(seed)).violation
+            if violation is not None and violation.rule in mutation.found_by:
+                return
+            others += [str(violation)] if violation is not None else []
+    pytest.fail(f"{WITHIN} schedules did not show that {mutation.name}; other violations: {others[:3]}")
+
+
+def test_a_failing_seed_is_shrunk_and_still_fails_by_the_same_rule() -> None:
+    planted = next(m for m in MUTATIONS if m.name == "a_revocation_asks_for_no_reset")
+    with planted.planted():
+        seed = next(s for s in range(200) if not (h := simulate(s)).ok and len(h.faults) > 2)
+        before = simulate(seed)
+        plan, history = shrink(seed, tries=60)
+    assert before.violation is not None and history.violation is not None
+    assert history.violation.rule == before.violation.rule
+    assert len(plan.faults) < len(before.faults)
+    assert "VIOLATION" in history.text()
+    assert simulate(seed, plan=plan).ok, "without the breakage the shrunk schedule is fine"

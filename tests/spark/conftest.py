@@ -1,0 +1,39 @@
+"""One Spark for all tests of this folder, with the real Delta, Iceberg and Kafka connector."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from crkafka_core.dev.jars import DELTA, ICEBERG, SPARK_KAFKA
+from crkafka_core.spark import session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Local, four slots: members take some."""
+    jars = [jar for each in (DELTA, ICEBERG, SPARK_KAFKA) for jar in each.jars()]
+    builder = SparkSession.builder.master("local[4,4]").appName("crkafka tests")
+    settings = {
+        **session.conf(["delta"]),
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    }
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    yield made
+    made.stop()

@@ -1,0 +1,129 @@
+"""Typed records, and dead letters that can be replayed (fault 46)."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import fastavro
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+from crkafka_core.spark.decode import decode, replay
+from crkafka_core.spark.decoders import Avro, Json, Protobuf
+from crkafka_core.spark.schema import RECORDS
+
+pytestmark = pytest.mark.spark
+
+ORDER = StructType(
+    [StructField("id", LongType()), StructField("who", StringType()), StructField("price", DoubleType())]
+)
+AVRO: dict[str, Any] = {
+    "type": "record", "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "who", "type": "string"}, {"name": "price", "type": "double"}],
+}  # fmt: skip
+
+
+def records(spark: SparkSession, values: list[bytes | None]) -> DataFrame:
+    rows = [(None, value, "orders", 0, i, None, 0, None) for i, value in enumerate(values)]
+    return spark.createDataFrame(rows, RECORDS)
+
+
+def split(
+    spark: SparkSession, values: list[bytes | None], decoder: Any
+) -> tuple[dict[int, tuple[Any, ...]], dict[int, str]]:
+    found = decode(records(spark, values), decoder, ORDER)
+    good = {r["offset"]: (r["id"], r["who"], r["price"]) for r in found.good.collect()}
+    dead = found.dead.collect()
+    assert all(bytes(r["value"] or b"") == (values[r["offset"]] or b"") for r in dead)
+    return good, {r["offset"]: r["reason"] for r in dead}
+
+
+def avro(order: dict[str, Any], schema: Any = AVRO) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), order)
+    return out.getvalue()
+
+
+def test_json_and_what_is_none(spark: SparkSession) -> None:
+    values = [
+        b'{"id": 1, "who": "a", "price": 2.5}',
+        b"{",
+        None,
+        b"[1]",
+        b'{"id": "x"}',
+        b'{"id": 6, "more": true}',
+        b"\xff",
+    ]
+    good, dead = split(spark, values, Json())
+    assert good == {0: (1, "a", 2.5), 5: (6, None, None)}
+    assert set(dead) == {1, 2, 3, 4, 6}
+    assert (dead[2], dead[3]) == ("the value is null", "a JSON list, not an object")
+
+
+def test_avro_by_a_known_schema(spark: SparkSession) -> None:
+    right = avro({"id": 1, "who": "a", "price": 2.5})
+    good, dead = split(spark, [right, right + b"x", right[:3]], Avro(schema=json.dumps(AVRO)))
+    assert good == {0: (1, "a", 2.5)}
+    assert set(dead) == {1, 2}
+
+
+@pytest.fixture
+def registry() -> Iterator[str]:
+    """What a schema registry answers: schema 7, and nothing else."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = self.path == "/schemas/ids/7"
+            self.send_response(200 if found else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps({"schema": json.dumps(AVRO)} if found else {"error_code": 40403}).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    server = HTTPServer(("127.0.0.1", 0), Answer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def test_avro_in_the_wire_format_of_a_registry(spark: SparkSession, registry: str) -> None:
+    body = avro({"id": 1, "who": "a", "price": 2.5})
+    values = [b"\0" + struct.pack(">I", 7) + body, b"\0" + struct.pack(">I", 8) + body, body, b""]
+    good, dead = split(spark, values, Avro(registry=registry))
+    assert good == {0: (1, "a", 2.5)}
+    assert dead[1] == "the schema registry knows no schema 8"
+    assert "wire format" in dead[2] and "wire format" in dead[3]
+
+
+def test_protobuf_plain_and_in_the_wire_format(spark: SparkSession) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    message = file.message_type.add(name="Order")
+    for number, (name, kind) in enumerate([("id", 3), ("who", 9), ("price", 1)], 1):
+        message.field.add(name=name, number=number, type=kind, label=1)  # type: ignore[arg-type]
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    order = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    body = order(id=1, who="a", price=2.5).SerializeToString()
+    descriptors = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    good, dead = split(spark, [body, b"\xff\xff"], Protobuf(descriptors, "shop.Order"))
+    assert (good, set(dead)) == ({0: (1, "a", 2.5)}, {1})
+    wired = [b"\0\0\0\0\7\0" + body, b"\0\0\0\0\7\2\0" + body, body]
+    good, dead = split(spark, wired, Protobuf(descriptors, "shop.Order", wire_format=True))
+    assert (good, set(dead)) == ({0: (1, "a", 2.5), 1: (1, "a", 2.5)}, {2})
+
+
+def test_dead_letters_are_replayed_with_a_better_decoder(spark: SparkSession) -> None:
+    right = avro({"id": 1, "who": "a", "price": 2.5})
+    first = decode(records(spark, [right, b'{"id": 2}']), Json(), ORDER)
+    again = decode(replay(first.dead), Avro(schema=json.dumps(AVRO)), ORDER)
+    assert [(r["offset"], r["id"]) for r in again.good.collect()] == [(0, 1)]
+    assert again.dead.count() == 0

@@ -1,0 +1,313 @@
+"""Each row once in a table, whatever crashes, comes late or is rewound; with the real libraries (SPEC K6, X4; faults 53, 54)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from crkafka_core.control import Tx
+from crkafka_core.model.errors import LeaseLost, NotRunning, Refused, WentBack
+from crkafka_core.model.rows import Lease, Table
+from crkafka_core.plane import tables as plane
+from crkafka_core.spark import frames, tables
+from crkafka_core.spark.table_format import OtherRegion, Stamp, Where
+from crkafka_core.testing.landing import Landing
+from crkafka_core.testing.memory import MemoryStore
+
+pytestmark = pytest.mark.spark
+
+FORMATS = ["parquet", "delta", "iceberg"]
+TRANSACTIONAL = ["delta", "iceberg"]
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+@pytest.fixture(params=FORMATS)
+def landing(request: pytest.FixtureRequest, tmp_path: Path) -> Landing:
+    return made(request.param, tmp_path)
+
+
+def made(format: str, folder: Path) -> Landing:
+    table = {"name": "bronze", "format": format, "path": str(folder / "tables" / "bronze")}
+    return Landing(MemoryStore(), folder, partitions=2, tables=[table])
+
+
+def rows_in(spark: SparkSession, landing: Landing) -> list[tuple[int, int, int]]:
+    """(checkpoint, partition, offset) of every row, in order: doubled rows show."""
+    found = tables.read_table(spark, landing.region, "bronze")
+    picked = found.select("crkafka_checkpoint", "partition", "offset").collect()
+    return sorted(tuple(r) for r in picked)  # type: ignore[misc]
+
+
+def expected(*checkpoints: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    """Of (checkpoint, first offset, next offset), in two partitions."""
+    return sorted((c, p, o) for c, start, stop in checkpoints for p in range(2) for o in range(start, stop))
+
+
+def table(landing: Landing) -> Table:
+    return landing.region.plane.read(lambda reader, row: plane.of(reader, row.name, "bronze"))
+
+
+def die_before_finish(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends after the format's commit and before SQL hears of it; it cannot give its permit back either."""
+
+    def dead(*_: object, **__: object) -> None:
+        raise Crash
+
+    monkeypatch.setattr(tables.plane, "finish_commit", dead)
+    monkeypatch.setattr(tables, "_give_up", lambda *_: None)
+
+
+def lease_ends(landing: Landing) -> None:
+    def end(tx: Tx) -> None:
+        for lease in tx.select(Lease, ("region", "=", "orders"), ("kind", "=", "writer:bronze")):
+            tx.put(
+                Lease(
+                    lease.region, lease.kind, lease.slot, lease.holder, lease.token, lease.number, 0.0, lease.data_json
+                )
+            )
+
+    landing.region.plane.do(end)
+
+
+def test_advance_writes_each_checkpoint_once_and_goes_on(spark: SparkSession, landing: Landing) -> None:
+    assert rows_in(spark, landing) == []
+    landing.land(5), landing.land(5)
+    first = tables.advance(spark, landing.region, "bronze")
+    assert first is not None and (first.checkpoints, first.rows, first.acknowledged) == ((1, 2), 20, 2)
+    assert tables.advance(spark, landing.region, "bronze") is None
+    landing.land(5), landing.land(0), landing.land(5)
+    second = tables.advance(spark, landing.region, "bronze", limit=2)
+    assert second is not None and second.acknowledged == 4
+    third = tables.advance(spark, landing.region, "bronze")
+    assert third is not None and third.checkpoints == (5,)
+    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10), (3, 10, 15), (5, 15, 20))
+
+
+def test_a_crash_after_the_commit_and_a_retry_leave_each_row_once(
+    spark: SparkSession, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    landing.land(5), landing.land(5)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        die_before_finish(patch)
+        tables.advance(spark, landing.region, "bronze")
+    assert table(landing).acknowledged == 1
+    assert rows_in(spark, landing) == expected((1, 0, 5))
+    lease_ends(landing)
+    landing.land(5)
+    again = tables.advance(spark, landing.region, "bronze", limit=1)
+    assert again is not None and again.acknowledged == 2
+    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
+    tables.advance(spark, landing.region, "bronze")
+    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10), (3, 10, 15), (4, 15, 20))
+
+
+def test_a_crash_in_the_middle_of_the_write_leaves_nothing(
+    spark: SparkSession, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing.land(5), landing.land(5)
+
+    def torn(frame: DataFrame) -> DataFrame:
+        return frame.where(F.expr("if(offset = 7, cast(raise_error('torn') as boolean), true)"))
+
+    with pytest.raises(Exception, match="torn"):
+        tables.advance(spark, landing.region, "bronze", shape=torn)
+    assert rows_in(spark, landing) == []
+    tables.advance(spark, landing.region, "bronze")
+    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
+
+
+def test_rewriting_is_idempotent(spark: SparkSession, landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    for ids in ([2], [1, 3], [2]):
+        tables.rewrite(spark, landing.region, "bronze", ids)
+    assert table(landing).acknowledged == 3
+    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10), (3, 10, 15))
+
+
+def test_a_rewrite_can_change_the_shape_of_rows_but_not_their_number_unseen(
+    spark: SparkSession, landing: Landing
+) -> None:
+    landing.land(5)
+    done = tables.advance(spark, landing.region, "bronze", shape=lambda frame: frame.where("offset < 3"))
+    assert done is not None and done.rows == 6
+    assert rows_in(spark, landing) == expected((1, 0, 3))
+    tables.rewrite(spark, landing.region, "bronze", [1])
+    assert rows_in(spark, landing) == expected((1, 0, 5))
+
+
+def test_superseded_checkpoints_leave_the_table_with_the_fence(spark: SparkSession, landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    landing.rewind(1)
+    assert rows_in(spark, landing) == expected((1, 0, 5))
+    with pytest.raises(NotRunning, match="fence first"):
+        tables.advance(spark, landing.region, "bronze")
+    assert [t.acknowledged for t in tables.fence_all(spark, landing.region)] == [1]
+    assert rows_in(spark, landing) == expected((1, 0, 5))
+    landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    assert rows_in(spark, landing) == expected((1, 0, 5), (4, 5, 10))
+
+
+@pytest.mark.parametrize("format", TRANSACTIONAL)
+def test_anybody_who_reads_the_table_sees_no_superseded_row_after_the_fence(
+    spark: SparkSession, tmp_path: Path, format: str
+) -> None:
+    landing = made(format, tmp_path)
+    for _ in range(3):
+        landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    landing.rewind(0)
+    tables.fence_all(spark, landing.region)
+    form = tables.table_of(spark, landing.region, table(landing))
+    assert form.read().count() == 0
+    assert form.present() == set()
+
+
+@pytest.mark.parametrize("format", TRANSACTIONAL)
+@pytest.mark.parametrize("acknowledged", [True, False], ids=["with rows to remove", "nothing to remove"])
+def test_a_late_commit_is_refused_by_the_table_after_a_fence(
+    spark: SparkSession, tmp_path: Path, format: str, acknowledged: bool
+) -> None:
+    """Fault 54: a Spark job of a killed run lives on and commits after the rewind."""
+    landing = made(format, tmp_path)
+    landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    landing.land(5)
+    if acknowledged:
+        tables.advance(spark, landing.region, "bronze")
+    late = zombie(spark, landing, ids=[2] if acknowledged else None)
+    landing.rewind(1)
+    tables.fence_all(spark, landing.region)
+    with pytest.raises(LeaseLost):
+        late()
+    assert tables.table_of(spark, landing.region, table(landing)).present() == {1}
+    assert rows_in(spark, landing) == expected((1, 0, 5))
+
+
+@pytest.mark.parametrize("format", TRANSACTIONAL)
+def test_a_late_commit_of_the_same_checkpoints_is_refused_by_the_table(
+    spark: SparkSession, tmp_path: Path, format: str
+) -> None:
+    landing = made(format, tmp_path)
+    landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    landing.land(5)
+    late = zombie(spark, landing)
+    lease_ends(landing)
+    tables.advance(spark, landing.region, "bronze")
+    with pytest.raises(LeaseLost):
+        late()
+    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
+
+
+def zombie(spark: SparkSession, landing: Landing, ids: list[int] | None = None) -> Callable[[], str]:
+    """A writer that has looked at the table, and commits when called."""
+    permit = landing.region.plane.do(
+        lambda tx: plane.permit_commit(tx, "bronze", holder="zombie", token="zombie", ids=ids)
+    )
+    assert permit is not None
+    form = tables.table_of(spark, landing.region, permit.table)
+    based_on = form.version()
+    rows = frames.from_plan(spark, landing.region.config, permit.plan, numbered=True)
+    where = Where(after=permit.commit.after, upto=permit.commit.upto) if ids is None else Where(ids=tuple(ids))
+    return lambda: form.replace(rows, where, Stamp.of(permit.plan.uid, permit.commit), based_on)
+
+
+def test_what_iceberg_cannot_refuse_is_found_and_undone(spark: SparkSession, tmp_path: Path) -> None:
+    landing = made("iceberg", tmp_path)
+    landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    landing.land(5)
+    late = zombie(spark, landing)
+    landing.rewind(1)
+    landing.region.plane.do(lambda tx: fence_without_iceberg(tx))
+    late()
+    assert tables.table_of(spark, landing.region, table(landing)).present() == {1, 2}
+    assert rows_in(spark, landing) == expected((1, 0, 5))
+    assert tables.look(spark, landing.region, "bronze").strangers == (2,)
+    tables.mend(spark, landing.region, "bronze")
+    assert tables.table_of(spark, landing.region, table(landing)).present() == {1}
+    assert tables.look(spark, landing.region, "bronze").clean
+
+
+def fence_without_iceberg(tx: Tx) -> None:
+    permit = plane.permit_fence(tx, "bronze", holder="f", token="f")
+    assert permit is not None
+    plane.finish_fence(tx, permit, version=permit.table.version)
+
+
+@pytest.mark.parametrize("format", TRANSACTIONAL)
+def test_rows_that_somebody_else_adds_are_found_and_mended(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    landing = made(format, tmp_path)
+    landing.land(5), landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    form = tables.table_of(spark, landing.region, table(landing))
+    doubled = form.read().where("crkafka_checkpoint = 2")
+    if format == "delta":
+        doubled.write.format("delta").mode("append").save(str(tmp_path / "tables" / "bronze"))
+    else:
+        doubled.writeTo(form._name).append()  # type: ignore[attr-defined]
+    seen = tables.look(spark, landing.region, "bronze")
+    assert (seen.miscounted, seen.foreign) == ((2,), 1)
+    tables.mend(spark, landing.region, "bronze")
+    assert tables.look(spark, landing.region, "bronze").clean
+    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
+
+
+@pytest.mark.parametrize("format", TRANSACTIONAL)
+def test_another_regions_table_is_refused(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    one = made(format, tmp_path)
+    one.land(5)
+    tables.advance(spark, one.region, "bronze")
+    other = made(format, tmp_path)
+    other.land(5)
+    with pytest.raises(OtherRegion, match=one.uid):
+        tables.advance(spark, other.region, "bronze")
+
+
+@pytest.mark.parametrize("format", TRANSACTIONAL)
+def test_a_control_plane_that_went_back_in_time_is_noticed(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    landing = made(format, tmp_path)
+    landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    before = table(landing)
+    landing.land(5), tables.advance(spark, landing.region, "bronze")
+    landing.land(5), tables.advance(spark, landing.region, "bronze")
+    landing.region.plane.do(lambda tx: tx.put(before))
+    landing.region.plane.do(lambda tx: tx.delete(plane.TableCommit, ("region", "=", "orders"), ("number", ">", 1)))
+    with pytest.raises(WentBack, match="has commit 3"):
+        tables.advance(spark, landing.region, "bronze")
+
+
+def test_two_writers_at_once_are_one(spark: SparkSession, landing: Landing) -> None:
+    landing.land(5)
+    zombie_permit = landing.region.plane.do(lambda tx: plane.permit_commit(tx, "bronze", holder="host:1", token="t"))
+    assert zombie_permit is not None
+    with pytest.raises(Refused, match="held by host:1"):
+        tables.advance(spark, landing.region, "bronze")
+
+
+def test_retired_attempts_of_parquet_are_swept(spark: SparkSession, tmp_path: Path) -> None:
+    landing = made("parquet", tmp_path)
+    landing.land(5), landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    tables.rewrite(spark, landing.region, "bronze", [1])
+    tables.rewrite(spark, landing.region, "bronze", [1, 2])
+    folder = tmp_path / "tables" / "bronze"
+    assert sorted(p.name for p in folder.iterdir()) == ["crkafka_commit=1", "crkafka_commit=2", "crkafka_commit=3"]
+    assert tables.sweep(landing.region, "bronze") == [1, 2]
+    assert sorted(p.name for p in folder.iterdir()) == ["crkafka_commit=3"]
+    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
