@@ -104,7 +104,7 @@ class SparkHost:
         for job in list(self._jobs.values()):
             if job.running:
                 _log.warning("%s did not end in %.0f s: its job is cancelled", job.name, patience)
-                self._spark.interruptTag(job.tag)
+                self._cancel(job.tag)
                 if job.thread is not None:
                     job.thread.join(10)
 
@@ -208,11 +208,20 @@ class SparkHost:
                         {"code": [be_member(config_json, name, log_level)]}, pa.schema([("code", pa.int64())])
                     )
 
-        self._spark.addTag(job.tag)
-        if not location.is_connect(self._spark):
+        if location.is_connect(self._spark):
+            self._spark.addTag(job.tag)
+        else:
+            self._spark.sparkContext.addJobTag(job.tag)
             self._spark.sparkContext.setJobDescription(f"crkafka member {name}")
         rows = self._spark.range(0, 1, 1, 1).mapInArrow(member, "code long").collect()
         return int(rows[0]["code"])
+
+    def _cancel(self, tag: str) -> None:
+        """A classic session knows only the tags of the thread that asks, so there the context's tags are used."""
+        if location.is_connect(self._spark):
+            self._spark.interruptTag(tag)
+        else:
+            self._spark.sparkContext.cancelJobsWithTag(tag)
 
 
 def open_host(region: Handle, logs: Path | None) -> SparkHost:
