@@ -104,7 +104,7 @@ class SparkCluster:
                 "org.apache.spark.deploy.SparkSubmit", "--master", self.master, *flags,
                 "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal",
             ),
-            env=self._env(),
+            env={**self._env(), "SPARK_DAEMON_MEMORY": "1g"},  # for this class it outranks spark.driver.memory
             cwd=self.folder,
         )  # fmt: skip
         self._serving(self._connect_port, "the Spark Connect server")
