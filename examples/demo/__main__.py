@@ -18,6 +18,7 @@ from crkafka_core.dev.leash import Leash
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Table
 from crkafka_core.region import Region, caught_up, waiting
+from crkafka_core.spark import session, tables
 from crkafka_core.testing.generator import Generator
 from crkafka_core.testing.ledger import Ledger
 from crkafka_core.testing.oracle import verify
@@ -113,12 +114,25 @@ def _finish(narrator: Narrator, region: Region, ledger: Ledger) -> bool:
     )
     verdict = verify(region, ledger=ledger)
     narrator.say(str(verdict))
+    rows, distinct = _table(region)
+    narrator.say(f"the table, read by Spark: {rows} rows, {distinct} different records")
+    well = bool(verdict.ok) and rows == distinct == ledger.rows()
     narrator.console.print(
-        f"\n[bold green]No row is lost, none is doubled: {ledger.rows()} orders produced, as many landed.[/]"
-        if verdict.ok
-        else "\n[bold red]The oracle found a fault: see above.[/]"
+        f"\n[bold green]No row is lost, none is doubled: {ledger.rows()} orders produced, as many in the table.[/]"
+        if well
+        else f"\n[bold red]{ledger.rows()} orders were produced; the oracle or the table says otherwise: see above.[/]"
     )
-    return bool(verdict.ok)
+    return well
+
+
+def _table(region: Region) -> tuple[int, int]:
+    """Rows of the table, and records that differ."""
+    spark = session.open_session(region.config)
+    try:
+        table = tables.read_table(spark, region, "orders_bronze")
+        return table.count(), table.select("topic", "partition", "offset").distinct().count()
+    finally:
+        spark.stop()
 
 
 def _acknowledged(reader: Reader, region: str) -> int:
