@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from crkafka_core.control import Reader, Store, Tx
 from crkafka_core.model.errors import NotRunning, Refused
@@ -16,6 +15,7 @@ from crkafka_core.model.rows import (
     Table,
 )  # fmt: skip
 from crkafka_core.plane import cuts, events, resets, starts
+from crkafka_core.plane import tables as plane_tables
 
 
 def declare(
@@ -23,7 +23,8 @@ def declare(
 ) -> Region:
     """Make the region's row if there is none; else bring its configuration up to date. Its uid never changes (SPEC G6).
 
-    A topic that is no longer subscribed is carried forward (SPEC S4).
+    A topic that is no longer subscribed is carried forward (SPEC S4). A table that is declared otherwise refuses the whole:
+    another format or path is another table, which has acknowledged nothing (SPEC K6, T1).
     """
 
     def work(tx: Tx) -> Region:
@@ -36,11 +37,8 @@ def declare(
             events.log(tx, "configured")
             for topic in sorted({i.topic for i in starts.known(tx, region.name).values() if not subscribed(i.topic)}):
                 starts.forget(tx, topic, by="the change of configuration")
-        there = {t.name: t for t in tx.select(Table, ("region", "=", region.name))}
         for table in tables:
-            old = there.get(table.name)
-            if old is None or (old.format, old.path) != (table.format, table.path):
-                tx.put(table if old is None else replace(old, format=table.format, path=table.path))
+            plane_tables.declare(tx, table.name, table.format, table.path)
         return tx.region()
 
     return store.create(region, work)

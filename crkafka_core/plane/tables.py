@@ -41,7 +41,8 @@ def declare(tx: Tx, name: str, format: str, path: str, *, by: str = "") -> Table
         if (old.format, old.path) != (format, path):
             raise Refused(
                 f"Table {name} of region {region.name} is declared as {old.format} at {old.path}.",
-                hint=f"`crkafka` can undeclare it; what it holds is not deleted. Then declare it as {format} at {path}.",
+                hint=f"{format} at {path} would be another table, filled from birth: give it a name of its own, "
+                f"or `crkafka undeclare {name}` first; what the old one holds is not deleted.",
             )
         return old
     table = Table(region=region.name, name=name, format=format, path=path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from crkafka_core.model.errors import LeaseHeld, LeaseLost, NoSuchCheckpoint, NotRunning, Refused, Stale
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Table
-from crkafka_core.plane import retire, tables
+from crkafka_core.plane import regions, retire, tables
 from crkafka_core.plane.tables import Permit
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
@@ -221,6 +222,24 @@ def test_an_undeclared_table_holds_nothing_back_and_owes_no_fence(landing: Landi
 def test_a_table_declared_otherwise_is_refused(landing: Landing) -> None:
     with pytest.raises(Refused, match="declared as parquet"):
         landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "/t/bronze"))
+
+
+@pytest.mark.parametrize(("format", "path"), [("parquet", "/t/elsewhere"), ("delta", "/t/bronze")])
+def test_K6_configuration_that_moves_a_table_is_refused_and_what_it_acknowledged_stands(
+    landing: Landing, format: str, path: str
+) -> None:
+    landing.land(10)
+    finish(landing, allowed(landing))
+    store, before = landing.region.plane.store, landing.region.plane.read(lambda _, region: region)
+    changed = replace(before, config_json='{"other": true}')
+    with pytest.raises(Refused, match=r"declared as parquet at /t/bronze.*`crkafka undeclare bronze` first"):
+        regions.declare(store, changed, (Table("orders", "bronze", format, path),))
+    assert (table(landing).path, table(landing).acknowledged) == ("/t/bronze", 1)
+    assert landing.region.plane.read(lambda _, region: region) == before  # nothing of the new configuration is kept
+    landing.region.plane.do(lambda tx: tables.undeclare(tx, "bronze"))
+    regions.declare(store, changed, (Table("orders", "bronze", format, path),))
+    made = allowed(landing, "b")
+    assert (made.plan.checkpoints, made.commit.number) == ((1,), 2)  # from birth, by numbers that go on
 
 
 def test_empty_checkpoints_are_acknowledged_too(landing: Landing) -> None:
