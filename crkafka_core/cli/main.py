@@ -25,7 +25,7 @@ VERBS = {
     "retire": "retention", "forget": "retention", "undeclare": "retention",
     "checkpoints": "history", "show": "history", "events": "history",
     "group": "group", "pause": "pauses", "resume": "pauses",
-    "replay": "replaying", "watch": "watching", "verify": "proving", "simulate": "proving", "dev": "services",
+    "replay": "replaying", "mend": "mending", "watch": "watching", "verify": "proving", "simulate": "proving", "dev": "services",
 }  # fmt: skip
 """Verb → the module beside this one that has it; a module is imported only when one of its verbs is used."""
 
@@ -50,6 +50,7 @@ _ABOUT = {
     "pause": "Pause a partition, topic, pattern or member.",
     "resume": "Take a pause mark away.",
     "replay": "Write the rows of a range of checkpoints again.",
+    "mend": "Undo in tables what others have written into them.",
     "watch": "A live view: members, partitions, lag, cuts, resets.",
     "verify": "Read back what landed, and name the first record that breaks an invariant.",
     "simulate": "Run a whole region on simulated time, from a seed.",

@@ -326,11 +326,16 @@ def look(spark: SparkSession, region: Handle, name: str, *, exact: bool = True) 
 
 
 def mend(spark: SparkSession, region: Handle, name: str, *, shape: Shape | None = None) -> Committed | None:
-    """Undo what others committed: strangers leave, and what has other rows than were merged is written again."""
+    """Undo what others committed: strangers leave, and what has other rows than were merged is written again.
+
+    A table that holds nothing of ours yet has nothing to write again: its next `advance` does it.
+    """
     found = look(spark, region, name, exact=shape is None)
     if found.clean:
         return None
     live = region.plane.read(lambda reader, row: plane.live_in(reader, row, plane.of(reader, row.name, name)))
+    if not live:
+        return advance(spark, region, name, shape=shape)
     return rewrite(spark, region, name, found.miscounted or live[-1:], shape=shape)
 
 
