@@ -13,6 +13,7 @@ MODULES = {
     "bench.member": (2, 4, 5, 7),
     "bench.control_plane": (3, 8, 9),
     "bench.dagster_latency": (6,),
+    "bench.reading": (10,),
 }
 """Which module measures which rows; each has `figures(rows)`."""
 

@@ -140,6 +140,16 @@ DELTA = JarSet("delta-4.1.0", ("io.delta:delta-spark_4.1_2.13:4.1.0",), exclude=
 
 ICEBERG = JarSet("iceberg-1.12.0", ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",), exclude=_OF_SPARK)
 
+# Tables in S3: the parts of Amazon's library that Hadoop's S3A uses, not the bundle of all its services.
+S3A = JarSet(
+    "s3a-3.4.2",
+    (
+        "org.apache.hadoop:hadoop-aws:3.4.2",
+        *(f"software.amazon.awssdk:{part}:2.29.52" for part in ("s3", "s3-transfer-manager", "sts")),
+    ),
+    exclude=(*_OF_SPARK, "software.amazon.awssdk:bundle", "io.netty:*"),
+)
+
 # Spark's own Kafka source, to compare with; its token provider is released as 4.0.0 only (FACTS E4).
 SPARK_KAFKA = JarSet(
     f"spark-kafka-{SPARK_VERSION}",
@@ -153,4 +163,4 @@ SPARK_KAFKA = JarSet(
     exclude=_OF_SPARK,
 )
 
-ALL = (KAFKA, DELTA, ICEBERG, SPARK_KAFKA)
+ALL = (KAFKA, DELTA, ICEBERG, S3A, SPARK_KAFKA)

@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
-
 from pyspark.sql import DataFrame, SparkSession
 
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.plane.reading import KafkaRange, ReadPlan
-from crkafka_core.spark import location, shipping
-from crkafka_core.spark.schema import RECORDS, with_checkpoint
-from crkafka_core.spark.work import Work, spread
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from crkafka_core.spark import location, tasks
+from crkafka_core.spark.work import spread
 
 
 def frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, *, numbered: bool) -> DataFrame:
     """The rows of the plan's ranges; refused at once if Kafka no longer holds one of them."""
     check_held(config, plan)
-    return of_work(spark, config, spread(plan.ranges, 2 * location.slots(spark)), numbered=numbered)
-
-
-def of_work(spark: SparkSession, config: RegionConfig, shares: Sequence[Work], *, numbered: bool) -> DataFrame:
-    """One Python task for each share."""
-    shipping.ship(spark)
-    schema = with_checkpoint() if numbered else RECORDS
-    config_json = config.to_json()
-
-    texts = [share.to_json() for share in shares]
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        from crkafka_core.spark.work import Work, rows_of
-
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from rows_of(config_json, Work.from_json(texts[number]), numbered=numbered)
-
-    return spark.range(0, len(texts), 1, len(texts)).mapInArrow(run, schema)
+    return tasks.of_work(spark, config, spread(plan.ranges, 2 * location.slots(spark)), numbered=numbered)
 
 
 def check_held(config: RegionConfig, plan: ReadPlan) -> None:
@@ -66,4 +41,4 @@ def check_held(config: RegionConfig, plan: ReadPlan) -> None:
     )
 
 
-__all__ = ["KafkaRange", "check_held", "frame", "of_work"]
+__all__ = ["KafkaRange", "check_held", "frame"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 _LISTED_BY_DRIVER = 20_000
+_OBJECT_STORES = ("s3", "s3a", "gs", "gcs")
 
 
 def uri(root: str, relative: str = "") -> str:
@@ -17,9 +18,9 @@ def uri(root: str, relative: str = "") -> str:
     return whole
 
 
-def local(path: str) -> bool:
-    """Whether this is a folder of this machine."""
-    return path.startswith(("/", "file:"))
+def in_object_store(root: str) -> bool:
+    """Whether Spark by itself cannot open this: it would need jars, and credentials in words of its own."""
+    return root.split("://")[0] in _OBJECT_STORES
 
 
 def is_connect(spark: SparkSession) -> bool:

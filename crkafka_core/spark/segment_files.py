@@ -1,4 +1,8 @@
-"""Segments as a DataFrame: Spark reads the named files itself, so that pruning and filters reach Parquet (SPEC K2, K7)."""
+"""Segments as a DataFrame (SPEC K2, K7).
+
+Spark reads the named files itself, so that pruning and filters reach Parquet. Those in an object store its tasks read as
+members write them: with Arrow and the region's own `storage_options`, so that no session needs jars or credentials for it.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +19,9 @@ from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.rows import Segment
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.spark import location
+from crkafka_core.spark import location, tasks
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS
+from crkafka_core.spark.work import packed
 
 _TASK_BYTES = 128 * 2**20
 """A task reads at most about so much."""
@@ -28,6 +33,8 @@ _PATH = "crkafka_path"
 def frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, *, numbered: bool) -> DataFrame:
     """The rows of the plan's segments."""
     root = reference.resolve(config.storage, "storage")
+    if location.in_object_store(root):
+        return tasks.of_work(spark, config, packed(plan.segments, _tasks(spark, plan.segments)), numbered=numbered)
     paths = [location.uri(root, s.path) for s in plan.segments]
     location.list_on_driver(spark)
     try:
@@ -51,11 +58,15 @@ def missing(plan: ReadPlan, said: str) -> DataLoss:
     )
 
 
-def _packed(spark: SparkSession, rows: DataFrame, segments: Sequence[Segment]) -> DataFrame:
-    """Few tasks for many small files: as many as run at once, or as the size deserves (SPEC K7)."""
+def _tasks(spark: SparkSession, segments: Sequence[Segment]) -> int:
+    """Few for many small files: as many as run at once, or as the size deserves (SPEC K7)."""
     total = sum(s.bytes for s in segments)
-    tasks = max(math.ceil(total / _TASK_BYTES), min(location.slots(spark), math.ceil(total / _WORTH_A_TASK)), 1)
-    return rows.coalesce(tasks) if tasks < len(segments) else rows
+    return max(math.ceil(total / _TASK_BYTES), min(location.slots(spark), math.ceil(total / _WORTH_A_TASK)), 1)
+
+
+def _packed(spark: SparkSession, rows: DataFrame, segments: Sequence[Segment]) -> DataFrame:
+    wanted = _tasks(spark, segments)
+    return rows.coalesce(wanted) if wanted < len(segments) else rows
 
 
 def _numbered(spark: SparkSession, rows: DataFrame, segments: Sequence[Segment]) -> DataFrame:

@@ -10,12 +10,20 @@ from collections.abc import Collection, Mapping
 from pyspark.sql import SparkSession
 
 from crkafka_core.config.region_config import RegionConfig
+from crkafka_core.spark import location
 
+S3 = "s3"
 PACKAGES = {
-    "delta": "io.delta:delta-spark_4.1_2.13:4.1.0",
-    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    "delta": ("io.delta:delta-spark_4.1_2.13:4.1.0",),
+    "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",),
+    S3: (
+        "org.apache.hadoop:hadoop-aws:3.4.2",
+        *(f"software.amazon.awssdk:{part}:2.29.52" for part in ("s3", "s3-transfer-manager", "sts")),
+    ),
 }
-"""Maven coordinates of the optional formats, for `spark.jars.packages` (FACTS E3)."""
+"""Maven coordinates of the optional formats (FACTS E3) and of tables in S3, for `spark.jars.packages`."""
+_NOT_NEEDED = ("software.amazon.awssdk:bundle", "io.netty:*")
+"""600 MB of all that AWS has, of which the parts above are enough; and what Spark brings itself."""
 
 ALWAYS = {
     # Records are wide and few per checkpoint: Arrow keeps them off the row-by-row path.
@@ -52,12 +60,33 @@ def open_session(config: RegionConfig, *, name: str = "", extra: Mapping[str, st
         if python:
             os.environ.setdefault("PYSPARK_PYTHON", python)  # PySpark takes it from nowhere else
         builder = builder.master(restarting(resolved.spark or "local[*]")).appName(name or f"crkafka {config.region}")
-        wanted = [PACKAGES[f] for f in sorted(formats) if f in PACKAGES]
-        if wanted and not {"spark.jars", "spark.jars.packages"} & set(settings):
-            settings["spark.jars.packages"] = ",".join(wanted)
+        in_s3 = any(location.uri(t.path).startswith("s3a://") for t in config.tables)
+        wanted = sorted(formats | ({S3} if in_s3 else set()))
+        if in_s3:
+            settings = {**s3a(resolved.storage_options), **settings}
+        packages = [name for each in wanted for name in PACKAGES.get(each, ())]
+        if packages and not {"spark.jars", "spark.jars.packages"} & set(settings):
+            settings["spark.jars.packages"] = ",".join(packages)
+            settings.setdefault("spark.jars.excludes", ",".join(_NOT_NEEDED))
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def s3a(options: Mapping[str, str]) -> dict[str, str]:
+    """The region's `storage_options` in the words of Hadoop's S3A, by which Spark writes tables; what is not given the environment says.
+
+    Spark itself hides such keys wherever it shows its settings.
+    """
+    endpoint = options.get("endpoint", "")
+    scheme = options.get("scheme") or endpoint.partition("://")[0]
+    found = {
+        "endpoint": endpoint, "endpoint.region": options.get("region", ""), "path.style.access": "true" if endpoint else "",
+        "connection.ssl.enabled": "false" if endpoint and scheme == "http" else "",
+        "access.key": options.get("access_key", ""), "secret.key": options.get("secret_key", ""),
+        "session.token": options.get("session_token", ""),
+    }  # fmt: skip
+    return {f"spark.hadoop.fs.s3a.{key}": value for key, value in found.items() if value}
 
 
 def restarting(master: str) -> str:

@@ -19,7 +19,7 @@ from crkafka_core.spark import location
 
 PACKAGES = ("crkafka_core", "checkpoints_db")
 _lock = threading.Lock()
-_shipped: set[int | str] = set()
+_shipped: set[str] = set()
 
 
 def ship(spark: SparkSession) -> None:
@@ -27,7 +27,7 @@ def ship(spark: SparkSession) -> None:
     connect = location.is_connect(spark)
     if not connect and location.is_local(spark):
         return
-    session: int | str = getattr(spark, "session_id", "") if connect else id(spark.sparkContext)
+    session = str(getattr(spark, "session_id", "") if connect else spark.sparkContext.applicationId)
     with _lock:
         if session in _shipped:
             return

@@ -30,7 +30,7 @@ from crkafka_core.plane.stores import open_store
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.spark import shipping
 from crkafka_core.spark.schema import RECORDS, with_checkpoint
-from crkafka_core.spark.work import File, Work, spread
+from crkafka_core.spark.work import Work, packed, spread
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,13 +125,7 @@ class Share(InputPartition):
 def shares(config_json: str, plan: ReadPlan, *, numbered: bool) -> list[Share]:
     """A plan as tasks: segments packed by size, ranges by rows (SPEC K7)."""
     tasks = max(1, math.ceil(plan.bytes / _FILE_TASK_BYTES))
-    packed: list[tuple[int, list[File]]] = [(0, []) for _ in range(min(tasks, len(plan.segments)))]
-    for segment in sorted(plan.segments, key=lambda s: -s.bytes):
-        size, files = packed[0]
-        files.append(File(segment.path, segment.checkpoint, segment.rows))
-        packed[0] = (size + segment.bytes, files)
-        packed.sort(key=lambda p: p[0])
-    works = [Work(files=tuple(files)) for _, files in packed if files]
+    works = packed(plan.segments, tasks)
     if plan.ranges:
         works += spread(plan.ranges, 2 * (os.cpu_count() or 1))
     return [Share(config_json, work, numbered) for work in works]

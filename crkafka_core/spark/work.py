@@ -5,6 +5,7 @@ Runs in executors: the configuration travels with its references, which are reso
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +16,7 @@ from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.kafka.range_reader import RangeReader
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Segment
 from crkafka_core.plane.reading import KafkaRange
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.scan import scan_segment
@@ -47,6 +49,17 @@ class Work:
     def from_json(cls, text: str) -> Work:
         read = json.loads(text)
         return cls(tuple(File(**f) for f in read["files"]), tuple(KafkaRange(**r) for r in read["ranges"]))
+
+
+def packed(segments: Sequence[Segment], tasks: int) -> list[Work]:
+    """Segments as so many shares of about equal size, or fewer: the largest first, each to whoever has least (SPEC K7)."""
+    shares: list[list[File]] = [[] for _ in range(min(tasks, len(segments)))]
+    filled = [(0, i) for i in range(len(shares))]
+    for segment in sorted(segments, key=lambda s: -s.bytes):
+        size, least = filled[0]
+        shares[least].append(File(segment.path, segment.checkpoint, segment.rows))
+        heapq.heapreplace(filled, (size + segment.bytes, least))
+    return [Work(files=tuple(share)) for share in shares]
 
 
 def spread(ranges: Sequence[KafkaRange], tasks: int) -> list[Work]:

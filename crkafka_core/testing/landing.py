@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,8 +38,11 @@ class Landing:
 
     def __init__(
         self, store: Store, folder: Path, *, name: str = "orders", topics: Sequence[str] = ("orders",), partitions: int = 4,
-        members: int = 2, control_plane: str = "", kafka: dict[str, object] | None = None, **keys: object,
+        members: int = 2, control_plane: str = "", kafka: dict[str, object] | None = None,
+        batch_of: Callable[[TP, int, int], Batch] | None = None, **keys: object,
     ) -> None:  # fmt: skip
+        """`batch_of` makes the batch of a partition between two offsets."""
+        self._batch_of = batch_of or records
         self.config = RegionConfig.of(
             base=folder, region=name, control_plane=control_plane or f"sqlite:///{folder}/crkafka.db", storage=str(folder / "segments"),
             kafka=kafka or {"bootstrap.servers": "localhost:1", "group.id": name}, topics=list(topics), members=members, **keys,
@@ -101,7 +104,7 @@ class Landing:
         path = segment_path(self.uid, row.epoch, f"m{member}", parent, 0)
         writer = SegmentWriter(self.storage, path)
         for tp, start, stop in spans:
-            writer.write(records(tp, start, stop))
+            writer.write(self._batch_of(tp, start, stop))
         closed = writer.close()
         return Segment(
             region=row.name, path=path, checkpoint=number, member=f"{row.name}/{member}", incarnation=f"m{member}", epoch=row.epoch,
