@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-VERSIONS: tuple[str, ...] = ("0001",)
+VERSIONS: tuple[str, ...] = ("0001", "0002")
 """Every revision there is; a test holds it to the files in `versions`."""
 
 HEAD = VERSIONS[-1]

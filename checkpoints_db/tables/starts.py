@@ -47,7 +47,7 @@ class Start(Base):
 
 
 class PauseMark(Base):
-    """A pause of the region, read together with the starts (SPEC P2). kind: partition, topic, pattern, member."""
+    """A pause of the region or of one member, read together with the starts (SPEC P1, P2). kind: partition, topic, pattern, member."""
 
     ROW = nouns.PauseMark
     __tablename__ = "pause_mark"
@@ -56,5 +56,6 @@ class PauseMark(Base):
     region: Mapped[str] = mapped_column(primary_key=True)
     kind: Mapped[str] = mapped_column(primary_key=True)
     what: Mapped[str] = mapped_column(primary_key=True)
+    member: Mapped[str] = mapped_column(primary_key=True)
     by: Mapped[str]
     at: Mapped[float]

@@ -9,6 +9,7 @@ import click
 
 from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.output import moment, plain, print_json, print_pairs, print_table, span
+from crkafka_core.cli.pauses import said
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.snapshot import MemberView, Snapshot, take
 from crkafka_core.config import RegionConfig
@@ -172,6 +173,7 @@ def print_region(snapshot: Snapshot) -> None:
             ("region", f"{r.name} (uid {r.uid})"),
             ("phase", f"{r.phase} for {span(max(0.0, now - r.phase_since))}; wanted: {r.wanted}"),
             ("reason" if r.stop_reason else "waits for", snapshot.waits_for),
+            ("alarm", "" if r.stop_reason else snapshot.alarm),
             ("epoch", r.epoch),
             ("head", r.head if snapshot.head is None else f"{r.head}, merged {moment(snapshot.head.merged_at)}"),
             ("open cut", f"{r.open_cut}, waits for {', '.join(snapshot.missing) or 'the merge'}" if r.open_cut else ""),
@@ -180,7 +182,7 @@ def print_region(snapshot: Snapshot) -> None:
             ("resets in a row", r.consecutive or ""),
             ("last reset", r.reset_cause),
             ("group", ", ".join(f"{g.group_id} on cluster {g.cluster_id}" for g in snapshot.groups)),
-            ("paused", ", ".join(f"{p.kind} {p.what} (by {p.by})" for p in snapshot.pauses)),
+            ("paused", ", ".join(f"{said(p)} (by {p.by})" for p in snapshot.pauses)),
             ("retirement held", "; ".join(snapshot.held)),
             ("leases", ", ".join(f"{lease.kind} by {lease.holder}" for lease in snapshot.leases)),
         ]

@@ -15,23 +15,28 @@ from crkafka_core.model.rows import PauseMark
 from crkafka_core.plane import pauses
 
 
-def pause(config: RegionConfig, kind: str, what: str, *, by: str = "") -> list[PauseMark]:
-    """Pause what the mark names, also what does not exist yet; all marks."""
+def pause(config: RegionConfig, kind: str, what: str, *, member: str = "", by: str = "") -> list[PauseMark]:
+    """Pause what the mark names, also what does not exist yet, or only where `member` holds it; all marks."""
     with control_plane(config) as plane:
-        plane.do(lambda tx: pauses.pause(tx, kind, what, by=by or caller()))
+        plane.do(lambda tx: pauses.pause(tx, kind, what, member=member, by=by or caller()))
         return plane.read(lambda reader, region: reader.select(PauseMark, ("region", "=", region.name)))
 
 
-def resume(config: RegionConfig, kind: str, what: str, *, by: str = "") -> bool:
+def resume(config: RegionConfig, kind: str, what: str, *, member: str = "", by: str = "") -> bool:
     """Take the mark away; whether it was there."""
     with control_plane(config) as plane:
-        return plane.do(lambda tx: pauses.resume(tx, kind, what, by=by or caller()))
+        return plane.do(lambda tx: pauses.resume(tx, kind, what, member=member, by=by or caller()))
 
 
 def marks(config: RegionConfig) -> list[PauseMark]:
     """All marks of the region."""
     with control_plane(config) as plane:
         return plane.read(lambda reader, region: reader.select(PauseMark, ("region", "=", region.name)))
+
+
+def said(mark: PauseMark) -> str:
+    """A mark in words."""
+    return f"{mark.kind} {mark.what}{f' of {mark.member}' if mark.member else ''}"
 
 
 def kind_of(what: str, region: str) -> str:
@@ -45,36 +50,49 @@ def kind_of(what: str, region: str) -> str:
     return "topic"
 
 
+KIND = click.option("--kind", type=click.Choice(pauses.KINDS), help="What WHAT is, if its form does not say.")
+MEMBER = click.option(
+    "--member", default="", metavar="NAME", help="Only where this member holds it, such as `orders/0`."
+)
+
+
 @click.command("pause")
 @with_config
 @click.argument("what", required=False)
-@click.option("--kind", type=click.Choice(pauses.KINDS), help="What WHAT is, if its form does not say.")
+@KIND
+@MEMBER
 @json_option
-def _pause(config: RegionConfig, what: str | None, kind: str | None, as_json: bool) -> None:
+def _pause(config: RegionConfig, what: str | None, kind: str | None, member: str, as_json: bool) -> None:
     """Pause WHAT: a topic, a partition as `orders[3]`, a pattern as `^shop`, a member as `orders/0`.
 
-    Without WHAT, list the marks.
+    A mark follows a partition to whoever holds it. With --member it counts where that member holds it; on a partition it
+    outlives rebalances as long as the member keeps it. Without WHAT, list the marks.
     """
-    found = marks(config) if what is None else pause(config, kind or kind_of(what, config.region), what)
+    found = marks(config) if what is None else pause(config, kind or kind_of(what, config.region), what, member=member)
     if as_json:
         print_json(found)
     else:
-        print_table(("kind", "what", "by"), ((m.kind, m.what, m.by) for m in found), empty="nothing is paused")
+        print_table(
+            ("kind", "what", "of member", "by"),
+            ((m.kind, m.what, m.member, m.by) for m in found),
+            empty="nothing is paused",
+        )
 
 
 @click.command("resume")
 @with_config
 @click.argument("what")
-@click.option("--kind", type=click.Choice(pauses.KINDS), help="What WHAT is, if its form does not say.")
+@KIND
+@MEMBER
 @json_option
-def _resume(config: RegionConfig, what: str, kind: str | None, as_json: bool) -> int:
+def _resume(config: RegionConfig, what: str, kind: str | None, member: str, as_json: bool) -> int:
     """Take the mark on WHAT away; exit code 1 if there is none."""
     kind = kind or kind_of(what, config.region)
-    gone = resume(config, kind, what)
+    gone = resume(config, kind, what, member=member)
     if as_json:
-        print_json({"kind": kind, "what": what, "was_paused": gone})
+        print_json({"kind": kind, "what": what, "member": member, "was_paused": gone})
     else:
-        print(f"{kind} {what} {'flows again' if gone else 'was not paused by a mark of the region'}")
+        print(f"{kind} {what} {'flows again' if gone else 'was not paused by such a mark'}")
     return 0 if gone else 1
 
 

@@ -12,7 +12,7 @@ from crkafka_core.control import Reader
 from crkafka_core.model.offsets import TP, unpack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Event, Group, Lease, Member, MemberStatus, PauseMark, Region, Table
-from crkafka_core.plane import cuts, events, leases, members, regions, resets, retire, triggers
+from crkafka_core.plane import alarms, cuts, events, leases, members, regions, resets, retire, triggers
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Snapshot:
     """Database time."""
     waits_for: str
     """What keeps the region from resuming or cutting; empty when nothing does."""
+    alarm: str
+    """What somebody should look at now; empty when all is well (SPEC G8, X8)."""
     cut_due_at: float | None
     """0.0 is now, None is never."""
     head: Checkpoint | None
@@ -73,6 +75,7 @@ def take(reader: Reader, region: Region, config: RegionConfig, *, last: int = 8)
         region=region,
         now=reader.now(),
         waits_for=region.stop_reason if at_rest else cuts.unready(reader, region),
+        alarm=alarms.current(reader, region),
         cut_due_at=triggers.due_at(region, period=config.trigger.period, counted=config.trigger.operator_driven),
         head=reader.get(Checkpoint, name, region.head) if region.head else None,
         open_cut=open_cut,

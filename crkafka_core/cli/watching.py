@@ -17,6 +17,7 @@ from rich.text import Text
 from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.history import without_configuration
 from crkafka_core.cli.output import moment, span
+from crkafka_core.cli.pauses import said
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.snapshot import Snapshot, take
 from crkafka_core.config import RegionConfig, redact
@@ -106,10 +107,12 @@ def _head(look: Snapshot, rate: float) -> RenderableType:
         text.append(f"\ncut {look.open_cut.id} waits for {', '.join(look.missing) or 'the merge'}")
     if look.waits_for:
         text.append(f"\n{look.waits_for}", style="yellow")
+    if look.alarm and look.alarm != look.waits_for:
+        text.append(f"\n{look.alarm}", style="bold red")
     if look.unfenced:
         text.append(f"\ntables that have to follow the rewind: {', '.join(look.unfenced)}", style="yellow")
     if look.pauses:
-        text.append(f"\npaused: {', '.join(f'{p.kind} {p.what}' for p in look.pauses)}")
+        text.append(f"\npaused: {', '.join(map(said, look.pauses))}")
     for who in look.held:
         text.append(f"\nretirement held: {who}", style="yellow")
     return Panel(text, title=f"region {r.name}", title_align="left")

@@ -61,8 +61,6 @@ class EventLoop:
         self.progress = time.monotonic()
         self.busy_until = 0.0
         """A wait with a deadline of its own is progress (SPEC G3)."""
-        self.marks: frozenset[Mark] = frozenset()
-        """Pause marks of this member alone (SPEC P1)."""
         self._chunk = chunk
         self._poll_interval = poll_interval
         self._uid = uid
@@ -186,7 +184,7 @@ class EventLoop:
         return bool(wanted)
 
     def _marks(self) -> frozenset[Mark]:
-        return self.marks | (self.state.desired.marks if self.state.desired is not None else frozenset())
+        return self.state.desired.marks if self.state.desired is not None else frozenset()
 
     def _look_at_marks(self) -> None:
         """What is fetched already of a partition that is now paused is not handed out (SPEC P1)."""

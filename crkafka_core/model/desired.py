@@ -23,10 +23,12 @@ class OpenCut:
 
 @dataclass(frozen=True)
 class Mark:
-    """A pause mark of the region (SPEC P2). kind: partition, topic, pattern, member."""
+    """A pause mark (SPEC P1, P2). kind: partition, topic, pattern, member."""
 
     kind: str
     what: str
+    member: str = ""
+    """Counts for this member only; empty: for whoever holds the partition."""
 
 
 @dataclass(frozen=True)

@@ -305,12 +305,14 @@ class Start(Row):
 
 @dataclass(frozen=True, slots=True)
 class PauseMark(Row):
-    """A pause of the region, read together with the starts (SPEC P2). kind: partition, topic, pattern, member."""
+    """A pause of the region, or of one member, read together with the starts (SPEC P1, P2). kind: partition, topic, pattern, member."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("region", "kind", "what")
+    KEY: ClassVar[tuple[str, ...]] = ("region", "kind", "what", "member")
     region: str
     kind: str
     what: str
+    member: str = ""
+    """Counts only where this member holds the partition (SPEC P1); empty: whoever holds it (SPEC P2)."""
     by: str = ""
     at: float = 0.0
 

@@ -12,7 +12,7 @@ from crkafka_core.model.errors import Lost, NotRunning, Stale, Superseded, Wrong
 from crkafka_core.model.offsets import TP, pack
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Group, Launch, Member, MemberStatus, Region
-from crkafka_core.plane import cuts, events, resets
+from crkafka_core.plane import cuts, events, pauses, resets
 
 
 def all_of(reader: Reader, region: str) -> list[Member]:
@@ -151,6 +151,7 @@ def report(
                 member=name,
                 data={"held": pack(held)},
             )
+            pauses.follow(tx, name, held)
         tx.put(reported)
         tx.set_region(settled_at=0.0)
     return reported

@@ -1,44 +1,99 @@
-"""Pause marks of the region: they follow the partition to whoever holds it (SPEC P2)."""
+"""Pause marks: of the region, which follow a partition to whoever holds it (SPEC P2), and of one member (SPEC P1)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
-from crkafka_core.control import Tx
-from crkafka_core.model.errors import ConfigError
-from crkafka_core.model.rows import PauseMark
+from crkafka_core.control import Reader, Tx
+from crkafka_core.model.desired import Mark
+from crkafka_core.model.errors import ConfigError, Refused
+from crkafka_core.model.offsets import TP, unpack
+from crkafka_core.model.rows import Member, MemberStatus, PauseMark
 from crkafka_core.plane import events
+from crkafka_core.protocol.marks import paused
 
 KINDS = ("partition", "topic", "pattern", "member")
 
 
-def pause(tx: Tx, kind: str, what: str, *, by: str) -> None:
-    """Pause what the mark names, also what does not exist yet."""
-    check(kind, what)
+def pause(tx: Tx, kind: str, what: str, *, by: str, member: str = "") -> None:
+    """Pause what the mark names, also what does not exist yet; with `member`, only where that member holds it.
+
+    A member's mark on a partition is one on what it holds: it is gone as soon as the member has lost the partition.
+    """
+    check(kind, what, member)
     region = tx.region()
-    if tx.get(PauseMark, region.name, kind, what) is None:
-        tx.put(PauseMark(region.name, kind, what, by, tx.now()))
+    if member and kind == "partition":
+        _check_held(tx.get(Member, region.name, member), what, member)
+    if tx.get(PauseMark, region.name, kind, what, member) is None:
+        tx.put(PauseMark(region.name, kind, what, member, by, tx.now()))
         tx.set_region()
-        events.log(tx, "paused", f"{kind} {what}", by=by)
+        events.log(tx, "paused", f"{kind} {what}", member=member, by=by)
 
 
-def resume(tx: Tx, kind: str, what: str, *, by: str) -> bool:
+def resume(tx: Tx, kind: str, what: str, *, by: str, member: str = "") -> bool:
     """Take the mark away; whether it was there."""
-    gone = tx.delete(PauseMark, ("region", "=", tx.region().name), ("kind", "=", kind), ("what", "=", what))
+    gone = tx.delete(
+        PauseMark, ("region", "=", tx.region().name), ("kind", "=", kind), ("what", "=", what), ("member", "=", member)
+    )
     if gone:
         tx.set_region()
-        events.log(tx, "resumed mark", f"{kind} {what}", by=by)
+        events.log(tx, "resumed mark", f"{kind} {what}", member=member, by=by)
     return bool(gone)
 
 
-def check(kind: str, what: str) -> None:
+def check(kind: str, what: str, member: str = "") -> None:
     """A mark that could never pause anything is refused."""
     if kind not in KINDS:
         raise ConfigError(f"A pause mark is on a {', '.join(KINDS)}, not on a {kind!r}.")
     if kind == "partition" and not re.fullmatch(r".+\[\d+\]", what):
         raise ConfigError(f"{what!r} is no partition.", hint="Write it as topic[3].")
+    if kind == "member" and member:
+        raise ConfigError(f"A mark on {what} counts for {what} alone already.", hint="Leave out the second member.")
     if kind == "pattern":
         try:
             re.compile(what)
         except re.error as e:
             raise ConfigError(f"The pattern {what!r} is no regular expression: {e}.") from e
+
+
+def _check_held(row: Member | None, what: str, member: str) -> None:
+    live = row is not None and row.status is MemberStatus.LIVE
+    if row is None or not live or not row.assignment_json:
+        raise Refused(
+            f"{member} does not say now what it holds, so nothing of it can be paused.",
+            hint="Wait until the group is settled, or pause the partition for whoever holds it.",
+        )
+    if what not in {str(tp) for tp in unpack(row.assignment_json)}:
+        raise Refused(
+            f"{member} does not hold {what}.", hint="Pause the partition for whoever holds it, without naming a member."
+        )
+
+
+def follow(tx: Tx, member: str, held: Collection[TP]) -> None:
+    """A member's marks on partitions end with its hold on them: when it reports without one, or another reports it (SPEC P1)."""
+    here = {str(tp) for tp in held}
+    for mark in tx.select(
+        PauseMark, ("region", "=", tx.region().name), ("kind", "=", "partition"), ("member", "!=", "")
+    ):
+        if (mark.what in here) is not (mark.member == member):
+            resume(tx, mark.kind, mark.what, member=mark.member, by=f"{mark.member} lost the partition")
+
+
+def marks(reader: Reader, region: str) -> frozenset[Mark]:
+    """All marks, as members read them."""
+    return frozenset(Mark(m.kind, m.what, m.member) for m in reader.select(PauseMark, ("region", "=", region)))
+
+
+def paused_now(reader: Reader, region: str, tps: Collection[TP]) -> frozenset[TP]:
+    """Those of the partitions that a mark pauses where they are now."""
+    found = marks(reader, region)
+    if not found:
+        return frozenset()
+    holders = {
+        tp: m.name
+        for m in reader.select(Member, ("region", "=", region), ("status", "=", MemberStatus.LIVE))
+        if m.assignment_json
+        for tp in unpack(m.assignment_json)
+    }
+    return frozenset(tp for tp in tps if paused(tp, found, holders.get(tp, "")))

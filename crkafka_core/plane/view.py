@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from crkafka_core.control import Reader
-from crkafka_core.model.desired import Aim, Desired, Mark, OpenCut
+from crkafka_core.model.desired import Aim, Desired, OpenCut
 from crkafka_core.model.offsets import unpack, unpack_offsets
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, Expected, Member, MemberStatus, PauseMark, Region
-from crkafka_core.plane import goals, members
+from crkafka_core.model.rows import Checkpoint, Expected, Member, MemberStatus, Region
+from crkafka_core.plane import goals, members, pauses
 
 
 def desired(reader: Reader, region: Region, name: str, incarnation: str) -> Desired:
     """The desired state for this incarnation of this name."""
     row = reader.get(Member, region.name, name)
     mine = row is not None and row.incarnation == incarnation
-    marks = reader.select(PauseMark, ("region", "=", region.name))
     goal = goals.current(reader, region.name)
     return Desired(
         uid=region.uid,
@@ -26,7 +25,7 @@ def desired(reader: Reader, region: Region, name: str, incarnation: str) -> Desi
         superseded=row is not None and not mine,
         wanted=region.phase is not Phase.IDLE and members.index(name) < region.members_wanted,
         cut=_cut(reader, region, name, incarnation) if region.open_cut else None,
-        marks=frozenset(Mark(m.kind, m.what) for m in marks),
+        marks=pauses.marks(reader, region.name),
         aim=Aim(goal.token, tuple(sorted(unpack_offsets(goal.ends_json).items()))) if goal is not None else None,
     )
 

@@ -15,6 +15,8 @@ def paused(tp: TP, marks: Iterable[Mark], member: str) -> bool:
 
 
 def _hits(mark: Mark, tp: TP, member: str) -> bool:
+    if mark.member not in ("", member):
+        return False
     match mark.kind:
         case "partition":
             return mark.what == str(tp)

@@ -8,14 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from crkafka_core.control import Reader
-from crkafka_core.model.desired import Mark
 from crkafka_core.model.errors import Refused, RegionStopped, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, PauseMark
+from crkafka_core.model.rows import Checkpoint
 from crkafka_core.model.rows import Region as Row
-from crkafka_core.plane import goals, starts
-from crkafka_core.protocol.marks import paused
+from crkafka_core.plane import goals, pauses, starts
 from crkafka_core.region import waiting
 from crkafka_core.region.region import Region
 
@@ -34,8 +32,7 @@ def consume(region: Region, *, token: str = "", progress: Callable[[str], None] 
     """Let a running region consume to the ends seen now, then cut. Repeated with the same token, it goes on."""
     token = token or uuid.uuid4().hex
     region.await_running(progress=progress)
-    known, marks = region.plane.read(_known)
-    left_out = tuple(sorted(tp for tp in known if paused(tp, marks, "")))
+    known, left_out = region.plane.read(_known)
     if left_out:
         progress(f"paused, and not waited for: {', '.join(map(str, left_out))}")
     isolation = str(region.config.kafka.get("isolation.level", "read_committed"))
@@ -53,9 +50,10 @@ def consume(region: Region, *, token: str = "", progress: Callable[[str], None] 
     return CaughtUp(cut, len(stored), left_out)
 
 
-def _known(reader: Reader, row: Row) -> tuple[list[TP], frozenset[Mark]]:
-    marks = frozenset(Mark(m.kind, m.what) for m in reader.select(PauseMark, ("region", "=", row.name)))
-    return sorted(starts.known(reader, row.name)), marks
+def _known(reader: Reader, row: Row) -> tuple[list[TP], tuple[TP, ...]]:
+    """All partitions, and those that are paused."""
+    known = sorted(starts.known(reader, row.name))
+    return known, tuple(sorted(pauses.paused_now(reader, row.name, known)))
 
 
 def _cut_at_the_ends(region: Region, token: str, total: int, progress: Callable[[str], None]) -> Checkpoint:
@@ -87,6 +85,7 @@ def _await_reached(region: Region, token: str, total: int, progress: Callable[[s
                 f"Region {row.name} is {row.phase.lower()}: {row.stop_reason or 'no members are wanted'}."
             )
         left = goals.missing(reader, row.name, row.epoch, token)
+        left -= pauses.paused_now(reader, row.name, left)  # paused meanwhile, or moved to a member that is
         if len(left) != said:
             said = len(left)
             progress(f"{total - said} of {total} partitions are caught up")

@@ -174,13 +174,13 @@ class Region:
             hint="Choose `topics` or a `pattern`, and `crkafka pause` for what should not flow.",
         )
 
-    def pause(self, kind: str, what: str, *, by: str = "") -> None:
-        """Set a pause mark of the region: kind is partition, topic, pattern or member (SPEC P2)."""
-        self.plane.do(lambda tx: pauses.pause(tx, kind, what, by=by or whoami()))
+    def pause(self, kind: str, what: str, *, member: str = "", by: str = "") -> None:
+        """Set a pause mark: kind is partition, topic, pattern or member; with `member` it counts for that one alone (SPEC P1, P2)."""
+        self.plane.do(lambda tx: pauses.pause(tx, kind, what, member=member, by=by or whoami()))
 
-    def resume(self, kind: str, what: str, *, by: str = "") -> bool:
+    def resume(self, kind: str, what: str, *, member: str = "", by: str = "") -> bool:
         """Take a pause mark away; whether it was there."""
-        return self.plane.do(lambda tx: pauses.resume(tx, kind, what, by=by or whoami()))
+        return self.plane.do(lambda tx: pauses.resume(tx, kind, what, member=member, by=by or whoami()))
 
     # Looking
 

@@ -21,7 +21,7 @@ from checkpoints_db.tables import Base
 from checkpoints_db.testing.samples import REGION, region, sample
 from checkpoints_db.views import VIEWS
 from crkafka_core.model.errors import ConfigError, SchemaError, ServiceUnavailable
-from crkafka_core.model.rows import ROWS, Region
+from crkafka_core.model.rows import ROWS, PauseMark, Region
 
 _LATER = '''"""A version of tomorrow."""
 
@@ -139,6 +139,23 @@ def test_an_upgrade_from_each_version_keeps_the_data(empty_url: str, version: st
     initialise(empty_url)
     if version == migrations.HEAD:
         _is_filled(empty_url)
+
+
+def test_P1_pauses_of_an_older_schema_count_for_whoever_holds_the_partition(empty_url: str) -> None:
+    """Version 0002 gives the mark's member a column in the key."""
+    store = SqlStore(parse(empty_url), may_create=True)
+    with store.engine.connect() as connection:
+        if not store.address.postgres:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        schema.migrate(connection, upto="0001")
+        connection.exec_driver_sql("INSERT INTO pause_mark VALUES ('r', 'topic', 'orders', 'me', 7.0)")
+        connection.commit()
+    store.close()
+    initialise(empty_url)
+    opened = open_store(empty_url)
+    with opened.read() as reader:
+        assert reader.select(PauseMark) == [PauseMark("r", "topic", "orders", "", "me", 7.0)]
+    opened.close()
 
 
 def test_an_upgrade_to_a_version_of_tomorrow_keeps_the_data(

@@ -38,3 +38,15 @@ def test_a_bad_pattern_is_bad_usage(crkafka: Crkafka, plane: ControlPlane) -> No
     answer = crkafka("pause", "^(")
     assert answer.code == 2
     assert "no regular expression" in answer.err
+
+
+def test_P1_a_mark_of_one_member_is_beside_that_of_the_region(crkafka: Crkafka, plane: ControlPlane) -> None:
+    crkafka("pause", "orders")
+    assert crkafka("pause", "orders", "--member", "orders/1").code == 0
+    assert "topic orders of orders/1" in crkafka("show").out
+    assert crkafka("resume", "orders").code == 0
+    assert [(m["what"], m["member"]) for m in crkafka("pause", "--json").json] == [("orders", "orders/1")]
+    assert crkafka("resume", "orders", "--member", "orders/1").code == 0
+    refused = crkafka("pause", "orders[0]", "--member", "orders/7")
+    assert refused.code == 1
+    assert "orders/7" in refused.err

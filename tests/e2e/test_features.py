@@ -88,6 +88,23 @@ def test_P2_pause_follows_the_partition_and_hands_out_nothing(scenario: Make) ->
     s.finish_and_verify()
 
 
+def test_P1_pause_of_one_member_outlives_a_rebalance_only_where_the_partition_stays(scenario: Make) -> None:
+    """SPEC P1, V3: 2 → 3 members; by range, partition 0 stays with member 0, and partition 3 goes from member 1 to member 2."""
+    s = scenario(rate=0, session=8.0)
+    stays, moves = (TP(s.topics[0], p) for p in (0, 3))
+    for number, tp in ((0, stays), (1, moves)):
+        s.region.pause("partition", str(tp), member=s.member(number))
+    s.generator.send(s.topics[0], 40, partitions=4)
+    done = consume(s.region)
+    assert (done.left_out, done.checkpoint.rows) == ((stays, moves), 20)
+    s.region.scale(3)
+    s.settle()
+    done = consume(s.region)
+    assert (done.left_out, done.checkpoint.rows) == ((stays,), 10), "it flows with the member that got it"
+    assert s.region.resume("partition", str(stays), member=s.member(0))
+    s.finish_and_verify()
+
+
 def _position(s: Scenario, tp: TP) -> int:
     from crkafka_core.plane import starts
 
