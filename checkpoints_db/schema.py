@@ -17,7 +17,7 @@ from checkpoints_db.retry import Patience, is_transient, is_unreachable
 from checkpoints_db.store import SqlStore
 from checkpoints_db.tables import Base
 from checkpoints_db.views import create_views, drop_views
-from crkafka_core.model.errors import ConfigError, SchemaError, ServiceUnavailable
+from crkafka_core.model.errors import ConfigError, NoControlPlane, SchemaError, ServiceUnavailable
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -123,7 +123,7 @@ def _initialise(engine: Engine, address: Address) -> None:
 
 def _check(engine: Engine, address: Address, patience: Patience) -> None:
     if address.path is not None and not address.path.exists():
-        raise SchemaError(f"There is no control plane at {address}.", hint="Run `crkafka init`.")
+        raise NoControlPlane(f"There is no control plane at {address}.", hint="Run `crkafka init`.")
 
     def version() -> str:
         with engine.connect() as connection:
@@ -133,7 +133,7 @@ def _check(engine: Engine, address: Address, patience: Patience) -> None:
     if found == HEAD:
         return
     if not found:
-        raise SchemaError(f"{address} has no tables of a control plane.", hint="Run `crkafka init`.")
+        raise NoControlPlane(f"{address} has no tables of a control plane.", hint="Run `crkafka init`.")
     if found not in VERSIONS:
         raise _newer(address, found)
     raise SchemaError(

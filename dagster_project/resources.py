@@ -12,8 +12,9 @@ from pydantic import Field
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader, Store
+from crkafka_core.model.errors import NoControlPlane
 from crkafka_core.model.rows import Region as RegionRow
-from crkafka_core.plane.stores import open_store
+from crkafka_core.plane.stores import initialise, open_store
 from crkafka_core.plane.transact import ControlPlane
 from dagster_project import opened, partitions
 from dagster_project.names import Names
@@ -88,6 +89,16 @@ class RegionResource(dg.ConfigurableResource):
         from crkafka_core.region import Region
 
         return Region(self.settings, self.plane)
+
+    def made(self) -> "Region":
+        """The region, made in the control plane if it is not there, and the tables too if there are none; an older schema is refused."""
+        try:
+            it = self.open()
+        except NoControlPlane:
+            initialise(self.settings.resolved_control_plane())
+            it = self.open()
+        it.init()
+        return it
 
     def checkpoints(self, context: dg.AssetExecutionContext) -> Sequence[int]:
         """The live checkpoints of this run's partition or range, oldest first; refuses what is not live (SPEC A3)."""

@@ -111,3 +111,7 @@ class SchemaError(CrkafkaError):
     """The database has another schema version than this program. Reaction: the named command."""
 
     exit_code = 2
+
+
+class NoControlPlane(SchemaError):
+    """There are no tables of a control plane yet. Reaction: `crkafka init`; what starts a region in Dagster makes them."""

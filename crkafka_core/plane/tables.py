@@ -7,7 +7,7 @@ which compares lease, number and line of descent. A permit that is never finishe
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Reader, Tx
@@ -183,6 +183,18 @@ def _take(tx: Tx, table: Table, holder: str, token: str, data: str = "{}") -> Le
     return leases.take(tx, _kind(table.name), holder=holder, token=token, length=length, data=data)
 
 
+def writer(reader: Reader, region: str, name: str) -> str:
+    """Who writes the table at this moment; empty when nobody does."""
+    held = reader.get(Lease, region, _kind(name), "")
+    return held.holder if held is not None and held.until > reader.now() else ""
+
+
+def fencer(reader: Reader, table: Table) -> str:
+    """Who makes the fence that the table owes; empty when nobody does."""
+    held = reader.get(Lease, table.region, _kind(table.name), "")
+    return held.holder if held is not None and held.until > reader.now() and held.data_json == _fence(table) else ""
+
+
 def _kind(name: str) -> str:
     return f"writer:{name}"
 
@@ -355,6 +367,26 @@ def counted_in(reader: Reader, region: Region, table: Table) -> dict[int, int]:
     return {c.id: c.rows for c in found if c.id in live}
 
 
+def belonging(reader: Reader, region: Region, table: Table) -> Callable[[int], bool]:
+    """Whether rows of a checkpoint belong into the table: it is live, or so old that even its row is forgotten (SPEC T2).
+
+    What a rewind left behind is never forgotten, and no table is behind what is: retirement waits for it (SPEC T1).
+    """
+    live = set(live_in(reader, region, table))
+    line = reader.line(region.name, region.head)
+    oldest = reader.get(Checkpoint, region.name, line[0]) if line else None
+    begins = min(oldest.parent if oldest else 0, table.acknowledged)
+    known = {c.id for c in reader.select(Checkpoint, ("region", "=", region.name), ("id", "<=", begins))}
+    return lambda checkpoint: checkpoint in live or (checkpoint <= begins and checkpoint not in known)
+
+
+def shaped(reader: Reader, table: Table) -> bool:
+    """Whether a commit wrote other rows than were merged: the program that does it knows the table's rows, nobody else."""
+    merged = {c.id: c.rows for c in reader.select(Checkpoint, ("region", "=", table.region))}
+    done = ((c.rows, json.loads(c.checkpoints_json)) for c in commits(reader, table) if c.status == DONE)
+    return any(rows != sum(merged[i] for i in ids) for rows, ids in done if merged.keys() >= set(ids))
+
+
 def superseded(reader: Reader, region: str) -> list[int]:
     """Checkpoints that a rewind left behind: their rows leave every table."""
     return [
@@ -364,11 +396,11 @@ def superseded(reader: Reader, region: str) -> list[int]:
 
 def counting(reader: Reader, region: Region, table: Table) -> dict[int, int]:
     """Live checkpoint → number of the commit that counts for it: the last one done (Parquet reads by it)."""
-    live = set(live_in(reader, region, table))
+    belongs = belonging(reader, region, table)
     counts: dict[int, int] = {}
     for commit in commits(reader, table):
         if commit.status == DONE and commit.kind != FENCE:
-            counts.update({i: commit.number for i in json.loads(commit.checkpoints_json) if i in live})
+            counts.update({i: commit.number for i in json.loads(commit.checkpoints_json) if belongs(i)})
     return counts
 
 

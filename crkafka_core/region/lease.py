@@ -24,6 +24,7 @@ class DriverLease:
         self._length = plane.read(lambda _, region: limits.of(region).driver_lease)
         self._over = threading.Event()
         self._lost: CrkafkaError | None = None
+        self._kept = False
         self.lease: Lease | None = None
 
     def __enter__(self) -> Self:
@@ -33,11 +34,15 @@ class DriverLease:
         threading.Thread(target=self._renew, name=f"{self._kind} lease", daemon=True).start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._over.set()
         lease = self.lease
-        if lease is not None and self._lost is None:
+        if lease is not None and self._lost is None and (kind is not None or not self._kept):
             self._plane.do(lambda tx: leases.release(tx, lease))
+
+    def keep(self) -> None:
+        """Leave it to the next step of the same token when this block ends well; if none comes, it ends by itself."""
+        self._kept = True
 
     def check(self) -> None:
         """Raise `LeaseLost` when somebody else has taken over."""

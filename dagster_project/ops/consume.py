@@ -3,8 +3,11 @@
 import dagster as dg
 from pydantic import Field
 
-from crkafka_core.model.rows import Member, MemberStatus
-from crkafka_core.region import Region
+from crkafka_core.control import Reader
+from crkafka_core.model.rows import Lease, Member, MemberStatus
+from crkafka_core.model.rows import Region as Row
+from crkafka_core.plane import limits
+from crkafka_core.region import Region, waiting
 from crkafka_core.region.caught_up import consume as caught_up
 from dagster_project.ops import host
 from dagster_project.resources import RegionResource, SparkSessionResource
@@ -25,20 +28,15 @@ class Consume(dg.Config):
 def consume(
     context: dg.OpExecutionContext, config: Consume, region: RegionResource, spark: SparkSessionResource
 ) -> dg.Output[int]:
-    it = region.open()
     with told():
-        it.init()
-        if _hosted(it):
+        it = region.made()
+        if _hosted(it, token(context)):
             done = caught_up(it, token=token(context), progress=context.log.info)
         else:
-            it.start(by=asker(context))
-            hosting = host.begin(it, spark)
-            try:
+            with host.hosted(context, it, spark):
                 done = caught_up(it, token=token(context), progress=context.log.info)
                 if config.stop:
                     it.stop(by=asker(context), progress=context.log.info)
-            finally:
-                hosting.end()
     row = done.checkpoint
     left_out = ", ".join(map(str, done.left_out)) or "none"
     return dg.Output(
@@ -53,12 +51,26 @@ def consume(
     )
 
 
-def _hosted(region: Region) -> bool:
-    return bool(
-        region.plane.read(
-            lambda reader, row: reader.count(Member, ("region", "=", row.name), ("status", "=", MemberStatus.LIVE))
-        )
-    )
+def _hosted(region: Region, mine: str) -> bool:
+    """Whether somebody else hosts members. Those of a host that was killed are LIVE until they were watched for a lease (SPEC G4)."""
+    before, lease, now, patience = region.plane.read(_hosting)
+    if lease is not None and lease.token == mine:
+        return False  # the run that this one retries hosted them
+    if lease is not None and lease.until > now:
+        return True
+
+    def renewed(reader: Reader, row: Row) -> bool | None:
+        there = _hosting(reader, row)[0]
+        return any(there[who] > before.get(who, -1) for who in there) or (None if there else False)
+
+    return bool(before) and bool(waiting.until(region.plane, renewed, timeout=patience))
+
+
+def _hosting(reader: Reader, row: Row) -> tuple[dict[str, int], Lease | None, float, float]:
+    """Renewals of each live incarnation, the lease of a run that hosts them, the time, and how long a member's lease is."""
+    there = reader.select(Member, ("region", "=", row.name), ("status", "=", MemberStatus.LIVE))
+    lease = reader.get(Lease, row.name, host.LEASE, "")
+    return {m.incarnation: m.renewals for m in there}, lease, reader.now(), limits.of(row).session_timeout
 
 
 @dg.graph(description="For teams without resident members: start them, consume what is there, cut, stop.")

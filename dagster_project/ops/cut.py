@@ -28,7 +28,7 @@ class OpenCut(dg.Config):
 
 
 def driver(region: Region, context: dg.OpExecutionContext) -> DriverLease:
-    """The right to drive cuts; a second run is refused, with this one named (SPEC A6)."""
+    """The right to drive cuts, kept from op to op; a second run is refused, with this one named (SPEC A6)."""
     return DriverLease(region.plane, "driver", asker(context), token=token(context))
 
 
@@ -37,9 +37,10 @@ def driver(region: Region, context: dg.OpExecutionContext) -> DriverLease:
     description="Open a cut: fixes who is expected to contribute what. Members begin to drain.",
 )
 def open_cut(context: dg.OpExecutionContext, config: OpenCut, region: RegionResource):  # type: ignore[no-untyped-def]
-    it = region.open()
-    with told(), driver(it, context):
-        opened = _opened(context, config, it)
+    with told(), driver(it := region.open(), context) as lease:
+        opened = _opened(context, config, it, lease)
+        if opened is not None:
+            lease.keep()
     if opened is not None:
         yield dg.Output(
             opened.id,
@@ -52,14 +53,22 @@ def open_cut(context: dg.OpExecutionContext, config: OpenCut, region: RegionReso
         )
 
 
-def _opened(context: dg.OpExecutionContext, config: OpenCut, region: Region) -> Checkpoint | None:
-    mine = region.plane.read(
-        lambda reader, row: reader.select(
-            Checkpoint, ("region", "=", row.name), ("token", "=", token(context)), limit=1
+def _mine(region: Region, root: str) -> tuple[str, Checkpoint | None]:
+    """The token of this run's cut, and the cut, if it or the run that it retries has opened one that was not aborted."""
+    for number in range(1_000_000):
+        name = f"{root}-{number}" if number else root
+        found = region.plane.read(
+            lambda reader, row, n=name: reader.select(Checkpoint, ("region", "=", row.name), ("token", "=", n), limit=1)  # type: ignore[misc]
         )
-    )
-    if mine:
-        return mine[0]
+        if not found or found[0].status is not CheckpointStatus.ABORTED:
+            return name, found[0] if found else None
+    raise AssertionError("unreachable")
+
+
+def _opened(context: dg.OpExecutionContext, config: OpenCut, region: Region, driver: DriverLease) -> Checkpoint | None:
+    name, mine = _mine(region, token(context))
+    if mine is not None:
+        return mine
     left = config.patience
     while True:
         row = region.plane.read(lambda _, row: row)
@@ -69,10 +78,12 @@ def _opened(context: dg.OpExecutionContext, config: OpenCut, region: Region) -> 
             )
             return None
         try:
-            return region.open_cut(token=token(context), cause=config.cause)
+            return region.open_cut(token=name, cause=config.cause, lease=driver.lease)
         except CutOpen as there:
             context.log.info(f"{there} Waiting for it.")
-            region.await_drained(row.open_cut, progress=context.log.info)
+            other = region.plane.read(lambda _, row: row.open_cut)
+            if other:
+                region.await_drained(other, progress=context.log.info)
         except (NotRunning, NotSettled) as refused:
             if left <= 0 or row.phase in (Phase.IDLE, Phase.STOPPED):
                 raise
@@ -87,11 +98,11 @@ def _opened(context: dg.OpExecutionContext, config: OpenCut, region: Region) -> 
 
 @dg.op(description="Wait until every member has drained, closed its segments, and contributed.")
 def drain(context: dg.OpExecutionContext, region: RegionResource, checkpoint: int) -> dg.Output[int]:
-    it = region.open()
-    with told(), driver(it, context):
+    with told(), driver(it := region.open(), context) as lease:
         row = it.await_drained(checkpoint, progress=context.log.info)
         if row.status is CheckpointStatus.ABORTED:
             it.await_merged(checkpoint)
+        lease.keep()
     return dg.Output(checkpoint, metadata={"checkpoint": checkpoint, "drain_ms": row.drain_ms})
 
 
@@ -100,8 +111,7 @@ def drain(context: dg.OpExecutionContext, region: RegionResource, checkpoint: in
     description="Wait until the contributions are merged; the region goes on. An aborted cut fails here, with its reason.",
 )
 def merge(context: dg.OpExecutionContext, region: RegionResource, checkpoint: int) -> dg.Output[int]:
-    it = region.open()
-    with told(), driver(it, context):
+    with told(), driver(it := region.open(), context):
         row = it.await_merged(checkpoint, progress=context.log.info)
     return dg.Output(
         checkpoint,

@@ -55,10 +55,8 @@ def scale_region() -> None:
 
 @dg.op(description="Want the region to run; also leaves STOPPED, once its reason is mended.")
 def start(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[str]:
-    it = region.open()
     with told():
-        it.init()
-        row = it.start(by=asker(context))
+        row = region.made().start(by=asker(context))
     return dg.Output(str(row.phase), metadata={"phase": str(row.phase), "epoch": row.epoch})
 
 
@@ -83,12 +81,12 @@ def stop_region() -> None:
 
 @dg.op(description="Fails with the reason for which the region stopped: what alerting hooks on.")
 def alarm(context: dg.OpExecutionContext, region: RegionResource) -> None:
-    row = region.read(lambda _, row: row)
-    if row.phase is not Phase.STOPPED:
-        context.log.info(f"Region {row.name} is {row.phase} by now: nothing to alarm.")
-        return
-    who = f" Most often by {row.stop_member}." if row.stop_member else ""
     with told():
+        row = region.read(lambda _, row: row)
+        if row.phase is not Phase.STOPPED:
+            context.log.info(f"Region {row.name} is {row.phase} by now: nothing to alarm.")
+            return
+        who = f" Most often by {row.stop_member}." if row.stop_member else ""
         raise RegionStopped(
             f"Region {row.name} is stopped: {row.stop_reason}.{who}",
             hint="Mend the cause; then run start_region, or reset_region to another checkpoint.",

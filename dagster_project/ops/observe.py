@@ -16,8 +16,9 @@ SHOWN = 200
     description="Ask Kafka for the group's state and lag, and record them with the group and its topics.",
 )
 def observe(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[int]:
-    it, names = region.open(), region.names
+    names = region.names
     with told():
+        it = region.open()
         known = region.read(lambda reader, row: list(starts.known(reader, row.name)))
         found = report(it.admin(), region.settings.group_id, known)
     for gap in found.gaps:

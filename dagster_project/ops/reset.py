@@ -45,9 +45,9 @@ def target(text: str) -> int | Literal["initial"] | None:
     description="Raise the epoch: members seek back and rest. Refused if Kafka no longer holds the target.",
 )
 def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource) -> dg.Output[int]:
-    it = region.open()
     mine = f"dagster run {root(context)}"
     with told():
+        it = region.open()
         row, asked = it.plane.read(
             lambda reader, row: (
                 row,
@@ -69,8 +69,8 @@ def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource)
 def rewind(
     context: dg.OpExecutionContext, region: RegionResource, spark: SparkSessionResource, epoch: int
 ) -> dg.Output[int]:
-    removed = remove_superseded(context.instance, region)
     with told():
+        removed = remove_superseded(context.instance, region)
         owed = region.read(lambda reader, row: resets.unfenced(reader, row.name))
         if owed:
             from crkafka_core.spark.tables import fence_all
@@ -84,8 +84,8 @@ def rewind(
 
 @dg.op(description="Wait until the region runs again.")
 def resume(context: dg.OpExecutionContext, region: RegionResource, epoch: int) -> dg.Output[int]:
-    it = region.open()
     with told():
+        it = region.open()
         row = it.plane.read(lambda _, row: row)
         if row.phase is Phase.IDLE:
             context.log.info("The region is idle: it goes on from its head when it is started.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,6 +20,9 @@ T = TypeVar("T")
 
 AGAIN = 60.0
 """Seconds after which what is still due is asked for again: a run key is remembered for ever, also of a failed run (FACTS D4)."""
+
+BEGINS = 120.0
+"""Seconds within which a run that was launched holds what it works with."""
 
 ON_THEIR_WAY = [
     dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED,
@@ -66,8 +70,16 @@ def attempt(now: float, since: float, every: float = AGAIN) -> int:
     return max(0, int((now - since) // every))
 
 
-def on_its_way(instance: dg.DagsterInstance, job: str, **tags: str) -> bool:
-    """Whether a run of the job is queued or running."""
-    return bool(
-        instance.get_run_records(dg.RunsFilter(job_name=job, statuses=ON_THEIR_WAY, tags=tags or None), limit=1)
+def on_its_way(instance: dg.DagsterInstance, job: str | None = None, **tags: str) -> bool:
+    """Whether such a run is queued, or began so recently that SQL need not know of it yet.
+
+    An older one is believed only if it holds its lease in SQL: a run whose process died with its machine, and with nobody to
+    tell, stays *started* in Dagster for ever.
+    """
+    found = instance.get_run_records(dg.RunsFilter(job_name=job, statuses=ON_THEIR_WAY, tags=tags or None), limit=25)
+    now = time.time()
+    return any(
+        r.dagster_run.status is dg.DagsterRunStatus.QUEUED
+        or now - (r.start_time or r.create_timestamp.timestamp()) < BEGINS
+        for r in found
     )

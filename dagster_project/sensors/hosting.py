@@ -6,7 +6,8 @@ import dagster as dg
 
 from crkafka_core.control import Reader
 from crkafka_core.model.phase import Phase, Wanted
-from crkafka_core.model.rows import Member, MemberStatus, Region
+from crkafka_core.model.rows import Lease, Member, MemberStatus, Region
+from dagster_project.ops.host import LEASE
 from dagster_project.sensors.asking import Made, asked, attempt, on_its_way, run_key
 
 GRACE = 5.0
@@ -19,7 +20,12 @@ def missing(reader: Reader, region: Region) -> tuple[Region, float, str]:
     if region.wanted is not Wanted.RUN or region.phase is Phase.IDLE:
         return region, now, ""
     live = reader.count(Member, ("region", "=", region.name), ("status", "=", MemberStatus.LIVE))
-    if live or now - region.phase_since < GRACE:
+    lease = reader.get(Lease, region.name, LEASE, "")
+    if now - region.phase_since < GRACE or (lease is not None and lease.until > now):
+        return region, now, ""
+    if live < region.members_wanted and lease is not None and lease.token:
+        return region, now, f"{lease.holder} does not host its members any more, {live} are there"
+    if live:
         return region, now, ""
     return region, now, f"{region.phase}, {region.members_wanted} members are wanted and none is there"
 

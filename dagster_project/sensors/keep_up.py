@@ -10,7 +10,7 @@ from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import resets, tables
 from dagster_project import partitions
 from dagster_project.names import Names, key_of
-from dagster_project.sensors.asking import ON_THEIR_WAY, Made, asked, attempt, run_key
+from dagster_project.sensors.asking import Made, asked, attempt, on_its_way, run_key
 
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 TABLE = "crkafka/table"
@@ -19,11 +19,11 @@ TABLE = "crkafka/table"
 
 def waiting(
     reader: Reader, region: Region, names: list[str], *, limit: int
-) -> tuple[Region, float, dict[str, tuple[int, list[int]]]]:
-    """Per table that may be written: what it has acknowledged, and which checkpoints wait for it."""
+) -> tuple[Region, float, dict[str, tuple[str, list[int]]]]:
+    """Per table that may be written: who writes it at this moment, and which checkpoints wait for it."""
     if region.phase is Phase.REWINDING or resets.unfenced(reader, region.name):
         return region, reader.now(), {}
-    found: dict[str, tuple[int, list[int]]] = {}
+    found: dict[str, tuple[str, list[int]]] = {}
     for name in names:
         row = reader.get(Table, region.name, name)
         if row is None or row.acknowledged >= region.head:
@@ -36,7 +36,7 @@ def waiting(
         }
         ids = [i for i in tables.behind(reader, region, row) if i in filled][:limit]
         if ids:
-            found[name] = (row.acknowledged, ids)
+            found[name] = (tables.writer(reader, region.name, name), ids)
     return region, reader.now(), found
 
 
@@ -69,11 +69,13 @@ def sensor(made: Made, declared: list[str]) -> dg.SensorDefinition:
         region, now, behind = found
         there = set(context.instance.get_dynamic_partitions(names.partitions)) if behind else set()
         requests, says = [], []
-        for table, (_, ids) in behind.items():
+        for table, (writer, ids) in behind.items():
             published = _prefix(ids, there)
             if not published:
                 says.append(f"{table}: checkpoint {ids[0]} is not published yet")
-            elif _running(context.instance, f"{region.name}/{table}"):
+            elif writer:
+                says.append(f"{table}: {writer} writes it")
+            elif on_its_way(context.instance, **{TABLE: f"{region.name}/{table}"}):
                 says.append(f"{table}: a run is on its way")
             else:
                 # The attempt goes on with time, so that what a failed run left is asked for again.
@@ -92,7 +94,3 @@ def _prefix(ids: list[int], there: set[str]) -> list[int]:
             break
         found.append(checkpoint)
     return found
-
-
-def _running(instance: dg.DagsterInstance, table: str) -> bool:
-    return bool(instance.get_run_records(dg.RunsFilter(statuses=ON_THEIR_WAY, tags={TABLE: table}), limit=1))

@@ -12,10 +12,10 @@ from crkafka_core.member.observer import LossWatch
 from crkafka_core.model.errors import CrkafkaError, Stale
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Member, MemberStatus, Region
-from crkafka_core.plane import advance, limits, members
+from crkafka_core.plane import advance, limits, members, tables
 from dagster_project import opened
 from dagster_project.resources import RegionResource
-from dagster_project.sensors.asking import Made, attempt, run_key
+from dagster_project.sensors.asking import Made, attempt, on_its_way, run_key
 
 BY = "the Dagster sensor"
 
@@ -28,11 +28,15 @@ class Seen:
     now: float
     live: tuple[Member, ...]
     due: bool
+    fencing: str
+    """Who lets a table follow a rewind at this moment."""
 
 
 def look(reader: Reader, region: Region) -> Seen:
     there = tuple(m for m in members.all_of(reader, region.name) if m.status is MemberStatus.LIVE)
-    return Seen(region, reader.now(), there, advance.due(reader, region))
+    owed = tables.unfenced(reader, region.name) if region.phase is Phase.REWINDING else []
+    fencing = next((who for t in owed if (who := tables.fencer(reader, t))), "")
+    return Seen(region, reader.now(), there, advance.due(reader, region), fencing)
 
 
 def tend(region: RegionResource, seen: Seen) -> list[str]:
@@ -57,10 +61,12 @@ def tend(region: RegionResource, seen: Seen) -> list[str]:
     return done
 
 
-def requests(made: Made, seen: Seen) -> list[dg.RunRequest]:
+def requests(made: Made, seen: Seen, instance: dg.DagsterInstance) -> list[dg.RunRequest]:
     """Runs that the region waits for."""
     row = seen.region
     if row.phase is Phase.REWINDING:
+        if seen.fencing or on_its_way(instance, made.names.of("reset_region")):
+            return []
         key = run_key(row, "rewind", attempt(seen.now, row.phase_since))
         config = {"ops": {"reset": {"config": {"follow": True, "cause": row.reset_cause}}}}
         return [
@@ -96,9 +102,11 @@ def sensor(made: Made, reset: dg.JobDefinition, alarm: dg.JobDefinition) -> dg.S
             return dg.SkipReason(str(error))
         for words in done:
             context.log.warning(words)
-        found = requests(made, seen)
+        found = requests(made, seen, context.instance)
         if found:
             return dg.SensorResult(run_requests=found)
+        if seen.fencing:
+            done.append(f"{seen.fencing} lets a table follow the rewind")
         return dg.SkipReason(
             "; ".join([*done, f"{seen.region.phase}, epoch {seen.region.epoch}, {len(seen.live)} members"])
         )
