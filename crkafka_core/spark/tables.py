@@ -6,6 +6,7 @@ commit of the format that carries the number → a look at what is there now →
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import uuid
@@ -109,16 +110,20 @@ def _fence(spark: SparkSession, region: Handle, permit: Permit) -> str:
     uid = permit.plan.uid
     based_on = form.version()
     form.check_owner(form.since(permit.table.version), uid)
-    gone, live = region.plane.read(_gone_and_live(permit.table))
-    strangers = form.present() - live
+    gone = set(region.plane.read(lambda reader, row: plane.superseded(reader, row.name)))
+    strangers = _strangers(region, form, permit.table)
     in_flight = {i for c in permit.overtaken for i in json.loads(c.checkpoints_json)} & gone
     return form.fence(
         Stamp.of(uid, permit.commit), Where(ids=tuple(sorted(strangers | in_flight))), in_flight, based_on
     )
 
 
-def _gone_and_live(table: Table) -> Callable[[Reader, Region], tuple[set[int], set[int]]]:
-    return lambda reader, row: (set(plane.superseded(reader, row.name)), set(plane.live_in(reader, row, table)))
+def _strangers(region: Handle, form: TableFormat, table: Table) -> set[int]:
+    """Checkpoints whose rows are in the table and do not belong there."""
+    present = form.present()
+    return region.plane.read(
+        lambda reader, row: set(itertools.filterfalse(plane.belonging(reader, row, table), present))
+    )
 
 
 def _commit(
@@ -193,10 +198,9 @@ def _write(spark: SparkSession, region: Handle, permit: Permit, hold: Hold, shap
         return _write_parquet(region, permit, frame, exact=shape is None)
     form = table_of(spark, region, permit.table)
     stamp = Stamp.of(permit.plan.uid, permit.commit)
-    live = region.plane.read(lambda reader, row: set(plane.live_in(reader, row, permit.table)))
     for _ in range(_TRIES):
         based_on = form.version()
-        wrong = _wrong(region, form, permit, live, based_on)
+        wrong = _wrong(region, form, permit, based_on)
         hold.check()
         version = based_on
         where = _where(permit, wrong)
@@ -218,14 +222,14 @@ def _where(permit: Permit, wrong: Collection[int]) -> Where:
     return Where(ids=tuple(sorted({*permit.plan.checkpoints, *wrong})))
 
 
-def _wrong(region: Handle, form: TableFormat, permit: Permit, live: set[int], version: str) -> set[int]:
+def _wrong(region: Handle, form: TableFormat, permit: Permit, version: str) -> set[int]:
     """Checkpoints whose rows do not belong into the table; looked for when something came after what SQL acknowledged."""
     if version == permit.table.version:
         return set()
     seen = form.since(permit.table.version)
     form.check_owner(seen, permit.plan.uid)
     check_known(permit.table, seen, permit.commit.number)
-    return form.present() - live - set(permit.plan.checkpoints)
+    return _strangers(region, form, permit.table) - set(permit.plan.checkpoints)
 
 
 def check_known(table: Table, seen: Collection[Seen], highest: int) -> None:
@@ -303,26 +307,27 @@ class Looked:
 
 
 def look(spark: SparkSession, region: Handle, name: str, *, exact: bool = True) -> Looked:
-    """Compare a table with what SQL says it holds; `exact` off for tables whose rows are shaped (SPEC K6)."""
-    table, expected = region.plane.read(
-        lambda reader, row: (
-            plane.of(reader, row.name, name),
-            plane.counted_in(reader, row, plane.of(reader, row.name, name)),
-        )
-    )
+    """Compare a table with what SQL says it holds (SPEC K6). `exact`: row by row; never for a table whose rows are shaped."""
+    table, expected, shaped = region.plane.read(lambda reader, row: _expected(reader, row, name))
+    exact = exact and not shaped
     if table.format == "parquet":
         counts = {r[0]: r[1] for r in read_table(spark, region, name).groupBy(CHECKPOINT).count().collect()}
         return Looked((), tuple(sorted(c for c, n in expected.items() if exact and counts.get(c, 0) != n)))
     form = table_of(spark, region, table)
     seen = form.since(table.version)
     check_known(table, seen, table.commits)
-    strangers = form.present() - set(expected)
+    strangers = _strangers(region, form, table)
     wrong = (
         [c for c, n in form.counts(expected).items() if n != expected[c]] + sorted(set(expected) - form.present())
         if exact
         else []
     )
     return Looked(tuple(sorted(strangers)), tuple(sorted(wrong)), sum(s.changes_rows for s in seen))
+
+
+def _expected(reader: Reader, row: Region, name: str) -> tuple[Table, dict[int, int], bool]:
+    table = plane.of(reader, row.name, name)
+    return table, plane.counted_in(reader, row, table), plane.shaped(reader, table)
 
 
 def mend(spark: SparkSession, region: Handle, name: str, *, shape: Shape | None = None) -> Committed | None:
@@ -333,10 +338,15 @@ def mend(spark: SparkSession, region: Handle, name: str, *, shape: Shape | None 
     found = look(spark, region, name, exact=shape is None)
     if found.clean:
         return None
-    live = region.plane.read(lambda reader, row: plane.live_in(reader, row, plane.of(reader, row.name, name)))
+    _, live, shaped = region.plane.read(lambda reader, row: _expected(reader, row, name))
+    if shaped and shape is None:
+        raise Refused(
+            f"The rows of table {name} are shaped by the program that writes it; others would put raw ones in their place.",
+            hint="Mend it there, with the same shape.",
+        )
     if not live:
         return advance(spark, region, name, shape=shape)
-    return rewrite(spark, region, name, found.miscounted or live[-1:], shape=shape)
+    return rewrite(spark, region, name, found.miscounted or sorted(live)[-1:], shape=shape)
 
 
 def sweep(region: Handle, name: str) -> list[int]:

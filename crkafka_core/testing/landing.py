@@ -94,9 +94,9 @@ class Landing:
         """Go back to a checkpoint: those after it are superseded, tables owe a fence."""
         self.region.plane.do(lambda tx: resets.request(tx, cause="test", by="test", target=target))
 
-    def retire(self, *checkpoints: int) -> None:
-        """Make these archived: rows and files of segments go, the ranges stay."""
-        self.region.plane.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
+    def retire(self, *checkpoints: int, history: int = 0) -> None:
+        """Make these archived: rows and files of segments go, the ranges stay; with `history` only of the last so many."""
+        self.region.plane.do(lambda tx: tx.set_region(limits_json=json.dumps({"retain": 1, "history": history})))
         for path in self.region.plane.do(lambda tx: retire.retire(tx, checkpoints)):
             self.storage.delete(path)
 

@@ -242,6 +242,30 @@ def test_K6_configuration_that_moves_a_table_is_refused_and_what_it_acknowledged
     assert (made.plan.checkpoints, made.commit.number) == ((1,), 2)  # from birth, by numbers that go on
 
 
+def test_T2_rows_of_forgotten_checkpoints_belong_into_a_table_and_those_of_superseded_ones_do_not(
+    landing: Landing,
+) -> None:
+    for _ in range(3):
+        landing.land(10)
+    finish(landing, allowed(landing))
+    landing.rewind(2)
+    fence(landing)
+    for _ in range(3):
+        landing.land(10)
+    finish(landing, allowed(landing, "b"))
+    landing.retire(1, 2, 3, 4, 5, history=1)
+
+    def belongs(checkpoint: int) -> bool:
+        return landing.region.plane.read(
+            lambda r, region: tables.belonging(r, region, tables.of(r, "orders", "bronze"))(checkpoint)
+        )
+
+    assert landing.region.plane.read(lambda r, region: r.line(region.name, region.head)) == [5, 6]  # 1, 2, 4 are gone
+    assert [i for i in range(1, 9) if belongs(i)] == [1, 2, 4, 5, 6]
+    counting = landing.region.plane.read(lambda r, region: tables.counting(r, region, tables.of(r, "orders", "bronze")))
+    assert counting == {1: 1, 2: 1, 4: 3, 5: 3, 6: 3}
+
+
 def test_empty_checkpoints_are_acknowledged_too(landing: Landing) -> None:
     landing.land(0)
     made = allowed(landing)
