@@ -7,7 +7,7 @@ import json
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Member, MemberStatus, Region
-from crkafka_core.plane import alarms, cuts, events, limits, members, resets
+from crkafka_core.plane import alarms, cuts, events, limits, members, regions, resets
 
 
 def due(reader: Reader, region: Region) -> bool:
@@ -16,6 +16,8 @@ def due(reader: Reader, region: Region) -> bool:
         return True
     if region.phase is not Phase.RUNNING:
         return False
+    if region.stopping:
+        return True
     there = reader.select(Member, ("region", "=", region.name), ("status", "=", MemberStatus.LIVE))
     return bool(members.behind(there)) or any(m.stale_since for m in there)
 
@@ -33,6 +35,8 @@ def advance(tx: Tx) -> Phase:
         resets.after_fence(tx)
     if tx.region().phase in (Phase.BIRTH, Phase.RESETTING):
         _resume(tx, tx.region())
+    if tx.region().stopping:
+        regions.last_cut(tx)
     return tx.region().phase
 
 

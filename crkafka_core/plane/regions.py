@@ -9,13 +9,18 @@ from crkafka_core.model.errors import NotRunning, Refused
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import (
     ROWS,
+    Event,
     Group,
     Launch,
     Region,
     Table,
 )  # fmt: skip
-from crkafka_core.plane import cuts, events, resets, starts
+from crkafka_core.plane import cuts, events, limits, members, resets, starts
 from crkafka_core.plane import tables as plane_tables
+from crkafka_core.protocol import settle
+
+STOP = "stop"
+"""Kind of the event that says when a stop was asked for."""
 
 
 def declare(
@@ -49,18 +54,39 @@ def stop(tx: Tx, *, token: str, by: str) -> Region:
     region = tx.region()
     if region.phase is Phase.IDLE:
         tx.set_region(wanted=Wanted.STOP)
-        return tx.region()
-    if not region.stopping:
-        events.log(tx, "stop", by=by)
+    elif not region.stopping:
+        events.log(tx, STOP, by=by)
         tx.set_region(wanted=Wanted.STOP, stopping=True)
-    if region.phase is Phase.RUNNING:
-        try:
-            cuts.open_cut(tx, token=token, cause="stop")
-        except Refused as refused:
-            resets.idle(tx, f"stopped without a last cut: {refused}")
-    elif region.phase is not Phase.CUTTING:
-        resets.idle(tx, f"stopped in {region.phase}")
+        if region.phase in (Phase.RUNNING, Phase.CUTTING):
+            last_cut(tx, token=token)
+        else:
+            resets.idle(tx, f"stopped in {region.phase}")
     return tx.region()
+
+
+def last_cut(tx: Tx, *, token: str = "") -> None:
+    """Cut a last time as soon as the group is settled: a rebalance on its way is waited for, as long as a cut may take (SPEC G9).
+
+    Anyone may call it while the region is stopping. What cannot be cut is given up, and read again at the next start.
+    """
+    region = tx.region()
+    if region.phase is Phase.CUTTING:
+        return
+    why = cuts.unready(tx, region)
+    if region.phase is Phase.RUNNING and not why:
+        cuts.open_cut(tx, token=token or f"last cut of epoch {region.epoch}", cause="stop")
+    elif region.phase not in (Phase.RUNNING, Phase.RESETTING) or _nobody_there(tx, region) or _overdue(tx, region):
+        resets.idle(tx, f"stopped without a last cut: {why or f'it is {region.phase}'}")
+
+
+def _nobody_there(reader: Reader, region: Region) -> bool:
+    return not settle.live(members.all_of(reader, region.name))
+
+
+def _overdue(reader: Reader, region: Region) -> bool:
+    """The stop was asked for longer ago than a cut may take."""
+    asked = reader.select(Event, ("region", "=", region.name), ("kind", "=", STOP), order=("seq",), desc=True, limit=1)
+    return not asked or reader.now() > asked[0].at + limits.of(region).drain_timeout
 
 
 def scale(tx: Tx, wanted: int, *, by: str) -> Region:

@@ -147,9 +147,6 @@ def begin(
     region = tx.region()
     if region.phase is Phase.IDLE or (region.phase is Phase.STOPPED and (region.wanted is Wanted.STOP or by == member)):
         return
-    if region.stopping:
-        idle(tx, f"stopped without a last cut: {cause}")
-        return
     consecutive, failures = region.consecutive + counted, region.failing + failing
     tx.set_region(consecutive=consecutive, failing=failures)
     if kind and (over := over_budget(tx, member)):
@@ -262,9 +259,12 @@ def _worst(tx: Tx, fallback: str) -> str:
 
 
 def stop(tx: Tx, reason: str, *, member: str = "") -> None:
-    """STOPPED: members stay in the group, paused; only a person leaves it (SPEC X6, X8)."""
+    """STOPPED: members stay in the group, paused; only a person leaves it (SPEC X6, X8). One who wants it stopped gets it idle."""
     region = tx.region()
     if region.phase is Phase.STOPPED:
+        return
+    if region.stopping:
+        idle(tx, f"stopped without a last cut: {reason}")
         return
     if region.phase not in UNSETTLED and region.phase is not Phase.IDLE:
         _raise_epoch(tx, reason, by=member, member=member)

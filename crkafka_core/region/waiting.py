@@ -64,10 +64,17 @@ def until_running(
 def until_idle(plane: ControlPlane, progress: Callable[[str], None]) -> Region:
     """IDLE: the last cut is done or given up, and members leave."""
 
-    def answer(_: Reader, region: Region) -> Region | None:
+    said = ""
+
+    def answer(reader: Reader, region: Region) -> Region | None:
+        nonlocal said
         if region.phase is Phase.IDLE:
             return region
-        progress(f"{region.phase.lower()}: the last cut is on its way")
+        waits = "" if region.phase is Phase.CUTTING else cuts.unready(reader, region)
+        words = f"{region.phase.lower()}: the last cut {f'waits: {waits}' if waits else 'is on its way'}"
+        if words != said:
+            said = words
+            progress(words)
         return None
 
     found = until(plane, answer)

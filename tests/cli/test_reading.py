@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crkafka_core.plane import resets
+from crkafka_core.plane import alarms, resets
 from crkafka_core.plane.transact import ControlPlane
 from tests.cli.conftest import Crkafka
 
@@ -84,3 +84,17 @@ def test_a_region_that_is_not_there(crkafka: Crkafka, plane: ControlPlane, verb:
     answer = crkafka(verb)
     assert answer.code == 1
     assert answer.err == "There is no region 'orders' in this control plane. `crkafka init` makes it.\n"
+
+
+def test_X8_show_prints_what_somebody_should_look_at(crkafka: Crkafka, plane: ControlPlane) -> None:
+    """SPEC G8, X8: a group that does not settle is alarmed, with its foreign members named; a stopped region gives its reason once."""
+    assert crkafka("show", "--json").json["alarm"] == ""
+    plane.do(lambda tx: resets.begin(tx, "c", by="me"))
+    plane.do(lambda tx: tx.set_region(reset_at=1.0))
+    plane.do(lambda tx: alarms.strangers(tx, ["reporting-tool"], by="orders/0"))
+    assert "reporting-tool" in crkafka("show", "--json").json["alarm"]
+    assert any(line.startswith("alarm") and "reporting-tool" in line for line in crkafka("show").out.splitlines())
+    assert "reporting-tool" in crkafka("watch", "--once").out
+    plane.do(lambda tx: resets.stop(tx, "a reason"))
+    assert crkafka("show", "--json").json["alarm"] == "stopped: a reason"
+    assert crkafka("show").out.count("a reason") == 1

@@ -12,6 +12,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.plane import alarms, cuts, leases, members, pauses, reading, regions, resets, retire, starts
 from crkafka_core.region.status import status_of
+from tests.plane.conftest import LIMITS
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -253,3 +254,67 @@ def test_p1_what_a_member_does_not_hold_cannot_be_paused_for_it(kit: Kit, what: 
 
 def _paused(kit: Kit) -> set[TP]:
     return set(kit.plane.read(lambda reader, row: pauses.paused_now(reader, row.name, (P0, P1))))
+
+
+def _stopped(kit: Kit) -> list[str]:
+    return [e.text for e in kit.events("idle")]
+
+
+@pytest.mark.parametrize("rebalance", [False, True])
+def test_g9_a_stop_in_an_unsettled_moment_waits_for_the_group_and_cuts(kit: Kit, rebalance: bool) -> None:
+    """A member is between two reports, or a rebalance even makes a reset: the last cut comes when all hold something again."""
+    kit.running()
+    kit.withdraw(0, wants_reset=False)
+    kit.do(lambda tx: regions.stop(tx, token="stop", by="me"))
+    assert kit.row.phase is Phase.RUNNING
+    if rebalance:
+        kit.withdraw(1)
+        assert kit.row.phase is Phase.RESETTING
+    kit.generation += 1
+    kit.settle()
+    assert (kit.row.phase, kit.row.wanted) == (Phase.CUTTING, "stop")
+    cut = kit.row.open_cut
+    for number in (0, 1):
+        kit.contribute(cut, number, 10)
+    kit.do(lambda tx: cuts.merge(tx, cut))
+    assert (kit.row.phase, kit.row.head) == (Phase.IDLE, cut)
+
+
+def test_g9_a_last_cut_that_is_aborted_is_tried_again_within_its_time(kit: Kit) -> None:
+    kit.running()
+    kit.do(lambda tx: regions.stop(tx, token="stop", by="me"))
+    kit.withdraw(0)
+    assert kit.row.phase is Phase.RESETTING
+    kit.settle()
+    assert kit.row.phase is Phase.CUTTING
+    kit.withdraw(0)
+    kit.advance(LIMITS.drain_timeout + 1)
+    assert kit.row.phase is Phase.IDLE
+    assert _stopped(kit)[0].startswith("stopped without a last cut: no report")
+
+
+def test_g9_a_stop_waits_no_longer_than_a_cut_may_take(kit: Kit) -> None:
+    kit.running()
+    kit.withdraw(0, wants_reset=False)
+    kit.do(lambda tx: regions.stop(tx, token="stop", by="me"))
+    assert kit.advance(LIMITS.drain_timeout - 1) is Phase.RUNNING
+    assert kit.advance(2) is Phase.IDLE
+    assert kit.row.head == 0
+
+
+def test_g9_a_stop_of_a_region_without_members_waits_for_nobody(kit: Kit) -> None:
+    kit.running()
+    for number in (0, 1):
+        kit.do(lambda tx, name=f"orders/{number}": members.leave(tx, name, kit.live[name]))  # type: ignore[misc]
+    kit.do(lambda tx: regions.stop(tx, token="stop", by="me"))
+    assert kit.row.phase is Phase.IDLE
+
+
+def test_g9_what_stops_a_region_that_is_wanted_stopped_leaves_it_idle(kit: Kit) -> None:
+    """Nobody waits for a person who has gone: the reason is in the event log, and the next start finds it again."""
+    kit.running()
+    kit.withdraw(0, wants_reset=False)
+    kit.do(lambda tx: regions.stop(tx, token="stop", by="me"))
+    kit.do(lambda tx: resets.stop(tx, "data loss", member="orders/0"))
+    assert kit.row.phase is Phase.IDLE
+    assert _stopped(kit) == ["stopped without a last cut: data loss"]
