@@ -171,13 +171,9 @@ class Resolver(threading.Thread):
 
     def _gaps(self, offsets: Mapping[TP, int]) -> dict[TP, starts.Gap]:
         """Offsets that Kafka does not hold any more, or not yet: retention, truncation (SPEC S4)."""
-        found: dict[TP, starts.Gap] = {}
-        for tp, (earliest, end) in self._admin.watermarks(offsets, "read_uncommitted").items():
-            if offsets[tp] < earliest:
-                found[tp] = starts.Gap(offsets[tp], earliest, "retention or deletion passed the offset")
-            elif offsets[tp] > end:
-                found[tp] = starts.Gap(offsets[tp], end, "the log ends before the offset: it was truncated")
-        return found
+        ends = self._admin.watermarks(offsets, "read_uncommitted")
+        found = {tp: starts.gap(offset, *ends[tp]) for tp, offset in offsets.items()}
+        return {tp: gap for tp, gap in found.items() if gap is not None}
 
     def _stop_region(self, reason: str) -> None:
         try:

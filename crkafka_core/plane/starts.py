@@ -113,6 +113,15 @@ class Gap:
     why: str
 
 
+def gap(wanted: int, earliest: int, end: int) -> Gap | None:
+    """What Kafka does not hold any more, or not yet, of a log from `earliest` to `end`; None when it does (SPEC S4)."""
+    if wanted < earliest:
+        return Gap(wanted, earliest, "retention or deletion passed the offset")
+    if wanted > end:
+        return Gap(wanted, end, "the log ends before the offset: it was truncated")
+    return None
+
+
 def resolve(
     tx: Tx,
     *,

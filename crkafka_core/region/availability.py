@@ -2,47 +2,90 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
 from crkafka_core.control import Reader
-from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Initial, Region
 from crkafka_core.plane import starts
 from crkafka_core.plane.transact import ControlPlane
 
 
+@dataclass(frozen=True)
+class Holds:
+    """What Kafka has now."""
+
+    topics: Mapping[str, TopicInfo]
+    ends: Mapping[TP, tuple[int, int]]
+    """(earliest, high watermark)."""
+
+    @classmethod
+    def of(cls, admin: KafkaAdmin, known: Mapping[TP, Initial]) -> Holds:
+        topics = admin.topics({tp.topic for tp in known})
+        there = [tp for tp in known if tp.topic in topics and tp.partition in topics[tp.topic].partitions]
+        return cls(topics, admin.watermarks(there, "read_uncommitted"))
+
+    def unusable(self, known: Mapping[TP, Initial]) -> Iterator[str]:
+        """Topics that no checkpoint can be restored of: deleted, or made anew under their old name."""
+        for topic, topic_id in sorted({i.topic: i.topic_id for i in known.values()}.items()):
+            now = self.topics.get(topic)
+            if now is None:
+                yield f"topic {topic} with id {topic_id} was deleted"
+            elif now.id and topic_id and now.id != topic_id:
+                yield f"topic {topic} was made anew: it had the id {topic_id} and has {now.id} now"
+
+    def missing(self, wanted: Mapping[TP, int]) -> Iterator[str]:
+        """Partitions that could not start where they should."""
+        for tp, offset in sorted(wanted.items()):
+            if tp not in self.ends:
+                yield f"{tp} is gone"
+            elif gap := starts.gap(offset, *self.ends[tp]):
+                yield f"{tp} would start at {offset}, but {gap.why}: it goes from {self.ends[tp][0]} to {self.ends[tp][1]}"
+
+
 def _targets(reader: Reader, region: Region, target: int) -> dict[TP, int]:
-    """Where each known partition would be sought."""
+    """Where each known partition would be sought, as the resolver has it (SPEC S1)."""
     known = starts.known(reader, region.name)
     head = starts.merged(reader, region.name, target) if target else {}
-    return {tp: head[tp].to_offset if tp in head else initial.offset for tp, initial in known.items()}
+    return {
+        tp: head[tp].to_offset if tp in head and head[tp].topic_id == first.topic_id else first.offset
+        for tp, first in known.items()
+    }
 
 
 def check_available(plane: ControlPlane, admin: KafkaAdmin, target: int) -> None:
     """Refuse a reset that could not be completed, with the nearest checkpoint that can be."""
-    wanted = plane.read(lambda reader, region: _targets(reader, region, target))
-    earliest = {tp: ends[0] for tp, ends in admin.watermarks(wanted, "read_uncommitted").items()}
-    gone = sorted(tp for tp, offset in wanted.items() if offset < earliest[tp])
-    if not gone:
-        return
-    later = plane.read(
-        lambda reader, region: [
-            c.id
-            for c in reader.select(
-                Checkpoint,
-                ("region", "=", region.name),
-                ("status", "=", CheckpointStatus.MERGED),
-                ("id", ">", target),
-                order=("id",),
-            )
-            if all(offset >= earliest.get(tp, 0) for tp, offset in _targets(reader, region, c.id).items())
-        ]
+    known, wanted = plane.read(
+        lambda reader, region: (starts.known(reader, region.name), _targets(reader, region, target))
     )
-    tp = gone[0]
-    raise DataLoss(
-        f"Kafka no longer holds what follows {f'checkpoint {target}' if target else 'initial state'}: {tp} would start at {wanted[tp]}, "
-        f"but begins at {earliest[tp]}.",
-        hint=f"The nearest that can be restored is checkpoint {later[0]}."
-        if later
-        else "No older checkpoint can be restored.",
-    )
+    holds = Holds.of(admin, known)
+    where = f"checkpoint {target}" if target else "initial state"
+    refused = f"Region {plane.region} cannot go back to {where}"
+    if gone := list(holds.unusable(known)):
+        raise DataLoss(
+            f"{refused}: {gone[0]}.",
+            hint="`crkafka forget TOPIC` carries it forward and lets the others go back; its rows stay as they were merged.",
+        )
+    if lost := list(holds.missing(wanted)):
+        nearest = plane.read(lambda reader, region: _nearest(reader, region, target, holds))
+        can = "No checkpoint can be restored." if nearest is None else f"The nearest that can be restored is {nearest}."
+        raise DataLoss(f"{refused}: {lost[0]}{f', and {len(lost) - 1} more' if len(lost) > 1 else ''}.", hint=can)
+
+
+def _nearest(reader: Reader, region: Region, target: int, holds: Holds) -> str | None:
+    """On the head's line, counted in checkpoints; of two equally near the later, which undoes less."""
+    merged = reader.select(Checkpoint, ("region", "=", region.name), ("status", "=", CheckpointStatus.MERGED))
+    kept, line = {c.id for c in merged}, [0, *reader.line(region.name, region.head)]
+    able = [
+        at
+        for at, number in enumerate(line)
+        if (number in kept or not number) and not any(holds.missing(_targets(reader, region, number)))
+    ]
+    if not able:
+        return None
+    middle = line.index(target) if target in line else 0
+    best = line[min(able, key=lambda at: (abs(at - middle), -at))]
+    return f"checkpoint {best}" if best else "initial state"

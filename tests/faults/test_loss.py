@@ -43,6 +43,8 @@ def test_20_topic_recreated_quickly_stops_the_region_with_both_ids(scenario: Mak
     reason = s.region.status().stop_reason
     assert topic in reason
     assert old in reason, reason
+    with pytest.raises(DataLoss, match=f"{old}.*{new}.*crkafka forget"):
+        s.region.reset("initial")
     s.region.forget(topic)
     s.region.start()
     s.settle()
@@ -65,6 +67,8 @@ def test_20_topic_deleted_stops_the_region_until_it_is_forgotten(scenario: Make)
     s.wait_phase(Phase.STOPPED, timeout=60)
     assert gone in s.region.status().stop_reason
     assert len(s.resets(mark)) <= 2, [e.text for e in s.resets(mark)]
+    with pytest.raises(DataLoss, match=f"{gone}.*was deleted.*crkafka forget"):
+        s.region.reset("initial")
     s.region.forget(gone)
     s.region.start()
     s.generator.send(stays, 100, partitions=2)

@@ -1,0 +1,92 @@
+"""Before anything is destroyed, a reset's target is compared with what Kafka holds (SPEC X4, S4)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
+from crkafka_core.model.errors import DataLoss
+from crkafka_core.model.offsets import TP
+from crkafka_core.plane import resets
+from crkafka_core.region.availability import check_available
+
+if TYPE_CHECKING:
+    from tests.plane.conftest import Kit
+
+P0, P1 = TP("t", 0), TP("t", 1)
+
+
+class Kafka:
+    """A topic of two partitions with so many records; answers what is asked here."""
+
+    def __init__(self, earliest: int = 0, end: int = 1_000, topic_id: str = "id-t", partitions: int = 2) -> None:
+        self.ends = (earliest, end)
+        self.info = {"t": TopicInfo(topic_id, tuple(range(partitions)))} if partitions else {}
+
+    def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
+        return {name: info for name, info in self.info.items() if name in names}
+
+    def watermarks(self, tps: Iterable[TP], _: str) -> dict[TP, tuple[int, int]]:
+        return dict.fromkeys(tps, self.ends)
+
+
+def _check(kit: Kit, target: int, **holds: Any) -> None:
+    check_available(kit.plane, cast(KafkaAdmin, Kafka(**holds)), target)
+
+
+@pytest.fixture
+def four(kit: Kit) -> Kit:
+    """Checkpoints 1 to 4, at offsets 10, 20, 30 and 40 of both partitions."""
+    kit.running()
+    for _ in range(4):
+        kit.cut()
+    return kit
+
+
+def test_x4_what_kafka_holds_can_be_gone_back_to(four: Kit) -> None:
+    for target in range(5):
+        _check(four, target)
+    _check(four, 2, earliest=20, end=20)
+
+
+@pytest.mark.parametrize(
+    ("target", "earliest", "end", "why", "nearest"),
+    [
+        (0, 15, 99, "retention", "checkpoint 2"),
+        (1, 40, 99, "retention", "checkpoint 4"),
+        (3, 0, 25, "truncated", "checkpoint 2"),
+        (1, 0, 5, "truncated", "initial state"),
+        (2, 50, 60, "retention", "No checkpoint can be restored"),
+        (2, 25, 60, "retention", "checkpoint 3"),
+    ],
+)
+def test_x4_an_offset_that_kafka_has_not_refuses_with_the_nearest_that_it_has(
+    four: Kit, target: int, earliest: int, end: int, why: str, nearest: str
+) -> None:
+    with pytest.raises(DataLoss, match=rf"t\[0\] would start at {target * 10}.*{why}.*and 1 more.*{nearest}"):
+        _check(four, target, earliest=earliest, end=end)
+    assert four.row.head == 4
+
+
+def test_x4_a_superseded_checkpoint_is_no_nearest_one(four: Kit) -> None:
+    four.do(lambda tx: resets.request(tx, cause="c", by="me", target=1))
+    four.settle()
+    four.cut()
+    with pytest.raises(DataLoss, match="nearest that can be restored is checkpoint 5"):
+        _check(four, 0, earliest=15)
+
+
+def test_x4_a_topic_made_anew_refuses_with_both_ids(four: Kit) -> None:
+    with pytest.raises(DataLoss, match=r"made anew: it had the id id-t and has other now.*crkafka forget"):
+        _check(four, 2, topic_id="other")
+    _check(four, 2, topic_id="")  # a broker that does not tell
+
+
+def test_x4_a_deleted_topic_and_a_lost_partition_refuse(four: Kit) -> None:
+    with pytest.raises(DataLoss, match=r"topic t with id id-t was deleted.*crkafka forget"):
+        _check(four, 2, partitions=0)
+    with pytest.raises(DataLoss, match=r"t\[1\] is gone"):
+        _check(four, 2, partitions=1)
