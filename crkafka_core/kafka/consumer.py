@@ -74,10 +74,6 @@ class GroupConsumer:
         callbacks = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
         self._now_or_later(lambda: self._consumer.subscribe(names, **callbacks))
 
-    def unsubscribe(self) -> None:
-        """Leave the group; `revoked` comes with one of the next polls."""
-        self._now_or_later(self._consumer.unsubscribe)
-
     def close(self) -> None:
         """Leave the group and end the client; may be called twice. Its own callback is not reported (SPEC R5)."""
         if self._closing:

@@ -93,8 +93,10 @@ class EventLoop:
         resolver: Resolver,
         observer: Observer,
         subscribe: Subscribe,
+        nudge: Callable[[], None],
     ) -> sg.Exit:
-        """Until the machine says exit."""
+        """Until the machine says exit. `nudge` makes the group rebalance, without waiting for it."""
+        self._nudge = nudge
         self._consumer, self._submitter, self._reporter, self._resolver, self._observer = (
             consumer,
             submitter,
@@ -233,9 +235,9 @@ class EventLoop:
                 self._commit(cut)
             case sg.CommitStarts(offsets, base):
                 self._commit_quietly(offsets, base)
-            case sg.Rejoin():
-                self._consumer.unsubscribe()
-                self._subscribed = False
+            case sg.ForceRebalance():
+                _log.warning("nobody holds some partitions: the group is made to rebalance")
+                self._nudge()
             case sg.Merged(cut, offsets_committed):
                 self.cuts += 1
                 self._submitter.merged(cut)

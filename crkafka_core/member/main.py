@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TextIO, TypeVar
 
@@ -21,6 +21,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.consumer import GroupConsumer
 from crkafka_core.kafka.depart import depart
+from crkafka_core.kafka.nudge import nudge
 from crkafka_core.kafka.properties import client_properties
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.lease import Watchdog
@@ -168,7 +169,9 @@ class _Member:
         threading.Thread(target=_pass_on, args=(stop, loop), name="stop", daemon=True).start()
         consumer = GroupConsumer(properties)
         try:
-            ended = loop.run(consumer, submitter, reporter, resolver, observer, self._subscribe)
+            ended = loop.run(
+                consumer, submitter, reporter, resolver, observer, self._subscribe, lambda: self._nudge(properties)
+            )
         except Exception as error:
             _log.exception("the event thread failed")
             ended = sg.Exit(ExitKind.FAILED, f"{type(error).__name__}: {error}")
@@ -183,7 +186,7 @@ class _Member:
             False if watchdog.isolated else self._farewell(ended)
         )  # isolated: nobody hears it, and leaving the group matters
         consumer.close()
-        if ended.kind is ExitKind.CLEAN and loop.state.scaled_in:
+        if watchdog.isolated or (ended.kind is ExitKind.CLEAN and loop.state.scaled_in):
             depart(properties, config.topics or (), config.pattern)
         watchdog.end()
         return CODES[ExitKind.SUPERSEDED if superseded else ended.kind]
@@ -215,6 +218,11 @@ class _Member:
         except CrkafkaError as error:
             _log.warning("saying goodbye: %s", error)
         return False
+
+    def _nudge(self, properties: Mapping[str, str]) -> None:
+        """On a thread of its own: the member that asks for a rebalance has to poll for it."""
+        arguments = (properties, self.config.topics or (), self.config.pattern)
+        threading.Thread(target=nudge, args=arguments, name="nudge", daemon=True).start()
 
     def metrics(self, loop: EventLoop, submitter: Submitter) -> dict[str, object]:
         """What is stored with each renewal of the lease (SPEC R6, D3)."""

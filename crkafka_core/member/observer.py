@@ -22,6 +22,10 @@ RESTLESS = 0.1
 """How often a region that is not RUNNING is looked at, in seconds: deadlines and graces pass without a change in SQL."""
 QUIET = 1.0
 """How often a RUNNING one is: generations and lost members."""
+_HOLDING = frozenset({Phase.BIRTH, Phase.RUNNING, Phase.RESETTING})
+"""Phases in which a partition that nobody holds is in the way: of the resume, or of the next cut. In CUTTING nobody polls."""
+_UNHELD_LOOKS = 5
+"""Looks at what nobody holds within `unheld_timeout`: it reads all that is known."""
 
 
 class Observer(threading.Thread):
@@ -38,6 +42,7 @@ class Observer(threading.Thread):
         self._losses = LossWatch(limits.session_timeout)
         self._unheld_timeout = limits.unheld_timeout
         self._unheld_since: float | None = None
+        self._unheld_look_at = 0.0
         self._kicked = threading.Event()
         self._over = False
         self._seen: Desired | None = None
@@ -120,8 +125,11 @@ class Observer(threading.Thread):
     def _watch_unheld(self, desired: Desired, peers: list[Member]) -> None:
         """Partitions that nobody holds in a stable group: the first of the members makes it rebalance (SPEC G8)."""
         now = time.monotonic()
+        if now < self._unheld_look_at:
+            return
+        self._unheld_look_at = now + self._unheld_timeout / _UNHELD_LOOKS
         stable = bool(peers) and all(p.assignment_json for p in peers) and len({p.generation for p in peers}) == 1
-        mine = stable and desired.phase in (Phase.BIRTH, Phase.RESETTING) and min(p.name for p in peers) == self._member
+        mine = stable and desired.phase in _HOLDING and min(p.name for p in peers) == self._member
         if not mine or not self._plane.read(lambda reader, region: cuts.unheld(reader, region)):
             self._unheld_since = None
         elif self._unheld_since is None:

@@ -219,7 +219,7 @@ class _Member:
                 self.end(ExitKind.FAILED, why)
             case sg.Unheld():
                 if self.s.held is not None and self.s.step is Step.NONE:
-                    self.do(sg.Rejoin())
+                    self.do(sg.ForceRebalance())
             case sg.Stop():
                 self.set(stopping=True)
 

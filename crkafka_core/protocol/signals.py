@@ -340,8 +340,8 @@ class Reach(Effect):
     reached: frozenset[TP]
 
 
-class Rejoin(Effect):
-    """Leave the Kafka group and join it anew, so that it rebalances (SPEC G8)."""
+class ForceRebalance(Effect):
+    """Make the Kafka group assign its partitions anew (SPEC G8)."""
 
 
 class Refresh(Effect):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from crkafka_core.member.observer import LossWatch, Observer
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.limits import Limits
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Member, Region
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Expected, Initial, Member, Region
 from crkafka_core.plane import members, regions, resets
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol import signals as sg
@@ -175,3 +177,51 @@ def test_37_an_outage_of_days_keeps_the_reporter_trying(plane: ControlPlane, mon
     assert until(lambda: len(tries) > 3_000, 20)
     reporter.end()
     assert not events
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.RESETTING, Phase.CUTTING])
+def test_g8_a_partition_that_nobody_holds_makes_one_member_force_a_rebalance(plane: ControlPlane, phase: Phase) -> None:
+    """In RUNNING too: no cut would ever open again. In a cut nobody polls, so it waits for its end."""
+    register(plane, "b", 1)
+    said: dict[str, list[sg.Event]] = {"orders/0": [], "orders/1": []}
+    limits = Limits(session_timeout=3.0, unheld_timeout=0.3)
+    observers = [
+        Observer(plane, name, incarnation, limits, said[name].append)
+        for name, incarnation in (("orders/0", "a"), ("orders/1", "b"))
+    ]
+    row = plane.read(lambda _, region: region)
+    for name, incarnation, held in (("orders/0", "a", {TP("t", 0)}), ("orders/1", "b", {TP("t", 1)})):
+        plane.do(
+            partial(
+                members.report, name=name, incarnation=incarnation, epoch=row.epoch, base=0, generation=1, held=held
+            )
+        )
+    plane.do(lambda tx: tx.put(*(Initial("orders", "id", p, "t", 0, "beginning", 0.0) for p in range(3))))
+    plane.do(lambda tx: tx.set_region(phase=phase))
+    if phase is Phase.CUTTING:
+        plane.do(lambda tx: tx.put(Checkpoint("orders", 1, 0, row.epoch, CheckpointStatus.OPEN, deadline=1e12)))
+        plane.do(lambda tx: tx.set_region(open_cut=1))
+        plane.do(lambda tx: tx.put(Expected("orders", 1, "orders/0", "a", "{}")))
+    for observer in observers:
+        observer.start()
+    forced = until(lambda: any(isinstance(e, sg.Unheld) for e in said["orders/0"]), 1.5)
+    assert forced is (phase is not Phase.CUTTING)
+    if forced:
+        plane.do(
+            partial(
+                members.report,
+                name="orders/0",
+                incarnation="a",
+                epoch=row.epoch,
+                base=0,
+                generation=1,
+                held={TP("t", 0), TP("t", 2)},
+            )
+        )
+        time.sleep(0.5)
+        count = len([e for e in said["orders/0"] if isinstance(e, sg.Unheld)])
+        time.sleep(0.7)
+        assert len([e for e in said["orders/0"] if isinstance(e, sg.Unheld)]) == count
+    for observer in observers:
+        observer.end()
+    assert not any(isinstance(e, sg.Unheld) for e in said["orders/1"]), "it is the turn of one of them only"

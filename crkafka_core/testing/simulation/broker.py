@@ -124,11 +124,6 @@ class Broker:
         if client.instance is None:
             self.remove(client)
 
-    def quit(self, client: Client) -> None:
-        """Unsubscribing: what is held is gone, without a callback; a static member's place stays."""
-        client.holds = None
-        self.leave(client)
-
     def remove(self, client: Client) -> None:
         """What scale-in does for a static member."""
         if client.id in self.seats:

@@ -202,9 +202,8 @@ class Process:
                 if self.question is not None:
                     self.inbox.append(sg.NotStarted(self.question.stamp))
                 self.question = effect
-            case sg.Rejoin():
-                self.world.broker.quit(self.client)
-                self.world.broker.join(self.client)
+            case sg.ForceRebalance():
+                self.world.broker.rebalance()
             case sg.Merged():
                 self.start, self.counted, self.drained = dict(self.next), 0, False
                 if not self.state.commit_at_drain:
