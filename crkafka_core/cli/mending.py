@@ -1,4 +1,4 @@
-"""`mend`: finds in tables what their format could not refuse, and undoes it (SPEC K6)."""
+"""`mend`: finds in tables what their format could not refuse, and undoes it; sweeps what does not count (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say 
             found[name] = spark_tables.look(spark, region, name)
             if not look and not found[name].clean:
                 spark_tables.mend(spark, region, name)
+            if not look:
+                spark_tables.sweep(region, name)
         return found
 
 
@@ -47,7 +49,10 @@ def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say 
 @click.option("--look", is_flag=True, help="Only tell; exit code 1 if something is wrong.")
 @json_option
 def _mend(config: RegionConfig, table: str, look: bool, as_json: bool) -> int:
-    """Find in TABLE, or in every declared table, rows that no merged checkpoint gave it, or gave otherwise, and undo them."""
+    """Find in TABLE, or in every declared table, rows that no merged checkpoint gave it, or gave otherwise, and undo them.
+
+    Of a Parquet table it also removes files of attempts that do not count any more.
+    """
     with progress("looking" if look else "mending", quiet=as_json) as say:
         found = mend(config, table, look=look, say=say)
     if as_json:

@@ -1,4 +1,4 @@
-"""A pytest plugin: real Kafka and PostgreSQL as fixtures, each started once per session, when first asked for.
+"""A pytest plugin: real Kafka and PostgreSQL, and a server of S3's protocol, as fixtures; each started once, when first asked for.
 
 Every pytest process has services of its own, so that parallel runs do not meet; topics and databases are new for each
 test. A leash ends the services and removes their folder even if pytest is killed. `CRKAFKA_KEEP_SERVICES=1` keeps the
@@ -75,6 +75,41 @@ def postgres_url(postgres: Postgres) -> Iterator[str]:
     yield postgres.url(name)
     postgres.heal()
     postgres.drop(name)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """A server that speaks S3's protocol; its endpoint."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3_options(s3_server: str) -> dict[str, str]:
+    """What reaches it, as `storage_options`."""
+    return {"endpoint": s3_server, "region": "us-east-1", "access_key": "AKIATEST", "secret_key": "geheim"}
+
+
+@pytest.fixture
+def bucket(s3_options: dict[str, str]) -> str:
+    """A bucket of this test."""
+    import boto3  # type: ignore[import-untyped]
+
+    name = unique("b")
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_options["endpoint"],
+        region_name="us-east-1",
+        aws_access_key_id=s3_options["access_key"],
+        aws_secret_access_key=s3_options["secret_key"],
+    )
+    client.create_bucket(Bucket=name)
+    return name
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import pytest
@@ -24,6 +25,13 @@ class SparkScenario(Scenario):
         self.spark.sparkContext.setLogLevel("ERROR") if not self.config.host.connect else None
         return SparkHost(self.spark, self.region)
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The next region of this process may be on another Spark."""
+        super().__exit__(kind, error, trace)
+        self.spark.stop()
+
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
@@ -34,10 +42,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 
 def on(master: str, kafka: KafkaCluster, folder: Path, **keys: Any) -> SparkScenario:
     """A region on this Spark: the one line that changes is `host`."""
-    table = {"name": "bronze", "format": "parquet", "path": str(folder / "bronze")}
     conf = {} if master.startswith("sc://") else {
         "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g", "spark.executor.memory": "512m",
+        **keys.pop("conf", {}),
     }  # fmt: skip
-    return SparkScenario(
-        kafka, folder, session=20.0, tables=[table], host={"spark": master, **({"conf": conf} if conf else {})}, **keys
-    )
+    bronze = {"name": "bronze", "format": "parquet", "path": str(folder / "bronze")}
+    host = {"spark": master, **({"conf": conf} if conf else {})}
+    return SparkScenario(kafka, folder, host=host, **{"session": 20.0, "tables": [bronze], **keys})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,42 +35,6 @@ def make_batch() -> MakeBatch:
         return Batch(batch, (Run(tp, 0, rows, first, first + rows),))
 
     return make
-
-
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[str]:
-    """A server that speaks S3's protocol; its endpoint."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def s3_options(s3_server: str) -> dict[str, str]:
-    return {"endpoint": s3_server, "region": "us-east-1", "access_key": "AKIATEST", "secret_key": "geheim"}
-
-
-@pytest.fixture
-def bucket(s3_options: dict[str, str]) -> str:
-    """A bucket of this test."""
-    import uuid
-
-    import boto3
-
-    name = f"b-{uuid.uuid4().hex[:12]}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=s3_options["endpoint"],
-        region_name="us-east-1",
-        aws_access_key_id=s3_options["access_key"],
-        aws_secret_access_key=s3_options["secret_key"],
-    )
-    client.create_bucket(Bucket=name)
-    return name
 
 
 @pytest.fixture(params=["local", "s3"])

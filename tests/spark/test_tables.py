@@ -161,6 +161,20 @@ def test_superseded_checkpoints_leave_the_table_with_the_fence(spark: SparkSessi
     assert rows_in(spark, landing) == expected((1, 0, 5), (4, 5, 10))
 
 
+def test_T2_rows_of_forgotten_checkpoints_stay_through_a_rewind(spark: SparkSession, landing: Landing) -> None:
+    for _ in range(4):
+        landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    landing.retire(1, 2, history=1)  # 2 is archived, of 1 not even that is left
+    landing.rewind(3)
+    tables.fence(spark, landing.region, "bronze")
+    landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    tables.sweep(landing.region, "bronze")
+    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10), (3, 10, 15), (5, 15, 20))
+    assert tables.look(spark, landing.region, "bronze").clean
+
+
 @pytest.mark.parametrize("format", TRANSACTIONAL)
 def test_anybody_who_reads_the_table_sees_no_superseded_row_after_the_fence(
     spark: SparkSession, tmp_path: Path, format: str

@@ -1,0 +1,92 @@
+"""`crkafka mend`: what others have written into tables is found and undone by a person (SPEC K6)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from checkpoints_db import initialise, open_store
+from crkafka_core.cli.main import run
+from crkafka_core.model.errors import Refused
+from crkafka_core.spark import tables
+from crkafka_core.testing.landing import Landing
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Landing:
+    """Two tables of three checkpoints; the configuration lies beside them."""
+    url = f"sqlite:///{tmp_path}/crkafka.db"
+    initialise(url)
+    declared = [{"name": f, "format": f, "path": str(tmp_path / f)} for f in ("delta", "parquet")]
+    made = Landing(
+        open_store(url), tmp_path, partitions=2, control_plane=url, tables=declared, host={"spark": "local[4]"}
+    )
+    (tmp_path / "region.yaml").write_text(yaml.safe_dump(json.loads(made.config.to_json())))
+    for _ in range(3):
+        made.land(5)
+    return made
+
+
+def mend(folder: Path, *arguments: str) -> int:
+    return run(["-c", str(folder / "region.yaml"), "mend", *arguments])
+
+
+def test_rows_of_somebody_else_are_told_then_mended(
+    spark: SparkSession, landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("delta", "parquet"):
+        tables.advance(spark, landing.region, name)
+    tables.rewrite(spark, landing.region, "parquet", [1, 2, 3])
+    assert mend(tmp_path, "--look") == 0
+    assert capsys.readouterr().out == "delta: as it should be\nparquet: as it should be\n"
+    path = str(tmp_path / "delta")
+    spark.read.format("delta").load(path).where("crkafka_checkpoint = 2").write.format("delta").mode("append").save(
+        path
+    )
+    assert mend(tmp_path, "--look") == 1
+    assert (
+        "delta: other rows than were merged of checkpoints 2, 1 commits of somebody else\n" in capsys.readouterr().out
+    )
+    assert mend(tmp_path) == 0
+    assert "; mended" in capsys.readouterr().out
+    assert mend(tmp_path, "delta", "--look") == 0
+    assert [p.name for p in (tmp_path / "parquet").iterdir()] == ["crkafka_commit=2"]  # what does not count is swept
+    assert tables.read_table(spark, landing.region, "parquet").count() == 30
+
+
+def test_a_table_without_rows_of_ours_is_mended_too(spark: SparkSession, landing: Landing, tmp_path: Path) -> None:
+    tables.advance(spark, landing.region, "delta", limit=1)
+    strange = (
+        spark.read.format("delta")
+        .load(str(tmp_path / "delta"))
+        .selectExpr("* EXCEPT (crkafka_checkpoint)", "99L AS crkafka_checkpoint")
+    )
+    strange.write.format("delta").mode("append").save(str(tmp_path / "delta"))
+    landing.rewind(0)
+    tables.fence(spark, landing.region, "delta")
+    strange.write.format("delta").mode("append").save(str(tmp_path / "delta"))
+    landing.land(5)
+    assert tables.look(spark, landing.region, "delta").strangers == (99,)
+    tables.mend(spark, landing.region, "delta")
+    assert tables.look(spark, landing.region, "delta").clean
+    assert tables.read_table(spark, landing.region, "delta").count() == 10
+
+
+def test_shaped_tables_are_left_to_who_knows_the_shape(spark: SparkSession, landing: Landing, tmp_path: Path) -> None:
+    def some(frame):  # type: ignore[no-untyped-def]
+        return frame.where("offset % 2 = 0")
+
+    tables.advance(spark, landing.region, "delta", shape=some)
+    assert tables.look(spark, landing.region, "delta").clean
+    path = str(tmp_path / "delta")
+    spark.read.format("delta").load(path).where("crkafka_checkpoint = 2").write.format("delta").mode("append").save(
+        path
+    )
+    with pytest.raises(Refused, match="shaped by the program that writes it"):
+        tables.mend(spark, landing.region, "delta")
