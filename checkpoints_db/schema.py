@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FOLDER = Path(__file__).parent / "migrations"
+MAKE = "Run `crkafka init`, or the job start_region."
 _LOCK = 7_230_417_551_022
 """PostgreSQL's advisory lock under which a schema is made; any number that nobody else uses."""
 
@@ -123,7 +124,7 @@ def _initialise(engine: Engine, address: Address) -> None:
 
 def _check(engine: Engine, address: Address, patience: Patience) -> None:
     if address.path is not None and not address.path.exists():
-        raise NoControlPlane(f"There is no control plane at {address}.", hint="Run `crkafka init`.")
+        raise NoControlPlane(f"There is no control plane at {address}.", hint=MAKE)
 
     def version() -> str:
         with engine.connect() as connection:
@@ -133,7 +134,7 @@ def _check(engine: Engine, address: Address, patience: Patience) -> None:
     if found == HEAD:
         return
     if not found:
-        raise NoControlPlane(f"{address} has no tables of a control plane.", hint="Run `crkafka init`.")
+        raise NoControlPlane(f"{address} has no tables of a control plane.", hint=MAKE)
     if found not in VERSIONS:
         raise _newer(address, found)
     raise SchemaError(

@@ -99,7 +99,8 @@ class ProcessHost:
     def end(self, patience: float = PATIENCE) -> None:
         """Ask every member for a clean end, and end those that do not come to it."""
         self._over.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         with self._lock:
             living = [c.process for c in self._children.values() if c.process is not None and c.process.poll() is None]
         for process in living:

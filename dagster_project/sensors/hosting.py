@@ -45,9 +45,7 @@ def sensor(made: Made, job: dg.JobDefinition) -> dg.SensorDefinition:
             return found
         region, now, why = found
         if not why:
-            return dg.SkipReason(
-                f"{region.phase}: nothing to host" if region.phase is Phase.IDLE else "members are there"
-            )
+            return dg.SkipReason(f"{region.phase}: {'nothing to host' if region.phase is Phase.IDLE else 'hosted'}")
         if on_its_way(context.instance, job.name):
             return dg.SkipReason(f"{why}; a run that hosts them is on its way")
         config = {"ops": {"host": {"config": {"start": False}}}}

@@ -22,13 +22,20 @@ T = TypeVar("T")
 SETTINGS = Path(__file__).parents[1] / "instance" / "dagster.yaml"
 """The project's own settings of an instance."""
 
-_ON_A_LEASH = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 2); os.execv(sys.argv[1], sys.argv[1:])"
+ON_A_LEASH = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 2); os.execv(sys.argv[1], sys.argv[1:])"
 """Interrupt it when the process that started it is gone, however it went (PR_SET_PDEATHSIG)."""
 
 _READY = """{ workspaceOrError { ... on Workspace { locationEntries { name loadStatus locationOrLoadError { __typename
   ... on PythonError { message } } } } } instance { daemonHealth { allDaemonStatuses { daemonType required healthy } } } }"""
 _LAUNCH = """mutation L($p: ExecutionParams!) { launchRun(executionParams: $p) { __typename ... on LaunchRunSuccess { run { runId } }
   ... on PythonError { message } ... on RunConfigValidationInvalid { errors { message } } } }"""
+_RETRY = """mutation R($p: ReexecutionParams!) { launchRunReexecution(reexecutionParams: $p) { __typename
+  ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+_TERMINATE = "mutation T($id: String!) { terminateRun(runId: $id) { __typename } }"
+_FAILURES = """query F($id: ID!) { runOrError(runId: $id) { ... on Run { eventConnection { events {
+  ... on ExecutionStepFailureEvent { stepKey failureMetadata { description } error { message } } } } } } }"""
+_KEYS = """query A($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) {
+  ... on AssetNode { partitionKeysByDimension { partitionKeys } } } }"""
 _RUN = "query R($id: ID!) { runOrError(runId: $id) { ... on Run { status startTime endTime tags { key value } } } }"
 
 
@@ -86,7 +93,7 @@ class LiveDagster:
                 [
                     sys.executable,
                     "-c",
-                    _ON_A_LEASH,
+                    ON_A_LEASH,
                     sys.executable,
                     "-m",
                     "dagster",
@@ -165,6 +172,31 @@ class LiveDagster:
         if launched["__typename"] != "LaunchRunSuccess":
             raise RuntimeError(str(launched))
         return str(launched["run"]["runId"])
+
+    def retry(self, run_id: str) -> str:
+        """Retry a run from its failure, as the UI does; the id of the new run."""
+        launched = self.ask(_RETRY, p={"parentRunId": run_id, "strategy": "FROM_FAILURE"})["launchRunReexecution"]
+        if launched["__typename"] != "LaunchRunSuccess":
+            raise RuntimeError(str(launched))
+        return str(launched["run"]["runId"])
+
+    def terminate(self, run_id: str) -> None:
+        """End a run, as the UI does."""
+        self.ask(_TERMINATE, id=run_id)
+
+    def failures(self, run_id: str) -> dict[str, str]:
+        """Why each step that failed has failed."""
+        events = self.ask(_FAILURES, id=run_id)["runOrError"]["eventConnection"]["events"]
+        return {
+            e["stepKey"]: (e["failureMetadata"] or {}).get("description") or (e["error"] or {}).get("message", "")
+            for e in events
+            if e
+        }
+
+    def partitions(self, *asset: str) -> list[str]:
+        """Keys of an asset's partitions, in their order."""
+        node = self.ask(_KEYS, k={"path": list(asset)})["assetNodeOrError"]
+        return list(node["partitionKeysByDimension"][0]["partitionKeys"])
 
     def run(self, run_id: str) -> dict[str, Any]:
         found: dict[str, Any] = self.ask(_RUN, id=run_id)["runOrError"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +138,34 @@ def test_what_is_scaffolded_is_a_valid_region(tmp_path: Path) -> None:
     file = tmp_path / "defs.yaml"
     file.write_text(text)
     assert RegionConfig.load(file).region == "clicks"
+
+
+def test_A3_a_table_that_gets_nothing_new_is_stale_and_schedules_are_as_told() -> None:
+    """SPEC A4, T1, V3: freshness within an hour unless said; retire daily and on; the bounded run hourly and off."""
+    bronze = {"tables": [{"name": "bronze", "format": "parquet", "path": "t"}]}
+    for options, seconds, hour in (({}, 3600, "0 * * * *"), ({"fresh": 120, "consume": "5 4 * * *"}, 120, "5 4 * * *")):
+        defs = consistent_region(attributes(**bronze), **options)
+        spec = next(s for s in defs.resolve_all_asset_specs() if s.key == dg.AssetKey(["orders", "bronze"]))
+        assert spec.freshness_policy == dg.FreshnessPolicy.time_window(fail_window=timedelta(seconds=seconds))
+        found = {s.name: (s.cron_schedule, s.default_status.value, s.job_name) for s in defs.schedules or ()}
+        assert found == {
+            "orders_consume": (hour, "STOPPED", "orders_consume_until_caught_up"),
+            "orders_retire": ("17 3 * * *", "RUNNING", "orders_retire_checkpoints"),
+            "orders_look": ("*/5 * * * *", "RUNNING", "orders_observe_group"),
+        }
+
+
+def test_definitions_are_loaded_without_a_warning_of_dagster() -> None:
+    """Nothing deprecated or superseded; in a process of its own, since a module warns when it is imported."""
+    code = (
+        "import warnings, dagster as dg\n"
+        "for kind in (DeprecationWarning, FutureWarning, dg.SupersessionWarning):\n"
+        "    warnings.simplefilter('error', kind)\n"
+        "from dagster_project.definitions import defs\n"
+        "dg.Definitions.validate_loadable(defs())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr[-3_000:]
 
 
 def test_pyproject_and_workspace_load_the_same_under_the_same_name() -> None:

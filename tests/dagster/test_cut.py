@@ -8,11 +8,12 @@ import time
 import dagster as dg
 import pytest
 
-from crkafka_core.model.errors import NotOpen
+from crkafka_core.model.errors import LeaseHeld, NotOpen
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease
 from crkafka_core.plane import leases, resets
 from crkafka_core.region import Region
+from crkafka_core.region.lease import DriverLease
 from crkafka_core.testing.hand_member import HandMember
 from tests.dagster.conftest import Seat
 
@@ -50,6 +51,67 @@ def test_a_second_driver_is_refused_with_the_holder_named(seat: Seat, member: Ha
     assert "held by somebody else" in failure.user_failure_data.description
     seat.region.plane.do(lambda tx: leases.release(tx, lease))
     assert seat.run("cut").success
+
+
+def test_7_the_lease_is_kept_from_step_to_step(seat: Seat, member: HandMember, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fault 7, SPEC A6: no other run comes in between, and the last step gives it back."""
+    kept = Region.await_merged
+
+    def another(self: Region, *args: object, **kwargs: object) -> object:
+        with pytest.raises(LeaseHeld, match="held by dagster run"):
+            self.plane.do(lambda tx: leases.take(tx, "driver", holder="another", token="x", length=1))
+        return kept(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    seen: list[int] = []
+    monkeypatch.setattr(Region, "await_merged", another)
+    monkeypatch.setattr(
+        DriverLease, "keep", lambda self: seen.append(self.lease.number) or setattr(self, "_kept", True)
+    )
+    assert seat.run("cut").success
+    assert seen == [1, 1]
+    assert seat.region.plane.read(lambda r, row: leases.held(r, row.name, "driver")) == []
+
+
+@pytest.mark.parametrize("keys", [{"driver_lease": 0.5}])
+def test_8_a_run_that_slept_past_its_lease_opens_nothing(
+    seat: Seat, member: HandMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault 8, SPEC A6: it waits for somebody's cut, is stopped (renews nothing), another run takes over, and it wakes."""
+    member.contributes.clear()
+    first: list[dg.ExecuteInProcessResult] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(DriverLease, "_renew", lambda self: None)
+        seat.region.open_cut(token="somebody's", cause="in the way")
+        sleeper = threading.Thread(target=lambda: first.append(seat.run("cut", raise_on_error=False)))
+        sleeper.start()
+        time.sleep(1.0)
+    lease = seat.region.plane.do(lambda tx: leases.take(tx, "driver", holder="the second", token="x", length=60))
+    member.contributes.set()
+    sleeper.join()
+    failure = next(e for e in first[0].all_events if e.is_step_failure).event_specific_data
+    assert "is no longer dagster run" in failure.user_failure_data.description
+    assert "the second has it" in failure.user_failure_data.description
+    assert [c.token for c in checkpoints(seat)] == ["somebody's"]
+    seat.region.plane.do(lambda tx: leases.release(tx, lease))
+    assert seat.run("cut").success
+
+
+def test_a_cut_that_was_aborted_before_its_run_knew_of_it_is_cut_anew(
+    seat: Seat, member: HandMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC A6: the run died once it had opened the cut; the cut was aborted; retried from `open_cut`."""
+    kept = Region.open_cut
+
+    def dies(self: Region, **kwargs: object) -> object:
+        kept(self, **kwargs)  # type: ignore[arg-type]
+        self.plane.do(lambda tx: resets.abort(tx, "its run died"))
+        raise dg.Failure("the machine went away", allow_retries=False)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Region, "open_cut", dies)
+        failed = seat.run_anew("cut")
+    assert seat.retry(failed.run_id).success
+    assert [c.status for c in checkpoints(seat)] == [CheckpointStatus.ABORTED, CheckpointStatus.MERGED]
 
 
 def test_an_aborted_cut_fails_the_run_with_its_reason_and_the_region_goes_on(seat: Seat, member: HandMember) -> None:

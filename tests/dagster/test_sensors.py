@@ -6,17 +6,19 @@ import dataclasses
 import json
 import threading
 import time
+from pathlib import Path
 
 import dagster as dg
 import pytest
 
+from crkafka_core.config import RegionConfig
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Member
 from crkafka_core.plane import leases, regions, resets
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.testing.hand_member import HandMember
-from dagster_project import opened
-from dagster_project.sensors import watch
+from dagster_project import consistent_region, opened
+from dagster_project.sensors import asking, watch
 from dagster_project.sensors.asking import attempt
 from dagster_project.sensors.keep_up import RANGE_END, RANGE_START, TABLE
 from tests.dagster.conftest import LandedSeat, Seat
@@ -125,6 +127,24 @@ def test_a_cut_whose_run_died_is_finished_by_the_watching_sensor(seat: Seat, mem
 
 
 @pytest.mark.parametrize("tables", BRONZE)
+def test_beside_a_fence_that_is_being_made_no_run_is_launched(
+    landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC X4: a slow table costs one run, not one each minute; what died with nobody to tell is replaced."""
+    for _ in range(3):
+        landed.landing.land(1)
+    landed.landing.rewind(1)
+    job = landed.defs.resolve_job_def("orders_reset_region")
+    landed.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    assert not landed.tick("watch").run_requests
+    monkeypatch.setattr(asking, "BEGINS", 0.0)
+    assert landed.tick("watch").run_requests
+    permit = landed.region.plane.do(lambda tx: plane_tables.permit_fence(tx, "bronze", holder="a run", token="t"))
+    assert permit is not None
+    assert "a run lets a table follow the rewind" in landed.tick("watch").skip_message
+
+
+@pytest.mark.parametrize("tables", BRONZE)
 def test_a_rewind_launches_a_run_that_lets_tables_follow(landed: LandedSeat) -> None:
     for _ in range(3):
         landed.landing.land(1)
@@ -184,6 +204,8 @@ def test_a_table_gets_one_run_for_all_that_waits(landed: LandedSeat) -> None:
     )
     assert landed.tick("tables").skip_message == "bronze: a run is on its way"
     landed.instance.delete_run(run.run_id)
+    permit = landed.region.plane.do(lambda tx: plane_tables.permit_commit(tx, "bronze", holder="a run", token="t"))
+    assert permit is not None and landed.tick("tables").skip_message == "bronze: a run writes it"
     landed.landing.rewind(1)
     assert landed.tick("tables").skip_message == "every table has all checkpoints"
 
@@ -211,6 +233,38 @@ def test_a_region_that_is_wanted_and_hosted_by_nobody_gets_a_host(seat: Seat) ->
     seat.instance.delete_run(run.run_id)
     seat.region.plane.do(lambda tx: regions.stop(tx, token="t", by="test"))
     assert seat.tick("host").skip_message == "IDLE: nothing to host"
+
+
+def test_a_host_that_died_with_nobody_to_tell_is_replaced(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPEC A2: its run is *started* for ever in Dagster; its lease in SQL says that it is gone."""
+    seat.region.start(by="test")
+    seat.region.plane.do(lambda tx: tx.set_region(phase_since=tx.now() - 30, members_wanted=2))
+    job = seat.defs.resolve_job_def("orders_host_members")
+    seat.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    lease = seat.region.plane.do(lambda tx: leases.take(tx, "host", holder="a run", token="t", length=60))
+    monkeypatch.setattr(asking, "BEGINS", 0.0)
+    assert seat.tick("host").skip_message == "BIRTH: hosted"
+    seat.region.plane.do(lambda tx: tx.put(dataclasses.replace(lease, until=tx.now() - 1)))
+    with HandMember(seat.config, seat.region.plane):  # one of two is left, and nobody would start it again
+        assert seat.tick("host").run_requests
+        seat.region.plane.do(lambda tx: leases.release(tx, lease))
+        assert seat.tick("host").skip_message == "BIRTH: hosted"
+    monkeypatch.undo()
+    assert "is on its way" in seat.tick("host").skip_message
+
+
+def test_a_control_plane_without_tables_is_named_with_the_command_and_made_by_start(seat: Seat, tmp_path: Path) -> None:
+    """SPEC A2, G9: sensors tell; what starts a region makes what is missing."""
+    url = f"sqlite:///{tmp_path}/new/crkafka.db"
+    config = RegionConfig.from_json(json.dumps({**json.loads(seat.config.to_json()), "control_plane": url}))
+    other = Seat(config, consistent_region(config, linger=0.1), seat.instance, seat.region)
+    for sensor in ("trigger", "watch", "publish", "observe", "host"):
+        assert "There is no control plane" in (said := other.tick(sensor).skip_message) and "crkafka init" in said
+    refused = other.run("cut", raise_on_error=False)
+    said = next(e for e in refused.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+    assert "Run `crkafka init`, or the job start_region." in said
+    assert other.run("start_region").success
+    assert other.tick("watch").skip_message == "BIRTH, epoch 1, 0 members"
 
 
 def test_sensors_never_read_kafka(landed: LandedSeat) -> None:

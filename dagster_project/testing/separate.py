@@ -1,0 +1,72 @@
+"""Dagster as it is run in production: code server, webserver and daemon as processes of their own, each of which may die."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from crkafka_core.dev.ports import free_ports
+from dagster_project.testing.live import ON_A_LEASH, LiveDagster
+
+PARTS = ("code", "webserver", "daemon")
+
+
+class SeparateDagster(LiveDagster):
+    """As `LiveDagster`; `kill` ends one part as a crash does, `begin` brings it back."""
+
+    def __init__(self, folder: Path, module: str, **more: Any) -> None:
+        super().__init__(folder, module, **more)
+        self._module = module
+        self._code_port = free_ports(1)[0]
+        self._parts: dict[str, subprocess.Popen[bytes]] = {}
+        self.workspace.write_text(
+            "load_from:\n  - grpc_server:\n      host: 127.0.0.1\n"
+            f"      port: {self._code_port}\n      location_name: {self.location}\n"
+        )
+
+    def start(self, patience: float = 240.0) -> None:
+        """Start all parts, and wait until the location is loaded and every required daemon is healthy."""
+        try:
+            for part in PARTS:
+                self.begin(part)
+            self.until(self._ready, patience, "Dagster is up")
+        except BaseException:
+            self.stop()
+            raise
+
+    def begin(self, part: str) -> None:
+        """Start one part."""
+        workspace = ["-w", str(self.workspace)]
+        command = {
+            "code": ["dagster", "api", "grpc", "-h", "127.0.0.1", "-p", str(self._code_port), "-m", self._module, "-d", str(self.folder)],
+            "webserver": ["dagster_webserver", "-h", "127.0.0.1", "-p", str(self.port), *workspace],
+            "daemon": ["dagster._daemon", "run", *workspace],
+        }[part]  # fmt: skip
+        with self.log.open("ab") as log:
+            self._parts[part] = subprocess.Popen(
+                [sys.executable, "-c", ON_A_LEASH, sys.executable, "-m", *command],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=self.env, cwd=self.folder,
+            )  # fmt: skip
+
+    def kill(self, part: str) -> None:
+        """`kill -9` of one part; runs are not its process, and go on."""
+        process = self._parts.pop(part)
+        process.kill()
+        process.wait()
+
+    def stop(self, patience: float = 20.0) -> None:
+        for process in self._parts.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGINT)
+        for process in self._parts.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(patience)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self._parts.clear()
