@@ -163,7 +163,8 @@ def contribute(tx: Tx, part: Part) -> Contributed | Refused:
         resets.abort(tx, str(wrong), member=part.member)
         return refused
     _store(tx, region.name, part)
-    return Contributed(part.checkpoint, complete=complete(tx, region, part.checkpoint))
+    there = tx.select(rows.Contribution, ("region", "=", region.name), ("checkpoint", "=", part.checkpoint))
+    return Contributed(part.checkpoint, complete=not any(rules.wrong_sets(expected, there)))
 
 
 def _mismatch(checkpoint: Checkpoint, expected: Sequence[Expected], part: Part) -> Mismatch | None:
