@@ -19,7 +19,7 @@ class NodeAddress:
 def server_properties(
     node: NodeAddress, nodes: Sequence[NodeAddress], data: Path, extra: Mapping[str, str] | None = None
 ) -> str:
-    """The text of `server.properties` for one node of these."""
+    """The text of `server.properties` for one node of these; `extra` may name its ports, as `{port}` and `{controller_port}`."""
     copies = str(min(3, len(nodes)))
     enough = str(max(1, min(3, len(nodes)) - 1))
     settings = {
@@ -70,9 +70,13 @@ def server_properties(
         "leader.imbalance.check.interval.seconds": "3600",
         "auto.leader.rebalance.enable": "false",
         "controlled.shutdown.enable": "true" if len(nodes) > 1 else "false",
-        **(extra or {}),
+        **{key: _with_ports(value, node) for key, value in (extra or {}).items()},
     }
     return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+def _with_ports(value: str, node: NodeAddress) -> str:
+    return value.replace("{port}", str(node.port)).replace("{controller_port}", str(node.controller_port))
 
 
 LOG4J = """<?xml version="1.0" encoding="UTF-8"?>

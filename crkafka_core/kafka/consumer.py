@@ -59,6 +59,7 @@ class GroupConsumer:
         self._errors: list[CrkafkaError] = []
         self._reported: dict[int, float] = {}
         self._closing = False
+        self._fenced = False
         self._consumer = Consumer({**properties, "error_cb": self._on_error}, logger=client_log)
         self._waker = Waker(self._consumer)
         session = float(properties.get("session.timeout.ms", 45_000)) / 1000
@@ -82,6 +83,8 @@ class GroupConsumer:
         if self._committer.stuck:
             _log.warning("the consumer of group %s is left open: a commit is still waiting for Kafka", self.group_id)
             return
+        if self._fenced:
+            return  # it is out of the group already, and librdkafka's close may never end (seen with 2.16.0 after a fenced commit)
         try:
             self._consumer.close()
         except (KafkaException, RuntimeError) as error:
@@ -278,12 +281,19 @@ class GroupConsumer:
                 f"Kafka did not answer in {self._committer.patience:.0f} s while {what}.", hint="Is the coordinator up?"
             ) from None
         except (KafkaException, RuntimeError) as error:
-            raise _commit_error(_typed(error, what)) from error
+            raise self._commit_error(_typed(error, what)) from error
         failures = [(TP(p.topic, p.partition), p.error) for p in answer if p.error is not None]
         if failures:
             tp, failure = failures[0]
             more = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
-            raise _commit_error(error_of(failure, f"{what}, at {tp}{more}"))
+            raise self._commit_error(error_of(failure, f"{what}, at {tp}{more}"))
+
+    def _commit_error(self, error: CrkafkaError) -> CrkafkaError:
+        """A commit fails in four ways only (SPEC D2)."""
+        self._fenced = self._fenced or isinstance(error, Fenced)
+        if isinstance(error, GroupRebalanced | KafkaUnavailable | Fenced):
+            return error
+        return CommitFailed(error.message, hint=error.hint)
 
     # -- callbacks: catch, note, return (FACTS K3)
 
@@ -340,13 +350,6 @@ def _typed(error: BaseException, what: str) -> CrkafkaError:
     if isinstance(error, KafkaException):
         return error_of(error, what)
     return error_of(KafkaError(KafkaError._FAIL, f"{type(error).__name__}: {error}"), what)
-
-
-def _commit_error(error: CrkafkaError) -> CrkafkaError:
-    """A commit fails in four ways only (SPEC D2)."""
-    if isinstance(error, GroupRebalanced | KafkaUnavailable | Fenced):
-        return error
-    return CommitFailed(error.message, hint=error.hint)
 
 
 def _number(value: int | None) -> int:

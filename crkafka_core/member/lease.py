@@ -47,8 +47,10 @@ class Watchdog(threading.Thread):
     def end(self) -> None:
         self._over.set()
 
-    def doom(self) -> None:
-        """The process is to end: if it has not within a few seconds, it is ended."""
+    def doom(self, code: int | None = None) -> None:
+        """The process is to end: if it has not within a few seconds, it is ended, with the code that it would have ended with."""
+        if code is not None and self._code != self._superseded_code:
+            self._code = code
         if self._doomed_at is None:
             self._doomed_at = time.monotonic()
 

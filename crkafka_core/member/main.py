@@ -185,11 +185,13 @@ class _Member:
         superseded = (
             False if watchdog.isolated else self._farewell(ended)
         )  # isolated: nobody hears it, and leaving the group matters
+        code = CODES[ExitKind.SUPERSEDED if superseded else ended.kind]
+        watchdog.doom(code)
         consumer.close()
         if watchdog.isolated or (ended.kind is ExitKind.CLEAN and loop.state.scaled_in):
             depart(properties, config.topics or (), config.pattern)
         watchdog.end()
-        return CODES[ExitKind.SUPERSEDED if superseded else ended.kind]
+        return code
 
     def _register(self, who: members.Registration) -> float:
         """When the lease began: before it was asked for (SPEC G4)."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.dev.postgres import Postgres
 from crkafka_core.testing.pytest_services import unique
 from crkafka_core.testing.scenario import Scenario
 
@@ -26,8 +27,8 @@ class Lasting:
         self._stack = contextlib.ExitStack()
         self._scenario: Scenario | None = None
 
-    def get(self, kind: str, kafka: KafkaCluster, **keys: Any) -> Scenario:
-        """The region of this kind, running; made anew if there is none that does."""
+    def get(self, kind: str, kafka: KafkaCluster, *, database: Callable[[], str], **keys: Any) -> Scenario:
+        """The region of this kind, running; made anew, in a new database, if there is none that does."""
         if self._scenario is not None and self._kind == kind:
             with contextlib.suppress(Exception):
                 self._scenario.settle(timeout=15)
@@ -36,7 +37,7 @@ class Lasting:
         self.drop()
         folder = self._folder / unique(kind)
         folder.mkdir()
-        self._kind, self._scenario = kind, self._stack.enter_context(Scenario(kafka, folder, **keys))
+        self._kind, self._scenario = kind, self._stack.enter_context(Scenario(kafka, folder, url=database(), **keys))
         self._scenario.await_flow()
         return self._scenario
 
@@ -72,21 +73,50 @@ def _lend(request: pytest.FixtureRequest, lasting: Lasting, scenario: Scenario) 
         lasting.drop()
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.soak)])
+def control_plane(request: pytest.FixtureRequest) -> str:
+    """Where a scenario keeps its SQL. Each runs on SQLite, and in the soak on PostgreSQL; a test that needs one of them says so by
+
+    `@pytest.mark.parametrize("control_plane", ["postgres"], indirect=True)`.
+    """
+    kind: str = request.param
+    return kind
+
+
 @pytest.fixture
-def pair(request: pytest.FixtureRequest, lasting: Lasting, kafka: KafkaCluster) -> Iterator[Scenario]:
+def control_plane_url(request: pytest.FixtureRequest, control_plane: str) -> Callable[[], str]:
+    """Makes a new database on the server of this session; nothing, for a file beside the region's other files, on SQLite."""
+    if control_plane == "sqlite":
+        return lambda: ""
+    server: Postgres = request.getfixturevalue("postgres")
+    return lambda: server.url(unique("s").replace("-", "_"))
+
+
+@pytest.fixture
+def pair(
+    request: pytest.FixtureRequest, lasting: Lasting, kafka: KafkaCluster, control_plane: str, control_plane_url: Callable[[], str]
+) -> Iterator[Scenario]:  # fmt: skip
     """A running region of two static members, four partitions, a thousand records a second; the next test gets it too."""
-    yield from _lend(request, lasting, lasting.get("pair", kafka, session=SESSION_FOR_RESTARTS))
+    kind = f"pair-{control_plane}"
+    yield from _lend(
+        request, lasting, lasting.get(kind, kafka, database=control_plane_url, session=SESSION_FOR_RESTARTS)
+    )
 
 
 @pytest.fixture
-def dynamic(request: pytest.FixtureRequest, lasting: Lasting, kafka: KafkaCluster) -> Iterator[Scenario]:
+def dynamic(
+    request: pytest.FixtureRequest, lasting: Lasting, kafka: KafkaCluster, control_plane: str, control_plane_url: Callable[[], str]
+) -> Iterator[Scenario]:  # fmt: skip
     """As `pair`, with dynamic membership."""
-    yield from _lend(request, lasting, lasting.get("dynamic", kafka, static_membership=False))
+    kind = f"dynamic-{control_plane}"
+    yield from _lend(request, lasting, lasting.get(kind, kafka, database=control_plane_url, static_membership=False))
 
 
 @pytest.fixture
-def scenario(kafka: KafkaCluster, tmp_path: Path, lasting: Lasting) -> Iterator[Callable[..., Scenario]]:
+def scenario(
+    kafka: KafkaCluster, tmp_path: Path, lasting: Lasting, control_plane_url: Callable[[], str]
+) -> Iterator[Callable[..., Scenario]]:
     """`scenario(members=2, …)`: a region for this test alone; the lasting one ends for it, since two cores are few."""
     lasting.drop()
     with contextlib.ExitStack() as stack:
-        yield lambda **keys: stack.enter_context(Scenario(kafka, tmp_path, **keys))
+        yield lambda **keys: stack.enter_context(Scenario(kafka, tmp_path, **{"url": control_plane_url(), **keys}))

@@ -138,6 +138,7 @@ class SparkCluster:
         return {
             "SPARK_HOME": str(self._home), "JAVA_HOME": str(find_java().resolve().parents[1]), "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }  # fmt: skip
 
     def _serving(self, port: int, what: str) -> None:

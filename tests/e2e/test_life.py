@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from crkafka_core.testing.scenario import Scenario
 
 Make = Callable[..., Scenario]
 
 
+@pytest.mark.parametrize("control_plane", ["sqlite", "postgres"], indirect=True)
 def test_twenty_cuts_of_a_steady_run_land_every_record_once(scenario: Make) -> None:
     """SPEC C3, C5, D1, I1-I5, I12: one commit and one merge per cut, no reset in all that time."""
     s = scenario(members=2, partitions=4, rate=2_000)
@@ -62,6 +65,7 @@ def _starts(s: Scenario, epoch: int) -> list:  # type: ignore[type-arg]
     )
 
 
+@pytest.mark.parametrize("control_plane", ["sqlite", "postgres"], indirect=True)
 def test_X4_going_back_to_an_older_checkpoint_lands_what_came_after_it_again(scenario: Make) -> None:
     """SPEC X4, C5: checkpoints after the target are superseded, the line goes on from it."""
     s = scenario(rate=3_000)

@@ -51,13 +51,14 @@ def test_25_broker_frozen_during_a_drain_is_no_obstacle_to_a_consistent_commit(s
     s.finish_and_verify()
 
 
-def test_26_whole_cluster_down_for_a_while_is_waited_for(scenario: Make) -> None:
+@pytest.mark.parametrize("seconds", [8, pytest.param(60, marks=pytest.mark.soak)])
+def test_26_whole_cluster_down_for_a_while_is_waited_for(scenario: Make, seconds: int) -> None:
     """SPEC G4, X6; faults 26 and 57: the region recovers by itself, loses nobody, and is not STOPPED."""
-    s = scenario(session=4.0, producer_timeout=120.0)
+    s = scenario(session=4.0, producer_timeout=180.0)
     s.cut()
     mark = s.mark()
     s.kafka.kill()
-    time.sleep(8.0)
+    time.sleep(seconds)
     assert s.phase is not Phase.STOPPED
     s.kafka.start_node()
     s.settle(timeout=60)

@@ -1,4 +1,4 @@
-"""Rebalances at bad moments, and what was resolved or fetched too early (faults 13, 14, 28, 49, 50, 61, 62)."""
+"""Rebalances at bad moments, and what was resolved or fetched too early (faults 13, 14, 28, 49, 50, 61, 62, 63)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from crkafka_core.model.errors import Refused
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import CheckpointStatus, Contribution, Start
+from crkafka_core.model.rows import CheckpointStatus, Contribution, Initial, Start
 from crkafka_core.region.cut import CutAborted
 from crkafka_core.testing import failpoints as fp
 from crkafka_core.testing.scenario import Scenario
@@ -159,3 +160,39 @@ def test_50_idle_member_that_takes_over_a_partition_starts_at_the_head(scenario:
     )
     assert {(x.reason, x.base) for x in starts} == {("head", head)}
     s.finish_and_verify()
+
+
+@pytest.mark.soak
+def test_63_members_that_trickle_in_while_it_runs_make_one_reset(scenario: Make) -> None:
+    """SPEC G5, G8, X5; fault 63: 1 → 6 members, each a moment after the one before."""
+    s = scenario(members=1, partitions=6)
+    s.cut()
+    for number in range(1, 6):
+        s.points.set(s.member(number), fp.START, f"sleep:{number}")
+    mark = s.mark()
+    s.region.scale(6)
+    s.settle(timeout=90)
+    assert len(s.resets(mark)) == 1, [e.text for e in s.resets(mark)]
+    assert s.cut().members == 6
+    s.finish_and_verify()
+
+
+def test_G8_partition_that_nobody_holds_makes_a_static_group_rebalance(pair: Scenario) -> None:
+    """SPEC G8: the group is stable and would stay so; one of its members makes it assign anew, once in a while and not all the time."""
+    mark, generation = pair.mark(), _generation(pair)
+    nobodys = Initial(
+        pair.region.config.region, pair.kafka.topics.id(pair.topics[0]), 9, pair.topics[0], 0, "beginning"
+    )
+    pair.region.plane.do(lambda tx: tx.put(nobodys))
+    with pytest.raises(Refused, match="nobody holds"):
+        pair.cut()
+    pair.until(lambda: _generation(pair) > generation, "the group rebalances", timeout=20)
+    pair.region.plane.do(lambda tx: tx.delete(Initial, ("region", "=", nobodys.region), ("partition", "=", 9)))
+    pair.settle()
+    assert len(pair.resets(mark)) == 1, [e.text for e in pair.resets(mark)]
+    assert not pair.events("lost", since=mark)
+    pair.check()
+
+
+def _generation(s: Scenario) -> int:
+    return max(m.generation for m in s.region.status().members)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka.admin import Committed, KafkaAdmin
@@ -16,9 +16,13 @@ from crkafka_core.kafka.errors import CommitFailed, Fenced, GroupRebalanced, Kaf
 from crkafka_core.kafka.events import Polled
 from crkafka_core.kafka.generation import generation_of, member_id_of
 from crkafka_core.kafka.group import report
+from crkafka_core.kafka.nudge import nudge
+from crkafka_core.kafka.properties import client_properties
 from crkafka_core.model.offsets import TP
 from crkafka_core.testing.generator import Generator
-from tests.kafka.conftest import MakeProbe
+from crkafka_core.testing.mock_broker import CLIENT_SETTINGS, Api, MockBroker
+from crkafka_core.testing.pytest_services import unique
+from tests.kafka.conftest import SHORT, MakeProbe
 
 pytestmark = pytest.mark.kafka
 NewTopic = Callable[..., str]
@@ -302,3 +306,54 @@ def test_an_unknown_format_of_the_generation_is_unknown(answer: object) -> None:
 
     assert generation_of(Consumer()) == -1
     assert member_id_of(Consumer()) == ""
+
+
+def test_G8_somebody_who_joins_for_a_moment_makes_a_static_group_rebalance(
+    kafka: KafkaCluster, group_id: str, probe: MakeProbe, new_topic: NewTopic
+) -> None:
+    """SPEC G8, FACTS R2: no static member could do it by leaving and coming back; afterwards each has what it had."""
+    topic = new_topic(4)
+    a, b = (probe([topic], instance_id=f"orders-{i}") for i in (0, 1))
+    a.poll_until(lambda: len(a.consumer.held) == len(b.consumer.held) == 2, others=[b])
+    before, generation = (a.consumer.held, b.consumer.held), a.consumer.generation()
+    given = {"bootstrap.servers": kafka.bootstrap, "group.id": group_id}
+    settings = client_properties(given, SHORT, client_id=unique("m"), instance_id="orders-0", single_topic=True)
+    guest = threading.Thread(target=nudge, args=(settings, (topic,), None))
+    guest.start()
+    a.poll_until(
+        lambda: (
+            not guest.is_alive()
+            and (a.consumer.held, b.consumer.held) == before
+            and a.consumer.generation() == b.consumer.generation() >= generation + 2
+        ),
+        others=[b],
+    )
+    assert not a.errors + b.errors, "nobody is fenced"
+
+
+@pytest.mark.parametrize(
+    ("code", "reaction"),
+    [
+        (KafkaError.ILLEGAL_GENERATION, GroupRebalanced),
+        (KafkaError.UNKNOWN_MEMBER_ID, GroupRebalanced),
+        (KafkaError.REBALANCE_IN_PROGRESS, GroupRebalanced),
+        (KafkaError.FENCED_INSTANCE_ID, Fenced),
+        (KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaUnavailable),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, CommitFailed),
+        (KafkaError.INVALID_COMMIT_OFFSET_SIZE, CommitFailed),
+    ],
+)
+def test_28_each_refusal_of_a_commit_by_a_broker_is_the_error_of_its_reaction(
+    mock_broker: MockBroker, probe: MakeProbe, code: int, reaction: type[Exception]
+) -> None:
+    """SPEC D2, fault 28: what the broker answers decides whether the cut is aborted or the member started anew."""
+    topic = mock_broker.create_topic("t", 2, replication=3)
+    settings = {key: str(value) for key, value in CLIENT_SETTINGS.items()}
+    member = probe([topic], bootstrap=mock_broker.bootstrap, properties=settings)
+    held = member.settle()
+    member.consumer.commit(dict.fromkeys(held, 1))
+    mock_broker.push_request_errors(Api.OFFSET_COMMIT, *[code] * 200)
+    with pytest.raises(reaction) as refused:
+        member.consumer.commit(dict.fromkeys(held, 2))
+    assert type(refused.value) is reaction
+    mock_broker.clear_request_errors(Api.OFFSET_COMMIT)

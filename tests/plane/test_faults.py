@@ -508,3 +508,42 @@ def test_33_superseded_process_is_told_so_before_it_is_told_anything_else(kit: K
     ):
         with pytest.raises(Superseded):
             kit.do(act)
+
+
+def _join(kit: Kit, number: int) -> None:
+    """One more member: Kafka takes everything away from the others and assigns anew; range gives the two partitions to the first two."""
+    flowed = kit.row.phase is Phase.RUNNING
+    kit.register(number)
+    there = [int(name.rpartition("/")[2]) for name in kit.live]
+    for other in there:
+        if other != number:
+            kit.withdraw(other, wants_reset=flowed)
+    kit.generation += 1
+    kit.settle({n: {P0} if n == 0 else {P1} if n == 1 else set() for n in there})
+
+
+def test_63_thirty_members_that_trickle_in_at_the_first_start_make_no_reset(make_kit: type[Kit]) -> None:
+    """SPEC G8: each comes within the grace of the one before; nothing flows until all are there."""
+    kit = make_kit(wanted=30)
+    kit.do(lambda tx: resets.start(tx, by="test"))
+    for number in range(30):
+        assert kit.row.phase is Phase.BIRTH
+        _join(kit, number)
+        kit.now += 5.0
+    assert kit.row.phase is Phase.RUNNING
+    assert not kit.events("reset")
+    assert kit.checkpoint(kit.open()).members == 30
+
+
+def test_63_thirty_members_that_trickle_in_while_running_make_one_reset(make_kit: type[Kit]) -> None:
+    """SPEC G5, G8, X5, X6: the first that joins makes it, the others only unsettle the group; nobody's budget is touched."""
+    kit = make_kit(wanted=2).running()
+    kit.cut()
+    kit.do(lambda tx: regions.scale(tx, 30, by="me"))
+    for number in range(2, 30):
+        _join(kit, number)
+        kit.now += 5.0
+    assert kit.row.phase is Phase.RUNNING
+    assert len(kit.events("reset")) == 1
+    assert kit.row.consecutive == 0
+    assert kit.checkpoint(kit.open()).members == 30
