@@ -6,10 +6,12 @@ from dagster._core.definitions.reconstruct import def_from_pointer
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, LaunchRunContext, WorkerStatus
 from dagster._core.origin import JobPythonOrigin
+from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._serdes import deserialize_value, serialize_value
 from dagster._serdes.config_class import ConfigurableClassData
 
 __all__ = [
+    "GRPC_INFO_TAG",
     "CheckRunHealthResult",
     "CodePointer",
     "ConfigurableClassData",

@@ -40,6 +40,12 @@ class Process:
     def alive(self) -> bool:
         return self.here and began(self.pid) == self.began != ""
 
+    @property
+    def since(self) -> float:
+        """When it began, as seconds since 1970."""
+        boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
+        return float(boot.split()[1]) + float(self.began or 0) / os.sysconf("SC_CLK_TCK")
+
     def interrupt(self) -> bool:
         """Ask it to end as Dagster does; whether it was there."""
         if not self.alive:

@@ -19,6 +19,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_project.launcher.compat import (
+    GRPC_INFO_TAG,
     CheckRunHealthResult,
     ConfigurableClassData,
     DefaultRunLauncher,
@@ -92,12 +93,28 @@ class WarmRunLauncher(DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        process = Process.parse(run.tags.get(TAG, ""))
-        if process is None or not process.here:
-            return CheckRunHealthResult(WorkerStatus.UNKNOWN)
-        if process.alive:
+        process = Process.parse(run.tags.get(TAG, "")) or self._cold(run)
+        if process is None or not process.here or process.alive:  # monitoring fails a run whose state is unknown
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         return CheckRunHealthResult(WorkerStatus.FAILED, f"Process {process.pid} of the run has ended.")
+
+    def _cold(self, run: dg.DagsterRun) -> Process | None:
+        """The process of a run that Dagster's own launcher has started here, once the run has told its number."""
+        where = json.loads(run.tags.get(GRPC_INFO_TAG, "{}"))
+        if "socket" not in where and where.get("host") not in ("localhost", "127.0.0.1", "::1"):
+            return None
+        record = self._instance.get_run_record_by_id(run.run_id)
+        told = self._instance.get_records_for_run(
+            run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT, limit=20
+        ).records
+        pid = next((p for r in told if (p := _pid_of(r.event_log_entry.dagster_event))), 0)
+        if not pid or record is None or record.start_time is None:
+            return None
+        process = Process.of(pid)
+        if not process.alive or process.since > record.start_time + 1:
+            return Process(process.host, pid, "gone")
+        self._instance.add_run_tags(run.run_id, {TAG: str(process)})
+        return process
 
     def dispose(self) -> None:
         """Zygotes end with the process that started them."""
@@ -150,6 +167,13 @@ class WarmRunLauncher(DefaultRunLauncher):
         child.wait()
         with self._lock:
             self._starting.pop(path, None)
+
+
+def _pid_of(event: dg.DagsterEvent | None) -> int:
+    """The process that an engine event tells of; 0 for any other."""
+    found = event.engine_event_data.metadata.get("pid") if event is not None else None
+    text = str(found.value) if found is not None else ""
+    return int(text) if text.isdigit() else 0
 
 
 def socket_of(origin: JobPythonOrigin) -> Path:

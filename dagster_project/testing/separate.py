@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -34,13 +35,24 @@ class SeparateDagster(LiveDagster):
         try:
             for part in PARTS:
                 self.begin(part)
-            self.until(self._ready, patience, "Dagster is up")
+            self.until(self.ready, patience, "Dagster is up")
         except BaseException:
             self.stop()
             raise
 
+    def ready(self) -> bool:
+        """Whether all parts are there and know of each other."""
+        return self._serves() and self._ready()
+
+    def _serves(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._code_port), timeout=5):
+            return True
+        return False
+
     def begin(self, part: str) -> None:
-        """Start one part."""
+        """Start one part; those that ask the code server do so once it serves."""
+        if part != "code":
+            self.until(self._serves, 120, "the code server serves")
         workspace = ["-w", str(self.workspace)]
         command = {
             "code": ["dagster", "api", "grpc", "-h", "127.0.0.1", "-p", str(self._code_port), "-m", self._module, "-d", str(self.folder)],

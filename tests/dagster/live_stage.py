@@ -13,6 +13,7 @@ from typing import Any
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.model.rows import Checkpoint
+from crkafka_core.testing.pytest_scenarios import SESSION_FOR_RESTARTS
 from crkafka_core.testing.scenario import Scenario
 from dagster_project.names import Names
 from dagster_project.testing.live import SETTINGS
@@ -128,7 +129,7 @@ def live(
     settings.write_text(
         SETTINGS.read_text().replace("poll_interval_seconds: 10", "poll_interval_seconds: 1") + instance
     )
-    with Scenario(kafka, folder, **keys) as scenario:
+    with Scenario(kafka, folder, **{"session": SESSION_FOR_RESTARTS, **keys}) as scenario:
         module = DEFINITIONS.format(folder=str(points), config=scenario.config.to_json(), options=options or {})
         (folder / "live_definitions.py").write_text(module)
         with SeparateDagster(folder, "live_definitions", settings=settings) as dagster:

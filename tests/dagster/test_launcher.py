@@ -12,7 +12,7 @@ import pytest
 
 from dagster_project.launcher.process import Process
 from dagster_project.launcher.warm import TAG
-from dagster_project.testing.live import LiveDagster
+from dagster_project.testing.live import SETTINGS, LiveDagster
 
 pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.timeout(420)]
 
@@ -43,7 +43,9 @@ defs = dg.Definitions(jobs=[quick])
 def dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDagster]:
     folder = tmp_path_factory.mktemp("warm")
     (folder / "warm_definitions.py").write_text(DEFINITIONS)
-    with LiveDagster(folder, "warm_definitions") as made:
+    settings = folder / "settings.yaml"
+    settings.write_text(SETTINGS.read_text().replace("poll_interval_seconds: 10", "poll_interval_seconds: 1"))
+    with LiveDagster(folder, "warm_definitions", settings=settings) as made:
         yield made
 
 
@@ -70,11 +72,19 @@ def long(dagster: LiveDagster) -> tuple[str, Process]:
     return run, process
 
 
-def test_the_first_run_is_cold_and_brings_up_the_warm_process(dagster: LiveDagster) -> None:
-    run = dagster.launch("quick")
-    assert dagster.finished(run) == "SUCCESS"
-    assert process_of(dagster, run) is None
+def test_the_first_run_is_cold_brings_up_the_warm_process_and_is_left_alone_while_it_lasts(
+    dagster: LiveDagster,
+) -> None:
+    """Run monitoring looks after cold runs as well: one that lives is not failed, one that was killed is."""
+    run = dagster.launch("quick", {"ops": {"work": {"config": {"seconds": 300.0}}}})
     warm(dagster)
+    process = dagster.until(lambda: process_of(dagster, run), 60, "monitoring has found its process")
+    assert process.alive and dagster.parts("launcher.zygote")
+    assert f"(pid: {process.pid})" in dagster.log.read_text()
+    time.sleep(2.5)  # two more looks
+    assert dagster.run(run)["status"] == "STARTED"
+    os.kill(process.pid, signal.SIGKILL)
+    assert dagster.finished(run) == "FAILURE"
 
 
 def test_a_warm_run_is_terminated_from_the_ui(dagster: LiveDagster) -> None:
@@ -114,12 +124,10 @@ def test_the_private_names_of_dagster_are_there() -> None:
     assert all(hasattr(compat, name) for name in compat.__all__)
 
 
-def test_it_leaves_nothing_behind(tmp_path: Path) -> None:
-    (tmp_path / "warm_definitions.py").write_text(DEFINITIONS)
-    with LiveDagster(tmp_path, "warm_definitions") as made:
-        warm(made)
-        there = made.parts("launcher.zygote")
-        assert there
+def test_it_leaves_nothing_behind(dagster: LiveDagster) -> None:
+    """The last of this file: it ends the instance that they share."""
+    there = dagster.until(lambda: dagster.parts("launcher.zygote"), 60, "there is a warm process")
+    dagster.stop()
     end = time.monotonic() + 30
     while any(Path(f"/proc/{pid}").exists() for pid in there):
         assert time.monotonic() < end

@@ -51,7 +51,7 @@ def test_58_killed_webserver(stage: Live) -> None:
     head = stage.scenario.head
     stage.scenario.wait_head(head + 2, timeout=120)
     stage.dagster.begin("webserver")
-    stage.dagster.until(stage.dagster._ready, 120, "the webserver is back")
+    stage.dagster.until(stage.dagster.ready, 120, "the webserver is back")
     goes_on(stage)
 
 
@@ -76,7 +76,7 @@ def test_58_everything_killed_while_a_cut_is_open(stage: Live) -> None:
     stage.scenario.wait_head(cut.id, timeout=30)
     for part in ("code", "webserver", "daemon"):
         stage.dagster.begin(part)
-    stage.dagster.until(stage.dagster._ready, 180, "Dagster is back")
+    stage.dagster.until(stage.dagster.ready, 180, "Dagster is back")
     goes_on(stage)
 
 
@@ -88,7 +88,7 @@ def test_58_killed_again_and_again(stage: Live) -> None:
         time.sleep(0.7 * round_)
         stage.dagster.begin(part)
         time.sleep(5)
-    stage.dagster.until(stage.dagster._ready, 180, "Dagster is back")
+    stage.dagster.until(stage.dagster.ready, 180, "Dagster is back")
     goes_on(stage)
     stage.dagster.kill("daemon")
     stage.scenario.finish_and_verify()
