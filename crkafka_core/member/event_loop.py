@@ -72,6 +72,8 @@ class EventLoop:
         self.high: dict[TP, int] = {}
         """High watermarks of held partitions, for the lag; replaced as a whole."""
         self._high_at = 0.0
+        self._landed: dict[TP, int] = {}
+        """What declared tables have acknowledged, where they were behind at the last cut (SPEC S2)."""
         self.rebalances = 0
         self.cuts = 0
         self.ends: dict[TP, int] = {}
@@ -229,6 +231,7 @@ class EventLoop:
             case sg.Resolve():
                 self._resolver.ask(effect)
             case sg.Save(cut):
+                self._landed = dict(self.state.cut.landed) if self.state.cut is not None else {}
                 self._submitter.save(cut)
                 self._reporter.do(effect)
             case sg.Commit(cut, _):
@@ -261,7 +264,7 @@ class EventLoop:
     def _commit(self, cut: int) -> None:
         """The one synchronous commit of a drain; how it ends decides what follows (SPEC D2)."""
         part = self._submitter.offsets.part()
-        said = {tp: CommitMetadata(self._uid, cut, since).text() for tp, (since, _, _) in part.items()}
+        said = {tp: self._said(cut, tp, since) for tp, (since, _, _) in part.items()}
         self.busy_until = time.monotonic() + self._poll_interval
         try:
             self._consumer.commit({tp: to for tp, (_, to, _) in part.items()}, said)
@@ -279,14 +282,15 @@ class EventLoop:
         self.busy_until = 0.0
         self.post(sg.Committed(cut, outcome, why))
 
+    def _said(self, checkpoint: int, tp: TP, merged: int) -> str:
+        return CommitMetadata(self._uid, checkpoint, merged, self._landed.get(tp)).text()
+
     def _commit_quietly(self, offsets: dict[TP, int] | object, checkpoint: int) -> None:
         """A commit whose failure is a warning: SQL has the truth (SPEC D2, `commit: consistent`, and after a rewind)."""
         assert isinstance(offsets, dict)
         self.busy_until = time.monotonic() + self._poll_interval
         try:
-            self._consumer.commit(
-                offsets, {tp: CommitMetadata(self._uid, checkpoint, o).text() for tp, o in offsets.items()}
-            )
+            self._consumer.commit(offsets, {tp: self._said(checkpoint, tp, o) for tp, o in offsets.items()})
         except CrkafkaError as error:
             _log.warning("committing checkpoint %s to Kafka: %s", checkpoint, error)
         self.busy_until = 0.0

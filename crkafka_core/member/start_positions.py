@@ -39,8 +39,10 @@ def _default(config: RegionConfig, admin: KafkaAdmin, uid: str, tps: list[TP]) -
         said = CommitMetadata.parse(commit.metadata)
         if said is None:
             found[tp] = (commit.offset, "committed")
-        elif said.uid in (uid, config.start.adopt):
+        elif said.uid == uid:
             found[tp] = (min(commit.offset, said.merged), "adopted")
+        elif said.uid == config.start.adopt:
+            found[tp] = (min(commit.offset, said.safe), "adopted")
         else:
             strangers[said.uid] = tp
     if strangers:

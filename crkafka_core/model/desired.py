@@ -19,6 +19,8 @@ class OpenCut:
     """Names of all expected members."""
     mine: frozenset[TP] | None
     """What the cut fixed for this incarnation; None when it does not expect it."""
+    landed: tuple[tuple[TP, int], ...] = ()
+    """Where declared tables are behind the parent: below this offset all of them have acknowledged (SPEC S2)."""
 
 
 @dataclass(frozen=True)

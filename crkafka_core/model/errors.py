@@ -104,7 +104,7 @@ class RegionStopped(Refused):
 
 
 class WentBack(Refused):
-    """The control plane is older than what was seen (SPEC G10). Reaction: a person adopts or rewinds."""
+    """The control plane is older than what was seen (SPEC G10). Reaction: a newer backup, or a person rewinds."""
 
 
 class SchemaError(CrkafkaError):

@@ -39,7 +39,8 @@ def stop(tx: Tx, seen: Seen, *, by: str) -> WentBack | None:
     resets.stop(tx, reason, member=by)
     return WentBack(
         reason,
-        hint="`crkafka start --restored rewind` goes on from SQL's head and takes from the tables what came after it.",
+        hint="Restore a newer backup, or `crkafka start --restored rewind`: it goes on from SQL's head, takes from the tables what came "
+        "after it, and reads that from Kafka again, if Kafka still holds it. What the tables hold cannot be adopted.",
     )
 
 

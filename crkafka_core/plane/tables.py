@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import LeaseLost, NoSuchCheckpoint, NotRunning, Refused, Stale
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region, Table, TableCommit
-from crkafka_core.plane import events, leases, limits, reading, resets
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, MergedOffset, Region, Table, TableCommit
+from crkafka_core.plane import events, leases, limits, reading, resets, starts
 
 ADVANCE, REWRITE, FENCE = "advance", "rewrite", "fence"
 OPEN, DONE, FAILED = "OPEN", "DONE", "FAILED"
@@ -345,6 +347,32 @@ def common(reader: Reader, region: Region, acknowledged: int) -> int:
     on_line = set(reader.line(region.name, region.head))
     shared = [i for i in reader.line(region.name, acknowledged) if i in on_line]
     return shared[-1] if shared else 0
+
+
+def landed(reader: Reader, region: Region, tps: AbstractSet[TP]) -> dict[TP, int]:
+    """Where all declared tables have acknowledged everything below, of these partitions; nothing when they are at the head.
+
+    Read in each cut while a table is behind, so it follows the line only from there; while records flow every table is on it.
+    """
+    declared = reader.select(Table, ("region", "=", region.name))
+    behind = min((t.acknowledged for t in declared), default=region.head)
+    if behind == region.head or not tps:
+        return {}
+    oldest = reader.line(region.name, region.head, after=behind)[0]
+    first = {
+        TP(m.topic, m.partition): m.from_offset
+        for m in reader.select(
+            MergedOffset,
+            ("region", "=", region.name),
+            ("checkpoint", "=", oldest),
+            ("topic", "in", sorted({tp.topic for tp in tps})),
+        )
+    }
+    if tps <= first.keys():
+        return {tp: first[tp] for tp in tps}
+    # What came later, or is archived: nothing of it is known to be in the tables.
+    initial = {tp: row.offset for tp, row in starts.known(reader, region.name).items()}
+    return {tp: offset for tp, offset in (initial | first).items() if tp in tps}
 
 
 def live_in(reader: Reader, region: Region, table: Table) -> list[int]:

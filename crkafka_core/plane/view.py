@@ -7,7 +7,7 @@ from crkafka_core.model.desired import Aim, Desired, OpenCut
 from crkafka_core.model.offsets import unpack, unpack_offsets
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Expected, Member, MemberStatus, Region
-from crkafka_core.plane import goals, members, pauses
+from crkafka_core.plane import goals, members, pauses, tables
 
 
 def desired(reader: Reader, region: Region, name: str, incarnation: str) -> Desired:
@@ -38,4 +38,5 @@ def _cut(reader: Reader, region: Region, name: str, incarnation: str) -> OpenCut
     mine = next(
         (unpack(e.assignment_json) for e in expected if e.member == name and e.incarnation == incarnation), None
     )
-    return OpenCut(row.id, row.parent, row.generation, tuple(sorted(e.member for e in expected)), mine)
+    landed = tuple(sorted(tables.landed(reader, region, mine or frozenset()).items()))
+    return OpenCut(row.id, row.parent, row.generation, tuple(sorted(e.member for e in expected)), mine, landed)

@@ -87,6 +87,9 @@ class Region:
         uid, known = self.plane.read(lambda reader, region: (region.uid, list(starts.known(reader, region.name))))
         seen = look(uid, self.config.group_id, known, self.admin(), self.storage())
         if restored:
+            head, tables = self.plane.read(lambda reader, row: (row.head, regions.tables_of(reader, row.name)))
+            if tables:  # their rows are removed, to be read again
+                check_available(self.plane, self.admin(), head)
             return self.plane.do(lambda tx: restoring.rewind(tx, seen, by=by or whoami()))
         self.plane.do(lambda tx: restoring.stop(tx, seen, by=by or whoami()))
         return self.plane.do(lambda tx: resets.start(tx, by=by or whoami()))

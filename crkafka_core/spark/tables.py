@@ -238,7 +238,7 @@ def check_known(table: Table, seen: Collection[Seen], highest: int) -> None:
     if unknown:
         raise WentBack(
             f"Table {table.name} of region {table.region} has commit {max(unknown)}; the control plane never issued one above {highest}.",
-            hint="The control plane is older than the table: adopt what the tables hold, or rewind them.",
+            hint="Restore a newer backup, or `crkafka start --restored rewind`: what was lost leaves the tables and is read again.",
         )
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.model.phase import Phase
 from crkafka_core.region.cut import CutAborted
 from crkafka_core.testing.pytest_scenarios import Lasting
+from crkafka_core.testing.pytest_services import unique
 from crkafka_core.testing.scenario import Scenario
 
 Make = Callable[..., Scenario]
@@ -106,6 +108,21 @@ def test_23_partition_leader_killed_and_moved_causes_no_reset(region3: Scenario)
         assert s.resets(mark) == [], [e.text for e in s.resets(mark)]
         s.kafka.start_node(coordinator)
         s.finish_and_verify()
+
+
+def test_23_questions_find_the_controller_that_took_over(kafka3: KafkaCluster) -> None:
+    """librdkafka's admin client stays with the dead one for ever, and no start would be resolved any more (SPEC S1)."""
+    topic = kafka3.topics.create(unique("asked"), partitions=2, replication=3)
+    admin = KafkaAdmin({"bootstrap.servers": kafka3.bootstrap})
+    known = admin._client.list_topics(timeout=10).controller_id
+    assert admin.topics([topic])[topic].partitions == (0, 1)
+    kafka3.kill(known)
+    try:
+        for _ in range(3):
+            assert admin.topics([topic])[topic].partitions == (0, 1)
+            time.sleep(0.5)
+    finally:
+        kafka3.start_node(known)
 
 
 def _coordinator(s: Scenario) -> int | None:

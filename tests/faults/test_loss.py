@@ -1,16 +1,21 @@
-"""Records and topics that Kafka no longer has: never a silent jump (faults 20, 21, 59, 64)."""
+"""Records and topics that Kafka no longer has: never a silent jump (faults 20, 21, 56, 59, 60, 64)."""
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from crkafka_core.model.errors import DataLoss, NotRunning, Refused
+from crkafka_core.model.errors import DataLoss, NotRunning, Refused, WentBack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Initial, Start
-from crkafka_core.testing.oracle import verify
+from crkafka_core.plane import tables
+from crkafka_core.region import Region
+from crkafka_core.testing.oracle import Remembered, verify
 from crkafka_core.testing.scenario import Scenario
 
 Make = Callable[..., Scenario]
@@ -141,13 +146,25 @@ def test_59_topic_dropped_from_the_configuration_is_carried_forward(scenario: Ma
     assert verdict.partitions == 4
 
 
-def test_56_new_region_on_an_old_group_is_refused_unless_it_adopts(scenario: Make) -> None:
-    """SPEC S2, G6; fault 56: SQL is lost; `default` refuses the commits of the other uid, `adopt` starts at its last merged offset."""
-    s = scenario(rate=0, partitions=2)
+@pytest.mark.parametrize("table", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_56_new_region_on_an_old_group_is_refused_unless_it_adopts(scenario: Make, table: bool) -> None:
+    """SPEC S2, G6; fault 56: SQL is lost; `default` refuses the commits of the other uid, `adopt` starts at its last merged offset,
+
+    or, where a declared table was behind, at what the table had: the segments of the rest are named by nobody any more.
+    """
+    s = scenario(
+        rate=0, partitions=2, tables=[{"name": "bronze", "format": "parquet", "path": "bronze"}] if table else []
+    )
     topic = s.topics[0]
     s.generator.send(topic, 400, partitions=2)
     s.until(lambda: s.submitted() >= 400, "all is submitted")
-    s.cut()
+    first = s.cut()
+    if table:
+        permit = s.region.plane.do(
+            lambda tx: tables.permit_commit(tx, "bronze", holder="test", token="t", upto=first.id)
+        )
+        assert permit is not None
+        s.region.plane.do(lambda tx: tables.finish_commit(tx, permit, version="1", rows=400))
     s.generator.send(topic, 100, partitions=2)
     s.until(lambda: s.submitted() >= 500, "all is submitted")
     s.cut()
@@ -166,6 +183,52 @@ def test_56_new_region_on_an_old_group_is_refused_unless_it_adopts(scenario: Mak
             _land(again, 60)
             starts = again.region.plane.read(lambda reader, row: reader.select(Initial, ("region", "=", row.name)))
             # The last cut, of the stop, was empty: what its commit names as merged before it is all that there was.
-            assert {i.partition: i.offset for i in starts} == {0: 250, 1: 250}
+            assert {i.partition: i.offset for i in starts} == dict.fromkeys((0, 1), 200 if table else 250)
         again.host.end(patience=0.0)
         again.region.close()
+
+
+@pytest.mark.parametrize("control_plane", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("held", [True, False])
+def test_60_restored_backup_is_noticed_and_rewound_if_kafka_holds_what_was_lost(scenario: Make, held: bool) -> None:
+    """SPEC G10, X4; fault 60: stopped before anything is written, with the choice named; nothing of a table is removed that is gone."""
+    s = scenario(rate=0, partitions=2, tables=[{"name": "bronze", "format": "parquet", "path": "bronze"}])
+    file = Path(s.url.removeprefix("sqlite:///") or s.config.resolved_control_plane().removeprefix("sqlite:///"))
+    s.generator.send(s.topics[0], 400, partitions=2)
+    s.until(lambda: s.submitted() >= 400, "all is submitted")
+    first = s.cut()
+    with closing(sqlite3.connect(file)) as now, closing(sqlite3.connect(file.with_suffix(".backup"))) as backup:
+        now.backup(backup)
+    s.generator.send(s.topics[0], 200, partitions=2)
+    s.until(lambda: s.submitted() >= 600, "all is submitted")
+    s.cut()
+    s.region.stop()
+    s.until(lambda: not s.host.pids(), "the members have ended")
+    s.host.end()
+    s.region.close()
+    for left in file.parent.glob(f"{file.name}-*"):
+        left.unlink()
+    file.with_suffix(".backup").replace(file)
+    s.region, s.seen = Region.open(s.config), Remembered()
+    with pytest.raises(WentBack, match=r"newer backup.*--restored rewind"):
+        s.region.start()
+    assert s.phase is Phase.STOPPED
+    if not held:
+        s.kafka.topics.delete_records({(s.topics[0], p): 250 for p in range(2)})
+        with pytest.raises(DataLoss, match=r"would start at 200.*No checkpoint can be restored"):
+            s.region.start(restored="rewind")
+        assert s.phase is Phase.STOPPED
+        assert not s.region.status().unfenced
+        return
+    s.region.start(restored="rewind")
+    assert (s.phase, s.head) == (Phase.REWINDING, first.id)
+    permit = s.region.plane.do(lambda tx: tables.permit_fence(tx, "bronze", holder="test", token="fence"))
+    assert permit is not None
+    s.region.plane.do(lambda tx: tables.finish_fence(tx, permit, version="1"))
+    s.host = s.new_host("logs2")
+    s.host.begin()
+    s.settle()
+    cut = s.cut_soon()
+    assert cut.parent == first.id
+    assert cut.id > first.id + 2, "above every number that was seen"
+    s.finish_and_verify()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from crkafka_core.model.errors import LeaseHeld, LeaseLost, NoSuchCheckpoint, NotRunning, Refused, Stale
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import regions, retire, tables
@@ -271,3 +272,23 @@ def test_empty_checkpoints_are_acknowledged_too(landing: Landing) -> None:
     made = allowed(landing)
     assert made.plan.filled == ()
     assert finish(landing, made).acknowledged == 1
+
+
+def _landed(landing: Landing) -> dict[TP, int]:
+    return landing.region.plane.read(lambda reader, row: tables.landed(reader, row, set(landing.tps)))
+
+
+def test_s2_what_every_table_has_acknowledged_is_known_per_partition(landing: Landing) -> None:
+    """For the commits in Kafka: should SQL be lost, a region that adopts starts there."""
+    tp = landing.tps[0]
+    assert _landed(landing) == {}, "nothing is merged"
+    landing.land(10), landing.land(20), landing.land(30)
+    assert _landed(landing)[tp] == 0
+    finish(landing, allowed(landing, upto=2))
+    assert _landed(landing)[tp] == 30
+    finish(landing, allowed(landing))
+    assert _landed(landing) == {}, "at the head"
+    landing.region.plane.do(lambda tx: tables.declare(tx, "late", "parquet", "/t/late"))
+    assert _landed(landing)[tp] == 0, "the slowest of them counts"
+    landing.region.plane.do(lambda tx: tables.undeclare(tx, "late"))
+    assert _landed(landing) == {}

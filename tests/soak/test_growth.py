@@ -39,6 +39,7 @@ def _rebalance(s: Scenario) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1_200)
 def test_200_cuts_and_30_rebalances_leave_threads_files_and_memory_as_they_were(scenario: Make) -> None:
     """Measured after a first part of the same, in which pools and caches fill."""
     s = scenario(rate=500, session=8.0, forced_budget=1_000, retain=20)

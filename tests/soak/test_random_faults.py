@@ -23,7 +23,7 @@ from crkafka_core.testing.pytest_scenarios import Lasting
 from crkafka_core.testing.scenario import Scenario
 from tests.soak.conftest import SECONDS, SEED
 
-pytestmark = [pytest.mark.soak, pytest.mark.kafka]
+pytestmark = [pytest.mark.soak, pytest.mark.kafka, pytest.mark.timeout(SECONDS + 600)]
 MEMBERS = 3
 SETTLES = 90.0
 """Seconds within which a checkpoint is merged once the fault is over (I10)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.model.offsets import TP
 from crkafka_core.protocol.commit_metadata import CommitMetadata
@@ -9,14 +11,20 @@ from crkafka_core.testing.oracle.history import History
 from crkafka_core.testing.oracle.verdict import Findings
 
 
-def commits(history: History, admin: KafkaAdmin, group_id: str, found: Findings, *, quiet: bool) -> None:
-    """Ask the group; `quiet`: no cut or reset is on its way, and the last cut was merged."""
+def commits(
+    history: History, admin: KafkaAdmin, group_id: str, found: Findings, *, quiet: bool, again: Callable[[], History]
+) -> None:
+    """Ask the group; `quiet`: no cut or reset is on its way, and the last cut was merged.
+
+    Cuts may have gone on since `history` was read: what the commits name is compared with SQL as it is `again`, after them.
+    """
     forgotten = {TP(i.topic, i.partition) for i in history.initials if i.forgotten}
     known = {TP(i.topic, i.partition) for i in history.initials} - forgotten
     if not known:
         return
     committed = admin.committed(group_id, known)
     ends = admin.watermarks(committed, "read_uncommitted")
+    history = again()
     head = history.merged.get(history.region.head, {})
     submitted = _submitted(history)
     for tp, said in sorted(committed.items()):

@@ -95,7 +95,14 @@ def _look(
     _visible(region, history, found)
     count = orphans(history, storage, found, collected=collected)
     if kafka:
-        commits(history, region.admin(), region.config.group_id, found, quiet=quiet)
+        commits(
+            history,
+            region.admin(),
+            region.config.group_id,
+            found,
+            quiet=quiet,
+            again=lambda: region.plane.read(History.read),
+        )
     if replay is not None:
         _replay(region, history, replay, found)
     on_line = set(history.line)

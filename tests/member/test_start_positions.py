@@ -1,0 +1,79 @@
+"""Where a partition starts that nobody has seen before, by what the group has committed (SPEC S2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import pytest
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.kafka.admin import Committed, KafkaAdmin
+from crkafka_core.member.start_positions import propose
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.offsets import TP
+from crkafka_core.protocol.commit_metadata import CommitMetadata
+
+TPS = [TP("t", p) for p in range(3)]
+
+
+class Kafka:
+    """Three partitions of a hundred records; what the group has committed there."""
+
+    def __init__(self, *committed: Committed | None) -> None:
+        self.commits = {tp: c for tp, c in zip(TPS, committed, strict=True) if c is not None}
+
+    def committed(self, _: str, tps: Iterable[TP]) -> dict[TP, Committed]:
+        return {tp: c for tp, c in self.commits.items() if tp in set(tps)}
+
+    def watermarks(self, tps: Iterable[TP]) -> dict[TP, tuple[int, int]]:
+        return dict.fromkeys(tps, (0, 100))
+
+
+def _propose(adopt: str, *committed: Committed | None) -> dict[TP, tuple[int, str]]:
+    start: dict[str, Any] = {"position": "default", "auto_offset_reset": "latest"} | ({"adopt": adopt} if adopt else {})
+    config = RegionConfig.of(
+        region="r",
+        control_plane="sqlite:///x.db",
+        storage="/tmp",
+        kafka={"bootstrap.servers": "x:1", "group.id": "g"},
+        topics=["t"],
+        start=start,
+    )
+    return propose(config, cast(KafkaAdmin, Kafka(*committed)), "new", TPS, born=False)
+
+
+def _commit(offset: int, uid: str, merged: int, tables: int | None = None) -> Committed:
+    return Committed(offset, CommitMetadata(uid, 7, merged, tables).text())
+
+
+def test_s2_default_believes_others_and_its_own_up_to_what_was_merged() -> None:
+    found = _propose("", Committed(60, ""), _commit(50, "new", 40, tables=10), None)
+    assert found == {TPS[0]: (60, "committed"), TPS[1]: (40, "adopted"), TPS[2]: (100, "latest")}
+
+
+def test_s2_a_foreign_regions_commit_is_refused_with_its_uid() -> None:
+    with pytest.raises(ConfigError, match=r"uid old.*adopt: old"):
+        _propose("", _commit(50, "old", 40), None, None)
+
+
+def test_s2_adopt_takes_the_lower_of_the_last_merge_and_the_declared_tables() -> None:
+    """A region whose tables were behind left merged records in segments that no SQL names any more: they are read again."""
+    found = _propose(
+        "old", _commit(50, "old", 40), _commit(50, "old", 40, tables=10), _commit(30, "old", 40, tables=35)
+    )
+    assert found == {TPS[0]: (40, "adopted"), TPS[1]: (10, "adopted"), TPS[2]: (30, "adopted")}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "[]", "7", '{"crkafka": 2}', '{"crkafka": 1, "region": "u", "checkpoint": "x"}']
+)
+def test_s2_metadata_that_is_not_ours_is_somebody_elses_commit(text: str) -> None:
+    assert CommitMetadata.parse(text) is None
+
+
+@pytest.mark.parametrize("tables", [None, 0, 5])
+def test_s2_metadata_is_read_as_it_was_written(tables: int | None) -> None:
+    said = CommitMetadata("u", 7, 40, tables)
+    assert CommitMetadata.parse(said.text()) == said
+    assert len(said.text()) < 4_000, "FACTS R13"
