@@ -93,9 +93,21 @@ class KafkaAdmin:
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        what = f"describing {len(wanted)} topics"
+        until = time.monotonic() + self.timeout
+        while True:
+            try:
+                return self._described(wanted)
+            except KafkaUnavailable:
+                if time.monotonic() >= until:
+                    raise
+                self._find_controller()
+
+    def _described(self, names: Sequence[str]) -> dict[str, TopicInfo]:
+        what = f"describing {len(names)} topics"
         try:
-            futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=self.timeout)
+            futures = self._client.describe_topics(
+                TopicCollection(list(names)), request_timeout=min(_ATTEMPT, self.timeout)
+            )
             found = {}
             for name, future in futures.items():
                 try:
@@ -110,8 +122,12 @@ class KafkaAdmin:
             return found
         except KafkaException as error:
             if error.args[0].code() in _NOT_THERE:
-                return self._topics_without_ids(wanted)
+                return self._topics_without_ids(names)
             raise self._typed(error, what) from error
+
+    def _find_controller(self) -> None:
+        """librdkafka asks the controller, and an admin client never learns by itself that the controller is another one by now."""
+        self._call("listing brokers", lambda: self._client.list_topics(timeout=min(_ATTEMPT, self.timeout)))
 
     def watermarks(self, tps: Iterable[TP], isolation: Isolation = "read_committed") -> dict[TP, tuple[int, int]]:
         """Per partition the earliest offset and the end: the last stable offset, or the high watermark (FACTS R6)."""
@@ -236,5 +252,7 @@ class KafkaAdmin:
                 self._refusal = error
 
 
+_ATTEMPT = 3.0
+"""Seconds of one question to the controller, before it is looked for again."""
 _NO_SUCH_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION}
 _NOT_THERE = {KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE, KafkaError.INVALID_REQUEST}
