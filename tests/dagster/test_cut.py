@@ -84,7 +84,9 @@ def test_8_a_run_that_slept_past_its_lease_opens_nothing(
         seat.region.open_cut(token="somebody's", cause="in the way")
         sleeper = threading.Thread(target=lambda: first.append(seat.run("cut", raise_on_error=False)))
         sleeper.start()
-        time.sleep(1.0)
+        while not seat.region.plane.read(lambda r, row: leases.held(r, row.name, "driver")):
+            time.sleep(0.01)
+        time.sleep(0.6)
     lease = seat.region.plane.do(lambda tx: leases.take(tx, "driver", holder="the second", token="x", length=60))
     member.contributes.set()
     sleeper.join()
@@ -103,8 +105,10 @@ def test_a_cut_that_was_aborted_before_its_run_knew_of_it_is_cut_anew(
     kept = Region.open_cut
 
     def dies(self: Region, **kwargs: object) -> object:
+        member.contributes.clear()
         kept(self, **kwargs)  # type: ignore[arg-type]
         self.plane.do(lambda tx: resets.abort(tx, "its run died"))
+        member.contributes.set()
         raise dg.Failure("the machine went away", allow_retries=False)
 
     with monkeypatch.context() as patch:

@@ -53,12 +53,12 @@ def process_of(dagster: LiveDagster, run: str) -> Process | None:
     return Process.parse(next((t["value"] for t in dagster.run(run)["tags"] if t["key"] == TAG), ""))
 
 
-def warm(dagster: LiveDagster) -> None:
+def warm(dagster: LiveDagster, ends: str = "SUCCESS") -> None:
     """Launch runs until one was warm."""
 
     def one() -> bool:
         run = dagster.launch("quick")
-        assert dagster.finished(run) == "SUCCESS"
+        assert dagster.finished(run) == ends
         return process_of(dagster, run) is not None
 
     dagster.until(one, 180, "a run has started warm")
@@ -126,7 +126,9 @@ def test_the_private_names_of_dagster_are_there() -> None:
 
 def test_it_leaves_nothing_behind(dagster: LiveDagster) -> None:
     """The last of this file: it ends the instance that they share."""
-    there = dagster.until(lambda: dagster.parts("launcher.zygote"), 60, "there is a warm process")
+    warm(dagster, ends="FAILURE")
+    there = dagster.parts("launcher.zygote")
+    assert there
     dagster.stop()
     end = time.monotonic() + 30
     while any(Path(f"/proc/{pid}").exists() for pid in there):

@@ -264,7 +264,7 @@ def test_a_control_plane_without_tables_is_named_with_the_command_and_made_by_st
     said = next(e for e in refused.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
     assert "Run `crkafka init`, or the job start_region." in said
     assert other.run("start_region").success
-    assert other.tick("watch").skip_message == "BIRTH, epoch 1, 0 members"
+    assert other.tick("watch").skip_message == "BIRTH, epoch 2, 0 members"
 
 
 def test_sensors_never_read_kafka(landed: LandedSeat) -> None:
