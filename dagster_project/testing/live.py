@@ -36,6 +36,8 @@ _FAILURES = """query F($id: ID!) { runOrError(runId: $id) { ... on Run { eventCo
   ... on ExecutionStepFailureEvent { stepKey failureMetadata { description } error { message } } } } } } }"""
 _KEYS = """query A($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) {
   ... on AssetNode { partitionKeysByDimension { partitionKeys } } } }"""
+_GOING = """{ runsOrError(filter: {statuses: [QUEUED, NOT_STARTED, STARTING, STARTED, CANCELING]}) {
+  ... on Runs { results { runId } } } }"""
 _RUN = "query R($id: ID!) { runOrError(runId: $id) { ... on Run { status startTime endTime tags { key value } } } }"
 
 
@@ -131,6 +133,22 @@ class LiveDagster:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
         process.wait()
+
+    def wait(self) -> None:
+        """Until it has ended."""
+        assert self._process is not None
+        self._process.wait()
+
+    def end_runs(self, patience: float = 40.0) -> None:
+        """Let the runs that go on come to their end; terminate those that do not, as a person would."""
+        with contextlib.suppress(TimeoutError):
+            self.until(lambda: not self._going(), patience, "all runs have ended by themselves")
+        for run in self._going():
+            self.terminate(run)
+        self.until(lambda: not self._going(), patience, "all runs have ended")
+
+    def _going(self) -> list[str]:
+        return [r["runId"] for r in self.ask(_GOING)["runsOrError"]["results"]]
 
     def parts(self, *words: str) -> list[int]:
         """Process ids of its descendants whose command line has all these words."""

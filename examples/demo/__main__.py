@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -16,31 +17,36 @@ from crkafka_core.control import Reader
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
 from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Table
 from crkafka_core.region import Region, caught_up, waiting
 from crkafka_core.spark import session, tables
 from crkafka_core.testing.generator import Generator
 from crkafka_core.testing.ledger import Ledger
 from crkafka_core.testing.oracle import verify
+from dagster_project.testing.live import LiveDagster
 from examples.demo import project
-from examples.demo.dagster_process import DagsterDev
 from examples.demo.narrator import Narrator
 
 FOLDER = Path("var/demo")
-PER_SECOND = 2_000.0
+PER_SECOND, PER_SECOND_UI = 2_000.0, 200.0
 RUN_BEFORE, RUN_AFTER = 20.0, 20.0
+PATIENCE = 45.0
+"""Seconds that the region, and then the runs, have for a clean end."""
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--ui", action="store_true", help="leave Dagster open at the end")
     ui = arguments.parse_args().ui
+    signal.signal(signal.SIGTERM, _interrupt)
     narrator = Narrator()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     leash = Leash(FOLDER.absolute())
     kafka = KafkaCluster(FOLDER.absolute() / "kafka", nodes=1, leash=leash)
-    dagster: DagsterDev | None = None
+    region: Region | None = None
+    dagster: LiveDagster | None = None
     try:
         narrator.step("A real Apache Kafka, as a local process")
         kafka.start()
@@ -50,28 +56,53 @@ def main() -> int:
         initialise(config.resolved_control_plane())
         region = Region.open(config)
         region.init()
-        dagster = DagsterDev(FOLDER.absolute() / "project", FOLDER.absolute() / "dagster", dagster_log())
+        dagster = LiveDagster(
+            FOLDER.absolute() / "dagster",
+            "definitions",
+            location="demo",
+            working_directory=FOLDER.absolute() / "project",
+        )
         with Generator(kafka.bootstrap).stream("orders", per_second=PER_SECOND, partitions=8) as ledger:
             _run(narrator, region, dagster)
         verdict = _finish(narrator, region, ledger)
         if ui:
-            _leave_open(narrator, region, dagster)
+            _leave_open(narrator, region, dagster, kafka.bootstrap)
         return 0 if verdict else 1
-    except (CrkafkaError, KeyboardInterrupt) as error:
-        narrator.console.print(f"\n[red]{error or 'interrupted'}[/]\nLogs: {FOLDER}/logs, {FOLDER}/kafka")
+    except (CrkafkaError, RuntimeError, TimeoutError, KeyboardInterrupt) as error:
+        narrator.console.print(
+            f"\n[red]{error or 'interrupted'}[/]\nLogs: {FOLDER}/dagster/dagster.log, {FOLDER}/kafka"
+        )
         return 1
     finally:
         narrator.end()
-        if dagster is not None:
-            dagster.end()
-        leash.release()
+        try:
+            if region is not None and dagster is not None:
+                _close(region, dagster)
+        finally:
+            leash.release()
 
 
-def _run(narrator: Narrator, region: Region, dagster: DagsterDev) -> None:
+def _interrupt(*_: object) -> None:
+    """SIGTERM ends it as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def _close(region: Region, dagster: LiveDagster) -> None:
+    """The region stops, so that members leave and the run that hosts them ends; then Dagster; Kafka is the last."""
+    try:
+        with contextlib.suppress(CrkafkaError):
+            region.stop(wait=False)
+            waiting.until(region.plane, lambda _, row: True if row.phase is Phase.IDLE else None, timeout=PATIENCE)
+        with contextlib.suppress(RuntimeError, TimeoutError, OSError):
+            dagster.end_runs(PATIENCE)
+    finally:
+        dagster.stop()
+
+
+def _run(narrator: Narrator, region: Region, dagster: LiveDagster) -> None:
     narrator.step("Dagster: sensors that drive the region, read SQL only")
-    dagster.begin()
     narrator.say(f"orders are being produced, {PER_SECOND:.0f} a second; Dagster starts")
-    dagster.ready()
+    dagster.start()
     narrator.say(f"ready at {dagster.url}")
     narrator.step("The region is wanted: Dagster starts a run that hosts two members in Spark")
     narrator.follow(region)
@@ -140,17 +171,19 @@ def _acknowledged(reader: Reader, region: str) -> int:
 
 
 def dagster_log() -> Path:
-    return FOLDER.absolute() / "logs" / "dagster.log"
+    return FOLDER.absolute() / "dagster" / "dagster.log"
 
 
-def _leave_open(narrator: Narrator, region: Region, dagster: DagsterDev) -> None:
+def _leave_open(narrator: Narrator, region: Region, dagster: LiveDagster, bootstrap: str) -> None:
+    """Orders come again, fewer, until somebody has seen enough."""
     narrator.step(f"Dagster stays open at {dagster.url}")
-    narrator.say("the region runs again; end with Ctrl-C")
-    region.start()
+    narrator.say(f"orders come again, {PER_SECOND_UI:.0f} a second; end with Ctrl-C")
     try:
-        dagster.wait()
+        with Generator(bootstrap).stream("orders", per_second=PER_SECOND_UI, partitions=8):
+            region.start()
+            dagster.wait()
     except KeyboardInterrupt:
-        region.stop(wait=False)
+        narrator.say("ending all that was started")
 
 
 if __name__ == "__main__":
