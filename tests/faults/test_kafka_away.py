@@ -76,7 +76,6 @@ def region3(kafka3: KafkaCluster, tmp_path: Path, lasting: Lasting) -> Scenario:
     return Scenario(kafka3, tmp_path, partitions=3, replication=3, session=8.0, producer_timeout=120.0)
 
 
-@pytest.mark.soak
 def test_23_partition_leader_killed_and_moved_causes_no_reset(region3: Scenario) -> None:
     """Fault 23: stall, resume, no reset. And fault 24: the coordinator moves, the next commit works."""
     with region3 as s:
