@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,10 +11,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.model.rows import Checkpoint
 from crkafka_core.spark import session
 from crkafka_core.spark.host import SparkHost
 from crkafka_core.testing.scenario import Scenario
 from crkafka_core.testing.spark_cluster import SparkCluster
+
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Virtual machines that start quickly, and live for a minute."""
+
+
+LIMIT = 120.0
+"""Seconds for what takes moments, and several virtual machines that start on two cores."""
 
 
 class SparkScenario(Scenario):
@@ -24,6 +32,18 @@ class SparkScenario(Scenario):
         self.spark: SparkSession = session.open_session(self.config)
         self.spark.sparkContext.setLogLevel("ERROR") if not self.config.host.connect else None
         return SparkHost(self.spark, self.region)
+
+    def wait_running(self, epoch: int = 0, *, timeout: float = LIMIT) -> None:
+        super().wait_running(epoch, timeout=max(timeout, LIMIT))
+
+    def settle(self, *, members: int | None = None, timeout: float = LIMIT) -> None:
+        super().settle(members=members, timeout=timeout)
+
+    def cut_soon(self, *, timeout: float = LIMIT) -> Checkpoint:
+        return super().cut_soon(timeout=timeout)
+
+    def until(self, condition: Callable[[], Any], what: str, *, timeout: float = LIMIT) -> Any:
+        return super().until(condition, what, timeout=timeout)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -44,7 +64,7 @@ def on(master: str, kafka: KafkaCluster, folder: Path, **keys: Any) -> SparkScen
     """A region on this Spark: the one line that changes is `host`."""
     conf = {} if master.startswith("sc://") else {
         "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g", "spark.executor.memory": "512m",
-        **keys.pop("conf", {}),
+        "spark.driver.extraJavaOptions": QUICK, "spark.executor.extraJavaOptions": QUICK, **keys.pop("conf", {}),
     }  # fmt: skip
     bronze = {"name": "bronze", "format": "parquet", "path": str(folder / "bronze")}
     host = {"spark": master, **({"conf": conf} if conf else {})}

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.spark import tables
@@ -41,8 +42,7 @@ def test_kill_of_a_python_worker_an_executor_and_a_worker_process(
     with on(cluster.master, kafka, tmp_path, members=MEMBERS, partitions=8, rate=500) as s:
         s.settle()
         s.cut_soon()
-        origin = s.spark.range(0, 1, 1, 1).mapInArrow(_where, "file string").first()
-        assert origin is not None and ".zip" in origin["file"]  # the code was shipped, not found
+        assert ".zip" in origin(s.spark)  # the code was shipped, not found
 
         before = incarnations(s)
         s.kill(0)
@@ -54,12 +54,13 @@ def test_kill_of_a_python_worker_an_executor_and_a_worker_process(
         }
 
         for kill in (kill_executor, kill_worker):
+            spread(cluster, s)
             before = incarnations(s)
             hit = kill(cluster, s)
             assert hit and hit != set(before)
-            s.until(lambda h=hit, b=before: _anew(s, h, b), f"{sorted(hit)} are registered anew", timeout=90)
-            s.settle(timeout=90)
-            s.cut_soon(timeout=90)
+            s.until(lambda h=hit, b=before: _anew(s, h, b), f"{sorted(hit)} are registered anew")
+            s.settle()
+            s.cut_soon()
             assert {n: i for n, i in incarnations(s).items() if n not in hit} == {
                 n: i for n, i in before.items() if n not in hit
             }
@@ -72,19 +73,38 @@ def test_kill_of_a_python_worker_an_executor_and_a_worker_process(
         assert s.host.join(30)
 
 
+def origin(spark: SparkSession) -> str:
+    """From where an executor has this project's code."""
+
+    def where(batches):  # type: ignore[no-untyped-def]  # inside a function: executors do not have this file
+        import pyarrow as pa
+
+        import crkafka_core
+
+        for batch in batches:
+            if batch.num_rows:
+                yield pa.RecordBatch.from_pydict({"file": [str(crkafka_core.__file__)]})
+
+    (row,) = spark.range(0, 1, 1, 1).mapInArrow(where, "file string").collect()
+    return str(row["file"])
+
+
+def spread(cluster: SparkCluster, s: SparkScenario) -> None:
+    """Spark places tasks by chance: members are killed until there are some on either executor."""
+    s.until(lambda: len(cluster.executors()) == 2, "there are two executors")
+    for number in range(3 * MEMBERS):
+        if all(members_of(executor, s) for executor in cluster.executors()):
+            return
+        before = s.incarnation(number % MEMBERS)
+        s.kill(number % MEMBERS)
+        s.until(lambda n=number, b=before: s.incarnation(n % MEMBERS) != b, "the killed member is registered anew")
+        s.settle()
+    raise AssertionError("all members are on one executor again and again")
+
+
 def _anew(s: SparkScenario, hit: set[str], before: dict[str, str]) -> bool:
     now = incarnations(s)
     return all(now[name] != before[name] for name in hit)
-
-
-def _where(batches):  # type: ignore[no-untyped-def]
-    import pyarrow as pa
-
-    import crkafka_core
-
-    for batch in batches:
-        if batch.num_rows:
-            yield pa.RecordBatch.from_pydict({"file": [str(crkafka_core.__file__)]})
 
 
 def kill_executor(cluster: SparkCluster, s: SparkScenario) -> set[str]:
