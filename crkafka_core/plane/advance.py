@@ -33,9 +33,12 @@ def advance(tx: Tx) -> Phase:
         _finish_cut(tx, region)
     elif region.phase is Phase.REWINDING:
         resets.after_fence(tx)
-    if tx.region().phase in (Phase.BIRTH, Phase.RESETTING):
+    before = tx.region().phase
+    if before in (Phase.BIRTH, Phase.RESETTING):
         _resume(tx, tx.region())
-    if tx.region().stopping:
+    if (
+        tx.region().stopping and tx.region().phase is before
+    ):  # one step at a time: who watches sees each phase (SPEC G9)
         regions.last_cut(tx)
     return tx.region().phase
 

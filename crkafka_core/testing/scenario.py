@@ -47,7 +47,7 @@ class Scenario:
     """`with Scenario(kafka, tmp_path) as s: … s.kill(…) … s.finish_and_verify()`."""
 
     def __init__(
-        self, kafka: KafkaCluster, folder: Path, *, members: int = 2, partitions: int = 4, topics: int = 1, rate: float = 1_000.0,
+        self, kafka: KafkaCluster, folder: Path, /, *, members: int = 2, partitions: int = 4, topics: int = 1, rate: float = 1_000.0,
         abort_every: int = 0, url: str = "", replication: int = 1, session: float = SESSION, names: Sequence[str] = (), pattern: str = "",
         producer_timeout: float = 60.0, settle: bool = True, begin: bool = True, **config: Any,
     ) -> None:  # fmt: skip

@@ -272,6 +272,7 @@ def test_g9_a_stop_in_an_unsettled_moment_waits_for_the_group_and_cuts(kit: Kit,
         assert kit.row.phase is Phase.RESETTING
     kit.generation += 1
     kit.settle()
+    kit.advance()
     assert (kit.row.phase, kit.row.wanted) == (Phase.CUTTING, "stop")
     cut = kit.row.open_cut
     for number in (0, 1):
@@ -286,7 +287,8 @@ def test_g9_a_last_cut_that_is_aborted_is_tried_again_within_its_time(kit: Kit) 
     kit.withdraw(0)
     assert kit.row.phase is Phase.RESETTING
     kit.settle()
-    assert kit.row.phase is Phase.CUTTING
+    assert kit.row.phase is Phase.RUNNING
+    assert kit.advance() is Phase.CUTTING
     kit.withdraw(0)
     kit.advance(LIMITS.drain_timeout + 1)
     assert kit.row.phase is Phase.IDLE
