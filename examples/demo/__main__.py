@@ -43,7 +43,7 @@ def main() -> int:
     narrator = Narrator()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
-    leash = Leash(FOLDER.absolute())
+    leash = Leash(FOLDER.absolute() / "kafka")
     kafka = KafkaCluster(FOLDER.absolute() / "kafka", nodes=1, leash=leash)
     region: Region | None = None
     dagster: LiveDagster | None = None
@@ -107,7 +107,7 @@ def _run(narrator: Narrator, region: Region, dagster: LiveDagster) -> None:
     narrator.step("The region is wanted: Dagster starts a run that hosts two members in Spark")
     narrator.follow(region)
     region.start()
-    region.await_running(timeout=120)
+    region.await_running(timeout=240)
     narrator.step(
         "Cuts, driven by Dagster every 5 seconds: drain, checkpoint, merge; a Spark run takes them into the table"
     )
