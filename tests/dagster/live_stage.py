@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -15,7 +16,8 @@ from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.testing.pytest_scenarios import SESSION_FOR_RESTARTS
 from crkafka_core.testing.scenario import Scenario
-from dagster_project.names import Names
+from dagster_project.names import Names, key_of
+from dagster_project.partitions import LIVE
 from dagster_project.testing.live import SETTINGS
 from dagster_project.testing.separate import SeparateDagster
 
@@ -83,6 +85,14 @@ class Live:
     def partitions(self) -> list[str]:
         return self.dagster.partitions(*self.names.records.path)
 
+    def filled(self) -> list[str]:
+        """Keys of the live checkpoints with rows: what the partitions should be (SPEC A3, C6)."""
+        return [key_of(c.id) for c in self.checkpoints() if c.status in LIVE and c.rows]
+
+    def await_published(self, patience: float = 120.0) -> None:
+        """Until exactly the live checkpoints with rows are partitions, in order."""
+        self.dagster.until(lambda: self.partitions() == self.filled(), patience, "what is live is published")
+
     def checkpoints(self) -> list[Checkpoint]:
         """All of them, whatever became of them."""
         return self.scenario.region.plane.read(
@@ -140,3 +150,6 @@ def live(
                 raise
             finally:
                 scenario.quieten()
+                scenario.region.stop(wait=False)
+                with contextlib.suppress(Exception):  # what hosts members in a run comes to its end
+                    dagster.end_runs()

@@ -10,7 +10,6 @@ import pytest
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.model.rows import CheckpointStatus
 from crkafka_core.testing import failpoints as fp
-from dagster_project.names import key_of
 from tests.dagster.live_stage import Live, live
 
 pytestmark = [pytest.mark.dagster, pytest.mark.kafka, pytest.mark.soak, pytest.mark.timeout(900)]
@@ -27,10 +26,7 @@ def goes_on(stage: Live) -> None:
     """Cuts are driven, and published in order."""
     head = stage.scenario.head
     stage.scenario.wait_head(head + 2, timeout=180)
-    stage.dagster.until(lambda: key_of(head + 2) in stage.partitions(), 90, "checkpoints are published")
-    there = stage.partitions()
-    filled = [key_of(c.id) for c in stage.checkpoints() if c.status is CheckpointStatus.MERGED and c.rows]
-    assert there == filled[: len(there)]
+    stage.await_published()
     stage.scenario.verify()
 
 

@@ -37,8 +37,8 @@ def test_a_region_and_dagster_on_postgresql(
         stage.succeed("reset_region", reset={"to": str(head), "cause": "a test"})
         gone = {key_of(c.id) for c in stage.checkpoints() if c.status is CheckpointStatus.SUPERSEDED}
         assert gone
-        last = stage.checkpoints()[-1].id
-        stage.dagster.until(lambda: key_of(last + 1) in stage.partitions(), 120, "what follows is published")
+        stage.scenario.wait_head(max(map(int, gone)) + 1, timeout=120)
+        stage.await_published()
         assert not gone & set(stage.partitions())
         assert "Traceback" not in stage.dagster.log.read_text()
         stage.dagster.kill("daemon")
