@@ -189,7 +189,7 @@ def test_56_new_region_on_an_old_group_is_refused_unless_it_adopts(scenario: Mak
 
 
 @pytest.mark.parametrize("control_plane", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("held", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_60_restored_backup_is_noticed_and_rewound_if_kafka_holds_what_was_lost(scenario: Make, held: bool) -> None:
     """SPEC G10, X4; fault 60: stopped before anything is written, with the choice named; nothing of a table is removed that is gone."""
     s = scenario(rate=0, partitions=2, tables=[{"name": "bronze", "format": "parquet", "path": "bronze"}])
