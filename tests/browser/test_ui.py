@@ -52,6 +52,7 @@ def test_the_graph_shows_topic_group_and_records(stage: Stage, page: Page, shot:
     page.goto(f"{stage.dagster.url}/asset-groups")
     for name in ("records", "group"):
         page.get_by_text(name, exact=True).first.wait_for()
+    expect(page.get_by_text("Loading")).to_have_count(0, timeout=60_000)
     shot("graph")
 
 
