@@ -21,7 +21,7 @@ T = TypeVar("T")
 AGAIN = 60.0
 """Seconds after which what is still due is asked for again: a run key is remembered for ever, also of a failed run (FACTS D4)."""
 
-BEGINS = 120.0
+BEGINS = 300.0
 """Seconds within which a run that was launched holds what it works with."""
 
 ON_THEIR_WAY = [

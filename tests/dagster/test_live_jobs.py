@@ -122,7 +122,7 @@ def test_after_an_outage_of_two_hundred_checkpoints_all_appear_in_order_and_the_
     began = time.monotonic()
     stage.await_published(180)
     print(f"200 checkpoints were published within {time.monotonic() - began:.1f} s")
-    stage.dagster.until(lambda: table(stage).acknowledged >= head, 300, "the table has all checkpoints")
+    stage.dagster.until(lambda: table(stage).acknowledged >= head, 600, "the table has all checkpoints")
     print(f"the table had them after {time.monotonic() - began:.1f} s")
     after = stage.dagster.ask(
         RUNS, f={"tags": [{"key": "crkafka/table", "value": f"{stage.scenario.config.region}/bronze"}]}
