@@ -44,6 +44,7 @@ class Submitter(threading.Thread):
         self.queue = queue
         self.offsets = OffsetManager()
         self.drain_ms = 0
+        """From closing the gate for a cut until its segments were safe (SPEC D3); the commit goes on beside it."""
         self.drain_ms_max = 0
         self.pauses: deque[float] = deque(maxlen=100)
         """Milliseconds from closing the gate to opening it again, of the last cuts."""
@@ -248,10 +249,10 @@ class Submitter(threading.Thread):
             return
         with self._changed:
             if epoch == self._stamp.epoch and not self._drop:
+                self.drain_ms = round((time.monotonic() - self._closing_since) * 1000)
+                self.drain_ms_max = max(self.drain_ms, self.drain_ms_max)
                 self._post(sg.Saved(cut, Payload(self.offsets.part(), segments, self.drain_ms)))
 
     def _closed(self) -> None:
         self._closing = False
-        self.drain_ms = round((time.monotonic() - self._closing_since) * 1000)
-        self.drain_ms_max = max(self.drain_ms, self.drain_ms_max)
         self._post(sg.GateClosed())
