@@ -135,11 +135,11 @@ def _finish(narrator: Narrator, region: Region, ledger: Ledger) -> bool:
     region.stop()
     if (
         waiting.until(
-            region.plane, lambda reader, row: True if _acknowledged(reader, row.name) >= last else None, timeout=180
+            region.plane, lambda reader, row: True if _acknowledged(reader, row.name) >= last else None, timeout=400
         )
         is None
     ):
-        raise CrkafkaError(f"The table did not take checkpoint {last} within 180 s.", hint=f"See {dagster_log()}.")
+        raise CrkafkaError(f"The table did not take checkpoint {last} within 400 s.", hint=f"See {dagster_log()}.")
     narrator.step(
         "The oracle reads back what landed, from segments and Kafka, and compares with every order that was produced"
     )
