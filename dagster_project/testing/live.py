@@ -133,6 +133,24 @@ class LiveDagster:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
         process.wait()
+        self._end_strays()
+
+    def _end_strays(self, patience: float = 5.0) -> None:
+        """Runs are processes of their own, with what they started: those of this home that do not end by themselves are killed."""
+        end = time.monotonic() + patience
+        while (there := self._strays()) and time.monotonic() < end:
+            time.sleep(0.1)
+        for pid in there:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _strays(self) -> list[int]:
+        mark, found = f"DAGSTER_HOME={self.home}".encode(), []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if entry.name != str(os.getpid()) and mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return found
 
     def wait(self) -> None:
         """Until it has ended."""

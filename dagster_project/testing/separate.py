@@ -82,3 +82,4 @@ class SeparateDagster(LiveDagster):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         self._parts.clear()
+        self._end_strays()
