@@ -1,0 +1,41 @@
+"""The share of one task: many small files become few tasks and few batches, and lose nothing (SPEC K7)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from crkafka_core.model.offsets import TP
+from crkafka_core.plane import reading
+from crkafka_core.spark.work import Work, packed, rows_of
+from crkafka_core.testing.landing import Landing
+from crkafka_core.testing.memory import MemoryStore
+
+
+def test_K7_many_small_segments_are_read_as_few_batches_each_row_once_and_numbered(tmp_path: Path) -> None:
+    landing = Landing(MemoryStore(), tmp_path)
+    for size in (3, 1, 40, 2):
+        landing.land(size)
+    plan = landing.region.plane.read(lambda reader, row: reading.plan(reader, row))
+    works = packed(plan.segments, 3)
+    assert sorted(f.path for w in works for f in w.files) == sorted(s.path for s in plan.segments)
+    assert len(works) == 3 and all(w.files for w in works)
+    read = [list(rows_of(landing.config.to_json(), Work.from_json(w.to_json()), numbered=True)) for w in works]
+    assert [len(batches) for batches in read] == [1, 1, 1]
+    rows = [r for batches in read for b in batches for r in b.to_pylist()]
+    assert sorted((r["crkafka_checkpoint"], r["partition"], r["offset"]) for r in rows) == [
+        (c, tp.partition, o)
+        for c in range(1, 5)
+        for tp in landing.tps
+        for o in range(landing.offsets[c - 1][tp], landing.offsets[c][tp])
+    ]
+    assert all(
+        r["value"] == f"{TP(r['topic'], r['partition']).topic}:{r['partition']}:{r['offset']}".encode() for r in rows
+    )
+
+
+def test_K7_large_batches_stay_as_they_are(tmp_path: Path) -> None:
+    landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1)
+    landing.land(25_000)
+    (work,) = packed(landing.region.plane.read(lambda reader, row: reading.plan(reader, row)).segments, 8)
+    sizes = [b.num_rows for b in rows_of(landing.config.to_json(), work, numbered=False)]
+    assert sizes == [10_000, 10_000, 5_000]
