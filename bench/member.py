@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import tempfile
 import time
@@ -29,7 +30,8 @@ CUTS = 40
 def figures(rows: list[int]) -> Iterable[Figure]:
     """Each row, on SQLite; row 2 on PostgreSQL too."""
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
-    leash = Leash(folder)
+    folder.chmod(0o755)  # PostgreSQL runs as another user where this is root
+    leash, postgres_leash = Leash(folder / "kafka"), Leash(folder / "postgres")
     kafka = KafkaCluster(folder / "kafka", nodes=1, leash=leash)
     kafka.start()
     try:
@@ -37,7 +39,7 @@ def figures(rows: list[int]) -> Iterable[Figure]:
         Generator(kafka.bootstrap).bulk("load", RECORDS, partitions=8)
         if 2 in rows or 7 in rows:
             yield from _under_load(folder, kafka, f"sqlite:///{folder}/load.db", "SQLite")
-            postgres = Postgres(folder / "pg", leash=leash)
+            postgres = Postgres(folder / "postgres", leash=postgres_leash)
             postgres.start()
             yield from _under_load(folder, kafka, postgres.url("load"), "PostgreSQL")
         if 5 in rows:
@@ -47,6 +49,8 @@ def figures(rows: list[int]) -> Iterable[Figure]:
             yield from _kill(folder, kafka, static=False)
     finally:
         leash.release()
+        postgres_leash.release()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

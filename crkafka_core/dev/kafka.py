@@ -103,7 +103,7 @@ class KafkaCluster:
     def start(self, *, within: float = 60.0) -> KafkaCluster:
         """Start every node that does not run, and wait until the cluster serves. Starting a running one is no error."""
         if self._leash is not None:
-            self._leash.hold()
+            self._leash.hold(self.folder)
         fresh = not self._state_file.exists()
         if fresh:
             self._create()

@@ -27,8 +27,10 @@ class Leash:
         self._remove = remove
         self._watcher: subprocess.Popen[bytes] | None = None
 
-    def hold(self) -> None:
-        """Start watching; to be called before the first service starts."""
+    def hold(self, folder: Path) -> None:
+        """Start watching; to be called before the first service of the folder starts, which has to be the one that is watched."""
+        if folder != self._folder:
+            raise ValueError(f"The leash is on {self._folder}; services of {folder} would outlive it.")
         if self._watcher is None or self._watcher.poll() is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             options = ["--remove"] if self._remove else []

@@ -61,7 +61,7 @@ class Postgres:
     def start(self, *, within: float = 60.0) -> Postgres:
         """Start the server, unless it runs, and wait until it answers."""
         if self._leash is not None:
-            self._leash.hold()
+            self._leash.hold(self.folder)
         if not self.exists:
             self._create()
         deadline = time.monotonic() + within

@@ -43,7 +43,7 @@ class SparkCluster:
         return f"sc://127.0.0.1:{self._connect_port}"
 
     def __enter__(self) -> Self:
-        self._leash.hold()
+        self._leash.hold(self.folder)
         try:
             self._process("master").start(
                 self._class(
