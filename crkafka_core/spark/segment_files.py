@@ -1,7 +1,8 @@
 """Segments as a DataFrame (SPEC K2, K7).
 
-Spark reads the named files itself, so that pruning and filters reach Parquet. Those in an object store its tasks read as
-members write them: with Arrow and the region's own `storage_options`, so that no session needs jars or credentials for it.
+Spark reads the named files itself, so that pruning and filters reach Parquet. Two kinds its tasks read as members write
+them, with Arrow: those in an object store, with the region's own `storage_options`, so that no session needs jars or
+credentials for it; and a great many small ones, each of which would cost Spark's reader five times as much.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ _TASK_BYTES = 128 * 2**20
 """A task reads at most about so much."""
 _WORTH_A_TASK = 4 * 2**20
 """Less than this is not worth a task of its own."""
+_MANY = 64
+_SMALL = 2**20
+"""More files than this, of fewer bytes each on average, are read with Arrow."""
 _PATH = "crkafka_path"
 
 
 def frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, *, numbered: bool) -> DataFrame:
     """The rows of the plan's segments."""
     root = reference.resolve(config.storage, "storage")
-    if location.in_object_store(root):
+    if location.in_object_store(root) or _many_and_small(plan.segments):
         return tasks.of_work(spark, config, packed(plan.segments, _tasks(spark, plan.segments)), numbered=numbered)
     paths = [location.uri(root, s.path) for s in plan.segments]
     location.list_on_driver(spark)
@@ -56,6 +60,10 @@ def missing(plan: ReadPlan, said: str) -> DataLoss:
         f"Region {plan.region}: {what} is not in the storage: {said.splitlines()[0]}",
         hint="Is this the storage that the members write to? If the checkpoint was retired meanwhile, read it again.",
     )
+
+
+def _many_and_small(segments: Sequence[Segment]) -> bool:
+    return len(segments) > _MANY and sum(s.bytes for s in segments) < _SMALL * len(segments)
 
 
 def _tasks(spark: SparkSession, segments: Sequence[Segment]) -> int:

@@ -104,11 +104,13 @@ def _files(config: RegionConfig, files: Iterable[File], numbered: bool) -> Itera
 def filled(batches: Iterable[pa.RecordBatch], rows: int = 10_000) -> Iterator[pa.RecordBatch]:
     """Many small batches as few: one of a hundred rows costs Spark as much as one of thousands (SPEC K7)."""
     held: list[pa.RecordBatch] = []
+    count = 0
     for batch in batches:
         held.append(batch)
-        if sum(b.num_rows for b in held) >= rows:
+        count += batch.num_rows
+        if count >= rows:
             yield from pa.Table.from_batches(held).combine_chunks().to_batches()
-            held = []
+            held, count = [], 0
     if held:
         yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint
 from crkafka_core.plane import leases
-from crkafka_core.spark import frames
+from crkafka_core.spark import frames, segment_files
 from crkafka_core.spark.schema import RECORDS
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
@@ -23,6 +23,10 @@ def landing(tmp_path: Path) -> Landing:
     folder = tmp_path / "with space"
     folder.mkdir()
     return Landing(MemoryStore(), folder)
+
+
+def plan_of(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
 def test_rows_and_schema_of_a_range(spark: SparkSession, landing: Landing) -> None:
@@ -53,7 +57,7 @@ def test_pruning_and_filters_reach_parquet(spark: SparkSession, landing: Landing
         landing.land(10)
     for numbered in (False, True):
         found = frames.checkpoints(spark, landing.region, numbered=numbered).where("offset >= 30").select("partition")
-        plan = found._jdf.queryExecution().executedPlan().toString()
+        plan = plan_of(found)
         assert "GreaterThanOrEqual(offset,30)" in plan
         scan = next(line for line in plan.splitlines() if "FileScan parquet" in line)
         assert "value" not in scan and "headers" not in scan
@@ -66,6 +70,22 @@ def test_many_small_segments_are_few_tasks(spark: SparkSession, landing: Landing
     found = frames.checkpoints(spark, landing.region)
     assert found.rdd.getNumPartitions() == 1
     assert found.count() == 60 * 8
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_a_great_many_small_segments_read_with_arrow_are_the_same_rows(
+    spark: SparkSession, landing: Landing, monkeypatch: pytest.MonkeyPatch, numbered: bool
+) -> None:
+    for _ in range(40):
+        landing.land(2)
+    arrow = frames.checkpoints(spark, landing.region, numbered=numbered)
+    assert "parquet" not in plan_of(arrow)
+    monkeypatch.setattr(segment_files, "_MANY", 1_000)
+    own = frames.checkpoints(spark, landing.region, numbered=numbered)
+    assert "parquet" in plan_of(own)
+    assert arrow.schema == own.schema
+    order = ["topic", "partition", "offset"]
+    assert arrow.orderBy(order).collect() == own.orderBy(order).collect() != []
 
 
 def test_nothing_is_a_frame_of_the_same_columns(spark: SparkSession, landing: Landing) -> None:
