@@ -38,7 +38,7 @@ _QUIET = 10.0
 """Seconds between two reports of the same unreachable broker: `error_cb` fires 20 times a second (FACTS R12)."""
 _PLACEHOLDER = 0
 """Where a partition is assigned before its start is known: at or below any start, so that no seek can be outrun."""
-_STUCK = 10.0
+_STUCK = 20.0
 """Seconds after giving up on a commit for which librdkafka may still hold it, and with it the whole consumer."""
 _COMMIT_MARGIN = 5.0
 """After the session, in which librdkafka ends most commits itself (FACTS K9)."""
