@@ -18,7 +18,7 @@ from checkpoints_db.testing.invariants import Invariants
 from checkpoints_db.testing.players import PARTITIONS, Player, new_region
 from crkafka_core.control import Store, Tx
 from crkafka_core.model.errors import Refused
-from crkafka_core.model.phase import Phase
+from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import ROWS, Lease, Region
 from crkafka_core.plane import (
     advance,
@@ -193,6 +193,18 @@ def _paused(stage: Stage) -> None:
     stage.plane.do(lambda tx: pauses.pause(tx, "topic", "orders", by="me"))
 
 
+def _stopping(stage: Stage) -> None:
+    """A stop that came in an unsettled moment, which is over."""
+    _running(stage)
+    stage.plane.do(lambda tx: tx.set_region(wanted=Wanted.STOP, stopping=True))
+
+
+def _marked(stage: Stage) -> None:
+    _running(stage)
+    player = stage.players[0]
+    stage.plane.do(lambda tx: pauses.pause(tx, "partition", str(PARTITIONS[0]), by="me", member=player.name))
+
+
 def _aimed(stage: Stage) -> None:
     _running(stage)
     stage.plane.do(lambda tx: goals.aim(tx, "goal", dict.fromkeys(PARTITIONS, 9)))
@@ -261,6 +273,7 @@ CASES: dict[str, Case] = {
     "reset to the head": (_running, lambda s: lambda tx: resets.request(tx, cause="c", by="me")),
     "reset to an older one": (_acknowledged, lambda s: lambda tx: resets.request(tx, cause="c", by="me", target=1)),
     "stop with a last cut": (_running, lambda s: lambda tx: regions.stop(tx, token="stop", by="me")),
+    "cut a last time once the group is settled": (_stopping, lambda s: regions.last_cut),
     "stopped for a reason": (lambda s: s.open(1), lambda s: lambda tx: resets.stop(tx, "reason", member="m")),
     "scale": (_running, lambda s: lambda tx: regions.scale(tx, 3, by="me")),
     "retire": (_acknowledged, lambda s: lambda tx: retire.retire(tx, retire.plan(tx, tx.region()).retire)),
@@ -288,6 +301,14 @@ CASES: dict[str, Case] = {
     "pause": (_running, lambda s: lambda tx: pauses.pause(tx, "topic", "orders", by="me")),
     "alarm: not settled": (_overdue, lambda s: lambda tx: alarms.unsettled(tx, "why")),
     "alarm: strangers": (_overdue, lambda s: lambda tx: alarms.strangers(tx, ["someone"], by="crash/0")),
+    "report that ends a member's pause mark": (
+        _marked,
+        lambda s: (
+            lambda tx: members.report(
+                tx, **_who(s), epoch=tx.region().epoch, base=tx.region().head, generation=2, held=PARTITIONS[1:3]
+            )
+        ),
+    ),
     "take the pause mark away": (_paused, lambda s: lambda tx: pauses.resume(tx, "topic", "orders", by="me")),
     "drop a goal": (_aimed, lambda s: lambda tx: goals.drop(tx, "goal")),
     "reach a goal": (
@@ -534,7 +555,7 @@ def test_every_mutation_has_a_case() -> None:
     others = {
         # Steps inside the mutations that are crashed here.
         "events.log", "members.bind_group", "members.watch_generations", "resets.begin", "resets.forced", "resets.loss",
-        "resets.abort", "resets.rest", "resets.after_fence", "resets.over_budget", "resets.idle",
+        "resets.abort", "resets.rest", "resets.after_fence", "resets.over_budget", "resets.idle", "pauses.follow",
     }  # fmt: skip
     source = inspect.getsource(inspect.getmodule(_crash_everywhere))  # type: ignore[arg-type]
     modules = (
