@@ -186,13 +186,15 @@ class Statements:
         return found
 
     def insert_many(self, row: type[Row], conflict: str) -> Prepared:
-        """PostgreSQL: any number of rows in one statement, from one array per column."""
+        """PostgreSQL: any number of rows of one region in one statement, from one array per column."""
         key = ("insert_many", row, conflict)
         found = self._cache.get(key)
         if found is None:
             table = _table(row)
             arrays = [
-                func.unnest(bindparam(c.name, type_=ARRAY(_plain_type(c)))).label(f"c{index}")
+                bindparam(c.name, type_=_plain_type(c)).label(f"c{index}")
+                if c.name == "region"
+                else func.unnest(bindparam(c.name, type_=ARRAY(_plain_type(c)))).label(f"c{index}")
                 for index, c in enumerate(table.columns)
             ]
             statement = self._insert(table).from_select([c.name for c in table.columns], select(*arrays))

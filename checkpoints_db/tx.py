@@ -185,7 +185,8 @@ class SqlTx(SqlReader):
         done = 0
         for start in range(0, len(values), _CHUNK):
             columns = zip(*values[start : start + _CHUNK], strict=True)
-            bound = dict(zip(codec(row).fields, map(list, columns), strict=True))
+            bound: dict[str, Any] = dict(zip(codec(row).fields, map(list, columns), strict=True))
+            bound["region"] = self.name
             done += self._execute(prepared.sql, bound).rowcount
         return done
 

@@ -275,8 +275,8 @@ def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
         )
     offsets = tx.select(ContributedOffset, ("region", "=", region.name), ("checkpoint", "=", checkpoint))
     known = starts.known(tx, region.name)
-    due = starts.line_offsets(tx, region, row.epoch, row.parent)
     parent = starts.merged(tx, region.name, row.parent) if row.parent else {}
+    due = starts.line_offsets(tx, region, row.epoch, row.parent, known, parent)
     wrong = rules.broken(expected, offsets, rules.Line(row.parent, due)) or _wrong_topics(known, contributions)
     if strange:
         wrong = f"contributions of incarnations that the cut did not expect: {', '.join(sorted(strange))}"

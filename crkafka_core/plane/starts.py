@@ -43,14 +43,19 @@ def known(reader: Reader, region: str) -> dict[TP, Initial]:
     return {TP(i.topic, i.partition): i for i in initials(reader, region) if not i.forgotten}
 
 
-def line_offsets(reader: Reader, region: Region, epoch: int, parent: int) -> dict[TP, int]:
-    """Per known partition, where a contribution to a child of `parent` must begin (SPEC C3).
+def line_offsets(
+    reader: Reader,
+    region: Region,
+    epoch: int,
+    parent: int,
+    first: Mapping[TP, Initial],
+    head: Mapping[TP, MergedOffset],
+) -> dict[TP, int]:
+    """Per known partition (`first`), where a contribution to a child of `parent`, merged as `head`, must begin (SPEC C3).
 
     A gap counts in the epoch in which it was found: the next attempt resolves anew, and may find another one, or none.
     """
-    head = merged(reader, region.name, parent) if parent else {}
     due: dict[TP, int] = {}
-    first = known(reader, region.name)
     for tp, initial in first.items():
         row = head.get(tp)
         due[tp] = row.to_offset if row is not None and row.topic_id == initial.topic_id else initial.offset
