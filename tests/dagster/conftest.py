@@ -84,7 +84,9 @@ class Seat:
 
 @pytest.fixture
 def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as made:
+    # Each step's log would be followed by two processes of its own.
+    quiet = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
+    with dg.instance_for_test(overrides={"compute_logs": quiet}) as made:
         yield made
 
 
