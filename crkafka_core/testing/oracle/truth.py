@@ -16,6 +16,7 @@ from crkafka_core.testing.ledger import Ledger, sequences
 from crkafka_core.testing.oracle.verdict import Findings
 
 COLUMNS = ("topic", "partition", "offset")
+STRANGE = "records landed that nobody committed"
 
 
 class Truth(Protocol):
@@ -147,7 +148,7 @@ def _differences(due: np.ndarray, got: np.ndarray) -> Iterator[tuple[int, str]]:
     if len(missing):
         yield int(missing[0]), f"{len(missing)} of {len(due)} committed records did not land"
     if len(strange):
-        yield int(strange[0]), f"{len(strange)} records landed that nobody committed"
+        yield int(strange[0]), f"{len(strange)} {STRANGE}"
     if len(twice):
         yield int(twice[0]), f"{len(twice)} records landed more than once"
     if not len(missing) and not len(strange) and not len(twice):
