@@ -289,8 +289,19 @@ class Generator:
         return (digits[at : at + size] for at in range(0, count * size, size))
 
     def _ends(self, topic: str, partitions: int) -> dict[TP, int]:
+        """Ends, once the marks of transactions that are over have been written; one that stays open is not waited for long."""
         tps = [TP(topic, partition) for partition in range(partitions)]
-        return {tp: end for tp, (_, end) in self._admin.watermarks(tps, "read_uncommitted").items()}
+        until = time.monotonic() + _MARKS
+        while True:
+            stable = self._admin.watermarks(tps, "read_committed")
+            found = self._admin.watermarks(tps, "read_uncommitted")
+            if stable == found or time.monotonic() > until:
+                return {tp: end for tp, (_, end) in found.items()}
+            time.sleep(0.05)
+
+
+_MARKS = 10.0
+"""Seconds in which a coordinator has written the marks of a transaction that was ended."""
 
 
 class _Outcome:
