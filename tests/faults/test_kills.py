@@ -51,6 +51,7 @@ def test_2_killed_between_drain_and_contribution_aborts_the_cut(pair: Scenario) 
     """SPEC D4; fault 2: its segments are orphans, invisible."""
     pair.points.set(pair.member(0), fp.CONTRIBUTE)
     mark = pair.mark()
+    time.sleep(0.7)  # both have submitted something since the last cut
     with pytest.raises(CutAborted):
         pair.cut()
     _aborted(pair, pair.events("cut opened", since=mark)[0].checkpoint)
@@ -169,9 +170,13 @@ def test_1_killed_dynamic_member_is_back_after_the_session(dynamic: Scenario) ->
 def test_9_frozen_dynamic_member_in_the_middle_of_a_cut(dynamic: Scenario) -> None:
     """Fault 9 while a cut is open: the cut is aborted when the member is lost; what it says later is refused."""
     was, mark = dynamic.incarnation(1), dynamic.mark()
-    dynamic.points.set(dynamic.member(1), fp.CONTRIBUTE, "stop")
+    dynamic.points.set(dynamic.member(1), fp.CONTRIBUTE, "hold")
+    opened = dynamic.region.open_cut(token=f"fault9-{mark}", cause="fault 9")
+    dynamic.points.await_reached(dynamic.member(1), fp.CONTRIBUTE)
+    dynamic.kill(1, signal.SIGSTOP)
+    dynamic.points.clear(dynamic.member(1), fp.CONTRIBUTE)
     with pytest.raises(Refused):
-        dynamic.cut()
+        dynamic.region.await_merged(opened.id)
     dynamic.wait_running()
     dynamic.kill(1, signal.SIGCONT)
     dynamic.await_new(1, was)
