@@ -82,7 +82,9 @@ class Player:
     def _step(self) -> str:
         if not self.incarnation:
             return self._start()
-        want = self.plane.read(lambda reader, row: view.desired(reader, row, self.name, self.incarnation))
+        want = self.plane.read(
+            lambda reader, row: view.desired(reader, row, members.all_of(reader, row.name), self.name, self.incarnation)
+        )
         if want.superseded or not want.registered:
             self.crash()
             return "ended"

@@ -12,6 +12,7 @@ from crkafka_core.cli.life import silent
 from crkafka_core.cli.output import print_json
 from crkafka_core.cli.progress import Say, progress
 from crkafka_core.config import RegionConfig
+from crkafka_core.control import Reader
 from crkafka_core.plane import regions, tables
 from crkafka_core.region import Region
 
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say = silent) -> Mapping[str, Looked]:
     """What is in each declared table, or in one, and should not be, or not so; unless only to `look`, it is undone."""
     with Region.open(config) as region:
-        names = [table] if table else [t.name for t in region.plane.read(lambda r, row: regions.tables_of(r, row.name))]
-        for name in names:
-            region.plane.read(lambda reader, row, n=name: tables.of(reader, row.name, n))  # type: ignore[misc]
+        names = region.plane.read(lambda reader, row: _named(reader, row.name, table))
         if not names:
             return {}
         from crkafka_core.spark import tables as spark_tables
@@ -41,6 +40,10 @@ def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say 
             if not look:
                 spark_tables.sweep(region, name)
         return found
+
+
+def _named(reader: Reader, region: str, table: str) -> list[str]:
+    return [tables.of(reader, region, table).name] if table else [t.name for t in regions.tables_of(reader, region)]
 
 
 @click.command("mend")

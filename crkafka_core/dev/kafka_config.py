@@ -43,7 +43,7 @@ def server_properties(
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": enough,
         # Tests wait for rebalances, for lost members and for retention: each as short as the broker allows.
-        "group.initial.rebalance.delay.ms": "0",
+        "group.initial.rebalance.delay.ms": "200",
         "group.min.session.timeout.ms": "1000",
         "group.coordinator.rebalance.protocols": "classic,consumer",
         "group.consumer.min.session.timeout.ms": "1000",

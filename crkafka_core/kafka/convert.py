@@ -97,6 +97,8 @@ def _binary(values: list[bytes | None], kind: pa.DataType | None = None) -> pa.A
         filled: Iterable[bytes] = values  # type: ignore[assignment]
         validity, nulls = None, 0
     except TypeError:
+        if values.count(None) == count:
+            return pa.nulls(count, kind)
         present = np.fromiter((value is not None for value in values), np.bool_, count)
         nulls = count - int(np.count_nonzero(present))
         validity = pa.py_buffer(np.packbits(present, bitorder="little"))

@@ -41,6 +41,8 @@ FLOWING = 0.02
 """Seconds of one poll while records flow: how late an event can be noticed (FACTS K2)."""
 ENDS_EVERY = 1.0
 """Seconds between two looks at the ends of the held partitions, for the lag."""
+GATHERING = 2.0
+"""Seconds for which a new member waits for the others before it joins the group."""
 RESTING = 0.05
 """Seconds of one poll while everything is paused: throttled, membership is kept (SPEC M8)."""
 
@@ -55,7 +57,7 @@ class EventLoop:
     """Made and run on one thread. `post` may be called from any."""
 
     def __init__(self, *, chunk: int, poll_interval: float, commit_at_drain: bool, uid: str, name: str) -> None:
-        self.inbox: queue.SimpleQueue[sg.Event] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[sg.Event | None] = queue.SimpleQueue()
         self.state = machine.State(commit_at_drain=commit_at_drain)
         self.exit: sg.Exit | None = None
         self.progress = time.monotonic()
@@ -65,7 +67,7 @@ class EventLoop:
         self._poll_interval = poll_interval
         self._uid = uid
         self._name = name
-        self._polled_at = time.monotonic()
+        self._made_at = self._polled_at = time.monotonic()
         self._seen_marks: frozenset[Mark] = frozenset()
         self._subscribed = False
         self._reached: sg.Reach | None = None
@@ -79,7 +81,8 @@ class EventLoop:
         self.ends: dict[TP, int] = {}
         """Ends of partitions as the consumer met them, under the current assignment (SPEC V3)."""
 
-    def post(self, event: sg.Event) -> None:
+    def post(self, event: sg.Event | None) -> None:
+        """None only wakes the thread."""
         self.inbox.put(event)
 
     def standstill(self) -> float:
@@ -109,13 +112,18 @@ class EventLoop:
         while self.exit is None:
             self.progress = time.monotonic()
             self._hear(block=not self._may_poll())
-            if self.exit is None and not self._subscribed and self.state.desired is not None:
+            if self.exit is None and not self._subscribed and self._gathered():
                 subscribe(consumer)
                 self._subscribed = True
             if self.exit is None and self._may_poll():
                 self._poll()
             self._aim()
         return self.exit
+
+    def _gathered(self) -> bool:
+        """Members that start together join together: the others would hear of each that comes later by heartbeat only (FACTS R1)."""
+        d = self.state.desired
+        return d is not None and (d.assembled or time.monotonic() - self._made_at > GATHERING)
 
     def _may_poll(self) -> bool:
         if not self._subscribed or not self.state.polls:
@@ -134,7 +142,9 @@ class EventLoop:
         except queue.Empty:
             pass
 
-    def _step(self, event: sg.Event) -> None:
+    def _step(self, event: sg.Event | None) -> None:
+        if event is None:
+            return
         self.state, effects = machine.step(self.state, event)
         for effect in effects:
             self._carry_out(effect)

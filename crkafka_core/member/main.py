@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import logging
@@ -23,6 +22,7 @@ from crkafka_core.kafka.consumer import GroupConsumer
 from crkafka_core.kafka.depart import depart
 from crkafka_core.kafka.nudge import nudge
 from crkafka_core.kafka.properties import client_properties
+from crkafka_core.member import memory
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.lease import Watchdog
 from crkafka_core.member.message_queue import MessageQueue
@@ -155,7 +155,7 @@ class _Member:
         )  # fmt: skip
         if hook is not None:
             hook(Parts(self.name, plane, storage, loop, submitter, reporter, resolver, observer, watchdog))
-        gc.freeze()
+        memory.settle()
         loop.post(sg.Lease(True))
         threads: tuple[Submitter | Reporter | Resolver | Observer | Watchdog, ...] = (
             submitter,

@@ -27,6 +27,11 @@ class MessageQueue:
     def full(self) -> bool:
         return self.records >= self.max_records or self.bytes >= self.max_bytes
 
+    @property
+    def roomy(self) -> bool:
+        """At most half full: whoever waited for room may fill it again, at one go."""
+        return self.records <= self.max_records / 2 and self.bytes <= self.max_bytes / 2
+
     def put(self, serial: int, batch: Batch) -> None:
         self._batches.append((serial, batch))
         self._count(batch, 1)

@@ -12,10 +12,11 @@ from crkafka_core.model.desired import Desired
 from crkafka_core.model.errors import CrkafkaError, NoSuchRegion, ServiceUnavailable
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Member, MemberStatus, Region
+from crkafka_core.model.rows import Member, Region
 from crkafka_core.plane import advance, cuts, members, resets, view
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol import signals as sg
+from crkafka_core.protocol.settle import live
 
 _log = logging.getLogger(__name__)
 RESTLESS = 0.1
@@ -151,8 +152,9 @@ class Observer(threading.Thread):
         )
 
     def _snapshot(self, reader: Reader, region: Region) -> tuple[Desired, bool, list[Member]]:
-        peers = [m for m in members.all_of(reader, region.name) if m.status is MemberStatus.LIVE]
-        return view.desired(reader, region, self._member, self._incarnation), advance.due(reader, region), peers
+        rows = members.all_of(reader, region.name)
+        desired = view.desired(reader, region, rows, self._member, self._incarnation)
+        return desired, advance.due(reader, region), live(rows)
 
 
 class LossWatch:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from crkafka_core.member.submitter import Payload
-from crkafka_core.model.errors import CrkafkaError, Refused, ServiceUnavailable
+from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.plane import advance, cuts, goals, members, resets, triggers
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol import signals as sg
@@ -150,13 +150,8 @@ class Reporter(threading.Thread):
             topic_ids={topic: self._ids.get(topic) or at_start for topic, at_start in effect.topic_ids.items()},
             segments=payload.segments, drain_ms=payload.drain_ms,
         )  # fmt: skip
-        stored = self._plane.do(lambda tx: cuts.contribute(tx, part))
+        self._plane.do(lambda tx: cuts.hand_in(tx, part))
         self._post(sg.Contributed(effect.cut.id))
-        if stored.complete:
-            try:
-                self._plane.do(lambda tx: cuts.merge(tx, effect.cut.id))
-            except Refused as refused:
-                _log.info("merging checkpoint %s: %s", effect.cut.id, refused)
 
     def _refused(self, effect: sg.Effect, error: CrkafkaError) -> None:
         match effect:

@@ -35,10 +35,10 @@ class Payload:
 
 
 class Submitter(threading.Thread):
-    """See the module. `post` hands events to the state machine."""
+    """See the module. `post` hands events to the state machine; None wakes the event thread when a full queue has room again."""
 
     def __init__(
-        self, queue: MessageQueue, segments: OpenSegments, post: Callable[[sg.Event], None], *, trigger: int = 0
+        self, queue: MessageQueue, segments: OpenSegments, post: Callable[[sg.Event | None], None], *, trigger: int = 0
     ) -> None:
         super().__init__(name="process", daemon=True)
         self.queue = queue
@@ -60,6 +60,7 @@ class Submitter(threading.Thread):
         self._stamp = sg.Stamp(0, -1, 0)
         self._open = False
         self._holder = False
+        self._was_full = False
         self._closing = False
         self._closing_since = 0.0
         self._counted = 0
@@ -75,6 +76,7 @@ class Submitter(threading.Thread):
         """Queue a batch under the current stamp."""
         with self._changed:
             self.queue.put(self._stamp.serial, batch)
+            self._was_full = self._was_full or self.queue.full
             self._changed.notify()
 
     def open_gate(self, stamp: sg.Stamp) -> None:
@@ -170,6 +172,9 @@ class Submitter(threading.Thread):
                 if not drop and save is None and self._gives_permits() and len(self.queue):
                     self._holder = True
                     queued = self.queue.take()
+                    if self._was_full and self.queue.roomy:
+                        self._was_full = False
+                        self._post(None)
             if drop:
                 self._drop_segments()
             if save is not None:

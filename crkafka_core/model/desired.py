@@ -56,6 +56,8 @@ class Desired:
     """Another incarnation of this name is registered."""
     wanted: bool
     """A member of this name is wanted: false after scale-in, and in an idle region."""
+    assembled: bool = True
+    """As many members as are wanted are registered and live."""
     cut: OpenCut | None = None
     marks: frozenset[Mark] = frozenset()
     aim: Aim | None = None

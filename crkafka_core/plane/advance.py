@@ -12,11 +12,15 @@ from crkafka_core.plane import alarms, cuts, events, limits, members, regions, r
 
 def due(reader: Reader, region: Region) -> bool:
     """Whether a look under the lock is worth it; cheap, so that a quiet region costs nothing."""
-    if region.phase in (Phase.BIRTH, Phase.RESETTING, Phase.REWINDING, Phase.CUTTING):
+    if region.phase in (Phase.BIRTH, Phase.RESETTING, Phase.REWINDING):
         return True
-    if region.phase is not Phase.RUNNING:
+    if region.phase not in (Phase.RUNNING, Phase.CUTTING):
         return False
-    if region.stopping:
+    if region.phase is Phase.CUTTING:
+        row = reader.get(Checkpoint, region.name, region.open_cut)
+        if row is None or reader.now() > row.deadline or cuts.complete(reader, region, row.id):
+            return True
+    elif region.stopping:
         return True
     there = reader.select(Member, ("region", "=", region.name), ("status", "=", MemberStatus.LIVE))
     return bool(members.behind(there)) or any(m.stale_since for m in there)

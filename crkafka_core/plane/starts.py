@@ -43,6 +43,14 @@ def known(reader: Reader, region: str) -> dict[TP, Initial]:
     return {TP(i.topic, i.partition): i for i in initials(reader, region) if not i.forgotten}
 
 
+def leaves_off(first: Mapping[TP, Initial], head: Mapping[TP, MergedOffset]) -> dict[TP, int]:
+    """Per known partition (`first`), where the merge `head` leaves off, if it is of the same topic; else where it first was (SPEC S1)."""
+    return {
+        tp: head[tp].to_offset if tp in head and head[tp].topic_id == initial.topic_id else initial.offset
+        for tp, initial in first.items()
+    }
+
+
 def line_offsets(
     reader: Reader,
     region: Region,
@@ -55,10 +63,7 @@ def line_offsets(
 
     A gap counts in the epoch in which it was found: the next attempt resolves anew, and may find another one, or none.
     """
-    due: dict[TP, int] = {}
-    for tp, initial in first.items():
-        row = head.get(tp)
-        due[tp] = row.to_offset if row is not None and row.topic_id == initial.topic_id else initial.offset
+    due = leaves_off(first, head)
     for start in reader.select(
         Start,
         ("region", "=", region.name),

@@ -187,14 +187,13 @@ def _take(tx: Tx, table: Table, holder: str, token: str, data: str = "{}") -> Le
 
 def writer(reader: Reader, region: str, name: str) -> str:
     """Who writes the table at this moment; empty when nobody does."""
-    held = reader.get(Lease, region, _kind(name), "")
-    return held.holder if held is not None and held.until > reader.now() else ""
+    return next((lease.holder for lease in leases.held(reader, region, _kind(name))), "")
 
 
 def fencer(reader: Reader, table: Table) -> str:
     """Who makes the fence that the table owes; empty when nobody does."""
-    held = reader.get(Lease, table.region, _kind(table.name), "")
-    return held.holder if held is not None and held.until > reader.now() and held.data_json == _fence(table) else ""
+    held = leases.held(reader, table.region, _kind(table.name))
+    return next((lease.holder for lease in held if lease.data_json == _fence(table)), "")
 
 
 def _kind(name: str) -> str:

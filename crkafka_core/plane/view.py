@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from crkafka_core.control import Reader
 from crkafka_core.model.desired import Aim, Desired, OpenCut
 from crkafka_core.model.offsets import unpack, unpack_offsets
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Expected, Member, MemberStatus, Region
 from crkafka_core.plane import goals, members, pauses, tables
+from crkafka_core.protocol.settle import live
 
 
-def desired(reader: Reader, region: Region, name: str, incarnation: str) -> Desired:
-    """The desired state for this incarnation of this name."""
-    row = reader.get(Member, region.name, name)
+def desired(reader: Reader, region: Region, rows: Collection[Member], name: str, incarnation: str) -> Desired:
+    """The desired state for this incarnation of this name; `rows` are all members of the region."""
+    row = next((row for row in rows if row.name == name), None)
     mine = row is not None and row.incarnation == incarnation
     goal = goals.current(reader, region.name)
     return Desired(
@@ -24,6 +27,7 @@ def desired(reader: Reader, region: Region, name: str, incarnation: str) -> Desi
         registered=row is not None and mine and row.status is MemberStatus.LIVE,
         superseded=row is not None and not mine,
         wanted=region.phase is not Phase.IDLE and members.index(name) < region.members_wanted,
+        assembled=len(live(rows)) >= region.members_wanted,
         cut=_cut(reader, region, name, incarnation) if region.open_cut else None,
         marks=pauses.marks(reader, region.name),
         aim=Aim(goal.token, tuple(sorted(unpack_offsets(goal.ends_json).items()))) if goal is not None else None,

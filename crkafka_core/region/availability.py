@@ -46,21 +46,19 @@ class Holds:
                 yield f"{tp} would start at {offset}, but {gap.why}: it goes from {self.ends[tp][0]} to {self.ends[tp][1]}"
 
 
-def _targets(reader: Reader, region: Region, target: int) -> dict[TP, int]:
-    """Where each known partition would be sought, as the resolver has it (SPEC S1)."""
-    known = starts.known(reader, region.name)
-    head = starts.merged(reader, region.name, target) if target else {}
-    return {
-        tp: head[tp].to_offset if tp in head and head[tp].topic_id == first.topic_id else first.offset
-        for tp, first in known.items()
-    }
+def _targets(reader: Reader, region: Region, known: Mapping[TP, Initial], target: int) -> dict[TP, int]:
+    """Where each known partition would be sought."""
+    return starts.leaves_off(known, starts.merged(reader, region.name, target) if target else {})
 
 
 def check_available(plane: ControlPlane, admin: KafkaAdmin, target: int) -> None:
     """Refuse a reset that could not be completed, with the nearest checkpoint that can be."""
-    known, wanted = plane.read(
-        lambda reader, region: (starts.known(reader, region.name), _targets(reader, region, target))
-    )
+
+    def sought(reader: Reader, region: Region) -> tuple[dict[TP, Initial], dict[TP, int]]:
+        known = starts.known(reader, region.name)
+        return known, _targets(reader, region, known, target)
+
+    known, wanted = plane.read(sought)
     holds = Holds.of(admin, known)
     where = f"checkpoint {target}" if target else "initial state"
     refused = f"Region {plane.region} cannot go back to {where}"
@@ -70,19 +68,19 @@ def check_available(plane: ControlPlane, admin: KafkaAdmin, target: int) -> None
             hint="`crkafka forget TOPIC` carries it forward and lets the others go back; its rows stay as they were merged.",
         )
     if lost := list(holds.missing(wanted)):
-        nearest = plane.read(lambda reader, region: _nearest(reader, region, target, holds))
+        nearest = plane.read(lambda reader, region: _nearest(reader, region, known, target, holds))
         can = "No checkpoint can be restored." if nearest is None else f"The nearest that can be restored is {nearest}."
         raise DataLoss(f"{refused}: {lost[0]}{f', and {len(lost) - 1} more' if len(lost) > 1 else ''}.", hint=can)
 
 
-def _nearest(reader: Reader, region: Region, target: int, holds: Holds) -> str | None:
+def _nearest(reader: Reader, region: Region, known: Mapping[TP, Initial], target: int, holds: Holds) -> str | None:
     """On the head's line, counted in checkpoints; of two equally near the later, which undoes less."""
     merged = reader.select(Checkpoint, ("region", "=", region.name), ("status", "=", CheckpointStatus.MERGED))
     kept, line = {c.id for c in merged}, [0, *reader.line(region.name, region.head)]
     able = [
         at
         for at, number in enumerate(line)
-        if (number in kept or not number) and not any(holds.missing(_targets(reader, region, number)))
+        if (number in kept or not number) and not any(holds.missing(_targets(reader, region, known, number)))
     ]
     if not able:
         return None

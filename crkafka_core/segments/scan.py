@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,10 +23,16 @@ def scan_segment(storage: Storage, path: str, *, rows: int = 10_000) -> Iterator
         try:
             file = pq.ParquetFile(source)
             if file.metadata.num_rows <= rows:
-                whole = file.read(use_threads=False).combine_chunks()
-                yield from whole.select(SCHEMA.names).cast(SCHEMA).to_batches()
+                yield from _as_written(file.read(use_threads=False).combine_chunks()).to_batches()
                 return
             for batch in file.iter_batches(batch_size=rows, use_threads=False):
-                yield batch.select(SCHEMA.names).cast(SCHEMA)
+                yield _as_written(batch)
         except OSError as error:
             raise storage_error(error, "Reading", storage.uri(path)) from error
+
+
+T = TypeVar("T", pa.Table, pa.RecordBatch)
+
+
+def _as_written(found: T) -> T:
+    return found if found.schema.equals(SCHEMA) else found.select(SCHEMA.names).cast(SCHEMA)

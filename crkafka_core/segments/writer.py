@@ -15,7 +15,7 @@ from crkafka_core.segments.batch import SCHEMA, Batch
 from crkafka_core.segments.errors import storage_error
 from crkafka_core.segments.storage import Output, Storage
 
-ROW_GROUP_BYTES = 16 << 20
+ROW_GROUP_BYTES = 4 << 20
 """Tuples in memory before they become a row group. The rest of one is what a cut has to write: about 15 ms."""
 
 COMPRESSIONS = ("lz4", "snappy", "zstd", "none")

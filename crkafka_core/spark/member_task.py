@@ -33,6 +33,7 @@ def be_member(config_json: str, name: str, log_level: str) -> int:
     logging.basicConfig(
         level=log_level,
         stream=sys.stderr,
+        force=True,  # Spark uses its Python processes again: the one before was another member
         format=f"%(asctime)s %(levelname)s {name} %(threadName)s %(name)s: %(message)s",
     )
     config = RegionConfig.from_json(config_json)

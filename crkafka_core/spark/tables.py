@@ -10,7 +10,7 @@ import itertools
 import json
 import logging
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -312,17 +312,17 @@ def look(spark: SparkSession, region: Handle, name: str, *, exact: bool = True) 
     exact = exact and not shaped
     if table.format == "parquet":
         counts = {r[0]: r[1] for r in read_table(spark, region, name).groupBy(CHECKPOINT).count().collect()}
-        return Looked((), tuple(sorted(c for c, n in expected.items() if exact and counts.get(c, 0) != n)))
+        return Looked((), _miscounted(expected, counts) if exact else ())
     form = table_of(spark, region, table)
     seen = form.since(table.version)
     check_known(table, seen, table.commits)
     strangers = _strangers(region, form, table)
-    wrong = (
-        [c for c, n in form.counts(expected).items() if n != expected[c]] + sorted(set(expected) - form.present())
-        if exact
-        else []
-    )
-    return Looked(tuple(sorted(strangers)), tuple(sorted(wrong)), sum(s.changes_rows for s in seen))
+    wrong = _miscounted(expected, form.counts(expected)) if exact else ()
+    return Looked(tuple(sorted(strangers)), wrong, sum(s.changes_rows for s in seen))
+
+
+def _miscounted(expected: Mapping[int, int], counts: Mapping[int, int]) -> tuple[int, ...]:
+    return tuple(sorted(c for c, n in expected.items() if counts.get(c, 0) != n))
 
 
 def _expected(reader: Reader, row: Region, name: str) -> tuple[Table, dict[int, int], bool]:

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 CONTRIBUTE = "contribute"
 """Drained and saved; the contribution is not in SQL."""
 CONTRIBUTED = "contributed"
-"""The contribution is in SQL; the merge is not."""
+"""The contribution is in SQL, and the merge if it was the last."""
 MERGED = "merged"
 """Whatever could be merged is; this member has not heard of it."""
 SAVED = "saved"
@@ -67,7 +67,7 @@ class Failpoints:
         folder.mkdir(parents=True, exist_ok=True)
 
     def set(self, member: str, point: str, action: str = "kill") -> None:
-        """kill, stop (SIGSTOP), sleep:SECONDS, hold (until cleared), raise, or the name of an error."""
+        """kill, sleep:SECONDS, hold (until cleared), raise, or the name of an error."""
         path = _file(self.folder, member, point)
         path.with_suffix(".new").write_text(action)
         path.with_suffix(".new").rename(path)
@@ -131,8 +131,6 @@ class _Inside:
         self.take(point)
         if action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        elif action == "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
         elif action.startswith("sleep:"):
             time.sleep(float(action[6:]))
 

@@ -287,7 +287,10 @@ class Process:
         if not self.look and self.world.oracle.row.version == self.seen:
             return
         try:
-            desired = self.world.ask(self, lambda r, region: view.desired(r, region, self.name, self.incarnation))
+            desired = self.world.ask(
+                self,
+                lambda r, region: view.desired(r, region, members.all_of(r, region.name), self.name, self.incarnation),
+            )
         except ServiceUnavailable:
             return
         self.look, self.seen = False, desired.version

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -107,21 +106,12 @@ def _perform(p: Process, effect: Any) -> None:
                 p.sql(lambda tx: members.fail(tx, p.name, p.incarnation, why), "fail")
         case _Advance():
             p.sql(advance.advance, "advance")
-        case _Merge(cut):
-            p.sql(lambda tx: cuts.merge(tx, cut), "merge")
         case _:
             raise AssertionError(f"nobody performs {effect}")
 
 
 class _Advance:
     """A report may be the last that was missing: advance (SPEC G7)."""
-
-
-@dataclass(frozen=True)
-class _Merge:
-    """A contribution was the last: merge (SPEC G7)."""
-
-    cut: int
 
 
 def _contribute(p: Process, effect: sg.Contribute) -> None:
@@ -131,10 +121,8 @@ def _contribute(p: Process, effect: sg.Contribute) -> None:
         generation=effect.generation, members=effect.cut.members, offsets=saved.offsets, topic_ids=effect.topic_ids,
         segments=saved.segments,
     )  # fmt: skip
-    done: cuts.Contributed = p.sql(lambda tx: cuts.contribute(tx, part), f"contribute to {effect.cut.id}")
+    p.sql(lambda tx: cuts.hand_in(tx, part), f"contribute to {effect.cut.id}")
     p.replies.append(sg.Contributed(effect.cut.id))
-    if done.complete:
-        p.outbox.insert(1, _Merge(effect.cut.id))
 
 
 def _refused(p: Process, effect: Any) -> None:
