@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from crkafka_core import maven
 from crkafka_core.dev.cache import cache_folder, exclusively
 from crkafka_core.dev.errors import ServiceFailed
 from crkafka_core.dev.java import find_java
@@ -136,19 +137,11 @@ _OF_SPARK = (
     *("org.lz4:*", "at.yawk.lz4:*", "org.xerial.snappy:*", "com.github.luben:*"),
 )
 
-DELTA = JarSet("delta-4.1.0", ("io.delta:delta-spark_4.1_2.13:4.1.0",), exclude=_OF_SPARK)
+DELTA = JarSet("delta-4.1.0", maven.DELTA, exclude=_OF_SPARK)
 
-ICEBERG = JarSet("iceberg-1.12.0", ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",), exclude=_OF_SPARK)
+ICEBERG = JarSet("iceberg-1.12.0", maven.ICEBERG, exclude=_OF_SPARK)
 
-# Tables in S3: the parts of Amazon's library that Hadoop's S3A uses, not the bundle of all its services.
-S3A = JarSet(
-    "s3a-3.4.2",
-    (
-        "org.apache.hadoop:hadoop-aws:3.4.2",
-        *(f"software.amazon.awssdk:{part}:2.29.52" for part in ("s3", "s3-transfer-manager", "sts")),
-    ),
-    exclude=(*_OF_SPARK, "software.amazon.awssdk:bundle", "io.netty:*"),
-)
+S3A = JarSet("s3a-3.4.2", maven.S3A, exclude=(*_OF_SPARK, *maven.NOT_NEEDED))
 
 # Spark's own Kafka source, to compare with; its token provider is released as 4.0.0 only (FACTS E4).
 SPARK_KAFKA = JarSet(
@@ -163,4 +156,5 @@ SPARK_KAFKA = JarSet(
     exclude=_OF_SPARK,
 )
 
-ALL = (KAFKA, DELTA, ICEBERG, S3A, SPARK_KAFKA)
+ALL = (KAFKA, DELTA, ICEBERG, SPARK_KAFKA)
+"""What the environment is made with; tables in S3 are a matter of long tests, which fetch what they need."""

@@ -16,7 +16,7 @@ from crkafka_core.segments.errors import storage_error
 from crkafka_core.segments.storage import Output, Storage
 
 ROW_GROUP_BYTES = 4 << 20
-"""Tuples in memory before they become a row group. The rest of one is what a cut has to write: about 15 ms."""
+"""Tuples in memory before they become a row group. What a cut waits for is at most one, and then the rest of one: about 10 ms each."""
 
 COMPRESSIONS = ("lz4", "snappy", "zstd", "none")
 

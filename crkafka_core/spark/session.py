@@ -9,21 +9,13 @@ from collections.abc import Collection, Mapping
 
 from pyspark.sql import SparkSession
 
+from crkafka_core import maven
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.spark import location
 
 S3 = "s3"
-PACKAGES = {
-    "delta": ("io.delta:delta-spark_4.1_2.13:4.1.0",),
-    "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",),
-    S3: (
-        "org.apache.hadoop:hadoop-aws:3.4.2",
-        *(f"software.amazon.awssdk:{part}:2.29.52" for part in ("s3", "s3-transfer-manager", "sts")),
-    ),
-}
-"""Maven coordinates of the optional formats (FACTS E3) and of tables in S3, for `spark.jars.packages`."""
-_NOT_NEEDED = ("software.amazon.awssdk:bundle", "io.netty:*")
-"""600 MB of all that AWS has, of which the parts above are enough; and what Spark brings itself."""
+PACKAGES = {"delta": maven.DELTA, "iceberg": maven.ICEBERG, S3: maven.S3A}
+"""For `spark.jars.packages`."""
 
 ALWAYS = {
     # Records are wide and few per checkpoint: Arrow keeps them off the row-by-row path.
@@ -67,7 +59,7 @@ def open_session(config: RegionConfig, *, name: str = "", extra: Mapping[str, st
         packages = [name for each in wanted for name in PACKAGES.get(each, ())]
         if packages and not {"spark.jars", "spark.jars.packages"} & set(settings):
             settings["spark.jars.packages"] = ",".join(packages)
-            settings.setdefault("spark.jars.excludes", ",".join(_NOT_NEEDED))
+            settings.setdefault("spark.jars.excludes", ",".join(maven.NOT_NEEDED))
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -113,6 +113,11 @@ def _contribute(stage: Stage) -> Callable[[Tx], Any]:
     return lambda tx: cuts.contribute(tx, part)
 
 
+def _hand_in(stage: Stage) -> Callable[[Tx], Any]:
+    part = stage.players[1].part(stage.region().open_cut, [p.name for p in stage.players])
+    return lambda tx: cuts.hand_in(tx, part)
+
+
 def _give_up(stage: Stage) -> Callable[[Tx], Any]:
     opened, player = stage.region().open_cut, stage.players[1]
     return lambda tx: cuts.give_up(
@@ -252,6 +257,7 @@ CASES: dict[str, Case] = {
     "fail": (_running, lambda s: lambda tx: members.fail(tx, **_who(s), why="boom")),
     "open a cut": (_running, lambda s: lambda tx: cuts.open_cut(tx, token="t", cause="test")),
     "contribute": (lambda s: s.open(1), _contribute),
+    "contribute as the last, which merges": (lambda s: s.open(1), _hand_in),
     "contribute what does not match": (lambda s: s.open(1), _wrong_contribution),
     "merge": (lambda s: s.open(2), lambda s: lambda tx: cuts.merge(tx, tx.region().next_checkpoint - 1)),
     "merge by whoever looks": (lambda s: s.open(2), lambda s: advance.advance),

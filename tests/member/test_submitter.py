@@ -15,6 +15,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.plane.cuts import NamedSegment
 from crkafka_core.protocol import signals as sg
 from crkafka_core.segments.errors import StorageUnavailable
+from crkafka_core.testing.landing import records
 
 P0 = TP("t", 0)
 
@@ -58,7 +59,7 @@ class SlowSegments:
 class Rig:
     def __init__(self) -> None:
         self.segments = SlowSegments()
-        self.events: list[sg.Event] = []
+        self.events: list[sg.Event | None] = []
         self.thread = Submitter(MessageQueue(100, 1 << 20), self.segments, self.events.append)  # type: ignore[arg-type]
 
     def until(self, condition: Callable[[], bool]) -> bool:
@@ -109,3 +110,16 @@ def test_g3_closing_segments_is_progress_only_for_so_long(rig: Rig) -> None:
     assert rig.until(lambda: rig.thread.saving_for(time.monotonic() + 100) > 99)
     rig.segments.go.set()
     assert rig.until(lambda: rig.thread.saving_for(time.monotonic() + 100) == 0.0)
+
+
+def test_m2_a_full_queue_wakes_the_event_thread_as_soon_as_it_is_half_empty(rig: Rig) -> None:
+    """Else that thread sleeps out its turn while there is nothing to process."""
+    rig.thread.place(sg.Stamp(1, 0, 1), {P0: 0})
+    for start in range(0, 120, 20):
+        rig.thread.put(records(P0, start, start + 20))
+    assert rig.thread.queue.full
+    time.sleep(0.05)
+    assert None not in rig.events, "the gate is closed: nothing is taken"
+    rig.thread.open_gate(sg.Stamp(1, 0, 1))
+    assert rig.until(lambda: rig.thread.submitted == 120)
+    assert rig.events.count(None) == 1

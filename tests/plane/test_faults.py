@@ -22,7 +22,7 @@ from crkafka_core.model.errors import (
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, ContributedOffset, Contribution, Expected, Member, MemberStatus
-from crkafka_core.plane import cuts, leases, members, regions, resets, retire, tables
+from crkafka_core.plane import advance, cuts, leases, members, regions, resets, retire, tables
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -204,6 +204,36 @@ def test_58_complete_cut_is_merged_without_an_orchestrator(kit: Kit) -> None:
     kit.contribute(cut, 1)
     assert kit.advance() is Phase.RUNNING
     assert kit.row.head == cut
+
+
+def test_58_the_last_contribution_merges_and_one_that_does_not_fit_aborts(kit: Kit) -> None:
+    """SPEC G7, C3: in one transaction, so that there is no moment between; what was wrong is kept."""
+    kit.running()
+    cut = kit.open()
+    kit.do(lambda tx: cuts.hand_in(tx, _part(kit, cut, 0)))
+    assert kit.row.phase is Phase.CUTTING
+    last = _part(kit, cut, 1)
+    assert kit.do(lambda tx: cuts.hand_in(tx, last)).complete
+    assert (kit.row.phase, kit.row.head) == (Phase.RUNNING, cut)
+    assert kit.do(lambda tx: cuts.hand_in(tx, last)).complete, "said again it is no error"
+    kit.at = {P0: 10, P1: 13}  # three records of P1 are in no checkpoint
+    wrong = kit.open()
+    kit.do(lambda tx: cuts.hand_in(tx, _part(kit, wrong, 0)))
+    kit.do(lambda tx: cuts.hand_in(tx, _part(kit, wrong, 1)))
+    assert kit.checkpoint(wrong).status is CheckpointStatus.ABORTED
+    assert (kit.row.phase, kit.row.head) == (Phase.RESETTING, cut)
+    assert kit.events("merge refused"), "the evidence is kept"
+
+
+def test_G7_nobody_takes_the_lock_for_a_cut_that_only_waits(kit: Kit) -> None:
+    """SPEC G7: members look at every change; something is due only past the deadline, or if all is there."""
+    kit.running()
+    cut = kit.open()
+    kit.contribute(cut, 0)
+    assert not kit.plane.read(advance.due)
+    kit.now += 21.0
+    assert kit.plane.read(advance.due)
+    assert kit.advance() is Phase.RESETTING
 
 
 def test_7_second_driver_is_refused_with_the_holder_named(kit: Kit) -> None:
