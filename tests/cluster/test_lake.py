@@ -38,10 +38,10 @@ def test_region_whose_control_plane_is_postgresql_and_whose_storage_is_s3(
         conf={"spark.jars": ",".join(map(str, [*DELTA.jars(), *S3A.jars()])),
               **{f"spark.executorEnv.LAKE_{n}": r for n, r in references.items()}},
     ) as s:  # fmt: skip
-        first = s.cut_soon()
+        first = s.until(lambda: (cut := s.cut_soon()).rows and cut, "a cut with rows")
         for name in formats:
             tables.advance(s.spark, s.region, name)
-        second = s.cut_soon()
+        second = s.until(lambda: (cut := s.cut_soon()).rows and cut, "another cut with rows")
         assert frames.checkpoints(s.spark, s.region, ids=[second.id]).count() == second.rows
         s.region.reset(first.id, wait=True)  # the host makes the fences
         verdict = s.finish_and_verify()

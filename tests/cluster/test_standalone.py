@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.model.rows import Launch
 from crkafka_core.spark import tables
 from crkafka_core.testing.spark_cluster import SparkCluster
 from tests.cluster.conftest import SparkScenario, on
@@ -21,6 +22,12 @@ MEMBERS = 4
 
 def incarnations(s: SparkScenario) -> dict[str, str]:
     return {m.name: m.incarnation for m in s.region.status().members}
+
+
+def often(s: SparkScenario) -> set[str]:
+    """Members that were killed as often as Spark restarts a task: their job fails, and is submitted again."""
+    launches = s.region.plane.read(lambda reader, row: reader.select(Launch, ("region", "=", row.name)))
+    return {launch.name for launch in launches if launch.number > 4}
 
 
 def members_of(executor: int, s: SparkScenario) -> set[str]:
@@ -64,7 +71,7 @@ def test_kill_of_a_python_worker_an_executor_and_a_worker_process(
             assert {n: i for n, i in incarnations(s).items() if n not in hit} == {
                 n: i for n, i in before.items() if n not in hit
             }
-        assert s.host.errors() == {}
+        assert set(s.host.errors()) <= often(s), "Spark gave up a job before its limit"
         tables.advance(s.spark, s.region, "bronze")
         verdict = s.finish_and_verify()
         tables.advance(s.spark, s.region, "bronze")
@@ -92,7 +99,7 @@ def origin(spark: SparkSession) -> str:
 def spread(cluster: SparkCluster, s: SparkScenario) -> None:
     """Spark places tasks by chance: members are killed until there are some on either executor."""
     s.until(lambda: len(cluster.executors()) == 2, "there are two executors")
-    for number in range(3 * MEMBERS):
+    for number in reversed(range(3 * MEMBERS)):
         if all(members_of(executor, s) for executor in cluster.executors()):
             return
         before = s.incarnation(number % MEMBERS)
