@@ -226,7 +226,7 @@ def test_58_the_last_contribution_merges_and_one_that_does_not_fit_aborts(kit: K
 
 
 def test_G7_nobody_takes_the_lock_for_a_cut_that_only_waits(kit: Kit) -> None:
-    """SPEC G7: members look at every change; something is due only past the deadline, or if all is there."""
+    """SPEC G7: members look at every change; until the deadline there is nothing for them to do."""
     kit.running()
     cut = kit.open()
     kit.contribute(cut, 0)
