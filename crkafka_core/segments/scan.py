@@ -23,7 +23,7 @@ def scan_segment(storage: Storage, path: str, *, rows: int = 10_000) -> Iterator
         try:
             file = pq.ParquetFile(source)
             if file.metadata.num_rows <= rows:
-                yield from _as_written(file.read(use_threads=False).combine_chunks()).to_batches()
+                yield from _as_written(file.read(use_threads=False)).to_batches()
                 return
             for batch in file.iter_batches(batch_size=rows, use_threads=False):
                 yield _as_written(batch)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import heapq
 import json
+import sys
+import zipimport
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
@@ -99,6 +101,17 @@ def _files(config: RegionConfig, files: Iterable[File], numbered: bool) -> Itera
                 f"Segment {file.path} of checkpoint {file.checkpoint} has {count} rows; {file.rows} were landed.",
                 hint="The file was changed after it was published.",
             )
+
+
+def forget_archives() -> None:
+    """Make the next task in this Python process start sooner.
+
+    Spark's first act in each task is `importlib.invalidate_caches()`, which reads the directory of every archive on the path
+    anew, PySpark's own among them: 0.15 s. One that is forgotten is read when something is imported from it.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimport.zipimporter):
+            del sys.path_importer_cache[path]
 
 
 def filled(batches: Iterable[pa.RecordBatch], rows: int = 10_000) -> Iterator[pa.RecordBatch]:
