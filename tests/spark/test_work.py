@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+import zipfile
+import zipimport
 from pathlib import Path
+
+import pytest
 
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane import reading
-from crkafka_core.spark.work import Work, packed, rows_of
+from crkafka_core.spark.work import Work, forget_archives, packed, rows_of
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 
@@ -39,3 +45,18 @@ def test_K7_large_batches_stay_as_they_are(tmp_path: Path) -> None:
     (work,) = packed(landing.region.plane.read(lambda reader, row: reading.plan(reader, row)).segments, 8)
     sizes = [b.num_rows for b in rows_of(landing.config.to_json(), work, numbered=False)]
     assert sizes == [10_000, 10_000, 5_000]
+
+
+def test_archives_that_were_forgotten_are_found_again_when_something_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "shipped.zip"
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr("crk_first.py", "")
+        made.writestr("crk_second.py", "VALUE = 7")
+    monkeypatch.syspath_prepend(str(archive))
+    importlib.import_module("crk_first")
+    assert isinstance(sys.path_importer_cache[str(archive)], zipimport.zipimporter)
+    forget_archives()
+    assert str(archive) not in sys.path_importer_cache
+    assert importlib.import_module("crk_second").VALUE == 7
