@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -77,7 +77,7 @@ class SqlStore:
         except Exception as error:
             raise self._told(error) from _cause(error)
         finally:
-            connection.close()
+            _release(connection)
 
     def wait(self, region: str, version: int, timeout: float) -> int:
         try:
@@ -193,7 +193,7 @@ class SqlStore:
             elif not self.address.in_memory:
                 connection.exec_driver_sql("BEGIN")
         except BaseException:
-            connection.close()
+            _release(connection)
             raise
         return connection
 
@@ -222,6 +222,16 @@ class SqlStore:
                 hint="Check that the database runs and can be reached.",
             )
         return error
+
+
+def _release(connection: Connection) -> None:
+    """Of a reader that has its answer, or its error: that the connection died meanwhile changes neither, and the pool drops it."""
+    try:
+        connection.close()
+    except Exception:
+        with suppress(Exception):
+            connection.invalidate()
+            connection.close()
 
 
 def _cause(error: Exception) -> BaseException | None:

@@ -138,6 +138,9 @@ class SparkHost:
             except CrkafkaError as error:
                 _log.warning("host: %s", error)
                 self._over.wait(1.0)
+            except Exception:  # a thread that died in silence would never restart a member again
+                _log.exception("host")
+                self._over.wait(1.0)
             self._over.wait(0.05)
 
     def _tend(self, wanted: int) -> None:

@@ -19,7 +19,7 @@ from checkpoints_db.testing.samples import REGION, region
 from crkafka_core.control import Cond, Tx
 from crkafka_core.dev.postgres import Postgres
 from crkafka_core.model.errors import SchemaError, ServiceUnavailable
-from crkafka_core.model.rows import Event, Launch
+from crkafka_core.model.rows import Event, Launch, Region
 
 OWN: Cond = ("region", "=", REGION)
 
@@ -307,6 +307,22 @@ def test_connections_cut_again_and_again(postgres: Postgres, on_postgres: SqlSto
         thread.join()
     assert cuts[0] > 3, cuts
     assert _texts(on_postgres) == tokens
+
+
+@pytest.mark.postgres
+def test_a_reader_whose_connection_dies_after_its_answer_keeps_it(postgres: Postgres, on_postgres: SqlStore) -> None:
+    """Giving the connection back is no part of the question; it killed the thread of a host."""
+    database = str(on_postgres.address.url.database)
+    for _ in range(3):
+        with on_postgres.read() as reader:
+            found = reader.select(Region)
+            postgres.cut_connections(database)
+        assert [row.name for row in found] == [REGION]
+    with pytest.raises(ServiceUnavailable), on_postgres.read() as reader:
+        reader.select(Region)
+        postgres.cut_connections(database)
+        reader.select(Region)
+    assert [row.name for row in on_postgres.regions()] == [REGION]
 
 
 @pytest.mark.postgres
