@@ -7,7 +7,6 @@ without writing and once into a segment, and prints rates, CPU per record, the p
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import resource
 import shutil
@@ -22,6 +21,7 @@ from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
 from crkafka_core.kafka.consumer import GroupConsumer
 from crkafka_core.kafka.properties import client_properties
+from crkafka_core.member import memory
 from crkafka_core.model.limits import Limits
 from crkafka_core.segments.path import segment_path
 from crkafka_core.segments.storage import Storage
@@ -43,8 +43,7 @@ def consume(bootstrap: str, topic: str, rows: int, folder: Path | None, compress
     if folder is not None:
         path = segment_path("bench", 1, uuid.uuid4().hex, 0, 0)
         writer = SegmentWriter(Storage.open(folder), path, compression=compression)
-    gc.collect()
-    gc.freeze()
+    memory.settle()
     began, cpu, seen = time.perf_counter(), time.process_time(), 0
     consumer.flow(consumer.held)
     while seen < rows:

@@ -60,7 +60,6 @@ class Submitter(threading.Thread):
         self._stamp = sg.Stamp(0, -1, 0)
         self._open = False
         self._holder = False
-        self._was_full = False
         self._closing = False
         self._closing_since = 0.0
         self._counted = 0
@@ -76,7 +75,6 @@ class Submitter(threading.Thread):
         """Queue a batch under the current stamp."""
         with self._changed:
             self.queue.put(self._stamp.serial, batch)
-            self._was_full = self._was_full or self.queue.full
             self._changed.notify()
 
     def open_gate(self, stamp: sg.Stamp) -> None:
@@ -171,9 +169,9 @@ class Submitter(threading.Thread):
                 save, self._save, queued = self._save, None, None
                 if not drop and save is None and self._gives_permits() and len(self.queue):
                     self._holder = True
+                    crowded = not self.queue.roomy
                     queued = self.queue.take()
-                    if self._was_full and self.queue.roomy:
-                        self._was_full = False
+                    if crowded and self.queue.roomy:
                         self._post(None)
             if drop:
                 self._drop_segments()

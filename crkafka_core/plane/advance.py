@@ -12,16 +12,18 @@ from crkafka_core.plane import alarms, cuts, events, limits, members, regions, r
 
 def due(reader: Reader, region: Region) -> bool:
     """Whether a look under the lock is worth it; cheap, so that a quiet region costs nothing."""
-    if region.phase in (Phase.BIRTH, Phase.RESETTING, Phase.REWINDING):
-        return True
-    if region.phase not in (Phase.RUNNING, Phase.CUTTING):
-        return False
-    if region.phase is Phase.CUTTING:  # the last contribution merges: what is left to do is to abort past the deadline
-        row = reader.get(Checkpoint, region.name, region.open_cut)
-        if row is None or reader.now() > row.deadline:
+    match region.phase:
+        case Phase.BIRTH | Phase.RESETTING | Phase.REWINDING:
             return True
-    elif region.stopping:
-        return True
+        case Phase.CUTTING:  # the last contribution merges: what is left to do is to abort past the deadline
+            row = reader.get(Checkpoint, region.name, region.open_cut)
+            if row is None or reader.now() > row.deadline:
+                return True
+        case Phase.RUNNING:
+            if region.stopping:
+                return True
+        case _:
+            return False
     there = reader.select(Member, ("region", "=", region.name), ("status", "=", MemberStatus.LIVE))
     return bool(members.behind(there)) or any(m.stale_since for m in there)
 

@@ -108,13 +108,17 @@ def _resolve(stage: Stage) -> Callable[[Tx], Any]:
     )  # fmt: skip
 
 
+def _last_part(stage: Stage) -> cuts.Part:
+    return stage.players[1].part(stage.region().open_cut, [p.name for p in stage.players])
+
+
 def _contribute(stage: Stage) -> Callable[[Tx], Any]:
-    part = stage.players[1].part(stage.region().open_cut, [p.name for p in stage.players])
+    part = _last_part(stage)
     return lambda tx: cuts.contribute(tx, part)
 
 
 def _hand_in(stage: Stage) -> Callable[[Tx], Any]:
-    part = stage.players[1].part(stage.region().open_cut, [p.name for p in stage.players])
+    part = _last_part(stage)
     return lambda tx: cuts.hand_in(tx, part)
 
 
