@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql import SparkSession
 
 from bench.figure import Figure
@@ -72,7 +72,15 @@ def figures(rows: Sequence[int]) -> list[Figure]:
 def a_group(kafka: KafkaCluster, topic: str) -> None:
     """The first group of a new broker waits for the topic of offsets to be made: seconds that no region meets elsewhere."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "first"})
-    consumer.committed([TopicPartition(topic, 0)], timeout=30)
+    end = time.monotonic() + 30
+    while True:
+        try:
+            consumer.committed([TopicPartition(topic, 0)], timeout=30)
+            break
+        except KafkaException:  # the group has no coordinator yet
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
     consumer.close()
 
 
@@ -81,7 +89,8 @@ def open_session(folder: Path) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[3,4]").appName("crkafka bench")
     settings = {
-        **session.conf(), "spark.jars": ",".join(map(str, SPARK_KAFKA.jars())), "spark.ui.enabled": "false", "spark.driver.memory": "2g",
+        **session.conf(), **session.HERE,
+        "spark.jars": ",".join(map(str, SPARK_KAFKA.jars())), "spark.ui.enabled": "false", "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1", "spark.local.dir": str(folder / "spark"),
     }  # fmt: skip
     for key, value in settings.items():

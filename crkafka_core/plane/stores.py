@@ -28,6 +28,12 @@ def initialise(url: str) -> None:
     _offered(INITIALISE, url)(url)
 
 
+def preload() -> None:
+    """Import every store that is installed, so that a process forked from here opens one at once."""
+    for found in entry_points(group=GROUP):
+        found.load()
+
+
 def _offered(group: str, url: str) -> Any:
     scheme = urlsplit(url).scheme.partition("+")[0]
     found = entry_points(group=group, name=scheme)

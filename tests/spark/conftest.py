@@ -20,6 +20,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[4,4]").appName("crkafka tests")
     settings = {
         **session.conf(["delta"]),
+        **session.HERE,
         "spark.jars": ",".join(map(str, jars)),
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",
