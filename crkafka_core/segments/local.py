@@ -41,14 +41,18 @@ class LocalStorage(Storage):
         return self._full(path).is_file()
 
     def open_read(self, path: str) -> pa.NativeFile:
-        full = self._full(path)
+        full = f"{self.root}/{self._below(path)}"  # no `Path` here: of a small file it would be a tenth of the time
         try:
-            with full.open("rb", buffering=0) as file:
-                if os.fstat(file.fileno()).st_size <= _AT_ONCE:
-                    return pa.BufferReader(file.readall())
-            return pa.memory_map(str(full))
+            descriptor = os.open(full, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            try:
+                size = os.fstat(descriptor).st_size
+                if size <= _AT_ONCE:
+                    return pa.BufferReader(os.read(descriptor, size))
+            finally:
+                os.close(descriptor)
+            return pa.memory_map(full)
         except OSError as error:
-            raise storage_error(error, "Reading", str(full)) from error
+            raise storage_error(error, "Reading", full) from error
 
     def open_write(self, path: str) -> Output:
         full = self._full(path)
@@ -104,9 +108,12 @@ class LocalStorage(Storage):
             raise storage_error(error, "Deleting", str(self._full(prefix))) from error
 
     def _full(self, path: str) -> Path:
+        return self.root / self._below(path)
+
+    def _below(self, path: str) -> str:
         if not path or path.startswith("/") or ".." in path.split("/"):
             raise ValueError(f"{path!r} does not lie below the storage root.")
-        return self.root / path
+        return path
 
 
 class _LocalOutput(Output):

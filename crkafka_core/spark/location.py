@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from pyspark.sql import SparkSession
 
 _LISTED_BY_DRIVER = 20_000
@@ -44,6 +46,12 @@ def slots(spark: SparkSession) -> int:
             return max(1, int(known))
     parts = spark.range(0, 1_000_000).selectExpr("count(distinct spark_partition_id()) AS n").collect()
     return max(1, int(parts[0]["n"]))
+
+
+def cores(spark: SparkSession) -> int:
+    """How many tasks get on at once: a local session may have more slots than the machine has cores."""
+    there = slots(spark)
+    return there if is_connect(spark) or not is_local(spark) else min(there, os.cpu_count() or there)
 
 
 def list_on_driver(spark: SparkSession) -> None:

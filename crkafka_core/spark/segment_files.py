@@ -67,9 +67,9 @@ def _many_and_small(segments: Sequence[Segment]) -> bool:
 
 
 def _tasks(spark: SparkSession, segments: Sequence[Segment]) -> int:
-    """Few for many small files: as many as run at once, or as the size deserves (SPEC K7)."""
+    """Few for many small files: as many as get on at once, or as the size deserves (SPEC K7)."""
     total = sum(s.bytes for s in segments)
-    return max(math.ceil(total / _TASK_BYTES), min(location.slots(spark), math.ceil(total / _WORTH_A_TASK)), 1)
+    return max(math.ceil(total / _TASK_BYTES), min(location.cores(spark), math.ceil(total / _WORTH_A_TASK)), 1)
 
 
 def _packed(spark: SparkSession, rows: DataFrame, segments: Sequence[Segment]) -> DataFrame:

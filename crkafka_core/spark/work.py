@@ -45,7 +45,7 @@ class Work:
     ranges: tuple[KafkaRange, ...] = ()
 
     def to_json(self) -> str:
-        return json.dumps({"files": [asdict(f) for f in self.files], "ranges": [asdict(r) for r in self.ranges]})
+        return json.dumps({"files": [vars(f) for f in self.files], "ranges": [asdict(r) for r in self.ranges]})
 
     @classmethod
     def from_json(cls, text: str) -> Work:
