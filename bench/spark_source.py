@@ -17,7 +17,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql import SparkSession
 
 from bench.figure import Figure
@@ -26,6 +25,8 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.dev.jars import SPARK_KAFKA
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
+from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.model.offsets import TP
 from crkafka_core.region import Region
 from crkafka_core.region.caught_up import consume
 from crkafka_core.region.driver import Driver
@@ -71,17 +72,7 @@ def figures(rows: Sequence[int]) -> list[Figure]:
 
 def a_group(kafka: KafkaCluster, topic: str) -> None:
     """The first group of a new broker waits for the topic of offsets to be made: seconds that no region meets elsewhere."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "first"})
-    end = time.monotonic() + 30
-    while True:
-        try:
-            consumer.committed([TopicPartition(topic, 0)], timeout=30)
-            break
-        except KafkaException:  # the group has no coordinator yet
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.2)
-    consumer.close()
+    KafkaAdmin({"bootstrap.servers": kafka.bootstrap}, timeout=30).committed("first", [TP(topic, 0)])
 
 
 def open_session(folder: Path) -> SparkSession:

@@ -43,7 +43,7 @@ class LocalStorage(Storage):
     def open_read(self, path: str) -> pa.NativeFile:
         full = f"{self.root}/{self._below(path)}"  # no `Path` here: of a small file it would be a tenth of the time
         try:
-            descriptor = os.open(full, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            descriptor = os.open(full, os.O_RDONLY)
             try:
                 size = os.fstat(descriptor).st_size
                 if size <= _AT_ONCE:
@@ -58,9 +58,7 @@ class LocalStorage(Storage):
         full = self._full(path)
         try:
             _make_folder(full.parent)
-            output = _LocalOutput(
-                full, os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o644)
-            )
+            output = _LocalOutput(full, os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         except FileExistsError as error:
             raise SegmentExists(f"{full} is there already.", hint="Do two members share an identity?") from error
         except OSError as error:

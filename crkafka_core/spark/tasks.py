@@ -25,11 +25,10 @@ def of_work(spark: SparkSession, config: RegionConfig, shares: Sequence[Work], *
     texts = [share.to_json() for share in shares]
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        from crkafka_core.spark.work import Work, forget_archives, rows_of
+        from crkafka_core.spark.work import Work, rows_of
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from rows_of(config_json, Work.from_json(texts[number]), numbered=numbered)
-        forget_archives()
 
     return spark.range(0, len(texts), 1, len(texts)).mapInArrow(run, schema)
