@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from crkafka_core.spark import location
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.spark.table_format import Dropped, Seen, Stamp, TableFormat, Where
+from crkafka_core.spark.table_format import History, Seen, Stamp, TableFormat, Where
 
 _HARMLESS = (
     "OPTIMIZE",
@@ -21,6 +21,9 @@ _HARMLESS = (
     "COMPUTE STATS",
     "REORG",
 )
+
+_FEW = 8
+"""Commits that are asked for first: each question costs Spark a plan, and rarely is more new."""
 
 
 class DeltaTable(TableFormat):
@@ -34,50 +37,45 @@ class DeltaTable(TableFormat):
     def _name(self) -> str:
         return f"delta.`{self._path}`"
 
-    def version(self) -> str:
-        seen = self._history(1)
-        return seen[-1].version if seen else ""
+    def history(self, after: str) -> History:
+        known = int(after) if after else -1
+        found = self._described(_FEW)
+        if len(found) == _FEW and int(found[0].version) > known + 1:
+            found = self._described(int(found[-1].version) - known)
+        if not found:
+            return History("")
+        return History(found[-1].version, tuple(s for s in found if int(s.version) > known))
 
-    def since(self, version: str) -> list[Seen]:
-        last = self._history(1)
-        if not last:
-            return []
-        missing = int(last[0].version) - (int(version) if version else -1)
-        return self._history(missing) if missing > 0 else []
-
-    def _history(self, limit: int) -> list[Seen]:
-        try:
-            rows = (
-                self.spark.sql(f"DESCRIBE HISTORY {self._name} LIMIT {limit}")
-                .select("version", "operation", "userMetadata")
-                .collect()
-            )
-        except AnalysisException as error:
-            if _no_table(error):
-                return []
-            raise
+    def _described(self, limit: int) -> list[Seen]:
+        """The last commits, oldest first."""
+        rows = self._collected(lambda: self.spark.sql(f"DESCRIBE HISTORY {self._name} LIMIT {limit}"))
         found = [
             Seen(str(r["version"]), Stamp.from_json(r["userMetadata"]), not r["operation"].startswith(_HARMLESS))
             for r in rows
         ]
         return sorted(found, key=lambda s: int(s.version))
 
+    def _collected(self, asked: Callable[[], DataFrame]) -> list[Row]:
+        """What a question answers; nothing where there is no table."""
+        try:
+            return asked().collect()
+        except AnalysisException as error:
+            if _no_table(error):
+                return []
+            raise
+
     def present(self) -> set[int]:
-        if not self.version():
-            return set()
-        return {r[0] for r in self.read().select(CHECKPOINT).distinct().collect()}
+        return {r[0] for r in self._collected(lambda: self.read().select(CHECKPOINT).distinct())}
 
     def counts(self, ids: Collection[int]) -> dict[int, int]:
-        if not ids or not self.version():
+        if not ids:
             return {}
-        low, high = min(ids), max(ids)
-        near = self.read().where((F.col(CHECKPOINT) >= low) & (F.col(CHECKPOINT) <= high))
-        return {r[0]: r[1] for r in near.groupBy(CHECKPOINT).count().collect() if r[0] in set(ids)}
+        near = F.col(CHECKPOINT).between(min(ids), max(ids))
+        found = self._collected(lambda: self.read().where(near).groupBy(CHECKPOINT).count())
+        return {r[0]: r[1] for r in found if r[0] in set(ids)}
 
-    def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> str:
+    def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> None:
         if frame is None:
-            if not based_on:
-                return ""
             frame = self.read().where(F.lit(False))
         self.needs_column(frame.columns)
         if based_on:
@@ -88,20 +86,9 @@ class DeltaTable(TableFormat):
         writer = writer.option("userMetadata", stamp.to_json())
         # Also for a table that is not there yet: somebody else may make it meanwhile.
         writer.option("replaceWhere", where.sql()).save(self._path)
-        return self._found(stamp, based_on)
 
-    def _found(self, stamp: Stamp, based_on: str) -> str:
-        """The version of our commit; the table drops a late one in silence (FACTS P5)."""
-        for seen in self.since(based_on):
-            if seen.stamp == stamp:
-                return seen.version
-        raise Dropped(
-            f"Table {stamp.table} did not take commit {stamp.number}: a later one is there.",
-            hint="Stop; the later writer goes on.",
-        )
-
-    def fence(self, stamp: Stamp, where: Where, in_flight: Collection[int], based_on: str) -> str:
-        return self.replace(None, where, stamp, based_on)
+    def fence(self, stamp: Stamp, where: Where, in_flight: Collection[int], based_on: str) -> None:
+        self.replace(None, where, stamp, based_on)
 
     def read(self) -> DataFrame:
         return self.spark.read.format("delta").load(self._path)

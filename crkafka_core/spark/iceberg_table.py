@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType
 
 from crkafka_core.spark import location
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.spark.table_format import Dropped, Seen, Stamp, TableFormat, Where
+from crkafka_core.spark.table_format import Dropped, History, Seen, Stamp, TableFormat, Where
 
 _STAMP = "crkafka"
 
@@ -48,14 +48,10 @@ class IcebergTable(TableFormat):
             raise
         return True
 
-    def version(self) -> str:
-        seen = self._chain()
-        return seen[-1].version if seen else ""
-
-    def _chain(self, stop: str = "") -> list[Seen]:
-        """Snapshots from the one after `stop` to the current one, along parents."""
+    def history(self, after: str) -> History:
+        """Along parents, from the current snapshot to the one after `after`."""
         if not self._exists():
-            return []
+            return History("")
         rows = {
             r["snapshot_id"]: r
             for r in self.spark.table(f"{self._name}.snapshots")
@@ -63,16 +59,13 @@ class IcebergTable(TableFormat):
             .collect()
         }
         refs = self.spark.table(f"{self._name}.refs").where("name = 'main'").select("snapshot_id").collect()
-        at = refs[0][0] if refs else None
+        current = at = refs[0][0] if refs else None
         found: list[Seen] = []
-        while at is not None and at in rows and str(at) != stop:
+        while at is not None and at in rows and str(at) != after:
             row = rows[at]
             found.append(Seen(str(at), Stamp.from_json(row["summary"].get(_STAMP)), row["operation"] != "replace"))
             at = row["parent_id"]
-        return found[::-1]
-
-    def since(self, version: str) -> list[Seen]:
-        return self._chain(version)
+        return History("" if current is None else str(current), tuple(reversed(found)))
 
     def present(self) -> set[int]:
         return {r[0] for r in self._partitions().select(CHECKPOINT).collect()} if self._exists() else set()
@@ -89,13 +82,11 @@ class IcebergTable(TableFormat):
         wanted = set(ids)
         return {r[0]: r[1] for r in self._partitions().collect() if r[0] in wanted}
 
-    def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> str:
-        if not self._exists():
-            if frame is None:
-                return ""
-            self._create(frame)
+    def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> None:
         if frame is None:
             frame = self.spark.table(self._name).where(F.lit(False))
+        elif not based_on and not self._exists():
+            self._create(frame)
         self.needs_column(frame.columns)
         self.needs_column(self.spark.table(self._name).columns)
         based_on = based_on or self._first(stamp)
@@ -110,7 +101,6 @@ class IcebergTable(TableFormat):
                     hint="Stop; the later writer goes on.",
                 ) from error
             raise
-        return self._found(stamp, based_on)
 
     def _create(self, frame: DataFrame) -> None:
         empty = frame.where(F.lit(False))
@@ -123,34 +113,23 @@ class IcebergTable(TableFormat):
 
     def _first(self, stamp: Stamp) -> str:
         """A first snapshot, so that there is one to validate from."""
-        version = self.version()
+        version = self.history("").version
         if version:
             return version
         empty = self.spark.table(self._name).where(F.lit(False))
         empty.writeTo(self._name).option(f"snapshot-property.{_STAMP}", stamp.to_json()).append()
-        return self.version()
+        return self.history("").version
 
-    def _found(self, stamp: Stamp, based_on: str) -> str:
-        mine = [s for s in self.since(based_on) if s.stamp == stamp]
-        if not mine:
-            raise Dropped(
-                f"Commit {stamp.number} is not in table {stamp.table}.", hint="Stop; the later writer goes on."
-            )
-        return mine[-1].version
-
-    def fence(self, stamp: Stamp, where: Where, in_flight: Collection[int], based_on: str) -> str:
-        if not self._exists():
-            return ""
+    def fence(self, stamp: Stamp, where: Where, in_flight: Collection[int], based_on: str) -> None:
         # A removal without hits fences nothing: a row of ours in each partition that a late write may be for makes the
         # table refuse it, and is removed at once (FACTS P5).
         marked = [i for i in in_flight if i in where.ids]
         if marked:
             columns = self.spark.table(self._name).schema
             marks = self.spark.createDataFrame([{CHECKPOINT: i} for i in marked], columns)
-            based_on = based_on or self._first(stamp)
-            version = self.replace(marks, Where(ids=tuple(marked)), stamp, based_on)
-            return self.replace(None, where, stamp, version)
-        return self.replace(None, where, stamp, based_on)
+            self.replace(marks, Where(ids=tuple(marked)), stamp, based_on)
+            based_on = self.own(self.history(based_on), stamp)
+        self.replace(None, where, stamp, based_on)
 
     def read(self) -> DataFrame:
         return self.spark.table(self._name)

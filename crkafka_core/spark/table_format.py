@@ -50,6 +50,16 @@ class Seen:
     changes_rows: bool
 
 
+@dataclass(frozen=True)
+class History:
+    """What a table says of itself, at one look."""
+
+    version: str
+    """The current one; empty: there is no table."""
+    seen: tuple[Seen, ...] = ()
+    """Commits after the version that was asked for, oldest first."""
+
+
 class Dropped(LeaseLost):
     """The table itself did not take a commit: a later number is there (FACTS P5). Reaction: stop; the later writer goes on."""
 
@@ -85,12 +95,8 @@ class TableFormat(ABC):
         self.spark, self.table, self.options = spark, table, dict(options)
 
     @abstractmethod
-    def version(self) -> str:
-        """The current version."""
-
-    @abstractmethod
-    def since(self, version: str) -> list[Seen]:
-        """Commits after that version, oldest first."""
+    def history(self, after: str) -> History:
+        """The current version, and what was committed after that one."""
 
     @abstractmethod
     def present(self) -> set[int]:
@@ -101,14 +107,14 @@ class TableFormat(ABC):
         """Rows of these checkpoints; those without are left out."""
 
     @abstractmethod
-    def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> str:
-        """Put the rows in the place of what `where` names (none: remove it), in one commit; the new version.
+    def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> None:
+        """Put the rows in the place of what `where` names (none: remove it, from a table that is there), in one commit.
 
-        `Dropped`, if a later number is there; a conflict with what came after `based_on` is refused where the format can.
+        A conflict with what came after `based_on` is refused where the format can; see `own` for where it cannot.
         """
 
     @abstractmethod
-    def fence(self, stamp: Stamp, where: Where, in_flight: Collection[int], based_on: str) -> str:
+    def fence(self, stamp: Stamp, where: Where, in_flight: Collection[int], based_on: str) -> None:
         """Remove what `where` names, in a commit that also stops writes of lower numbers, even when there is nothing to remove.
 
         `in_flight`: checkpoints that overtaken permits may still write.
@@ -117,6 +123,16 @@ class TableFormat(ABC):
     @abstractmethod
     def read(self) -> DataFrame:
         """All rows."""
+
+    def own(self, history: History, stamp: Stamp) -> str:
+        """The version of our commit; a table may have dropped a late one in silence (FACTS P5)."""
+        mine = [s.version for s in history.seen if s.stamp == stamp]
+        if not mine:
+            raise Dropped(
+                f"Table {stamp.table} did not take commit {stamp.number}: a later one is there.",
+                hint="Stop; the later writer goes on.",
+            )
+        return mine[-1]
 
     def needs_column(self, columns: Collection[str]) -> None:
         """Refuse rows, or a table, without the checkpoint's number."""

@@ -28,7 +28,7 @@ from crkafka_core.spark.handle import Handle
 from crkafka_core.spark.hold import Hold
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS, with_checkpoint
-from crkafka_core.spark.table_format import Seen, Stamp, TableFormat, Where
+from crkafka_core.spark.table_format import History, Seen, Stamp, TableFormat, Where
 
 _log = logging.getLogger(__name__)
 
@@ -108,14 +108,16 @@ def fence_all(spark: SparkSession | None, region: Handle) -> list[Table]:
 def _fence(spark: SparkSession, region: Handle, permit: Permit) -> str:
     form = table_of(spark, region, permit.table)
     uid = permit.plan.uid
-    based_on = form.version()
-    form.check_owner(form.since(permit.table.version), uid)
+    before = form.history(permit.table.version)
+    form.check_owner(before.seen, uid)
+    if not before.version:
+        return ""
     gone = set(region.plane.read(lambda reader, row: plane.superseded(reader, row.name)))
     strangers = _strangers(region, form, permit.table)
     in_flight = {i for c in permit.overtaken for i in json.loads(c.checkpoints_json)} & gone
-    return form.fence(
-        Stamp.of(uid, permit.commit), Where(ids=tuple(sorted(strangers | in_flight))), in_flight, based_on
-    )
+    stamp = Stamp.of(uid, permit.commit)
+    form.fence(stamp, Where(ids=tuple(sorted(strangers | in_flight))), in_flight, before.version)
+    return form.own(form.history(before.version), stamp)
 
 
 def _strangers(region: Handle, form: TableFormat, table: Table) -> set[int]:
@@ -199,16 +201,19 @@ def _write(spark: SparkSession, region: Handle, permit: Permit, hold: Hold, shap
     form = table_of(spark, region, permit.table)
     stamp = Stamp.of(permit.plan.uid, permit.commit)
     for _ in range(_TRIES):
-        based_on = form.version()
-        wrong = _wrong(region, form, permit, based_on)
+        before = form.history(permit.table.version)
+        wrong = _wrong(region, form, permit, before)
         hold.check()
-        version = based_on
-        where = _where(permit, wrong)
-        if permit.plan.rows or wrong:
-            version = form.replace(frame if permit.plan.rows else None, where, stamp, based_on)
-        rows = _check(form, permit, exact=shape is None)
-        if not [s for s in form.since(based_on) if s.version != version and s.stamp != stamp and s.changes_rows]:
-            return _Written(version, rows)
+        writes = bool(permit.plan.rows or wrong)
+        if writes:
+            form.replace(frame if permit.plan.rows else None, _where(permit, wrong), stamp, before.version)
+        counts = form.counts(permit.plan.filled)
+        after = form.history(before.version)
+        version = form.own(after, stamp) if writes else before.version
+        if shape is None:
+            _check(permit, counts)
+        if not [s for s in after.seen if s.stamp != stamp and s.changes_rows]:
+            return _Written(version, sum(counts.values()))
         _log.warning("table %s was written by somebody else meanwhile; looking again", permit.table.name)
     raise Refused(
         f"Table {permit.table.name} is written by somebody else again and again.",
@@ -222,13 +227,12 @@ def _where(permit: Permit, wrong: Collection[int]) -> Where:
     return Where(ids=tuple(sorted({*permit.plan.checkpoints, *wrong})))
 
 
-def _wrong(region: Handle, form: TableFormat, permit: Permit, version: str) -> set[int]:
+def _wrong(region: Handle, form: TableFormat, permit: Permit, history: History) -> set[int]:
     """Checkpoints whose rows do not belong into the table; looked for when something came after what SQL acknowledged."""
-    if version == permit.table.version:
+    if history.version == permit.table.version:
         return set()
-    seen = form.since(permit.table.version)
-    form.check_owner(seen, permit.plan.uid)
-    check_known(permit.table, seen, permit.commit.number)
+    form.check_owner(history.seen, permit.plan.uid)
+    check_known(permit.table, history.seen, permit.commit.number)
     return _strangers(region, form, permit.table) - set(permit.plan.checkpoints)
 
 
@@ -242,11 +246,8 @@ def check_known(table: Table, seen: Collection[Seen], highest: int) -> None:
         )
 
 
-def _check(form: TableFormat, permit: Permit, *, exact: bool) -> int:
-    """Rows of what was just written, compared with what was merged."""
-    if not exact:
-        return sum(form.counts(permit.plan.filled).values())
-    counts = form.counts(permit.plan.filled)
+def _check(permit: Permit, counts: Mapping[int, int]) -> None:
+    """Rows of what was just written are as many as were merged."""
     for checkpoint in permit.plan.line:
         if counts.get(checkpoint.id, 0) != checkpoint.rows:
             raise DataLoss(
@@ -254,7 +255,6 @@ def _check(form: TableFormat, permit: Permit, *, exact: bool) -> int:
                 f"{checkpoint.rows} were merged.",
                 hint="The commit is not acknowledged; the next one replaces it.",
             )
-    return sum(counts.values())
 
 
 def _write_parquet(region: Handle, permit: Permit, frame: DataFrame, *, exact: bool) -> _Written:
@@ -275,9 +275,10 @@ def read_table(spark: SparkSession, region: Handle, name: str) -> DataFrame:
     table, counting, commits, gone = region.plane.read(lambda reader, row: _state(reader, row, name))
     if table.format != "parquet":
         form = table_of(spark, region, table)
-        if not form.version():
+        version = form.history(table.version).version
+        if not version:
             return spark.createDataFrame([], with_checkpoint(RECORDS))
-        known = form.version() == table.version and table.rewind_epoch <= table.fenced_epoch
+        known = version == table.version and table.rewind_epoch <= table.fenced_epoch
         rows = form.read().where(f"{CHECKPOINT} <= {table.acknowledged}")
         return rows if known or not gone else rows.where(f"{CHECKPOINT} NOT IN ({', '.join(map(str, gone))})")
     written = {c.number: frozenset(json.loads(c.checkpoints_json)) for c in commits if c.status == plane.DONE}
@@ -314,7 +315,7 @@ def look(spark: SparkSession, region: Handle, name: str, *, exact: bool = True) 
         counts = {r[0]: r[1] for r in read_table(spark, region, name).groupBy(CHECKPOINT).count().collect()}
         return Looked((), _miscounted(expected, counts) if exact else ())
     form = table_of(spark, region, table)
-    seen = form.since(table.version)
+    seen = form.history(table.version).seen
     check_known(table, seen, table.commits)
     strangers = _strangers(region, form, table)
     wrong = _miscounted(expected, form.counts(expected)) if exact else ()

@@ -234,10 +234,16 @@ def zombie(spark: SparkSession, landing: Landing, ids: list[int] | None = None) 
     )
     assert permit is not None
     form = tables.table_of(spark, landing.region, permit.table)
-    based_on = form.version()
+    based_on = form.history("").version
+    stamp = Stamp.of(permit.plan.uid, permit.commit)
     rows = frames.from_plan(spark, landing.region.config, permit.plan, numbered=True)
     where = Where(after=permit.commit.after, upto=permit.commit.upto) if ids is None else Where(ids=tuple(ids))
-    return lambda: form.replace(rows, where, Stamp.of(permit.plan.uid, permit.commit), based_on)
+
+    def late() -> str:
+        form.replace(rows, where, stamp, based_on)
+        return form.own(form.history(based_on), stamp)
+
+    return late
 
 
 def test_what_iceberg_cannot_refuse_is_found_and_undone(spark: SparkSession, tmp_path: Path) -> None:
