@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -28,6 +29,7 @@ def pack(tps: Iterable[TP]) -> str:
     return json.dumps(by_topic, ensure_ascii=False, separators=(",", ":"))
 
 
+@lru_cache(maxsize=128)
 def unpack(text: str) -> frozenset[TP]:
     """The set that `pack` wrote."""
     return frozenset(TP(topic, p) for topic, ps in json.loads(text).items() for p in ps)

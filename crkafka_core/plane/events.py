@@ -25,7 +25,8 @@ def log(
     tx.add(
         Event(
             region=region.name, seq=region.next_event, at=tx.now(), kind=kind, epoch=region.epoch, checkpoint=checkpoint,
-            member=member, by=by, text=text.replace("\0", "�"), data_json=json.dumps(data or {}, ensure_ascii=False, default=str),
+            member=member, by=by, text=text.replace("\0", "�"),
+            data_json=json.dumps(data, ensure_ascii=False, default=str) if data else "{}",
         )
     )  # fmt: skip
     tx.set_region(next_event=region.next_event + 1)

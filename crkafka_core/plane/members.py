@@ -149,7 +149,7 @@ def report(
                 "assigned",
                 f"{len(held)} partitions in generation {generation}",
                 member=name,
-                data={"held": pack(held)},
+                data={"held": reported.assignment_json},
             )
             pauses.follow(tx, name, held)
         tx.put(reported)

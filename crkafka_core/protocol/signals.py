@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from crkafka_core.model.desired import Desired, OpenCut
 from crkafka_core.model.offsets import TP
 
 
-@dataclass(frozen=True)
-class Stamp:
+class Stamp(NamedTuple):
     """Decides what is stale: everything queued and every answer about a start carries one (SPEC M4)."""
 
     epoch: int

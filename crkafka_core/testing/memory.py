@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -35,8 +34,10 @@ class MemoryStore:
         self.clock = clock
         self.on_statement = on_statement
         self._tables: dict[type[Row], MemoryRows] = {row: MemoryRows(row) for row in ROWS}
-        self._changed = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._open: str | None = None
+        self._reader = _Reader(self)
 
     def run(self, region: str, work: Callable[[Tx], T]) -> T:
         return self._retried(region, work, None)
@@ -44,11 +45,9 @@ class MemoryStore:
     def create(self, region: Region, work: Callable[[Tx], T]) -> T:
         return self._retried(region.name, work, region)
 
-    @contextmanager
-    def read(self) -> Iterator[Reader]:
+    def read(self) -> _Reader:
         """Rows are frozen and nothing is interleaved on one thread; other threads wait until the block ends."""
-        with self._changed:
-            yield _Reader(self)
+        return self._reader
 
     def wait(self, region: str, version: int, timeout: float) -> int:
         """Waits in real time, for another thread; a simulation on one thread passes 0."""
@@ -80,7 +79,7 @@ class MemoryStore:
         raise ServiceUnavailable("The control plane in memory was cut off each time.", hint="Let the hook stop.")
 
     def _once(self, region: str, work: Callable[[Tx], T], first: Region | None) -> T:
-        with self._changed:
+        with self._lock:
             if self._open is not None:
                 raise RuntimeError(f"a transaction on region {self._open!r} is open")
             self._open = region
@@ -105,45 +104,57 @@ class MemoryStore:
 
 
 class _Reader:
-    """Implements `crkafka_core.control.Reader`."""
+    """Implements `crkafka_core.control.Reader`; a snapshot as long as its block lasts."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self._tables = store._tables
-        self._hook = store.on_statement
+
+    def __enter__(self) -> Reader:
+        self._store._lock.acquire()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._store._lock.release()
 
     def now(self) -> float:
-        if self._hook is not None:
-            self._hook("now")
+        if (hook := self._store.on_statement) is not None:
+            hook("now")
         return self._store.clock()
 
     def get(self, row: type[R], *key: Any) -> R | None:
-        if self._hook is not None:
-            self._hook(f"get {row.__name__}")
+        table = self._table(row)
+        if (hook := self._store.on_statement) is not None:
+            hook(f"get {row.__name__}")
         if len(key) != len(row.KEY):
             raise TypeError(f"{row.__name__} has the key {row.KEY}, not {len(key)} values")
-        found: R | None = self._tables[row].rows.get(key)
+        found: R | None = table.rows.get(key)
         return found
 
     def select(
         self, row: type[R], *where: Cond, order: Sequence[str] = (), desc: bool = False, limit: int | None = None
     ) -> list[R]:
-        if self._hook is not None:
-            self._hook(f"select {row.__name__}")
-        return self._tables[row].select(where, order, desc, limit)
+        table = self._table(row)
+        if (hook := self._store.on_statement) is not None:
+            hook(f"select {row.__name__}")
+        return table.select(where, order, desc, limit)
 
     def count(self, row: type[R], *where: Cond) -> int:
         return len(self.select(row, *where))
 
     def line(self, region: str, checkpoint: int, *, after: int = 0) -> list[int]:
-        if self._hook is not None:
-            self._hook("line")
+        if (hook := self._store.on_statement) is not None:
+            hook("line")
         rows = self._tables[Checkpoint].rows
         found: list[int] = []
         while checkpoint > after and (row := rows.get((region, checkpoint))) is not None:
             found.append(checkpoint)
             checkpoint = row.parent
         return found[::-1]
+
+    def _table(self, row: type[Row]) -> MemoryRows:
+        """Where a statement finds the rows of this type."""
+        return self._tables[row]
 
 
 class _Tx(_Reader):
@@ -159,8 +170,8 @@ class _Tx(_Reader):
 
     def begin(self, first: Region | None) -> None:
         """Lock the region's row, after inserting it if it is new."""
-        if self._hook is not None:
-            self._hook("begin")
+        if (hook := self._store.on_statement) is not None:
+            hook("begin")
         regions = self._tables[Region]
         if first is not None and (first.name,) not in regions.rows:
             self._set(regions, first)
@@ -171,8 +182,8 @@ class _Tx(_Reader):
     def flush(self) -> None:
         """The region's row is written once, at the end or when it is read."""
         if self._region is not None and self._region is not self._before:
-            if self._hook is not None:
-                self._hook("update Region")
+            if (hook := self._store.on_statement) is not None:
+                hook("update Region")
             self._set(self._tables[Region], self._region)
             self._before = self._region
 
@@ -181,7 +192,7 @@ class _Tx(_Reader):
             if before is None:
                 table.drop(key)
             else:
-                table.set(before)
+                table.set(key, before)
         self._undo.clear()
 
     def region(self) -> Region:
@@ -193,16 +204,19 @@ class _Tx(_Reader):
         current = self.region()
         if "name" in changes or "version" in changes:
             raise TypeError("name and version of a region are not for setting")
-        unknown = changes.keys() - _REGION_NAMES
+        unknown = changes.keys() - _REGION_AT.keys()
         if unknown:
             raise TypeError(f"Region has no column {', '.join(sorted(unknown))}")
-        if changes and all(getattr(current, name) == value for name, value in changes.items()):
-            return current
         assert self._before is not None
-        values = dict(zip(_REGION_FIELDS, _region_values(current), strict=True))
-        values.update(changes)
-        values["version"] = self._before.version + 1
-        self._region = Region(*values.values())
+        values, same = list(_region_values(current)), bool(changes)
+        for name, value in changes.items():
+            at = _REGION_AT[name]
+            same = same and values[at] == value
+            values[at] = value
+        if same:
+            return current
+        values[_REGION_AT["version"]] = self._before.version + 1
+        self._region = Region(*values)
         return self._region
 
     def now(self) -> float:
@@ -211,17 +225,10 @@ class _Tx(_Reader):
             self._time = super().now()
         return self._time
 
-    def get(self, row: type[R], *key: Any) -> R | None:
+    def _table(self, row: type[Row]) -> MemoryRows:
         if row is Region:
             self.flush()
-        return super().get(row, *key)
-
-    def select(
-        self, row: type[R], *where: Cond, order: Sequence[str] = (), desc: bool = False, limit: int | None = None
-    ) -> list[R]:
-        if row is Region:
-            self.flush()
-        return super().select(row, *where, order=order, desc=desc, limit=limit)
+        return self._tables[row]
 
     def put(self, *rows: Row) -> None:
         table = self._writable(rows, "put")
@@ -234,21 +241,18 @@ class _Tx(_Reader):
         if table is None:
             return
         keys = [table.key_of(row) for row in rows]
-        taken = [key for key in keys if key in table.rows]
-        if taken or len(set(keys)) < len(keys):
-            raise KeyExists(f"{table.row.__name__} {taken[:1] or keys[:1]}")
+        if len(set(keys)) < len(keys) or not table.rows.keys().isdisjoint(keys):
+            raise KeyExists(f"{table.row.__name__} {[key for key in keys if key in table.rows][:1] or keys[:1]}")
         for row in rows:
             self._set(table, row)
 
     def delete(self, row: type[Row], *where: Cond) -> int:
-        if self._hook is not None:
-            self._hook(f"delete {row.__name__}")
+        if (hook := self._store.on_statement) is not None:
+            hook(f"delete {row.__name__}")
         own = "name" if row is Region else "region"
         if (own, "=", self.name) not in where:
             raise ValueError(f"A delete of {row.__name__} must name the locked region {self.name!r}.")
-        if row is Region:
-            self.flush()
-        table = self._tables[row]
+        table = self._table(row)
         found = table.select(where, (), False, None)
         for each in found:
             key = table.key_of(each)
@@ -261,8 +265,8 @@ class _Tx(_Reader):
         if not rows:
             return None
         row = type(rows[0])
-        if self._hook is not None:
-            self._hook(f"{what} {row.__name__}")
+        if (hook := self._store.on_statement) is not None:
+            hook(f"{what} {row.__name__}")
         if row is Region:
             raise TypeError("The region's row is changed by set_region.")
         for each in rows:
@@ -273,12 +277,12 @@ class _Tx(_Reader):
         return self._tables[row]
 
     def _set(self, table: MemoryRows, row: Row) -> None:
-        self._undo.append((table, table.key_of(row), table.set(row)))
+        key = table.key_of(row)
+        self._undo.append((table, key, table.set(key, row)))
 
 
-_REGION_FIELDS = tuple(field.name for field in fields(Region))
-_REGION_NAMES = frozenset(_REGION_FIELDS)
-_region_values: Callable[[Region], tuple[Any, ...]] = attrgetter(*_REGION_FIELDS)
+_REGION_AT = {field.name: at for at, field in enumerate(fields(Region))}
+_region_values: Callable[[Region], tuple[Any, ...]] = attrgetter(*_REGION_AT)
 
 
 def _no_such_region(name: str) -> NoSuchRegion:

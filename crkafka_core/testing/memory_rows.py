@@ -2,49 +2,53 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
-from operator import attrgetter, eq, ge, gt, le, lt, ne
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from operator import attrgetter, eq, ge, gt, itemgetter, le, lt, ne
 from typing import Any
 
 from crkafka_core.control import Cond
 from crkafka_core.model.rows import Row, Segment
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
-_RANGES = frozenset({"<", "<=", ">", ">="})
 
 
 class Bucket:
     """Rows that share the beginning of a key, in the order of their keys when it is asked for."""
 
-    __slots__ = ("_keys", "rows")
+    __slots__ = ("_in_order", "rows")
 
     def __init__(self) -> None:
         self.rows: dict[tuple[Any, ...], Any] = {}
-        self._keys: list[tuple[Any, ...]] | None = []
+        self._in_order = True
 
     def set(self, key: tuple[Any, ...], row: Any) -> None:
-        if key not in self.rows and self._keys is not None:
-            if self._keys and key < self._keys[-1]:
-                self._keys = None
-            else:
-                self._keys.append(key)
-        self.rows[key] = row
+        rows = self.rows
+        if key not in rows and rows and key < next(reversed(rows)):
+            self._in_order = False
+        rows[key] = row
 
     def drop(self, key: tuple[Any, ...]) -> None:
         del self.rows[key]
-        if self._keys and self._keys[-1] == key:
-            self._keys.pop()
-        else:
-            self._keys = None
 
-    @property
-    def keys(self) -> list[tuple[Any, ...]]:
-        """All keys, sorted when somebody asks: most rows come in order, and most buckets are never asked."""
-        if self._keys is None:
-            self._keys = sorted(self.rows)
-        return self._keys
+    def ordered(self) -> dict[tuple[Any, ...], Any]:
+        """All rows by key, sorted when somebody asks: most come in order, and most buckets are never asked."""
+        if not self._in_order:
+            found = sorted(self.rows.items(), key=itemgetter(0))
+            self.rows.clear()
+            self.rows.update(found)
+            self._in_order = True
+        return self.rows
+
+
+class Index:
+    """Buckets by the values of some columns."""
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        self.columns = frozenset(columns)
+        self.of: Callable[[Any], Any] = attrgetter(*columns)
+        self.at: Callable[[Mapping[str, Any]], Any] = itemgetter(*columns)
+        self.buckets: dict[Any, Bucket] = {}
 
 
 class MemoryRows:
@@ -53,43 +57,40 @@ class MemoryRows:
     def __init__(self, row: type[Row]) -> None:
         self.row = row
         self.key: tuple[str, ...] = row.KEY
-        self.names = tuple(field.name for field in fields(row))
-        self.rows: dict[tuple[Any, ...], Any] = {}
+        self.names: frozenset[str] = frozenset(row.__slots__)
         get = attrgetter(*row.KEY)
         self.key_of: Callable[[Any], tuple[Any, ...]] = get if len(row.KEY) > 1 else lambda each: (get(each),)
-        self.prefixes: list[tuple[str, ...]] = [row.KEY[:width] for width in (2, 1) if width < len(row.KEY)]
+        prefixes: list[tuple[str, ...]] = [row.KEY[:width] for width in (2, 1) if width < len(row.KEY)]
         if row is Segment:
-            self.prefixes.insert(0, ("region", "checkpoint"))
-        self._prefix_of = [attrgetter(*prefix) for prefix in self.prefixes]
-        self.buckets: list[dict[Any, Bucket]] = [{} for _ in self.prefixes]
+            prefixes.insert(0, ("region", "checkpoint"))
+        self.indexes = [Index(prefix) for prefix in prefixes]
         self.all = Bucket()
+        self.rows = self.all.rows
 
-    def set(self, row: Any) -> Any:
+    def set(self, key: tuple[Any, ...], row: Any) -> Any:
         """Insert or replace; what was there."""
-        key = self.key_of(row)
         before = self.rows.get(key)
-        if before is not None and len(self.prefixes) > 0 and self._moved(before, row):
+        if before is not None and self._moved(before, row):
             self.drop(key)
-        self.rows[key] = row
         self.all.set(key, row)
-        for prefix_of, buckets in zip(self._prefix_of, self.buckets, strict=True):
-            prefix = prefix_of(row)
-            bucket = buckets.get(prefix)
+        for index in self.indexes:
+            value = index.of(row)
+            bucket = index.buckets.get(value)
             if bucket is None:
-                bucket = buckets[prefix] = Bucket()
+                bucket = index.buckets[value] = Bucket()
             bucket.set(key, row)
         return before
 
     def drop(self, key: tuple[Any, ...]) -> Any:
         """Remove; what was there."""
-        row = self.rows.pop(key)
+        row = self.rows[key]
         self.all.drop(key)
-        for prefix_of, buckets in zip(self._prefix_of, self.buckets, strict=True):
-            prefix = prefix_of(row)
-            bucket = buckets[prefix]
+        for index in self.indexes:
+            value = index.of(row)
+            bucket = index.buckets[value]
             bucket.drop(key)
             if not bucket.rows:
-                del buckets[prefix]
+                del index.buckets[value]
         return row
 
     def _moved(self, before: Any, row: Any) -> bool:
@@ -98,77 +99,34 @@ class MemoryRows:
 
     def select(self, where: Sequence[Cond], order: Sequence[str], desc: bool, limit: int | None) -> list[Any]:
         """Rows that meet all conditions, in order."""
-        for name, _, _ in where:
+        equal: dict[str, Any] = {}
+        for name, op, value in where:
             if name not in self.names:
                 raise AttributeError(f"{self.row.__name__} has no column {name}")
-        equal = {name: value for name, op, value in where if op == "="}
+            if op == "=":
+                equal[name] = value
         bucket, fixed = self._bucket(equal)
         if bucket is None:
             return []
-        rest = [(name, op, value) for name, op, value in where if not (op == "=" and name in fixed)]
-        at_end = set(fixed) >= set(self.key[:-1]) and tuple(order) == self.key[-1:]
-        if order and tuple(order) != self.key and not at_end:
-            found = [row for row in bucket.rows.values() if _meets(row, rest)]
-            found.sort(key=attrgetter(*order, *self.key), reverse=desc)
-            return found if limit is None else found[:limit]
-        keys: Sequence[tuple[Any, ...]] = bucket.keys
-        if rest and set(fixed) >= set(self.key[: len(fixed)]):
-            keys, rest = self._between(keys, rest, len(fixed), equal)
-        return _take(bucket, reversed(keys) if desc else keys, rest, limit)
+        rest = [] if len(where) == len(fixed) else [c for c in where if not (c[1] == "=" and c[0] in fixed)]
+        own = (
+            not order or tuple(order) == self.key or (tuple(order) == self.key[-1:] and fixed.issuperset(self.key[:-1]))
+        )
+        rows: Iterable[Any]
+        if own:
+            rows = reversed(bucket.ordered().values()) if desc else bucket.ordered().values()
+        else:
+            rows = sorted(bucket.rows.values(), key=attrgetter(*order, *self.key), reverse=desc)
+        if rest:
+            rows = (row for row in rows if _meets(row, rest))
+        return list(rows) if limit is None else list(islice(rows, limit))
 
-    def _bucket(self, equal: dict[str, Any]) -> tuple[Bucket | None, tuple[str, ...]]:
-        if all(name in equal for name in self.key):
-            key = tuple(equal[name] for name in self.key)
-            bucket = Bucket()
-            if key in self.rows:
-                bucket.set(key, self.rows[key])
-            return bucket, self.key
-        for prefix, buckets in zip(self.prefixes, self.buckets, strict=True):
-            if all(name in equal for name in prefix):
-                found = buckets.get(tuple(equal[name] for name in prefix) if len(prefix) > 1 else equal[prefix[0]])
-                return found, prefix
-        return self.all, ()
-
-    def _between(
-        self, keys: Sequence[tuple[Any, ...]], rest: list[Cond], width: int, equal: dict[str, Any]
-    ) -> tuple[Sequence[tuple[Any, ...]], list[Cond]]:
-        """Narrow sorted keys by comparisons of the column that follows the shared beginning."""
-        if width >= len(self.key):
-            return keys, rest
-        column = self.key[width]
-        prefix = tuple(equal[name] for name in self.key[:width])
-        low, high, left = 0, len(keys), []
-        for name, op, value in rest:
-            if name != column or op not in _RANGES:
-                left.append((name, op, value))
-            elif op == ">":
-                low = max(low, _after(keys, prefix, value))
-            elif op == ">=":
-                low = max(low, bisect_left(keys, (*prefix, value)))
-            elif op == "<":
-                high = min(high, bisect_left(keys, (*prefix, value)))
-            else:
-                high = min(high, _after(keys, prefix, value))
-        return keys[low:high], left
-
-
-def _after(keys: Sequence[tuple[Any, ...]], prefix: tuple[Any, ...], value: Any) -> int:
-    """Where the keys begin that are above `prefix, value`, whatever follows."""
-    width = len(prefix) + 1
-    return bisect_right(keys, (*prefix, value), key=lambda key: key[:width])
-
-
-def _take(bucket: Bucket, keys: Iterable[tuple[Any, ...]], rest: Sequence[Cond], limit: int | None) -> list[Any]:
-    rows = bucket.rows
-    if limit is None:
-        return [rows[key] for key in keys if _meets(rows[key], rest)] if rest else [rows[key] for key in keys]
-    found: list[Any] = []
-    for key in keys:
-        if len(found) >= limit:
-            break
-        if _meets(rows[key], rest):
-            found.append(rows[key])
-    return found
+    def _bucket(self, equal: dict[str, Any]) -> tuple[Bucket | None, frozenset[str]]:
+        """The smallest bucket that holds what is asked for, and the columns that it fixes."""
+        for index in self.indexes:
+            if index.columns <= equal.keys():
+                return index.buckets.get(index.at(equal)), index.columns
+        return self.all, frozenset()
 
 
 def _meets(row: Any, where: Sequence[Cond]) -> bool:

@@ -44,9 +44,10 @@ class Host(Actor):
         row: Region = world.oracle.row
         if world.sql_is_down(self) or row.wanted is Wanted.STOP or row.phase is Phase.IDLE:
             return
+        there = {p.name for p in world.processes if not p.gone}
         for i in range(row.members_wanted):
             name = f"{world.region}/{i}"
-            if any(p.name == name and p.alive() for p in world.processes):
+            if name in there:
                 self.at.pop(name, None)
             elif name not in self.at:
                 self.at[name] = world.now + world.rng.uniform(0.05, 0.6)
@@ -182,6 +183,6 @@ class Producer(Actor):
         if self.stopped:
             return
         rng, broker = self.world.rng, self.world.broker
-        tp = rng.choice(sorted(broker.all()))
+        tp = rng.choice(sorted(broker.logs))
         for _ in range(rng.randint(1, 4)):
             broker.produce(tp, hole=rng.choice((0, 0, 0, 0, 1, 2)))

@@ -23,8 +23,8 @@ class Client:
 
     name: str
     instance: str | None
-    reaches: Callable[[], bool]
-    """Whether its process runs and reaches Kafka: it heartbeats by itself while it does."""
+    away_until: float = 0.0
+    """Before, its process does not run or does not reach Kafka; it heartbeats by itself while it does both."""
     id: int = 0
     holds: frozenset[TP] | None = None
     """What the last callback assigned; None between revocation and assignment, and before the first."""
@@ -61,10 +61,14 @@ class Broker:
     fenced: set[int] = field(default_factory=set)
     generation: int = 0
     rebalancing: bool = False
+    calm: bool = False
+    """No rebalance is under way, and every member runs and reaches Kafka: nobody can be late."""
+    all_heard: float = 0.0
+    """When it was last so."""
     since: float = 0.0
     numbers: int = 0
     next_id: int = 0
-    down: bool = False
+    down_until: float = 0.0
     rebalances: int = 0
 
     # Logs
@@ -101,6 +105,7 @@ class Broker:
     # The group
 
     def join(self, client: Client) -> None:
+        self.calm = False
         self.next_id += 1
         client.id, client.holds, client.leaks = self.next_id, None, True
         seat = Seat(client, self.now())
@@ -131,7 +136,7 @@ class Broker:
             self.rebalance()
 
     def rebalance(self) -> None:
-        self.rebalancing, self.since = True, self.now()
+        self.calm, self.rebalancing, self.since = False, True, self.now()
         for seat in self.seats.values():
             seat.joined = seat.fresh = False
         self._complete()
@@ -147,19 +152,28 @@ class Broker:
             seat.parts = frozenset(tp for i, tp in enumerate(sorted(self.logs)) if i % len(order) == place)
             seat.fresh = True
 
-    def tick(self) -> None:
+    @property
+    def down(self) -> bool:
+        return self.now() < self.down_until
+
+    def tick(self, now: float) -> None:
         """Sessions and rebalances that are over; the coordinator runs whenever simulated time goes on."""
+        if self.calm:
+            self.all_heard = now
+            return
         if self.down:
             for seat in self.seats.values():
-                seat.heard = self.now()
-            return
-        now, gone = self.now(), []
-        for seat in self.seats.values():
-            if seat.client.reaches():
                 seat.heard = now
-                late = self.rebalancing and not seat.joined and now - self.since > self.rebalance_timeout
+            return
+        self.calm, gone = not self.rebalancing, []
+        over = self.rebalancing and now - self.since > self.rebalance_timeout
+        for seat in self.seats.values():
+            if now >= seat.client.away_until:
+                seat.heard = now
+                late = over and not seat.joined
             else:
-                late = now - seat.heard > self.session_timeout
+                self.calm = False
+                late = now - max(seat.heard, self.all_heard) > self.session_timeout
             if late:
                 gone.append(seat.client.id)
         for member in gone:

@@ -28,7 +28,6 @@ class Faults:
         """Name of who runs SQL → what happens to his next mutation."""
         self.full: dict[str, float] = {}
         self.sql_down_until = 0.0
-        self.kafka_down_until = 0.0
 
     def due(self) -> None:
         """Let come what is due."""
@@ -37,12 +36,10 @@ class Faults:
             self.ripe.append(self.waiting.popleft())
         if self.ripe:
             phase = world.oracle.row.phase
-            struck = [f for f in self.ripe if not f.when or phase == f.when]
-            for fault in struck:
+            for fault in [f for f in self.ripe if not f.when or phase == f.when]:
                 self.ripe.remove(fault)
                 world.note("fault", str(fault))
                 self.strike(fault)
-        world.broker.down = world.now < self.kafka_down_until
 
     def strike(self, fault: Fault) -> None:
         world, limits = self.world, self.world.limits
@@ -54,7 +51,7 @@ class Faults:
         elif fault.kind == "sql down":
             self.sql_down_until = world.now + short_or_long
         elif fault.kind == "kafka down":
-            self.kafka_down_until = world.now + short_or_long
+            world.broker.down_until = world.now + short_or_long
         elif fault.kind == "add partition":
             world.broker.add_partition(sorted(world.broker.partitions)[0])
             world.later(fault.value, world.broker.rebalance)
@@ -77,7 +74,7 @@ class Faults:
             writer.stalled_until = self.world.now + length
 
     def process(self, fault: Fault, length: float) -> None:
-        there = [p for p in self.world.processes if p.alive()]
+        there = [p for p in self.world.processes if not p.gone]
         if not there:
             return
         p = there[fault.who % len(there)]
@@ -87,11 +84,11 @@ class Faults:
             case "kill before sql" | "kill after sql" | "lose reply":
                 self.armed[p.incarnation] = fault.kind
             case "stall":
-                p.stalled_until = self.world.now + length
+                p.away(stalled=self.world.now + length)
             case "cut sql":
                 p.sql_cut_until = self.world.now + length
             case "cut kafka":
-                p.kafka_cut_until = self.world.now + length
+                p.away(cut=self.world.now + length)
             case "duplicate":
                 self.world.launch(p.name)
             case "trouble":
@@ -118,9 +115,10 @@ class Faults:
         self.ripe.clear()
         self.armed.clear()
         self.full.clear()
-        self.sql_down_until = self.kafka_down_until = 0.0
-        self.world.broker.down = False
+        self.sql_down_until = self.world.broker.down_until = 0.0
         for actor in self.world.actors:
             actor.stalled_until = actor.sql_cut_until = 0.0
         for p in self.world.processes:
-            p.stalled_until = p.sql_cut_until = p.kafka_cut_until = 0.0
+            if not p.gone:
+                p.away(stalled=0.0, cut=0.0)
+                p.sql_cut_until = 0.0

@@ -44,6 +44,8 @@ class Oracle:
         self.parents: dict[int, int] = {}
         self.fixed: set[tuple[str, str]] = set()
         self.initial: dict[TP, int] = {}
+        self.initials: list[Initial] = []
+        """The rows that were compared last."""
         self.ran: set[tuple[int, int]] = set()
         """(epoch, head) under which the region has been RUNNING."""
         self.highest: dict[TP, int] = {}
@@ -119,7 +121,11 @@ class Oracle:
             raise Violation("G6", "the uid of the region changed")
 
     def _initials(self, reader: Reader) -> None:
-        for i in reader.select(Initial, ("region", "=", self.name)):
+        rows = reader.select(Initial, ("region", "=", self.name))
+        if rows == self.initials:
+            return
+        self.initials = rows
+        for i in rows:
             tp = TP(i.topic, i.partition)
             if self.initial.setdefault(tp, i.offset) != i.offset:
                 raise Violation("X1", f"the initial offset of {tp} changed from {self.initial[tp]} to {i.offset}")

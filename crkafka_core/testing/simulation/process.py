@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
@@ -47,6 +48,7 @@ class Process:
         self.name = name
         self.incarnation = f"{name}#{number}"
         self.stage = Stage.LAUNCHING
+        self.gone = False
         self.launch = 0
         self.state = State(commit_at_drain=world.plan.commit_at_drain)
         self.inbox: deque[sg.Event] = deque()
@@ -59,7 +61,7 @@ class Process:
         self.answer: sg.Event | None = None
         self.saving: int | None = None
         self.ended: ExitKind | None = None
-        self.client = Client(name, f"static-{name}" if world.plan.static else None, self.reaches_kafka)
+        self.client = Client(name, f"static-{name}" if world.plan.static else None)
         self.stalled_until = 0.0
         self.sql_cut_until = 0.0
         self.kafka_cut_until = 0.0
@@ -90,14 +92,18 @@ class Process:
 
     # Whether it moves, and whom it reaches
 
-    def alive(self) -> bool:
-        return self.stage is not Stage.GONE
-
     def moves(self) -> bool:
-        return self.stage is not Stage.GONE and self.world.now >= self.stalled_until
+        return self.world.now >= self.stalled_until
 
     def reaches_kafka(self) -> bool:
-        return self.moves() and self.world.now >= self.kafka_cut_until
+        return self.world.now >= self.client.away_until
+
+    def away(self, *, stalled: float | None = None, cut: float | None = None) -> None:
+        """It does not run, or does not reach Kafka, before this time."""
+        self.stalled_until = self.stalled_until if stalled is None else stalled
+        self.kafka_cut_until = self.kafka_cut_until if cut is None else cut
+        self.client.away_until = max(self.stalled_until, self.kafka_cut_until)
+        self.world.broker.calm = False
 
     def note(self, what: str, detail: object = None) -> None:
         self.world.note(self.incarnation, what, detail)
@@ -105,7 +111,13 @@ class Process:
     def kill(self) -> None:
         """kill -9: everything that is not in SQL, Kafka or the storage is gone."""
         self.note("killed")
-        self.stage = Stage.GONE
+        self.vanish()
+
+    def vanish(self) -> None:
+        """It is no more; SQL and Kafka may not know yet."""
+        self.stage, self.gone = Stage.GONE, True
+        self.away(stalled=inf)
+        self.world.fewer = True
 
     def sql(self, work: Callable[[Any], Any], what: str) -> Any:
         return self.world.sql(self, work, what)

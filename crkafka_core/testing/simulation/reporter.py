@@ -41,7 +41,7 @@ def report(p: Process) -> None:
         p.note("refused", refused)
         if p.stage in (Stage.LAUNCHING, Stage.REGISTERING):
             p.ended = ExitKind.SUPERSEDED
-            p.stage = Stage.GONE
+            p.vanish()
         elif p.outbox:
             _refused(p, p.outbox.popleft())
 
@@ -53,7 +53,7 @@ def _gone(p: Process) -> None:
         else:
             p.world.broker.leave(p.client)
     p.note("gone")
-    p.stage = Stage.GONE
+    p.vanish()
 
 
 def _register(p: Process) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from functools import partial
+from math import log
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -38,8 +39,8 @@ LIMITS = Limits(
 )  # fmt: skip
 """Real proportions, on a shorter scale."""
 
-STEP = 0.012
-"""Mean simulated time between two moves."""
+PACE = 1 / 0.012
+"""Mean number of moves in a simulated second."""
 
 BUSY = 0.6
 """Share of the picks that go to a thread which has something to do."""
@@ -59,6 +60,7 @@ class World:
         self.limits = LIMITS
         self.region = "sim"
         self.rng = Random(plan.seed)
+        self.chance = self.rng.random
         self.now = EPOCH
         self.history = History(plan.seed, tuple(map(str, plan.faults)))
         self.picks = 0
@@ -79,20 +81,22 @@ class World:
             self.broker.create(f"t{i}", count)
         self.oracle = Oracle(self.store, self.region, self.broker, self.storage)
         self.processes: list[Process] = []
+        self.fewer = False
+        """One of the processes has gone."""
         self.host, self.person, self.producer, self.retirer = Host(self), Person(self), Producer(self), Retirer(self)
         self.drivers = [Driver(self, 1), Driver(self, 2)]
         self.lakes = [Lake(f"table{i}") for i in range(plan.tables)]
         self.writers = [Writer(self, lake, n) for lake in self.lakes for n in (1, 2)]
         self.actors: list[Actor] = [self.host, self.person, self.producer, self.retirer, *self.drivers, *self.writers]
         self.faults = Faults(self)
-        self.moves: list[tuple[Any, Callable[[], None]]] = []
+        self.moves: list[tuple[Actor | Process, Callable[[], None]]] = []
         self.arrange()
 
     # Who moves
 
     def arrange(self) -> None:
         """Who may be picked, more often the more often."""
-        self.processes = [p for p in self.processes if p.alive()]
+        self.processes, self.fewer = [p for p in self.processes if not p.gone], False
         frequent = [self.host, self.host, self.producer, *self.drivers, *self.writers]
         others = [*frequent, *frequent, self.person, self.person, self.person, self.retirer]
         self.moves = [(a, a.move) for a in others]  # type: ignore[attr-defined]
@@ -111,21 +115,21 @@ class World:
         """One of a process's threads that have something to do, so that few picks are wasted."""
         if not p.moves():
             return
-        ready: list[Callable[[], None]] = []
+        ready: list[Callable[[Process], None]] = []
         if p.effects or p.inbox:
-            ready.append(p.event)
+            ready.append(Process.event)
         if p.saving is not None or p.permit is not None or (p.gate is not None and p.queue):
-            ready.append(p.submit)
+            ready.append(Process.submit)
         if p.outbox or p.replies or p.stage is not Stage.RUNNING:
-            ready.append(partial(report, p))
+            ready.append(report)
         if p.question is not None or p.answer is not None:
-            ready.append(partial(resolve, p))
+            ready.append(resolve)
         if self.now >= p.renew_at:
-            ready.append(p.guard)
+            ready.append(Process.guard)
         if p.seen != self.oracle.row.version or p.look:
-            ready.append(p.observe)
+            ready.append(Process.observe)
         if ready:
-            ready[int(self.rng.random() * len(ready))]()
+            ready[int(self.chance() * len(ready))](p)
 
     def launch(self, name: str) -> None:
         self.launches += 1
@@ -140,21 +144,22 @@ class World:
     def pick(self) -> None:
         """One move of one of them."""
         self.picks += 1
-        self.now += self.rng.expovariate(1 / STEP)
-        self.faults.due()
+        self.now -= log(1.0 - self.chance()) / PACE
+        if self.faults.waiting or self.faults.ripe:
+            self.faults.due()
         if self.timers:
             due = [work for at, work in self.timers if at <= self.now]
             self.timers = [t for t in self.timers if t[0] > self.now]
             for work in due:
                 work()
-        self.broker.tick()
-        if self.processes and self.rng.random() < BUSY:
-            self.busy(self.processes[int(self.rng.random() * len(self.processes))])
+        self.broker.tick(self.now)
+        if self.processes and self.chance() < BUSY:
+            self.busy(self.processes[int(self.chance() * len(self.processes))])
         else:
-            who, move = self.moves[int(self.rng.random() * len(self.moves))]
+            who, move = self.moves[int(self.chance() * len(self.moves))]
             if who.moves():
                 move()
-        if any(p.stage is Stage.GONE for p in self.processes):
+        if self.fewer:
             self.arrange()
 
     # SQL
@@ -207,6 +212,9 @@ class World:
     # The history
 
     def note(self, who: str, what: str, detail: object = None) -> None:
+        """An exception is noted in words: it holds its frames, and by them all of this world."""
+        if isinstance(detail, Exception):
+            detail = str(detail)
         self.history.entries.append((self.now - EPOCH, who, what, detail))
 
     def note_machine(self, p: Process, event: Any, before: State, effects: list[Any]) -> None:
@@ -222,7 +230,8 @@ class World:
         try:
             self.person.sql(lambda tx: resets.start(tx, by="person"), "start")
             self.first_epoch = self.oracle.row.epoch
-            while self.now < EPOCH + self.plan.chaos:
+            healed = EPOCH + self.plan.chaos
+            while self.now < healed:
                 self.pick()
             self.heal()
             self.end()
