@@ -21,7 +21,7 @@ def scan_segment(storage: Storage, path: str, *, rows: int = 10_000) -> Iterator
     """
     with storage.open_read(path) as source:
         try:
-            file = pq.ParquetFile(source)
+            file = _File(source, pre_buffer=not storage.is_local)
             if file.metadata.num_rows <= rows:
                 yield from _as_written(file.read(use_threads=False)).to_batches()
                 return
@@ -29,6 +29,13 @@ def scan_segment(storage: Storage, path: str, *, rows: int = 10_000) -> Iterator
                 yield _as_written(batch)
         except OSError as error:
             raise storage_error(error, "Reading", storage.uri(path)) from error
+
+
+class _File(pq.ParquetFile):  # type: ignore[misc]
+    """Read as a whole: nobody asks it for columns by name, and listing their names takes a tenth of a small file's time."""
+
+    def _build_nested_paths(self) -> dict[str, list[int]]:
+        return {}
 
 
 T = TypeVar("T", pa.Table, pa.RecordBatch)
