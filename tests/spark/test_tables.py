@@ -14,7 +14,8 @@ from crkafka_core.model.errors import LeaseLost, NotRunning, Refused, WentBack
 from crkafka_core.model.rows import Lease, Table
 from crkafka_core.plane import tables as plane
 from crkafka_core.spark import frames, tables
-from crkafka_core.spark.table_format import OtherRegion, Stamp, Where
+from crkafka_core.spark.delta_table import DeltaTable
+from crkafka_core.spark.table_format import History, OtherRegion, Seen, Stamp, Where
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 
@@ -310,6 +311,16 @@ def test_a_control_plane_that_went_back_in_time_is_noticed(spark: SparkSession, 
     landing.region.plane.do(lambda tx: tx.delete(plane.TableCommit, ("region", "=", "orders"), ("number", ">", 1)))
     with pytest.raises(WentBack, match="has commit 3"):
         tables.advance(spark, landing.region, "bronze")
+
+
+@pytest.mark.parametrize("known", ["", "0", "5", "20", "21", "22", "28", "29"])
+def test_all_that_came_after_a_version_of_delta_is_found_however_much(
+    monkeypatch: pytest.MonkeyPatch, known: str
+) -> None:
+    log = [Seen(str(version), None, True) for version in range(30)]
+    monkeypatch.setattr(DeltaTable, "_described", lambda _, limit: log[-limit:])
+    form = DeltaTable(None, None, {})  # type: ignore[arg-type]
+    assert form.history(known) == History("29", tuple(log[int(known) + 1 if known else 0 :]))
 
 
 def test_two_writers_at_once_are_one(spark: SparkSession, landing: Landing) -> None:
