@@ -86,7 +86,7 @@ class IcebergTable(TableFormat):
         if frame is None:
             frame = self.spark.table(self._name).where(F.lit(False))
         elif not based_on and not self._exists():
-            self._create(frame)
+            self._create(frame, stamp)
         self.needs_column(frame.columns)
         self.needs_column(self.spark.table(self._name).columns)
         based_on = based_on or self._first(stamp)
@@ -102,14 +102,14 @@ class IcebergTable(TableFormat):
                 ) from error
             raise
 
-    def _create(self, frame: DataFrame) -> None:
+    def _create(self, frame: DataFrame, stamp: Stamp) -> None:
+        """With a snapshot of ours: whatever else is there, somebody else has done."""
         empty = frame.where(F.lit(False))
         self.needs_column(empty.columns)
         made = empty.withColumn(CHECKPOINT, F.col(CHECKPOINT).cast(LongType())).writeTo(self._name).using("iceberg")
         made = made.partitionedBy(F.col(CHECKPOINT)).tableProperty("format-version", "2")
-        made.tableProperty("write.distribution-mode", "none").tableProperty(
-            "write.spark.fanout.enabled", "true"
-        ).create()
+        made = made.tableProperty("write.distribution-mode", "none").tableProperty("write.spark.fanout.enabled", "true")
+        made.option(f"snapshot-property.{_STAMP}", stamp.to_json()).create()
 
     def _first(self, stamp: Stamp) -> str:
         """A first snapshot, so that there is one to validate from."""

@@ -35,8 +35,6 @@ _log = logging.getLogger(__name__)
 Shape = Callable[[DataFrame], DataFrame]
 """Makes a table's rows of a checkpoint's; it has to keep the column `crkafka_checkpoint`, row by row."""
 
-_TRIES = 3
-
 
 @dataclass(frozen=True)
 class Committed:
@@ -200,25 +198,23 @@ def _write(spark: SparkSession, region: Handle, permit: Permit, hold: Hold, shap
         return _write_parquet(region, permit, frame, exact=shape is None)
     form = table_of(spark, region, permit.table)
     stamp = Stamp.of(permit.plan.uid, permit.commit)
-    for _ in range(_TRIES):
-        before = form.history(permit.table.version)
-        wrong = _wrong(region, form, permit, before)
-        hold.check()
-        writes = bool(permit.plan.rows or wrong)
-        if writes:
-            form.replace(frame if permit.plan.rows else None, _where(permit, wrong), stamp, before.version)
-        counts = form.counts(permit.plan.filled)
-        after = form.history(before.version)
-        version = form.own(after, stamp) if writes else before.version
-        if shape is None:
-            _check(permit, counts)
-        if not [s for s in after.seen if s.stamp != stamp and s.changes_rows]:
-            return _Written(version, sum(counts.values()))
-        _log.warning("table %s was written by somebody else meanwhile; looking again", permit.table.name)
-    raise Refused(
-        f"Table {permit.table.name} is written by somebody else again and again.",
-        hint="Find who else writes it: its history names them.",
-    )
+    before = form.history(permit.table.version)
+    wrong = _wrong(region, form, permit, before)
+    hold.check()
+    writes = bool(permit.plan.rows or wrong)
+    if writes:
+        form.replace(frame if permit.plan.rows else None, _where(permit, wrong), stamp, before.version)
+    counts = form.counts(permit.plan.filled)
+    after = form.history(before.version)
+    version = form.own(after, stamp) if writes else before.version
+    if shape is None:
+        _check(permit, counts)
+    if any(s.stamp != stamp and s.changes_rows for s in after.seen):
+        raise Refused(
+            f"Table {permit.table.name} was written by somebody else meanwhile: its history names them.",
+            hint="This commit is not acknowledged. Write again: the next one looks at what they did.",
+        )
+    return _Written(version, sum(counts.values()))
 
 
 def _where(permit: Permit, wrong: Collection[int]) -> Where:

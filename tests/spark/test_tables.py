@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +16,7 @@ from crkafka_core.model.rows import Lease, Table
 from crkafka_core.plane import tables as plane
 from crkafka_core.spark import frames, tables
 from crkafka_core.spark.delta_table import DeltaTable
-from crkafka_core.spark.table_format import History, OtherRegion, Seen, Stamp, Where
+from crkafka_core.spark.table_format import History, OtherRegion, Seen, Stamp, TableFormat, Where
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 
@@ -276,16 +277,44 @@ def test_rows_that_somebody_else_adds_are_found_and_mended(spark: SparkSession, 
     landing.land(5), landing.land(5)
     tables.advance(spark, landing.region, "bronze")
     form = tables.table_of(spark, landing.region, table(landing))
-    doubled = form.read().where("crkafka_checkpoint = 2")
-    if format == "delta":
-        doubled.write.format("delta").mode("append").save(str(tmp_path / "tables" / "bronze"))
-    else:
-        doubled.writeTo(form._name).append()  # type: ignore[attr-defined]
+    appended(form, form.read().where("crkafka_checkpoint = 2"))
     seen = tables.look(spark, landing.region, "bronze")
     assert (seen.miscounted, seen.foreign) == ((2,), 1)
     tables.mend(spark, landing.region, "bronze")
     assert tables.look(spark, landing.region, "bronze").clean
     assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
+
+
+@pytest.mark.parametrize("format", TRANSACTIONAL)
+def test_who_writes_between_the_look_and_the_commit_is_noticed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    landing = made(format, tmp_path)
+    landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    landing.land(5)
+    form = tables.table_of(spark, landing.region, table(landing))
+    replace = type(form).replace
+
+    def after_somebody_else(self: TableFormat, *rest: Any) -> None:
+        appended(form, form.read().withColumn("crkafka_checkpoint", F.lit(99).cast("long")))
+        replace(self, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(Refused, match="by somebody else"):
+        patch.setattr(type(form), "replace", after_somebody_else)
+        tables.advance(spark, landing.region, "bronze")
+    assert (table(landing).acknowledged, form.present()) == (1, {1, 2, 99})
+    tables.advance(spark, landing.region, "bronze")
+    assert (table(landing).acknowledged, form.present()) == (2, {1, 2})
+    assert tables.look(spark, landing.region, "bronze").clean
+
+
+def appended(form: TableFormat, rows: DataFrame) -> None:
+    """By somebody who knows nothing of this project."""
+    if isinstance(form, DeltaTable):
+        rows.write.format("delta").mode("append").save(form._path)
+    else:
+        rows.writeTo(form._name).append()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("format", TRANSACTIONAL)
