@@ -69,7 +69,8 @@ class SparkCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for name in ("connect", *(f"worker-{i}" for i in range(self.workers)), "master"):
+        self.stop_connect()
+        for name in (*(f"worker-{i}" for i in range(self.workers)), "master"):
             self._process(name).stop(patience=5.0)
         self._leash.release()
 
@@ -109,6 +110,10 @@ class SparkCluster:
         )  # fmt: skip
         self._serving(self._connect_port, "the Spark Connect server")
         return self.connect
+
+    def stop_connect(self) -> None:
+        """End the Connect server, if there is one: it keeps its slots as long as it lives."""
+        self._process("connect").stop(patience=5.0)
 
     def kill_worker(self, number: int) -> None:
         """SIGKILL to a worker process; its executors end with it."""

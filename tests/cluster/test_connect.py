@@ -48,8 +48,11 @@ def test_one_region_on_every_kind_of_spark(
     master = {"connect": cluster.connect, "standalone": cluster.master, "local": "local[3]"}[kind]
     if kind == "connect":
         cluster.start_connect(**{"spark.executor.memory": "512m", "spark.cores.max": "6"})
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, master, kafka.bootstrap, str(tmp_path)],
-        capture_output=True, text=True, timeout=300, check=False, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, master, kafka.bootstrap, str(tmp_path)],
+            capture_output=True, text=True, timeout=300, check=False, cwd=Path(__file__).parents[2],
+        )  # fmt: skip
+    finally:
+        cluster.stop_connect()
     assert done.returncode == 0 and "REGION DONE" in done.stdout, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
