@@ -89,7 +89,7 @@ class State:
         return (
             d is not None
             and self.held is not None
-            and self.started == (self.epoch, self.base, self.serial)
+            and self.started == self.stamp
             and (self.epoch, self.base) == (d.epoch, d.head)
             and self.client is not ClientState.CR_RESET_PENDING
         )
@@ -411,9 +411,8 @@ class _Member:
         s = self.s
         if not s.ready or s.held is None:
             return
-        here, last = (s.epoch, s.base, s.generation, s.held), s.report
-        if last is None or (last.epoch, last.base, last.generation, last.held) != here:
-            report = sg.Report(*here)
+        report = sg.Report(s.epoch, s.base, s.generation, s.held)
+        if report != s.report:
             self.set(report=report)
             self.do(report)
 

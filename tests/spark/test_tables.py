@@ -16,6 +16,7 @@ from crkafka_core.model.rows import Lease, Table
 from crkafka_core.plane import tables as plane
 from crkafka_core.spark import frames, tables
 from crkafka_core.spark.delta_table import DeltaTable
+from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.table_format import History, OtherRegion, Seen, Stamp, TableFormat, Where
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
@@ -314,7 +315,8 @@ def appended(form: TableFormat, rows: DataFrame) -> None:
     if isinstance(form, DeltaTable):
         rows.write.format("delta").mode("append").save(form._path)
     else:
-        rows.writeTo(form._name).append()  # type: ignore[attr-defined]
+        assert isinstance(form, IcebergTable)
+        rows.writeTo(form._name).append()
 
 
 @pytest.mark.parametrize("format", TRANSACTIONAL)
@@ -344,11 +346,12 @@ def test_a_control_plane_that_went_back_in_time_is_noticed(spark: SparkSession, 
 
 @pytest.mark.parametrize("known", ["", "0", "5", "20", "21", "22", "28", "29"])
 def test_all_that_came_after_a_version_of_delta_is_found_however_much(
-    monkeypatch: pytest.MonkeyPatch, known: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: str
 ) -> None:
+    landing = made("delta", tmp_path)
     log = [Seen(str(version), None, True) for version in range(30)]
     monkeypatch.setattr(DeltaTable, "_described", lambda _, limit: log[-limit:])
-    form = DeltaTable(None, None, {})  # type: ignore[arg-type]
+    form = tables.table_of(spark, landing.region, table(landing))
     assert form.history(known) == History("29", tuple(log[int(known) + 1 if known else 0 :]))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from functools import partial
-from math import log
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -144,7 +143,7 @@ class World:
     def pick(self) -> None:
         """One move of one of them."""
         self.picks += 1
-        self.now -= log(1.0 - self.chance()) / PACE
+        self.now += self.rng.expovariate(PACE)
         if self.faults.waiting or self.faults.ripe:
             self.faults.due()
         if self.timers:
