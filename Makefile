@@ -2,17 +2,20 @@
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 
-.PHONY: help test soak bench demo demo-ui check format lock clean env
+.PHONY: help test soak bench demo demo-ui docs check audit format lock wheels clean env
 
 help:
 	@echo 'make test     every suite, one after the other, with the time each took'
-	@echo 'make demo     two minutes with a real Kafka, Spark and Dagster, step by step'
+	@echo 'make demo     three minutes with a real Kafka, Spark and Dagster, step by step'
 	@echo 'make demo-ui  the same, and Dagster stays open in the browser'
+	@echo 'make docs     the documentation as a site, in artifacts/docs'
 	@echo 'make check    formatting, linting, types, layers'
+	@echo 'make audit    known holes in what is installed, and a list of all of it (SBOM)'
 	@echo 'make soak     the long suites'
 	@echo 'make bench    speed and scale, measured'
 	@echo 'make env      only the environment: packages, Java, jars, Chromium'
 	@echo 'make lock     the lock file again, from pyproject.toml'
+	@echo 'make wheels   what an index would hold, into dist/'
 	@echo 'make clean    removes the environment, caches and artifacts'
 
 env:
@@ -38,12 +41,21 @@ demo-ui:
 	@scripts/prepare packages java jars
 	@$(PYTHON) -m examples.demo --ui
 
+docs:
+	@scripts/prepare packages
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet
+	@echo 'artifacts/docs/index.html'
+
 check:
 	@scripts/prepare packages
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
+
+audit:
+	@scripts/prepare packages
+	@scripts/audit
 
 format:
 	@scripts/prepare packages
@@ -53,6 +65,10 @@ format:
 lock:
 	@scripts/prepare packages
 	@scripts/lock
+
+wheels:
+	@scripts/prepare packages
+	@scripts/wheels
 
 clean:
 	@if [ -x $(PYTHON) ] && [ -d var/dev ]; then $(PYTHON) -m crkafka_core.dev down var/dev || true; fi

@@ -1,4 +1,8 @@
-"""`python -m bench [ROW …]`: runs the measurements, prints each figure beside its bound; ends with 1 if one does not hold."""
+"""`python -m bench [ROW …]`: runs the measurements, prints each figure beside its bound; ends with 1 if one does not hold.
+
+`python -m bench peers` measures Flink and Spark beside us, which brings Flink's jars; `python -m bench growth` makes the table and the
+picture of docs/speed.md. Neither belongs to what runs without arguments.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,19 @@ MODULES = {
     "bench.control_plane": (3, 8, 9),
     "bench.dagster_latency": (6,),
     "bench.reading": (10,),
+    "bench.tables": (12, 13),
+    "bench.peers": (14,),
+    "bench.replay": (15,),
 }
 """Which module measures which rows; each has `figures(rows)`."""
+NAMED = {"peers": 14}
+"""Rows that are measured only when they are asked for."""
 
 
 def main(wanted: set[int]) -> int:
     found: list[Figure] = []
     for module, rows in MODULES.items():
-        chosen = [r for r in rows if not wanted or r in wanted]
+        chosen = [r for r in rows if r in wanted or not (wanted or r in NAMED.values())]
         if not chosen:
             continue
         print(f"{module}: rows {', '.join(map(str, chosen))} …", flush=True)
@@ -41,4 +50,7 @@ def main(wanted: set[int]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main({int(a) for a in sys.argv[1:]}))
+    if sys.argv[1:] == ["growth"]:
+        importlib.import_module("bench.growth").main()
+    else:
+        sys.exit(main({NAMED.get(a) or int(a) for a in sys.argv[1:]}))

@@ -21,7 +21,7 @@ from crkafka_core.dev.postgres import Postgres
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Event, MergedOffset, Region
-from crkafka_core.plane import advance, cuts, limits, members, regions, resets, starts, view
+from crkafka_core.plane import advance, cuts, life, limits, members, starts, view
 from crkafka_core.plane.cuts import NamedSegment, Part
 from crkafka_core.plane.transact import ControlPlane
 
@@ -35,10 +35,10 @@ class Crowd:
         self.held = {n: [TP("topic", p) for p in range(partitions) if p % size == i] for i, n in enumerate(self.names)}
         self.at = dict.fromkeys((tp for tps in self.held.values() for tp in tps), 0)
         stored = limits.dump(Limits(start_grace=0.0))
-        regions.declare(
+        life.declare(
             store, Region(name=name, uid=f"uid-{name}", region_index=1, members_wanted=size, limits_json=stored)
         )
-        self.plane.do(lambda tx: resets.start(tx, by="bench"))
+        self.plane.do(lambda tx: life.start(tx, by="bench"))
 
     def begin(self) -> None:
         """Register, resolve, report; until the region runs."""
@@ -128,14 +128,14 @@ def _history_costs(crowd: Crowd) -> dict[str, float]:
         cut.append(crowd.cut()[0])
         head = crowd.region().head
         started = time.perf_counter()
-        with store.read() as reader:
-            reader.select(Checkpoint, ("region", "=", name), order=("id",), desc=True, limit=20)
+        with store.read(name) as reader:
+            reader.select(Checkpoint, order=("id",), desc=True, limit=20)
         listed.append(time.perf_counter() - started)
         started = time.perf_counter()
-        with store.read() as reader:
-            line = reader.line(name, head, after=head - 5)
-            reader.select(Checkpoint, ("region", "=", name), ("id", "in", line))
-            reader.select(Event, ("region", "=", name), order=("seq",), desc=True, limit=10)
+        with store.read(name) as reader:
+            line = reader.line(head, after=head - 5)
+            reader.select(Checkpoint, ("id", "in", line))
+            reader.select(Event, order=("seq",), desc=True, limit=10)
         published.append(time.perf_counter() - started)
     return {name: statistics.median(times) for name, times in (("cut", cut), ("list", listed), ("publish", published))}
 
@@ -146,7 +146,7 @@ def _lengthen(store: SqlStore, crowd: Crowd, count: int) -> None:
     head = crowd.region().head
 
     def work(tx: Tx) -> None:
-        row, first = tx.region(), tx.get(Checkpoint, name, head)
+        row, first = tx.region(), tx.get(Checkpoint, head)
         assert first is not None
 
         new = [
@@ -155,12 +155,12 @@ def _lengthen(store: SqlStore, crowd: Crowd, count: int) -> None:
         ]
         last = head + count
         new.append(replace(first, id=last, parent=last - 1, token="old last"))
-        offsets = tx.select(MergedOffset, ("region", "=", name), ("checkpoint", "=", head))
+        offsets = tx.select(MergedOffset, ("checkpoint", "=", head))
         tx.add(*new)
         tx.add(*(replace(o, checkpoint=last) for o in offsets))
         events = [Event(name, row.next_event + n, tx.now(), "merged", row.epoch, head + n) for n in range(2 * count)]
         tx.add(*events)
-        there = members.all_of(tx, name)
+        there = members.all_of(tx)
         tx.put(*(replace(m, base=last) for m in there))
         tx.set_region(head=last, next_checkpoint=last + 1, next_event=row.next_event + 2 * count)
 

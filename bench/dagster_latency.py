@@ -71,9 +71,7 @@ def measure(folder: Path, *, cuts: int = CUTS, period: float = PERIOD, settings:
 
 def merged(region: Region) -> list[Checkpoint]:
     return region.plane.read(
-        lambda reader, row: reader.select(
-            Checkpoint, ("region", "=", row.name), ("status", "=", CheckpointStatus.MERGED), order=("id",)
-        )
+        lambda reader, row: reader.select(Checkpoint, ("status", "=", CheckpointStatus.MERGED), order=("id",))
     )
 
 

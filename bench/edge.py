@@ -1,13 +1,14 @@
 """The Kafka edge by itself: consume → Arrow → Parquet on one core, with the cost of each step (SPEC 21 rows 1 and 7).
 
-`python -m bench.edge [--rows 1000000] [--compression lz4] [--folder F]`: starts a real Kafka, fills a topic, reads it once
-without writing and once into a segment, and prints rates, CPU per record, the pause of `close`, and peak memory.
+`python -m bench.edge [--rows 1000000] [--compression lz4] [--folder F]`: starts a real Kafka, fills a topic, reads it without
+writing, natively and through Python objects, and once into a segment; prints rates, CPU per record, the pause of `close`, and peak memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from pathlib import Path
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
 from crkafka_core.kafka.consumer import GroupConsumer
+from crkafka_core.kafka.native.library import SWITCH
 from crkafka_core.kafka.properties import client_properties
 from crkafka_core.member import memory
 from crkafka_core.model.limits import Limits
@@ -66,10 +68,11 @@ def consume(bootstrap: str, topic: str, rows: int, folder: Path | None, compress
     }
 
 
-def pass_in_child(arguments: list[str]) -> dict[str, float]:
+def pass_in_child(arguments: list[str], *, native: bool = True) -> dict[str, float]:
     """Each pass in a process of its own, so that peak memory and warm caches are its own."""
     command = [sys.executable, "-m", "bench.edge", "--child", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    env = {**os.environ, SWITCH: "1" if native else "0"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600, env=env)
     result: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
     return result
 
@@ -98,7 +101,9 @@ def main() -> None:
         Generator(cluster.bootstrap).bulk(topic, options.rows, partitions=PARTITIONS)
         rows = ["--child-rows", str(options.rows)]
         print(f"{options.rows} records of 140 B, {PARTITIONS} partitions, row groups of {ROW_GROUP_BYTES >> 20} MiB")
-        print("consume → Arrow        ", pass_in_child([cluster.bootstrap, topic, "-", "none", *rows]))
+        for way, native in (("natively", True), ("objects", False)):
+            result = pass_in_child([cluster.bootstrap, topic, "-", "none", *rows], native=native)
+            print(f"consume → Arrow, {way:8}", result)
         for compression in [options.compression] if options.compression else COMPRESSIONS:
             target = options.folder or folder / "segments"
             result = pass_in_child([cluster.bootstrap, topic, str(target), compression, *rows])

@@ -27,6 +27,11 @@ class Address:
         return self.url.get_backend_name() == "postgresql"
 
     @property
+    def names_a_schema(self) -> bool:
+        """Whether the URL itself says in which schema of PostgreSQL the tables are."""
+        return "search_path" in str(self.url.query.get("options", ""))
+
+    @property
     def in_memory(self) -> bool:
         return not self.postgres and self.path is None
 

@@ -15,6 +15,12 @@ from crkafka_core.model.rows import Row
 R = TypeVar("R", bound=Row)
 
 
+FEW = 8
+"""Rows of one answer, for which it is looked whether they are known."""
+KEPT = 64
+"""Rows of a type that are kept for it, at most."""
+
+
 class Codec(Generic[R]):
     """How the rows of one type go into SQL and come back equal."""
 
@@ -25,6 +31,7 @@ class Codec(Generic[R]):
         self._values: Callable[[R], tuple[Any, ...]] = attrgetter(*self.fields)
         self._enums: list[tuple[int, dict[Any, Any]]] = []
         self._bools: list[int] = []
+        self._kept: dict[tuple[Any, ...], R] = {}
         for index, name in enumerate(self.fields):
             if issubclass(hints[name], StrEnum):
                 self._enums.append((index, {member.value: member for member in hints[name]}))
@@ -42,8 +49,21 @@ class Codec(Generic[R]):
                 values[index] = str(values[index])
         return [tuple(values) for values in lists]
 
-    def decode(self, tuples: Sequence[Sequence[Any]]) -> list[R]:
-        """The rows that `encode` was given."""
+    def decode(self, tuples: Sequence[tuple[Any, ...]]) -> list[R]:
+        """The rows that `encode` was given. A few are mostly those of the last look: rows cannot change, so the same are given."""
+        if len(tuples) > FEW:
+            return self._made(tuples)
+        kept, found = self._kept, []
+        for values in tuples:
+            row = kept.get(values)
+            if row is None:
+                if len(kept) >= KEPT:
+                    kept.clear()
+                row = kept[values] = self._made((values,))[0]
+            found.append(row)
+        return found
+
+    def _made(self, tuples: Sequence[tuple[Any, ...]]) -> list[R]:
         if not self._enums and not self._bools:
             return list(starmap(self.row, tuples))
         lists = [list(values) for values in tuples]
@@ -78,6 +98,8 @@ def codec(row: type[R]) -> Codec[R]:
 
 def plain(value: Any) -> Any:
     """A value of a condition as the drivers want it."""
+    if type(value) is str or type(value) is int:
+        return value
     if isinstance(value, StrEnum):
         return value.value
     if isinstance(value, list | tuple | set | frozenset):

@@ -13,6 +13,12 @@ from sqlalchemy.pool import QueuePool, StaticPool
 from checkpoints_db.address import Address
 
 _CONNECT_TIMEOUT = 5
+SCHEMA = "crkafka"
+"""Of our tables in PostgreSQL: a database may belong to others too, such as Dagster."""
+FIND_SCHEMA = (
+    f"SELECT set_config('search_path', '{SCHEMA}', false) WHERE to_regclass('{SCHEMA}.crkafka_version') IS NOT NULL"
+)
+"""What each connection asks first. A control plane that an older version made stays in the schema where it is."""
 _POSTGRES_SETTINGS = (
     # A process that is frozen or cut off while it holds the region's row must not hold up the region (SPEC G7).
     "SET idle_in_transaction_session_timeout = '20s'",
@@ -93,12 +99,13 @@ def _postgres(address: Address) -> Engine:
         pool_timeout=_CONNECT_TIMEOUT,
         hide_parameters=True,
     )
-    event.listen(engine, "connect", _set_postgres)
+    settings = "; ".join(_POSTGRES_SETTINGS if address.names_a_schema else (*_POSTGRES_SETTINGS, FIND_SCHEMA))
+
+    def set_up(connection: Any, _record: Any) -> None:
+        before, connection.autocommit = connection.autocommit, True
+        with connection.cursor() as cursor:
+            cursor.execute(settings)
+        connection.autocommit = before
+
+    event.listen(engine, "connect", set_up)
     return engine
-
-
-def _set_postgres(connection: Any, _record: Any) -> None:
-    before, connection.autocommit = connection.autocommit, True
-    with connection.cursor() as cursor:
-        cursor.execute("; ".join(_POSTGRES_SETTINGS))
-    connection.autocommit = before

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter, methodcaller
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, CursorResult
+from sqlalchemy import Connection
 
 from checkpoints_db.codec import codec
 from checkpoints_db.statements import Prepared, Statements
-from crkafka_core.control import Cond
+from crkafka_core.control import Cond, own_key
 from crkafka_core.model.errors import NoSuchRegion
-from crkafka_core.model.rows import Row
+from crkafka_core.model.rows import Region, Row
 
 R = TypeVar("R", bound=Row)
 
@@ -35,12 +36,15 @@ class SqlReader:
         connection: Connection,
         statements: Statements,
         clock: Callable[[], float] | None,
-        on_statement: OnStatement | None = None,
+        on_statement: OnStatement | None,
+        region: str,
     ) -> None:
+        self.name = region
         self._connection = connection
         self._statements = statements
         self._clock = clock
         self._on_statement = on_statement
+        self._region: Region | None = None
 
     def now(self) -> float:
         """Database time; a simulation brings a clock of its own."""
@@ -48,34 +52,95 @@ class SqlReader:
             return self._clock()
         return float(self._rows(self._statements.now(), {})[0][0])
 
+    def region(self) -> Region:
+        if self._region is None:
+            found = self.select(Region)
+            if not found:
+                raise no_such_region(self.name)
+            self._region = found[0]
+        return self._region
+
+    def regions(self) -> list[Region]:
+        """All regions, by name."""
+        return codec(Region).decode(self._rows(self._statements.select(Region, (), (), False, False), {}))
+
     def get(self, row: type[R], *key: Any) -> R | None:
-        if len(key) != len(row.KEY):
-            raise TypeError(f"{row.__name__} has the key {row.KEY}, not {len(key)} values")
-        where: list[Cond] = [(name, "=", value) for name, value in zip(row.KEY, key, strict=True)]
+        names = own_key(row)
+        if len(key) != len(names):
+            raise TypeError(f"{row.__name__} has the key {names}, not {len(key)} values")
+        where: list[Cond] = [(name, "=", value) for name, value in zip(names, key, strict=True)]
         found = self.select(row, *where)
         return found[0] if found else None
 
     def select(
         self, row: type[R], *where: Cond, order: Sequence[str] = (), desc: bool = False, limit: int | None = None
     ) -> list[R]:
+        where = self._within(row, where)
         prepared = self._statements.select(row, where, order, desc, limit is not None)
         values = self._statements.values(where)
         if limit is not None:
             values["limit"] = limit
         return codec(row).decode(self._rows(prepared, values))
 
+    def column(
+        self,
+        row: type[R],
+        name: str,
+        *where: Cond,
+        order: Sequence[str] = (),
+        desc: bool = False,
+        limit: int | None = None,
+    ) -> list[Any]:
+        where = self._within(row, where)
+        prepared = self._statements.select(row, where, order, desc, limit is not None, only=name)
+        values = self._statements.values(where)
+        if limit is not None:
+            values["limit"] = limit
+        return [found[0] for found in self._rows(prepared, values)]
+
     def count(self, row: type[R], *where: Cond) -> int:
+        where = self._within(row, where)
         prepared = self._statements.count(row, where)
         return int(self._rows(prepared, self._statements.values(where))[0][0])
 
-    def line(self, region: str, checkpoint: int, *, after: int = 0) -> list[int]:
-        values = {"region": region, "checkpoint": checkpoint, "after": after}
+    def line(self, checkpoint: int, *, after: int = 0) -> list[int]:
+        values = {"region": self.name, "checkpoint": checkpoint, "after": after}
         return [row[0] for row in self._rows(self._statements.line(), values)]
 
-    def _rows(self, prepared: Prepared, values: dict[str, Any]) -> Sequence[Any]:
-        return self._execute(prepared.sql, prepared.bind(values)).fetchall()
+    def _within(self, row: type[Row], where: tuple[Cond, ...]) -> tuple[Cond, ...]:
+        return where if row.SHARED else ((row.REGION, "=", self.name), *where)
 
-    def _execute(self, sql: str, values: Any = None) -> CursorResult[Any]:
+    def _rows(self, prepared: Prepared, values: dict[str, Any]) -> list[Any]:
+        found: list[Any] = self._run(prepared.sql, prepared.bind(values), _FETCH)
+        return found
+
+    def _execute(self, sql: str, values: Any = None) -> int:
+        """Of a statement that answers nothing: how many rows it hit."""
+        hit: int = self._run(sql, values, _ROWCOUNT)
+        return hit
+
+    def _run(self, sql: str, values: Any, answer: Callable[[Any], Any]) -> Any:
+        """By the driver's own cursor: SQLAlchemy would find out anew what the columns are of each answer to a text, and that costs
+        more than SQLite's answer. What the driver raises is still SQLAlchemy's to judge: it drops a connection that is dead.
+        """
         if self._on_statement is not None:
             self._on_statement(sql)
-        return self._connection.exec_driver_sql(sql, values)
+        connection, cursor = self._connection, None
+        try:
+            cursor = connection.connection.cursor()
+            if values is None:
+                cursor.execute(sql)
+            elif type(values) is list:
+                cursor.executemany(sql, values)
+            else:
+                cursor.execute(sql, values)
+            found = answer(cursor)
+        except BaseException as error:
+            of_driver = isinstance(error, connection.dialect.loaded_dbapi.Error)
+            connection._handle_dbapi_exception(error, sql if of_driver else None, None, cursor, None)
+        cursor.close()
+        return found
+
+
+_FETCH = methodcaller("fetchall")
+_ROWCOUNT = attrgetter("rowcount")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sqlite3
 import sys
 import time
@@ -13,7 +14,8 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 _BUSY = ("database is locked", "database table is locked", "database schema is locked", "locking protocol")
-_FOREVER = ("readonly database", "unable to open database file", "not a database", "malformed")
+_BROKEN = ("not a database", "malformed")
+_FOREVER = ("readonly database", "unable to open database file", *_BROKEN)
 _NO_TABLE = ("no such table", "no such column", "has no column named")
 _UNDEFINED = {"42P01", "42703", "42883"}
 _TRANSIENT = {
@@ -35,6 +37,11 @@ _TRANSIENT = {
 transaction that stood still for so long that the server ended it."""
 _REFUSED = ("28", "3D")
 """Wrong password, no such database: waiting mends neither."""
+_NO_RIGHT = "42501"
+"""A right that the role lacks, or a row of a region that is not its own."""
+_REFUSALS = ("authentication failed", "no pg_hba.conf entry", "not permitted to log in", "no password supplied")
+_NOT_THERE = re.compile(r'FATAL: +(role|database) ".*" does not exist')
+"""While connecting, psycopg gives no state but PostgreSQL's words."""
 
 
 def is_transient(error: BaseException) -> bool:
@@ -51,7 +58,7 @@ def is_transient(error: BaseException) -> bool:
     if error.connection_invalidated or isinstance(error, InterfaceError):
         return True
     text = str(error.orig).lower()
-    if any(word in text for word in _FOREVER + _NO_TABLE):
+    if any(word in text for word in _FOREVER + _NO_TABLE) or is_refusal(error):
         return False
     return isinstance(error, OperationalError) or any(word in text for word in _BUSY)
 
@@ -62,12 +69,36 @@ def is_unreachable(error: BaseException) -> bool:
         return True
     if _of_the_driver(error):
         return not is_schema(error)
+    if is_no_database(error):
+        return True
     if not isinstance(error, DBAPIError):
         return False
     state = sqlstate(error)
     if state:
-        return state[:2] in _REFUSED or state[:2] in {"53", "57", "58"}
+        return state[:2] in _REFUSED or state == _NO_RIGHT or state[:2] in {"53", "57", "58"}
     return isinstance(error, OperationalError) and not is_schema(error)
+
+
+def is_no_database(error: BaseException) -> bool:
+    """Whether the file is something else than a database of SQLite, or damaged."""
+    original = getattr(error, "orig", error)
+    return isinstance(original, sqlite3.DatabaseError) and any(word in str(original).lower() for word in _BROKEN)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the database answered, and did not let us in."""
+    text = str(getattr(error, "orig", error))
+    return (
+        sqlstate(error)[:2] in _REFUSED
+        or is_right(error)
+        or any(word in text for word in _REFUSALS)
+        or _NOT_THERE.search(text) is not None
+    )
+
+
+def is_right(error: BaseException) -> bool:
+    """Whether this user may not do that."""
+    return sqlstate(error) == _NO_RIGHT
 
 
 def is_schema(error: BaseException) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -10,14 +11,15 @@ from sqlalchemy import Connection, Engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from checkpoints_db.address import Address, parse
-from checkpoints_db.engines import make_engine
-from checkpoints_db.migrations import HEAD, VERSIONS
+from checkpoints_db.engines import SCHEMA, make_engine
+from checkpoints_db.migrations import HEAD, VERSION_TABLE, VERSIONS
 from checkpoints_db.reader import OnStatement
 from checkpoints_db.retry import Patience, is_transient, is_unreachable
 from checkpoints_db.store import SqlStore
-from checkpoints_db.tables import Base
-from checkpoints_db.views import create_views, drop_views
-from crkafka_core.model.errors import ConfigError, NoControlPlane, SchemaError, ServiceUnavailable
+from checkpoints_db.tables import METADATA
+from checkpoints_db.unavailable import unavailable
+from checkpoints_db.views import create_views, drop_views, keeping_grants, may_alter
+from crkafka_core.model.errors import ConfigError, NoControlPlane, SchemaError
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -26,6 +28,9 @@ T = TypeVar("T")
 
 _FOLDER = Path(__file__).parent / "migrations"
 MAKE = "Run `crkafka init`, or the job start_region."
+_OPENING = Patience(bound=4.0)
+"""Nothing is under way yet: whoever opens hears soon that there is nothing, and may open again."""
+_OLD_VERSION_TABLE = "alembic_version"
 _LOCK = 7_230_417_551_022
 """PostgreSQL's advisory lock under which a schema is made; any number that nobody else uses."""
 
@@ -35,16 +40,25 @@ def initialise(url: str, *, patience: Patience | None = None) -> None:
     address = parse(url)
     if address.path is not None:
         try:
-            address.path.parent.mkdir(parents=True, exist_ok=True)
+            address.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Only this user reads it, until somebody changes its mode; SQLite gives the files beside it the same.
+            os.close(os.open(address.path, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
             raise ConfigError(
-                f"The folder {address.path.parent} cannot be made: {error.strerror}.", hint="Choose another path."
+                f"The file {address.path} cannot be made: {error.strerror}.",
+                hint="Choose another path in control_plane.",
             ) from error
-    engine = make_engine(address, may_create=True)
+    engine = make_engine(address)
     try:
+        _patiently(address, patience or _OPENING, lambda: _reach(engine))
         _patiently(address, patience or Patience(bound=30.0), lambda: _initialise(engine, address))
     finally:
         engine.dispose()
+
+
+def _reach(engine: Engine) -> None:
+    with engine.connect():
+        pass
 
 
 def check(url: str, *, patience: Patience | None = None) -> None:
@@ -52,7 +66,7 @@ def check(url: str, *, patience: Patience | None = None) -> None:
     address = parse(url)
     engine = make_engine(address)
     try:
-        _check(engine, address, patience or Patience())
+        _check(engine, address, patience or _OPENING)
     finally:
         engine.dispose()
 
@@ -70,28 +84,34 @@ def open_store(
     try:
         if address.in_memory:
             with store.engine.begin() as connection:
-                Base.metadata.create_all(connection)
+                METADATA.create_all(connection)
         else:
-            _check(store.engine, address, patience or Patience())
+            _check(store.engine, address, patience or _OPENING)
     except BaseException:
         store.close()
         raise
     return store
 
 
+def roles() -> str:
+    """The SQL that makes roles, with row-level security for each region (PostgreSQL)."""
+    return Path(__file__).with_name("roles.sql").read_text()
+
+
 def version_of(connection: Connection) -> str:
     """The schema's version; empty when there is none."""
-    if not inspect(connection).has_table("alembic_version"):
-        return ""
-    found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").fetchall()
-    return str(found[0][0]) if found else ""
+    there = inspect(connection)
+    if there.has_table(VERSION_TABLE):
+        return _number(connection, VERSION_TABLE)
+    return _number(connection, _OLD_VERSION_TABLE) if _is_old(connection) else ""
 
 
 def migrate(connection: Connection, *, upto: str = "head") -> None:
     """Run the migrations that are missing, in the transaction that is open."""
     from alembic import command
 
-    drop_views(connection)
+    if _is_old(connection):
+        connection.exec_driver_sql(f"ALTER TABLE {_OLD_VERSION_TABLE} RENAME TO {VERSION_TABLE}")
     command.upgrade(alembic_config(connection), upto)
 
 
@@ -108,6 +128,19 @@ def alembic_config(connection: Connection) -> Config:
 # --- inside ---
 
 
+def _number(connection: Connection, table: str) -> str:
+    found = connection.exec_driver_sql(f"SELECT version_num FROM {table}").fetchall()
+    return str(found[0][0]) if found else ""
+
+
+def _is_old(connection: Connection) -> bool:
+    """Whether the version is still in a table of Alembic's own name, which may as well be somebody else's."""
+    names = inspect(connection).get_table_names()
+    if VERSION_TABLE in names or not {_OLD_VERSION_TABLE, "region", "checkpoint"} <= set(names):
+        return False
+    return _number(connection, _OLD_VERSION_TABLE) in VERSIONS
+
+
 def _initialise(engine: Engine, address: Address) -> None:
     with engine.connect() as connection:
         if address.postgres:
@@ -117,8 +150,16 @@ def _initialise(engine: Engine, address: Address) -> None:
         version = version_of(connection)
         if version and version not in VERSIONS:
             raise _newer(address, version)
-        migrate(connection)
-        create_views(connection)
+        if not version and address.postgres and not address.names_a_schema:
+            if connection.exec_driver_sql(f"SELECT to_regnamespace('{SCHEMA}') IS NULL").scalar():
+                connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
+            connection.exec_driver_sql(f"SET search_path TO {SCHEMA}")
+        if version != HEAD or may_alter(connection):
+            with keeping_grants(connection):
+                if version != HEAD:
+                    drop_views(connection)
+                    migrate(connection)
+                create_views(connection)
         connection.commit()
 
 
@@ -160,8 +201,4 @@ def _patiently(address: Address, patience: Patience, once: Callable[[], T]) -> T
                 continue
             if not is_unreachable(error):
                 raise
-            reason = address.without_secrets(str(getattr(error, "orig", None) or error))
-            raise ServiceUnavailable(
-                f"The control plane {address} does not answer: {reason}.",
-                hint="Check that the database is there, runs, and lets this user in.",
-            ) from None
+            raise unavailable(address, error) from None

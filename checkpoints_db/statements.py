@@ -27,14 +27,12 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.expression import ClauseElement
 
-from checkpoints_db.codec import codec, plain
-from checkpoints_db.tables import MODELS
-from checkpoints_db.tables.base import EnumText
+from checkpoints_db.codec import plain
+from checkpoints_db.tables import TABLES
 from crkafka_core.control import Cond
 from crkafka_core.model.rows import Region, Row
 
@@ -67,7 +65,7 @@ class Prepared:
         """Values as the driver wants them."""
         if self.fixed:
             values = {**dict(self.fixed), **values}
-        return tuple(values[name] for name in self.names) if self.positional else values
+        return tuple(map(values.__getitem__, self.names)) if self.positional else values
 
 
 _compiled: dict[str, dict[Any, Prepared]] = {}
@@ -85,13 +83,15 @@ class Statements:
     # --- reading ---
 
     def select(
-        self, row: type[Row], where: Sequence[Cond], order: Sequence[str], desc: bool, limited: bool
+        self, row: type[Row], where: Sequence[Cond], order: Sequence[str], desc: bool, limited: bool, only: str = ""
     ) -> Prepared:
-        key = ("select", row, _shape(where), tuple(order), desc, limited)
+        """`only`: one column instead of all."""
+        key = ("select", row, _shape(where), tuple(order), desc, limited, only)
         found = self._cache.get(key)
         if found is None:
-            table = _table(row)
-            statement = select(*table.columns).where(*self._conditions(table, where))
+            table = TABLES[row]
+            columns = [table.c[only]] if only else list(table.columns)
+            statement = select(*columns).where(*self._conditions(table, where))
             # The key settles ties, so that all control planes answer in one order.
             by = [*(table.c[name] for name in order), *(c for c in table.primary_key.columns if c.name not in order)]
             statement = statement.order_by(*(c.desc() for c in by) if desc else by)
@@ -104,7 +104,7 @@ class Statements:
         key = ("count", row, _shape(where))
         found = self._cache.get(key)
         if found is None:
-            table = _table(row)
+            table = TABLES[row]
             counted = select(func.count()).select_from(table).where(*self._conditions(table, where))
             found = self._compile(key, counted)
         return found
@@ -143,7 +143,7 @@ class Statements:
         key = "lock"
         found = self._cache.get(key)
         if found is None:
-            table = _table(Region)
+            table = TABLES[Region]
             locked = select(*table.columns).where(table.c.name == bindparam("w0"))
             found = self._compile(key, locked.with_for_update() if self.postgres else locked)
         return found
@@ -152,7 +152,7 @@ class Statements:
         key = "version"
         found = self._cache.get(key)
         if found is None:
-            table = _table(Region)
+            table = TABLES[Region]
             found = self._compile(key, select(table.c.version).where(table.c.name == bindparam("w0")))
         return found
 
@@ -163,7 +163,7 @@ class Statements:
         key = ("update", tuple(changed))
         found = self._cache.get(key)
         if found is None:
-            table = _table(Region)
+            table = TABLES[Region]
             values = {name: bindparam(f"v_{name}", type_=_plain_type(table.c[name])) for name in changed}
             statement = update(table).where(table.c.name == bindparam("w0", type_=Text())).values(values)
             if self.postgres:
@@ -180,7 +180,7 @@ class Statements:
         key = ("insert", row, conflict)
         found = self._cache.get(key)
         if found is None:
-            table = _table(row)
+            table = TABLES[row]
             parameters = {c.name: bindparam(c.name, type_=_plain_type(c)) for c in table.columns}
             found = self._compile(key, self._conflict(self._insert(table).values(parameters), table, conflict))
         return found
@@ -190,11 +190,11 @@ class Statements:
         key = ("insert_many", row, conflict)
         found = self._cache.get(key)
         if found is None:
-            table = _table(row)
+            table = TABLES[row]
             arrays = [
                 bindparam(c.name, type_=_plain_type(c)).label(f"c{index}")
                 if c.name == "region"
-                else func.unnest(bindparam(c.name, type_=ARRAY(_plain_type(c)))).label(f"c{index}")
+                else func.unnest(bindparam(c.name, type_=_array(c))).label(f"c{index}")
                 for index, c in enumerate(table.columns)
             ]
             statement = self._insert(table).from_select([c.name for c in table.columns], select(*arrays))
@@ -205,7 +205,7 @@ class Statements:
         key = ("delete", row, _shape(where))
         found = self._cache.get(key)
         if found is None:
-            table = _table(row)
+            table = TABLES[row]
             found = self._compile(key, delete(table).where(*self._conditions(table, where)))
         return found
 
@@ -233,12 +233,16 @@ class Statements:
             return result
         # One value holds the whole list, so that its length needs no statement of its own and meets no limit.
         if self.postgres:
-            return left == any_(bindparam(parameter, type_=ARRAY(_plain_type(left))))
+            return left == any_(bindparam(parameter, type_=_array(left)))
         listed: Select[Any] = select(column("value")).select_from(func.json_each(bindparam(parameter, type_=Text())))
         return left.in_(listed)
 
     def _insert(self, table: Table) -> Any:
-        return postgresql.insert(table) if self.postgres else sqlite.insert(table)
+        if not self.postgres:
+            return sqlite.insert(table)
+        from sqlalchemy.dialects import postgresql
+
+        return postgresql.insert(table)
 
     @staticmethod
     def _conflict(statement: Any, table: Table, conflict: str) -> Any:
@@ -263,13 +267,13 @@ def _shape(where: Sequence[Cond]) -> Shape:
     return tuple((name, op) for name, op, _ in where)
 
 
-def _table(row: type[Row]) -> Table:
-    table = MODELS[row].__table__
-    assert isinstance(table, Table)
-    assert tuple(table.columns.keys()) == codec(row).fields, f"table {table.name} lags behind {row.__name__}"
-    return table
+def _array(c: Any) -> Any:
+    """PostgreSQL's, which is loaded where it is used: on SQLite each process would wait for it."""
+    from sqlalchemy.dialects.postgresql import ARRAY
+
+    return ARRAY(_plain_type(c))
 
 
 def _plain_type(c: Any) -> Any:
-    """The type that the driver sees: enums are text."""
-    return Text() if isinstance(c.type, EnumText | Text) else c.type
+    """The type that the driver sees: text without its collation."""
+    return Text() if isinstance(c.type, Text) else c.type

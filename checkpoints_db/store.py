@@ -17,9 +17,10 @@ from checkpoints_db.retry import Patience, is_schema, is_transient, is_unreachab
 from checkpoints_db.statements import Statements
 from checkpoints_db.turns import Turn, turn_of
 from checkpoints_db.tx import SqlTx
+from checkpoints_db.unavailable import unavailable
 from checkpoints_db.watch_postgres import PostgresWatch
 from checkpoints_db.watch_sqlite import SqliteWatch
-from crkafka_core.control import Reader, Tx
+from crkafka_core.control import Place, Tx
 from crkafka_core.model.errors import SchemaError, ServiceUnavailable
 from crkafka_core.model.rows import Region
 
@@ -62,6 +63,14 @@ class SqlStore:
 
     # --- Store ---
 
+    def place(self) -> Place:
+        if self.address.postgres:
+            return Place(self._retried(lambda left: self._postgres_place()), str(self.address))
+        return Place(
+            "sqlite in memory" if self.address.path is None else f"sqlite:{self.address.path.resolve()}",
+            str(self.address),
+        )
+
     def run(self, region: str, work: Callable[[Tx], T]) -> T:
         return self._retried(lambda left: self._once(region, work, None, left))
 
@@ -69,11 +78,11 @@ class SqlStore:
         return self._retried(lambda left: self._once(region.name, work, region, left))
 
     @contextmanager
-    def read(self) -> Iterator[Reader]:
+    def read(self, region: str) -> Iterator[SqlReader]:
         """A snapshot; a connection that died while nobody used it is replaced, one that dies in between is an error."""
         connection = self._retried(lambda left: self._snapshot())
         try:
-            yield SqlReader(connection, self.statements, self._clock, self.on_statement)
+            yield SqlReader(connection, self.statements, self._clock, self.on_statement, region)
         except Exception as error:
             raise self._told(error) from _cause(error)
         finally:
@@ -92,8 +101,8 @@ class SqlStore:
             raise self._told(error) from _cause(error)
 
     def regions(self) -> list[Region]:
-        with self.read() as reader:
-            return reader.select(Region)
+        with self.read("") as reader:
+            return reader.regions()
 
     def close(self) -> None:
         if self._sqlite_watch is not None:
@@ -160,6 +169,7 @@ class SqlStore:
         try:
             with self.engine.connect() as connection:
                 self._hook("begin")
+                connection.begin()
                 if not self.address.postgres:
                     connection.exec_driver_sql("BEGIN IMMEDIATE")
                 tx = SqlTx(connection, self.statements, self._clock, self.on_statement, region)
@@ -182,6 +192,24 @@ class SqlStore:
     def _hook(self, what: str) -> None:
         if self.on_statement is not None:
             self.on_statement(what)
+
+    def _postgres_place(self) -> str:
+        """The cluster's own number, which a dump that is restored elsewhere does not have, then database and schema.
+
+        Who may not ask for it takes the numbers of our tables: they are the same by whichever address, and others in a restored dump.
+        """
+        with self.engine.connect() as connection:
+            database, schema = connection.exec_driver_sql(
+                "SELECT (SELECT oid FROM pg_database WHERE datname = current_database()), current_schema()"
+            ).one()
+            if connection.exec_driver_sql("SELECT has_function_privilege('pg_control_system()', 'EXECUTE')").scalar():
+                system = connection.exec_driver_sql("SELECT system_identifier FROM pg_control_system()").scalar()
+            else:
+                system = connection.exec_driver_sql(
+                    "SELECT string_agg(oid::text, '.' ORDER BY relname) FROM pg_class WHERE relkind = 'r' "
+                    "AND relnamespace = current_schema()::regnamespace AND relname IN ('checkpoint', 'member', 'region')"
+                ).scalar()
+        return f"postgresql:{system}/{database}/{schema}"
 
     def _snapshot(self) -> Connection:
         connection = self.engine.connect()
@@ -211,16 +239,19 @@ class SqlStore:
 
     def _told(self, error: Exception) -> Exception:
         """A database's error as ours, without a secret; any other as it is."""
-        reason = self.address.without_secrets(str(getattr(error, "orig", None) or error))
         if is_schema(error):
+            reason = self.address.without_secrets(str(getattr(error, "orig", None) or error))
             return SchemaError(
                 f"The control plane {self.address} lacks a table or column: {reason}.", hint="Run `crkafka init`."
             )
-        if is_unreachable(error):
+        if not self.address.postgres and "is locked" in str(getattr(error, "orig", None) or error):
             return ServiceUnavailable(
-                f"The control plane {self.address} does not answer: {reason}.",
-                hint="Check that the database runs and can be reached.",
+                f"The control plane {self.address} is held by another process for longer than {self._patience.bound:g} s.",
+                hint="One that is stopped inside a transaction (SIGSTOP, a debugger) holds it until it goes on or ends: "
+                f"`fuser {self.address.path}` names who has it open. Reading goes on.",
             )
+        if is_unreachable(error):
+            return unavailable(self.address, error)
         return error
 
 

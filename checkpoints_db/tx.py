@@ -35,10 +35,8 @@ class SqlTx(SqlReader):
         on_statement: OnStatement | None,
         region: str,
     ) -> None:
-        super().__init__(connection, statements, clock, on_statement)
-        self.name = region
+        super().__init__(connection, statements, clock, on_statement, region)
         self._stored: Region | None = None
-        self._region: Region | None = None
         self._time: float | None = None
 
     # --- the region's row ---
@@ -142,16 +140,12 @@ class SqlTx(SqlReader):
         savepoint("RELEASE SAVEPOINT bulk")
 
     def delete(self, row: type[Row], *where: Cond) -> int:
-        own = "name" if row is Region else "region"
-        if (own, "=", self.name) not in where:
-            raise ValueError(
-                f"A delete of {row.__name__} must name the region {self.name!r}: its row is the one locked."
-            )
+        where = ((row.REGION, "=", self.name), *where)
         prepared = self._statements.delete(row, where)
         done = self._execute(prepared.sql, prepared.bind(self._statements.values(where)))
-        if row is Region and done.rowcount:
+        if row is Region and done:
             self._stored = self._region = None
-        return done.rowcount
+        return done
 
     def _write(self, rows: Sequence[Row], conflict: str) -> int:
         if not rows:
@@ -169,12 +163,12 @@ class SqlTx(SqlReader):
         if self._statements.postgres:
             return self._write_arrays(row, values, conflict)
         prepared = self._statements.insert(row, conflict)
-        return self._execute(prepared.sql, values).rowcount
+        return self._execute(prepared.sql, values)
 
     def _write_one(self, row: type[Row], values: tuple[Any, ...], conflict: str) -> int:
         prepared = self._statements.insert(row, conflict)
         bound: Any = values if prepared.positional else dict(zip(codec(row).fields, values, strict=True))
-        return self._execute(prepared.sql, bound).rowcount
+        return self._execute(prepared.sql, bound)
 
     def _write_arrays(self, row: type[Row], values: list[tuple[Any, ...]], conflict: str) -> int:
         if conflict == "replace":
@@ -187,7 +181,7 @@ class SqlTx(SqlReader):
             columns = zip(*values[start : start + _CHUNK], strict=True)
             bound: dict[str, Any] = dict(zip(codec(row).fields, map(list, columns), strict=True))
             bound["region"] = self.name
-            done += self._execute(prepared.sql, bound).rowcount
+            done += self._execute(prepared.sql, bound)
         return done
 
     def _taken(self, rows: Sequence[Row]) -> KeyExists:

@@ -5,7 +5,15 @@ They are made anew at each `crkafka init`, after the migrations: they hold no da
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from sqlalchemy import Connection, inspect
+from sqlalchemy.exc import DBAPIError
+
+from checkpoints_db.migrations import VERSION_TABLE
+from checkpoints_db.retry import sqlstate
+from crkafka_core.model.errors import SchemaError
 
 _VIEWS: dict[str, str] = {
     "v_regions": """
@@ -13,8 +21,11 @@ SELECT r.name AS region, r.uid, r.phase, {time:r.phase_since} AS since, r.wanted
        nullif(r.open_cut, 0) AS open_checkpoint, r.members_wanted,
        (SELECT count(*) FROM member m WHERE m.region = r.name AND m.status = 'LIVE') AS members_live,
        r.consecutive AS resets_in_a_row, {time:r.last_cut_at} AS last_cut, nullif(r.reset_cause, '') AS reset_cause,
-       nullif(r.stop_reason, '') AS stop_reason, r.cluster_id, r.group_id
-FROM region r""",
+       nullif(r.stop_reason, '') AS stop_reason,
+       r.period > 0 AND r.wanted = 'run' AND r.phase NOT IN ('IDLE', 'STOPPED')
+         AND {now} - r.last_cut_at > 3 * r.period AND {now} - coalesce(b."at", 0) > 3 * r.period AS no_merge,
+       r.cluster_id, r.group_id
+FROM region r LEFT JOIN reset b ON b.region = r.name AND b.epoch = r.started_epoch""",
     "v_checkpoints": """
 SELECT c.region, c.id AS checkpoint, c.parent, c.status, c.cause, c.epoch, {time:c.opened_at} AS opened,
        {time:c.merged_at} AS merged,
@@ -55,8 +66,14 @@ WHERE NOT i.forgotten""",
 SELECT t.region, t.name AS table_name, t.format, t.path, t.acknowledged AS acknowledged_checkpoint,
        (SELECT count(*) FROM checkpoint c
         WHERE c.region = t.region AND c.status = 'MERGED' AND c.id > t.acknowledged) AS behind,
-       t.rewind_epoch > t.fenced_epoch AS owes_fence, t.commits, t.version
+       (SELECT {time:min(c.merged_at)} FROM checkpoint c
+        WHERE c.region = t.region AND c.status = 'MERGED' AND c.id > t.acknowledged AND c.rows > 0) AS waiting_since,
+       t.rewind_epoch > t.fenced_epoch AS owes_fence, t.layout = 'files' AS adopts_segments, t.commits, t.version
 FROM declared_table t""",
+    "v_resets": """
+SELECT s.region, s.epoch, {time:s.at} AS at, s.cause, nullif(s.member, '') AS member, nullif(s.by, '') AS asked_by,
+       nullif(s.aborted, 0) AS aborted_checkpoint, s.target AS goes_back_to, s.ran AS ran_s, s.text
+FROM reset s""",
     "v_timeline": """
 SELECT e.region, e.seq, {time:e.at} AS at, e.kind, e.epoch, nullif(e.checkpoint, 0) AS checkpoint,
        nullif(e.member, '') AS member, nullif(e.by, '') AS asked_by, e.text, e.data_json AS data
@@ -79,28 +96,94 @@ WHERE m.status = 'LIVE'"""
 
 VIEWS = tuple(_VIEWS)
 
+_DEPENDED_ON = "2BP01"
+
+_OURS = f"c.relkind = 'v' AND c.relnamespace = current_schema()::regnamespace AND c.relname IN {VIEWS}"
+
+_KEPT = f"""
+SELECT c.relname, 'ALTER VIEW ' || quote_ident(c.relname) || ' OWNER TO ' || quote_ident(pg_get_userbyid(c.relowner))
+FROM pg_class c WHERE {_OURS}
+UNION ALL
+SELECT c.relname, 'ALTER VIEW ' || quote_ident(c.relname) || ' SET (' || array_to_string(c.reloptions, ', ') || ')'
+FROM pg_class c WHERE {_OURS} AND c.reloptions IS NOT NULL
+UNION ALL
+SELECT c.relname, 'GRANT ' || a.privilege_type || ' ON ' || quote_ident(c.relname) || ' TO '
+       || CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+       || CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END
+FROM pg_class c, aclexplode(c.relacl) a WHERE {_OURS}"""
+"""Statements that give views what they have now: owner, options, rights."""
+
 
 def create_views(connection: Connection) -> None:
-    """Make all views; `drop_views` was called before."""
+    """Make all views anew. PostgreSQL replaces those that are there, so that what others have made of them stays."""
     postgres = connection.dialect.name == "postgresql"
+    if not postgres:
+        drop_views(connection)
     for name, text in _VIEWS.items():
-        connection.exec_driver_sql(f"CREATE VIEW {name} AS {_for_dialect(text, postgres)}")
+        select = _for_dialect(text, postgres)
+        if not postgres:
+            connection.exec_driver_sql(f"CREATE VIEW {name} AS {select}")
+            continue
+        try:
+            with connection.begin_nested():
+                connection.exec_driver_sql(f"CREATE OR REPLACE VIEW {name} AS {select}")
+        except DBAPIError:  # its columns are others than before
+            _drop(connection, name)
+            connection.exec_driver_sql(f"CREATE VIEW {name} AS {select}")
 
 
 def drop_views(connection: Connection) -> None:
     """Drop the views that are there, so that a migration may change what they read."""
     for name in inspect(connection).get_view_names():
         if name in _VIEWS:
-            connection.exec_driver_sql(f"DROP VIEW {name}")
+            _drop(connection, name)
+
+
+def _drop(connection: Connection, name: str) -> None:
+    try:
+        connection.exec_driver_sql(f"DROP VIEW {name}")
+    except DBAPIError as error:
+        if sqlstate(error) != _DEPENDED_ON:
+            raise
+        raise SchemaError(
+            f"The view {name} changes with this version, and views or functions of yours are made of it.",
+            hint="Drop those, run `crkafka init`, and make them again; `DROP VIEW` in psql names them.",
+        ) from None
+
+
+def may_alter(connection: Connection) -> bool:
+    """Whether this user owns the tables; one who only uses them leaves the views as they are."""
+    if connection.dialect.name != "postgresql":
+        return True
+    owns = f"SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = '{VERSION_TABLE}'::regclass"
+    return bool(connection.exec_driver_sql(owns).scalar())
+
+
+@contextmanager
+def keeping_grants(connection: Connection) -> Iterator[None]:
+    """Views that are made anew in the block have the owner, the options and the rights afterwards that they had before."""
+    if connection.dialect.name != "postgresql":
+        yield
+        return
+    kept = connection.exec_driver_sql(_KEPT).fetchall()
+    yield
+    there = inspect(connection).get_view_names()
+    for name, statement in kept:
+        if name in there:
+            connection.exec_driver_sql(statement)
 
 
 def _for_dialect(text: str, postgres: bool) -> str:
-    """Fill `{time:…}`, `{decimal:…}` and `{ends}`."""
+    """Fill `{time:…}`, `{decimal:…}`, `{now}` and `{ends}`."""
     while (start := text.find("{")) >= 0:
         end = text.index("}", start)
         kind, _, expression = text[start + 1 : end].partition(":")
         if kind == "ends":
             filled = "\x00"
+        elif kind == "now":
+            filled = (
+                "extract(epoch FROM clock_timestamp())" if postgres else "((julianday('now') - 2440587.5) * 86400.0)"
+            )
         elif kind == "time":
             stamp = f"to_timestamp(nullif({expression}, 0))"
             filled = stamp if postgres else f"strftime('%Y-%m-%d %H:%M:%f', nullif({expression}, 0), 'unixepoch')"

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from checkpoints_db.address import Address
+from checkpoints_db.engines import FIND_SCHEMA
 from checkpoints_db.reader import no_such_region
 from checkpoints_db.statements import CHANNEL
 
@@ -196,4 +197,7 @@ def _connect(address: Address) -> Any:
     arguments.setdefault("connect_timeout", 5)
     arguments.setdefault("application_name", "crkafka-watch")
     arguments |= {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-    return psycopg.connect(**arguments, autocommit=True)
+    connection = psycopg.connect(**arguments, autocommit=True)
+    if not address.names_a_schema:
+        connection.execute(FIND_SCHEMA)
+    return connection

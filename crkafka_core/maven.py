@@ -1,6 +1,12 @@
-"""Maven coordinates of what Spark needs for the optional table formats (FACTS E3) and for tables in S3."""
+"""Maven coordinates of what Spark needs for the optional table formats and for tables in S3.
 
-DELTA = ("io.delta:delta-spark_4.1_2.13:4.1.0",)
+All are for Spark 4.1, the only one that both formats are out for: pyproject.toml bounds PySpark by it. Delta before 4.4 fails
+on PySpark 4.1.3 as soon as the table's log has a checkpoint, so after ten commits.
+"""
+
+SPARK = "4.1"
+DELTA_VERSION = "4.4.0"
+DELTA = (f"io.delta:delta-spark_4.1_2.13:{DELTA_VERSION}",)
 ICEBERG = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",)
 S3A = (
     "org.apache.hadoop:hadoop-aws:3.4.2",

@@ -57,7 +57,7 @@ class ConsistentRegion(Component):
     def load(cls, attributes: BaseModel | None, context: ComponentLoadContext) -> ConsistentRegion:
         """From YAML; templates such as `{{ env.X }}` are resolved, relative paths mean the project's folder."""
         given = attributes.model_dump() if attributes is not None else {}
-        values = context.resolution_context.resolve_value(given)
+        values = dict(context.resolution_context.resolve_value(given))
         options = Options.parse(values.pop("dagster", None), str(context.path))
         return cls(RegionConfig.parse(values, base=project_of(context.path), source=str(context.path)), options)
 

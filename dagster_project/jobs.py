@@ -1,9 +1,10 @@
-"""The jobs of one region: the same graphs for every region, each bound to its own (SPEC A1). They run in one process (FACTS D2)."""
+"""The jobs of one region: the same graphs for every region, each bound to its own (SPEC A1), in one process (docs/clients.md D2)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 import dagster as dg
 
@@ -12,7 +13,11 @@ from dagster_project.ops.consume import consume_until_caught_up
 from dagster_project.ops.cut import cut
 from dagster_project.ops.host import host_members
 from dagster_project.ops.life import retire_checkpoints, scale_region, start_region, stop_region, stopped_alarm
+from dagster_project.ops.maintain import maintain_tables
+from dagster_project.ops.marks import forget_topic, pause_flow, resume_flow, skip_records, undeclare_table
+from dagster_project.ops.mend import mend_tables
 from dagster_project.ops.observe import observe_group
+from dagster_project.ops.prune import prune_runs
 from dagster_project.ops.replay import replay
 from dagster_project.ops.reset import reset_region
 from dagster_project.resources import RegionResource, SparkSessionResource
@@ -33,6 +38,14 @@ class Jobs:
     stop_region: dg.JobDefinition
     stopped_alarm: dg.JobDefinition
     observe_group: dg.JobDefinition
+    mend_tables: dg.JobDefinition
+    maintain_tables: dg.JobDefinition
+    prune_runs: dg.JobDefinition
+    pause_flow: dg.JobDefinition
+    resume_flow: dg.JobDefinition
+    skip_records: dg.JobDefinition
+    forget_topic: dg.JobDefinition
+    undeclare_table: dg.JobDefinition
 
     def __iter__(self) -> Iterator[dg.JobDefinition]:
         return iter([getattr(self, f.name) for f in fields(self)])
@@ -50,17 +63,45 @@ GRAPHS = (
     stop_region,
     stopped_alarm,
     observe_group,
+    mend_tables,
+    maintain_tables,
+    prune_runs,
+    pause_flow,
+    resume_flow,
+    skip_records,
+    forget_topic,
+    undeclare_table,
 )
+
+
+ALONE = {"dagster/max_retries": "0"}
+"""An instance that retries runs leaves this one alone: it says something that does not change by repetition."""
+
+ENDLESS = {"dagster/max_runtime": "0", **ALONE}
+"""And it ends no run for its age: members are hosted for as long as they are wanted. A sensor starts another host."""
+
+TAGS = {"host_members": ENDLESS, "stopped_alarm": ALONE}
 
 
 def make(names: Names, region: RegionResource, spark: SparkSessionResource) -> Jobs:
     """The region's jobs."""
-    return Jobs(**{graph.name: _job(graph, names, region, spark) for graph in GRAPHS})
+    members = max(1, region.settings.members)
+    launchpads: dict[str, dict[str, Any]] = {
+        "replay": {
+            "rewrite": {"after": 0, "upto": 1, "tables": [t.name for t in region.settings.tables], "dry_run": True}
+        },
+        "scale_region": {"scale": {"members": members}},
+        "reset_region": {"reset": {"to": "head", "cause": "asked by a person", "dry_run": False}},
+        "retire_checkpoints": {"retire": {"dry_run": False}},
+        "cut": {"open_cut": {"cause": "by hand"}},
+    }
+    return Jobs(**{graph.name: _job(graph, names, region, spark, launchpads.get(graph.name)) for graph in GRAPHS})
 
 
 def _job(
-    graph: dg.GraphDefinition, names: Names, region: RegionResource, spark: SparkSessionResource
-) -> dg.JobDefinition:
+    graph: dg.GraphDefinition, names: Names, region: RegionResource, spark: SparkSessionResource, launchpad: dict[str, Any] | None
+) -> dg.JobDefinition:  # fmt: skip
+    """`launchpad`: what stands in it to begin with, by op."""
     return graph.to_job(
         name=names.of(graph.name),
         description=graph.description,
@@ -70,5 +111,6 @@ def _job(
             "spark": dg.ResourceDefinition.hardcoded_resource(spark, "The region's Spark session."),
         },
         executor_def=dg.in_process_executor,
-        tags={"crkafka/region": names.region},
+        config=None if launchpad is None else {"ops": {op: {"config": keys} for op, keys in launchpad.items()}},
+        tags={"crkafka/region": names.region, **TAGS.get(graph.name, {})},
     )

@@ -9,10 +9,15 @@ from typing import Any
 import dagster as dg
 
 from crkafka_core.control import Reader
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, MergedOffset, Region
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
+from crkafka_core.plane.checkpoints import offsets as merged_offsets
+from dagster_project.run_identity import run_of
 
 SHOWN = 64
 """Partitions of a checkpoint that its table of offsets shows; every value is JSON in the event log."""
+
+ROWS = "dagster/partition_row_count"
+"""Dagster shows it with the partition; `dagster/row_count` would be taken for the whole asset's."""
 
 Range = tuple[str, int, int, int, int]
 """topic, partition, from, to, rows"""
@@ -20,31 +25,28 @@ Range = tuple[str, int, int, int, int]
 
 def ranges(reader: Reader, region: Region, checkpoints: Sequence[Checkpoint]) -> dict[int, list[Range]]:
     """What each checkpoint added to each partition, from its merge or from its archive."""
-    found: dict[int, list[Range]] = {c.id: [] for c in checkpoints}
+    by_checkpoint: dict[int, list[Range]] = {c.id: [] for c in checkpoints}
     merged = [c.id for c in checkpoints if c.status is CheckpointStatus.MERGED]
     if merged:
-        rows = reader.select(
-            MergedOffset,
-            ("region", "=", region.name),
-            ("checkpoint", ">=", min(merged)),
-            ("checkpoint", "<=", max(merged)),
-            ("rows", ">", 0),
-        )
-        for row in rows:
-            if row.checkpoint in found:
-                found[row.checkpoint].append((row.topic, row.partition, row.from_offset, row.to_offset, row.rows))
+        for row in merged_offsets(reader, min(merged), max(merged), with_rows=True):
+            if row.checkpoint in by_checkpoint:
+                by_checkpoint[row.checkpoint].append(
+                    (row.topic, row.partition, row.from_offset, row.to_offset, row.rows)
+                )
     for checkpoint in checkpoints:
         if checkpoint.status is CheckpointStatus.RETIRED:
             for topic, parts in json.loads(checkpoint.archive_json).items():
-                found[checkpoint.id] += [(topic, int(p), start, stop, rows) for p, (start, stop, rows) in parts.items()]
-    return found
+                by_checkpoint[checkpoint.id] += [
+                    (topic, int(p), start, stop, rows) for p, (start, stop, rows, *_) in parts.items()
+                ]
+    return by_checkpoint
 
 
 def of_checkpoint(checkpoint: Checkpoint, parent: Checkpoint | None, spans: Sequence[Range]) -> dict[str, Any]:
     """Metadata of one checkpoint's partition."""
     shown = sorted(spans)[:SHOWN]
     metadata: dict[str, Any] = {
-        "dagster/row_count": checkpoint.rows,
+        ROWS: checkpoint.rows,
         "rows": checkpoint.rows,
         "bytes": checkpoint.bytes,
         "segments": checkpoint.segments,
@@ -58,6 +60,8 @@ def of_checkpoint(checkpoint: Checkpoint, parent: Checkpoint | None, spans: Sequ
         "merged_at": dg.MetadataValue.timestamp(checkpoint.merged_at),
         "offsets": table(shown),
     }
+    if run := run_of(checkpoint.token):
+        metadata["cut_by"] = dg.MetadataValue.dagster_run(run)
     if len(spans) > len(shown):
         metadata["partitions_not_shown"] = len(spans) - len(shown)
     return metadata

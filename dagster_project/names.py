@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import dagster as dg
 
 WIDTH = 12
-"""Digits of a partition's key: a backfill's runs are sorted as text (FACTS D5)."""
+"""Digits of a partition's key: a backfill's runs are sorted as text (docs/clients.md D5)."""
+
+
+KEEPING_UP = "crkafka/table"
+"""Tag of the runs that bring a table what it has not got yet: which table."""
+
+RESERVED = ("records", "group", "topics")
+"""Assets of every region: no table may be called so."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """Names of one region."""
+    """Names of one region.
+
+    Partitions and asset keys have the region's name as it is, since they are shared by all code locations of an instance:
+    `shop.orders`, `shop-orders` and `shop_orders` are three regions. Jobs, sensors and resources belong to one code location,
+    and have it in the letters that Dagster allows; it refuses two of one name.
+    """
 
     region: str
+    prefix: tuple[str, ...] = ()
+    """Begins each asset key and the partitions' name: regions of one name in two control planes need different ones."""
+    topics_prefix: tuple[str, ...] | None = None
+    """Begins the keys of topics instead of `prefix` and the region, so that regions that read one topic show it as one asset."""
+    table_keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Tables whose whole key somebody has chosen."""
 
     @property
     def slug(self) -> str:
@@ -28,23 +47,33 @@ class Names:
         return f"{self.slug}_spark"
 
     @property
+    def rows(self) -> str:
+        """Key of the I/O manager that loads records."""
+        return f"{self.slug}_rows"
+
+    @property
     def partitions(self) -> str:
-        """Name of the dynamic partitions: one per merged checkpoint with rows (SPEC A3)."""
-        return f"{self.slug}_checkpoints"
+        """Name of the dynamic partitions: one per merged checkpoint with rows (SPEC A3). No region's name has a slash."""
+        return "/".join([*self.prefix, f"{self.region}_checkpoints"])
 
     @property
     def records(self) -> dg.AssetKey:
-        return dg.AssetKey([self.slug, "records"])
+        return self._key("records")
 
     @property
     def group(self) -> dg.AssetKey:
-        return dg.AssetKey([self.slug, "group"])
+        return self._key("group")
 
     def topic(self, topic: str) -> dg.AssetKey:
-        return dg.AssetKey([self.slug, "topics", re.sub(r"[^A-Za-z0-9_.-]", "_", topic)])
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", topic)
+        return self._key("topics", name) if self.topics_prefix is None else dg.AssetKey([*self.topics_prefix, name])
 
     def table(self, table: str) -> dg.AssetKey:
-        return dg.AssetKey([self.slug, table])
+        chosen = dict(self.table_keys).get(table)
+        return self._key(table) if chosen is None else dg.AssetKey(list(chosen))
+
+    def _key(self, *parts: str) -> dg.AssetKey:
+        return dg.AssetKey([*self.prefix, self.region, *parts])
 
     def of(self, what: str) -> str:
         """Name of a job, a sensor or a schedule."""
@@ -54,6 +83,11 @@ class Names:
 def key_of(checkpoint: int) -> str:
     """The partition's key of a checkpoint."""
     return f"{checkpoint:0{WIDTH}d}"
+
+
+def keys_of(checkpoints: Iterable[int]) -> list[str]:
+    """As `key_of`, of many: a history has tens of thousands."""
+    return list(map(f"%0{WIDTH}d".__mod__, checkpoints))
 
 
 def checkpoint_of(key: str) -> int:

@@ -1,4 +1,7 @@
-"""Stores and regions, opened once per process: resources are set up at every tick (FACTS D12), engines must not survive a fork."""
+"""Stores and regions, opened once per process: resources are set up at every tick (docs/clients.md D12).
+
+Engines must not survive a fork.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ def once(kind: str, key: str, make: Callable[[], T]) -> T:
     with _lock:
         if at not in _opened:
             _opened[at] = make()
-        return _opened[at]
+        kept: T = _opened[at]
+        return kept
 
 
 def put(kind: str, key: str, value: Any) -> None:

@@ -3,34 +3,126 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError
+from dagster_project.names import RESERVED, Names
+
+
+class About(TypedDict):
+    """What people read of an asset, as `dg.asset` and `dg.AssetSpec` take it."""
+
+    group_name: str
+    owners: list[str]
+    tags: dict[str, str]
+    description: str
+    metadata: dict[str, Any]
+
+
+class AssetOptions(BaseModel):
+    """What one asset of a region has otherwise than the others."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, coerce_numbers_to_str=True
+    )  # `"1"` in YAML is a number to Dagster
+
+    key: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="The asset's whole key; no prefix is put before it."
+    )
+    group_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_]+$", description="Its asset group.")
+    description: str | None = Field(default=None, description="What its page says.")
+    owners: tuple[str, ...] | None = Field(default=None, description="Its owners instead of the region's.")
+    tags: dict[str, str] = Field(default_factory=dict, description="Its tags, beside the region's.")
+    metadata: dict[str, Any] = Field(default_factory=dict, description="More metadata of its definition.")
 
 
 class Options(BaseModel):
     """The key `dagster` of a component's attributes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, coerce_numbers_to_str=True
+    )  # `"1"` in YAML is a number to Dagster
 
-    sensors: Literal["running", "stopped"] = "running"
-    """Whether sensors are on in a fresh instance."""
-    linger: float = Field(4.5, ge=0, le=30)
-    """Seconds for which a tick of the trigger's sensor waits for a cut to fall due; the daemon's loop is 5 s."""
-    host: bool = True
-    """Whether Dagster starts the members when the region is wanted and nobody hosts them."""
-    keep_up: int = Field(200, ge=1, le=5_000)
-    """Checkpoints that one run of a table takes at most."""
-    consume: str = "0 * * * *"
-    """When the bounded run is scheduled; the schedule is off until somebody turns it on."""
-    retire: str = "17 3 * * *"
-    """When old checkpoints are retired."""
-    fresh: float = Field(3_600, gt=0)
-    """Seconds after which a table without new checkpoints is stale."""
-    owners: tuple[str, ...] = ()
-    """Owners of the assets: e-mail addresses or team:name."""
+    sensors: Literal["running", "stopped"] = Field(
+        default="running", description="Whether sensors and schedules are on in a fresh instance."
+    )
+    linger: float = Field(
+        default=4.5, ge=0, le=30,
+        description="Seconds for which a tick of the trigger's sensor waits for a cut to fall due; the daemon's loop is 5 s. Only "
+        "where the instance evaluates sensors in threads: others would wait for it.",
+    )  # fmt: skip
+    cuts: bool = Field(
+        default=True,
+        description="Whether Dagster opens the cuts that are due, each a run. Off: whoever hosts the members does, and Dagster publishes.",
+    )
+    host: bool = Field(
+        default=True, description="Whether Dagster starts the members when the region is wanted and nobody hosts them."
+    )
+    keep_up: int = Field(default=200, ge=1, le=5_000, description="Checkpoints that one run of a table takes at most.")
+    consume: str = Field(
+        default="0 * * * *",
+        description="Cron: when the bounded run is scheduled. The schedule is off until somebody turns it on.",
+    )
+    retire: str = Field(default="17 3 * * *", description="Cron: when old checkpoints are retired.")
+    look: str = Field(
+        default="*/5 * * * *",
+        description="Cron: when Kafka is asked for the group's state and lag, each time by a run.",
+    )
+    fresh: float = Field(
+        default=3_600, gt=0,
+        description="Seconds for which a checkpoint may wait for a table before the table's check `keeps_up` fails.",
+    )  # fmt: skip
+    check: float = Field(
+        default=3_600, ge=0,
+        description="Seconds between two runs of the checks that read the data, if there is something new; 0: only by hand.",
+    )  # fmt: skip
+    owners: tuple[str, ...] = Field(default=(), description="Owners of the assets: e-mail addresses or team:name.")
+    key_prefix: tuple[str, ...] = Field(
+        default=(), description="Begins the keys of all assets: needed where two regions of one name share a Dagster instance."
+    )  # fmt: skip
+    topics_prefix: tuple[str, ...] | None = Field(
+        default=None,
+        description="Begins the keys of the topics instead of key_prefix and the region's name: regions that read one topic, and say the "
+        "same prefix, show it as one asset.",
+    )
+    group_name: str | None = Field(
+        default=None, pattern=r"^[A-Za-z0-9_]+$", description="Asset group; the region's name unless said."
+    )
+    tags: dict[str, str] = Field(default_factory=dict, description="Tags of the assets.")
+    assets: dict[str, AssetOptions] = Field(
+        default_factory=dict,
+        description="What single assets have otherwise: by `records`, `group`, `topics`, or the name of a table.",
+    )
+
+    def names(self, config: RegionConfig) -> Names:
+        """What everything of this region is called."""
+        there = ["records", "group", "topics", *(t.name for t in config.tables)]
+        if unknown := sorted(set(self.assets) - set(there)):
+            raise ConfigError(
+                f"Region {config.region} has no asset {unknown[0]!r}, which dagster.assets names.",
+                hint=f"There are: {', '.join(there)}.",
+            )
+        chosen = {name: one.key for name, one in self.assets.items() if one.key is not None}
+        if fixed := sorted(set(chosen) & set(RESERVED)):
+            raise ConfigError(
+                f"The key of {fixed[0]} of region {config.region} cannot be chosen alone.",
+                hint="`key_prefix` begins the keys of all its assets, `topics_prefix` those of its topics.",
+            )
+        return Names(config.region, self.key_prefix, self.topics_prefix, tuple(sorted(chosen.items())))
+
+    def about(self, asset: str, *, group: str, description: str, metadata: Mapping[str, Any]) -> About:
+        """Of one asset: its own, else the region's."""
+        own = self.assets.get(asset, AssetOptions())
+        return {
+            "group_name": own.group_name or self.group_name or group,
+            "owners": list(self.owners if own.owners is None else own.owners),
+            "tags": {**self.tags, **own.tags},
+            "description": own.description or description,
+            "metadata": {**metadata, **own.metadata},
+        }
 
     @classmethod
     def parse(cls, value: Mapping[str, Any] | None, source: str) -> Options:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import dagster as dg
 
 from crkafka_core.control import Reader
-from crkafka_core.model.errors import NoSuchCheckpoint
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
+from crkafka_core.model.errors import NoSuchCheckpoint, Refused
+from crkafka_core.model.rows import Checkpoint, Region
+from crkafka_core.plane import checkpoints
 from dagster_project.names import Names, checkpoint_of, key_of
 
-LIVE = (CheckpointStatus.MERGED, CheckpointStatus.RETIRED)
-"""On the head's line: a checkpoint that was left behind is SUPERSEDED, retired or not."""
+LARGEST = 5_000
+"""Checkpoints of one run of an asset; Dagster takes some 20 ms for each of them."""
 
 
 def definition(names: Names) -> dg.DynamicPartitionsDefinition:
@@ -21,24 +22,19 @@ def definition(names: Names) -> dg.DynamicPartitionsDefinition:
     return dg.DynamicPartitionsDefinition(name=names.partitions)
 
 
-def live(reader: Reader, region: Region, *, limit: int | None = None) -> list[Checkpoint]:
-    """Live checkpoints with rows, oldest first; the latest `limit` of them."""
-    found = reader.select(
-        Checkpoint, ("region", "=", region.name), ("status", "in", LIVE), ("rows", ">", 0), order=("id",), desc=True, limit=limit
-    )  # fmt: skip
-    return found[::-1]
-
-
 def between(reader: Reader, region: Region, first: int, last: int) -> list[int]:
     """The live checkpoints with rows from `first` to `last`, both of which must be among them (SPEC A3)."""
-    found = reader.select(
-        Checkpoint, ("region", "=", region.name), ("id", ">=", first), ("id", "<=", last), order=("id",)
-    )  # fmt: skip
-    ids = [c.id for c in found if c.status in LIVE and c.rows]
+    ids = checkpoints.filled(reader, above=first - 1, upto=last)
+    if len(ids) > LARGEST:
+        raise Refused(
+            f"{len(ids)} checkpoints of region {region.name} are too many for one run of an asset, which stores two events for each: "
+            f"{LARGEST} at most.",
+            hint=f"Choose less, or run the job replay with `after: {first - 1}` and `upto: {last}`.",
+        )
     for bound in (first, last):
         if bound not in ids:
-            row = next((c for c in found if c.id == bound), None)
-            what = "unknown" if row is None else "empty" if row.status in LIVE else row.status.lower()
+            row = reader.get(Checkpoint, bound)
+            what = "unknown" if row is None else "empty" if row.status in checkpoints.LIVE else row.status.lower()
             raise NoSuchCheckpoint(
                 f"Checkpoint {bound} of region {region.name} is {what}: there is nothing of it to read or write.",
                 hint="Its partition leaves Dagster with the next tick of the publishing sensor; choose live ones.",
@@ -66,9 +62,15 @@ class Change:
 def reconcile(present: Sequence[str], wanted: Sequence[str], *, chunk: int) -> Change:
     """One step from what Dagster has (in its order) towards what is live (in order), of at most `chunk` changes.
 
-    Dagster's ranges follow the order of insertion (FACTS D5), so keys are only appended: where one is missing in the
-    middle, since somebody deleted it by hand, those above it are removed first and come back behind it.
+    Dagster's ranges follow the order of insertion (docs/clients.md D5), so keys are only appended: where one is missing in the
+    middle, since somebody deleted it by hand, those above it are removed first and come back behind it. Nothing is wanted
+    below the lowest one that is there and live: what has left the history does not come back when a reset shortens it.
     """
+    if list(wanted[: len(present)]) == list(present):  # nearly always: nothing leaves
+        missing = wanted[len(present) :]
+        return Change(tuple(missing[:chunk]), more=len(missing) > chunk)
+    lowest = min(set(present) & set(wanted), default="")
+    wanted = [k for k in wanted if k >= lowest]
     goal = set(wanted)
     gone = [k for k in present if k not in goal]
     stays = 0
@@ -85,4 +87,12 @@ def reconcile(present: Sequence[str], wanted: Sequence[str], *, chunk: int) -> C
     return Change(add, remove, more=len(gone) > len(remove) or len(missing) > len(add))
 
 
-__all__ = ["LIVE", "Change", "between", "bounds", "checkpoint_of", "definition", "key_of", "live", "reconcile"]
+__all__ = [
+    "Change",
+    "between",
+    "bounds",
+    "checkpoint_of",
+    "definition",
+    "key_of",
+    "reconcile",
+]

@@ -10,57 +10,88 @@ from typing import Any
 import dagster as dg
 
 from crkafka_core.config import RegionConfig
+from crkafka_core.config.location import project_of
+from crkafka_core.model.errors import ConfigError
 from dagster_project import jobs as jobs_
-from dagster_project import schedules
-from dagster_project.assets import checks, records, seen, tables
-from dagster_project.names import Names
+from dagster_project import rows, schedules
+from dagster_project.assets import checks, external, records, tables
+from dagster_project.names import RESERVED
 from dagster_project.options import Options
 from dagster_project.resources import RegionResource, SparkSessionResource
-from dagster_project.sensors import hosting, keep_up, observe, publish, trigger, watch
-from dagster_project.sensors.asking import Made
+from dagster_project.sensors import check, hosting, keep_up, observe, publish, trigger, watch
+from dagster_project.sensors.shared import SensorSetup
 
 
-def consistent_region(config: RegionConfig | Mapping[str, Any] | str | Path, **dagster: Any) -> dg.Definitions:
+def consistent_region(
+    config: RegionConfig | Mapping[str, Any] | str | Path, *, file: str | Path | None = None, **dagster: Any
+) -> dg.Definitions:
     """Definitions of a region: of its configuration, a mapping of the same keys, or the YAML file that has them.
 
-    `dagster` are the keys of `Options`. Nothing is connected.
+    Relative paths of a mapping mean the project of `file`, usually `__file__`; without it, the current folder. `dagster` are the keys
+    of `Options`. Nothing is connected.
     """
     if isinstance(config, str | Path):
         config = RegionConfig.load(config)
     elif not isinstance(config, RegionConfig):
-        config = RegionConfig.parse(config)
+        config = RegionConfig.parse(config, base=None if file is None else project_of(Path(file)))
     return build(config, Options.parse(dagster, f"region {config.region}"))
 
 
 def build(config: RegionConfig, options: Options) -> dg.Definitions:
     """The definitions, once both are validated."""
-    names = Names(config.region)
-    region = RegionResource.of(config)
-    spark = SparkSessionResource(definition=config.to_json())
+    names = options.names(config)
+    taken = sorted({t.name for t in config.tables} & set(RESERVED))
+    if taken:
+        raise ConfigError(
+            f"Region {config.region}: a table cannot be called {taken[0]} in Dagster, which has an asset of that name.",
+            hint=f"Give it another name; not {', '.join(RESERVED)}.",
+        )
+    region = RegionResource.of(config, names, cuts=options.cuts)
+    spark = SparkSessionResource(definition=region.definition)
     jobs = jobs_.make(names, region, spark)
-    made = Made(names, options)
+    setup = SensorSetup(names, options, region)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)  # backfill_policy of an asset is beta in 1.13
         assets: list[dg.AssetsDefinition | dg.AssetSpec] = [
-            *seen.topics(config, names, options),
-            seen.group(config, names, options),
+            *external.topics(config, names, options),
+            external.group(config, names, options),
             records.make(names, options),
             *(tables.make(table, names, options) for table in config.tables),
         ]
+    of_records = checks.of_records(names)
+    of_tables = [checks.of_table(table, names) for table in config.tables]
+    check_data = dg.define_asset_job(
+        names.of("check_data"), selection=dg.AssetSelection.checks(of_records, *of_tables), executor_def=dg.in_process_executor,
+        description="Run the checks that read the data: the latest checkpoints, and the tables.", tags={"crkafka/region": names.region},
+    )  # fmt: skip
     sensors = [
-        trigger.sensor(made, jobs.cut),
-        watch.sensor(made, jobs.reset_region, jobs.stopped_alarm),
-        publish.sensor(made),
-        observe.sensor(made),
-        hosting.sensor(made, jobs.host_members),
+        *([trigger.sensor(setup, jobs.cut)] if options.cuts else []),
+        watch.sensor(setup, jobs.reset_region, jobs.stopped_alarm),
+        publish.sensor(setup),
+        observe.sensor(setup, [t.name for t in config.tables]),
+        check.sensor(setup, check_data, shared=any(t.format != "parquet" for t in config.tables)),
+        hosting.sensor(setup, jobs.host_members),
     ]
+    jobs_of_assets = [check_data]
     if config.tables:
-        sensors.append(keep_up.sensor(made, [t.name for t in config.tables]))
+        keys = [names.table(t.name) for t in config.tables]
+        write_tables = dg.define_asset_job(
+            names.of("write_tables"), selection=dg.AssetSelection.assets(*keys), executor_def=dg.in_process_executor,
+            description="Bring tables what they have not got yet; the sensor launches it, for one table and a range of checkpoints.",
+            tags={"crkafka/region": names.region},
+        )  # fmt: skip
+        jobs_of_assets.append(write_tables)
+        sensors.append(keep_up.sensor(setup, write_tables, [t.name for t in config.tables]))
     return dg.Definitions(
         assets=assets,
-        asset_checks=[checks.of_records(names), checks.of_group(names)],
-        jobs=list(jobs),
+        asset_checks=[
+            of_records,
+            checks.of_group(names, options),
+            *of_tables,
+            *(checks.of_table_state(table, names, options) for table in config.tables),
+        ],
+        jobs=[*jobs, *jobs_of_assets],
         sensors=sensors,
         schedules=schedules.make(names, jobs, options),
-        resources={names.slug: region, names.spark: spark},
+        resources={names.slug: region, names.spark: spark, names.rows: rows.manager(names)},
     )

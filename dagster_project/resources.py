@@ -1,11 +1,11 @@
-"""Resources: a region with its control plane, and a Spark session; nothing is connected before it is used (FACTS D12)."""
+"""Resources: a region with its control plane, and a Spark session; nothing is connected before it is used (docs/clients.md D12)."""
 
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import dagster as dg
 from pydantic import Field
@@ -46,24 +46,50 @@ class Handle:
     plane: ControlPlane
 
 
-class RegionResource(dg.ConfigurableResource):
+class RegionResource(dg.ConfigurableResource[Any]):
     """A consistent region: `open` drives it, `read` asks its control plane, `records` reads what it has landed."""
 
-    definition: str = Field(description="The region's configuration as JSON: with references, never with secrets.")
+    definition: dict[str, Any] = Field(description="The region's configuration: with references, never with secrets.")
+    key_prefix: list[str] = Field(
+        default=[], description="Begins the keys of the region's assets, as the component's option says."
+    )
+    topics_prefix: list[str] | None = Field(
+        default=None, description="Begins the keys of topics, where several regions share them."
+    )
+    table_keys: dict[str, list[str]] = Field(
+        default_factory=dict, description="Tables whose asset has a key of its own."
+    )
+    cuts: bool = Field(
+        default=True, description="Whether Dagster opens the cuts that are due; off: whoever hosts the members."
+    )
 
     @classmethod
-    def of(cls, config: RegionConfig) -> "RegionResource":
+    def of(cls, config: RegionConfig, names: Names | None = None, *, cuts: bool = True) -> "RegionResource":
         """From a configuration that was loaded."""
-        return cls(definition=config.to_json())
+        names = names or Names(config.region)
+        return cls(
+            definition=config.model_dump(  # people read it
+                mode="json", exclude_none=True, exclude_defaults=True, by_alias=True
+            ),
+            key_prefix=list(names.prefix),
+            topics_prefix=None if names.topics_prefix is None else list(names.topics_prefix),
+            table_keys={table: list(key) for table, key in names.table_keys},
+            cuts=cuts,
+        )
 
     @property
     def settings(self) -> RegionConfig:
         """The configuration."""
-        return _parsed(self.definition)
+        return _parsed(json.dumps(self.definition))
 
     @property
     def names(self) -> Names:
-        return Names(self.settings.region)
+        return Names(
+            self.settings.region,
+            tuple(self.key_prefix),
+            None if self.topics_prefix is None else tuple(self.topics_prefix),
+            tuple((table, tuple(key)) for table, key in self.table_keys.items()),
+        )
 
     @property
     def store(self) -> Store:
@@ -114,7 +140,7 @@ class RegionResource(dg.ConfigurableResource):
         return held(spark, self.handle, ids=self.checkpoints(context), numbered=numbered)
 
 
-class ControlPlaneResource(dg.ConfigurableResource):
+class ControlPlaneResource(dg.ConfigurableResource[Any]):
     """A control plane by its URL, for what looks at several regions; the URL may hold references."""
 
     url: str = Field(
@@ -123,9 +149,9 @@ class ControlPlaneResource(dg.ConfigurableResource):
 
     @property
     def store(self) -> Store:
-        from crkafka_core.config import reference
+        from crkafka_core.config.resolving import resolve
 
-        url = reference.resolve(self.url, "url")
+        url = resolve(self.url, "url")
         return opened.once(STORE, url, lambda: open_store(url))
 
     def regions(self) -> list[RegionRow]:
@@ -136,17 +162,19 @@ class ControlPlaneResource(dg.ConfigurableResource):
         return ControlPlane(self.store, name)
 
 
-class SparkSessionResource(dg.ConfigurableResource):
+class SparkSessionResource(dg.ConfigurableResource[Any]):
     """A Spark session, classic or Connect, made when first asked for and shared by the process.
 
     With a region's definition it is the session of the region's `host.spark`; without, `master` or `remote` say which.
     """
 
-    definition: str = Field("", description="A region's configuration as JSON; its host.spark and host.conf are used.")
-    master: str = Field(
-        "", description="Master of a classic session: local[N] or spark://host:port. Wins over the region's."
+    definition: dict[str, Any] = Field(
+        default_factory=dict, description="A region's configuration; its host.spark and host.conf are used."
     )
-    remote: str = Field("", description="sc://host:port of a Spark Connect server. Wins over master.")
+    master: str = Field(
+        default="", description="Master of a classic session: local[N] or spark://host:port. Wins over the region's."
+    )
+    remote: str = Field(default="", description="sc://host:port of a Spark Connect server. Wins over master.")
     conf: dict[str, str] = Field(
         default_factory=dict, description="Further options of the session; may hold references."
     )
@@ -157,22 +185,27 @@ class SparkSessionResource(dg.ConfigurableResource):
         return opened.once(SPARK, key, self._make)
 
     def _make(self) -> "SparkSession":
-        from crkafka_core.config import reference
+        from crkafka_core.config.reference import has_reference
+        from crkafka_core.config.resolving import resolve
 
-        conf = {key: reference.resolve(value, f"conf.{key}") for key, value in self.conf.items()}
+        conf = {key: resolve(value, f"conf.{key}") for key, value in self.conf.items()}
         where = self.remote or self.master
         if self.definition:
             from crkafka_core.spark.session import open_session
 
-            config = _parsed(self.definition)
+            config = _parsed(json.dumps(self.definition))
             if where or not config.host.spark:
                 host = config.host.model_copy(update={"spark": where or DEFAULT_MASTER, "processes": False})
                 config = config.model_copy(update={"host": host})
             return open_session(config, extra=conf)
-        from pyspark.sql import SparkSession
+        if self.remote:
+            from pyspark.sql import SparkSession
 
-        builder = SparkSession.builder.appName("crkafka")
-        builder = builder.remote(self.remote) if self.remote else builder.master(self.master or DEFAULT_MASTER)
-        for key, value in conf.items():
-            builder = builder.config(key, value)
-        return builder.getOrCreate()
+            builder = SparkSession.builder.remote(self.remote)
+            for key, value in conf.items():
+                builder = builder.config(key, value)
+            return builder.getOrCreate()
+        from crkafka_core.spark import launch
+
+        settings = {"spark.master": self.master or DEFAULT_MASTER, "spark.app.name": "crkafka", **conf}
+        return launch.start(settings, hidden=[key for key, value in self.conf.items() if has_reference(value)])

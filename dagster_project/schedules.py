@@ -8,8 +8,10 @@ from dagster_project.jobs import Jobs
 from dagster_project.names import Names
 from dagster_project.options import Options
 
-LOOK = "*/5 * * * *"
-"""How often Kafka is asked for the lag."""
+PRUNE = "47 3 * * *"
+"""When old runs are removed, once somebody has turned it on."""
+MAINTAIN = "17 4 * * *"
+"""When tables are compacted, once somebody has turned it on."""
 
 
 def make(names: Names, jobs: Jobs, options: Options) -> list[dg.ScheduleDefinition]:
@@ -31,9 +33,23 @@ def make(names: Names, jobs: Jobs, options: Options) -> list[dg.ScheduleDefiniti
             description="Delete checkpoints beyond the last `retain`.",
         ),
         dg.ScheduleDefinition(
+            name=names.of("prune"),
+            job=jobs.prune_runs,
+            cron_schedule=PRUNE,
+            default_status=dg.DefaultScheduleStatus.STOPPED,
+            description="Remove old runs of the region's own jobs from Dagster; never those that materialize.",
+        ),
+        dg.ScheduleDefinition(
+            name=names.of("maintain"),
+            job=jobs.maintain_tables,
+            cron_schedule=MAINTAIN,
+            default_status=dg.DefaultScheduleStatus.STOPPED,
+            description="Make few large files of the many small ones of the declared tables.",
+        ),
+        dg.ScheduleDefinition(
             name=names.of("look"),
             job=jobs.observe_group,
-            cron_schedule=LOOK,
+            cron_schedule=options.look,
             default_status=on,
             description="Record the lag that Kafka knows.",
         ),

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache"
 STAMP = Path(sys.prefix) / ".packages"
+EDGE = ROOT / "crkafka_core" / "kafka" / "native" / "edge.c"
 JAVA_PACKAGES = ("openjdk-21-jre-headless", "openjdk-17-jre-headless", "default-jre-headless")
 
 
@@ -27,20 +29,31 @@ class CannotPrepare(Exception):
 
 
 def packages() -> None:
-    """Exactly what the lock file says, and the project itself, editable."""
-    sources = [ROOT / "requirements.lock", ROOT / "pyproject.toml"]
+    """Exactly what the lock file says, and the project itself, editable; its native edge is built if a compiler is to be had."""
+    sources = [ROOT / "requirements.lock", ROOT / "pyproject.toml", EDGE]
     key = hashlib.sha256(b"\0".join([sys.version.encode(), str(ROOT).encode(), *(p.read_bytes() for p in sources)]))
     if STAMP.is_file() and STAMP.read_text() == key.hexdigest():
         return
     # Built without isolation, so that what builds a package is what the lock file names.
     pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--no-deps"]
     pip += ["--no-build-isolation", "--no-cache-dir"]
-    lines = (ROOT / "requirements.lock").read_text().splitlines()
-    builders = [line.split(";")[0].strip() for line in lines if line.startswith("setuptools==")]
-    step("packages: what builds the others", [*pip, *builders])
-    step("packages: about 150 from requirements.lock (500 MB)", [*pip, "-r", str(ROOT / "requirements.lock")])
+    locked = [*pip, "--require-hashes", "-r"]
+    builders = CACHE / "builders.txt"
+    builders.write_text(locked_entry("setuptools", (ROOT / "requirements.lock").read_text()))
+    step("packages: what builds the others", [*locked, str(builders)])
+    step("packages: about 150 from requirements.lock (500 MB)", [*locked, str(ROOT / "requirements.lock")])
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        apt_install("a C compiler", ("build-essential", "gcc"))
     step("packages: crkafka itself", [*pip, "--editable", str(ROOT)])
     STAMP.write_text(key.hexdigest())
+
+
+def locked_entry(package: str, lock: str) -> str:
+    """The lines of one package in a lock file: its version, and the hashes of its files."""
+    found = re.search(rf"^{re.escape(package)}==[^\n]*(?:\n    --hash=[^\n]*)+\n", lock, re.MULTILINE)
+    if found is None:
+        raise CannotPrepare(f"requirements.lock does not name {package} with hashes; `make lock` writes it anew.")
+    return found.group()
 
 
 def java() -> None:
@@ -57,13 +70,17 @@ def java() -> None:
 
 
 def jars() -> None:
-    """Kafka's jars, and those of Spark's extras."""
+    """Kafka's jars, and those of Spark's extras; and what lets a node of Kafka start in half the time."""
+    from crkafka_core.dev import class_archive
     from crkafka_core.dev.jars import ALL
 
     for jar_set in ALL:
         if not jar_set.complete:
             with Said(f"jars: {jar_set.name}"):
                 jar_set.jars()
+    if not class_archive.archive().is_file():
+        with Said("Kafka's classes"):
+            class_archive.make()
 
 
 def chromium() -> None:

@@ -23,15 +23,20 @@ import xml.etree.ElementTree as ElementTree
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "artifacts" / "tests"
 MARK = "CRKAFKA_SUITE"
+AT = "CRKAFKA_SUITE_AT"
+"""Names a file in which tests/conftest.py keeps the test that runs: all that is left to say which one ended pytest."""
 LANES = 2
 """Suites that run at once."""
 PRINTING = threading.Lock()
 PATIENCE = 1.5
 """A suite that has taken this many times its budget is ended."""
+LAST_LINES = 40
+"""Of the output of a suite whose pytest did not end by itself, said again at the very end."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,11 @@ class Outcome:
     failed: int = 0
     skipped: int = 0
     seconds: float = 0.0
+    busy: float = 0.0
+    """Seconds of a core, by all of its processes but those that outlived their parents: the rest is waiting."""
     troubles: list[str] = field(default_factory=list)
+    last_words: str = ""
+    """The end of the output, where pytest was ended by a signal or by us."""
 
 
 def read_suites(kind: str) -> list[Suite]:
@@ -79,7 +88,8 @@ def run(suite: Suite) -> Outcome:
     said = report.with_suffix(".log")
     with tempfile.TemporaryDirectory(prefix="crk-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
-        env = {**os.environ, MARK: mark, "TMPDIR": folder, "PYTHONUNBUFFERED": "1"}
+        at = Path(folder) / "test-that-runs"
+        env = {**os.environ, MARK: mark, AT: str(at), "TMPDIR": folder, "PYTHONUNBUFFERED": "1"}
         with said.open("wb") as output:
             child = subprocess.Popen(
                 command,
@@ -90,21 +100,26 @@ def run(suite: Suite) -> Outcome:
                 stderr=output,
                 start_new_session=True,
             )
+        heard = _Heard(child.pid)
         try:
-            code = child.wait(timeout=suite.budget * PATIENCE)
+            code, outcome.busy = heard.wait(child, suite.budget * PATIENCE)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             code = 0
-            outcome.troubles.append(f"ended after {suite.budget * PATIENCE:.0f} s")
+            outcome.troubles.append(f"ended after {suite.budget * PATIENCE:.0f} s{_within(at)}")
+            outcome.last_words = _end_of(said) + heard.rest()
         except BaseException:
             os.killpg(child.pid, signal.SIGTERM)
             end_leftovers(mark)
             raise
         outcome.seconds = time.monotonic() - began
+        if code < 0:
+            outcome.troubles.append(f"pytest was ended by {signal.Signals(-code).name}{_within(at)}")
+            outcome.last_words = _end_of(said) + heard.rest()
         outcome.troubles += end_leftovers(mark)
     read_report(report, outcome)
-    if code not in (0, 1):
+    if code > 1:
         outcome.troubles.append("has no tests" if code == 5 else f"pytest ended with {code}")
     if outcome.seconds > suite.budget:
         outcome.troubles.append("over its budget")
@@ -115,6 +130,45 @@ def run(suite: Suite) -> Outcome:
         )
         print(said.read_text(errors="replace").rstrip(), flush=True)
     return outcome
+
+
+class _Heard:
+    """What pytest has captured and not said yet: a library's last words before it aborts are in a file without a name."""
+
+    def __init__(self, pid: int) -> None:
+        self._stderr = Path(f"/proc/{pid}/fd/2")
+        self._captured: BinaryIO | None = None
+
+    def wait(self, child: subprocess.Popen[bytes], patience: float) -> tuple[int, float]:
+        """Until it ends: its exit code, and what it and its children took of a core. What its standard error is by now is opened anew."""
+        end = time.monotonic() + patience
+        while True:
+            ended, status, used = os.wait4(child.pid, os.WNOHANG)
+            if ended:
+                child.returncode = os.waitstatus_to_exitcode(status)
+                return child.returncode, used.ru_utime + used.ru_stime
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired(child.args, patience)
+            with contextlib.suppress(OSError):
+                self._captured = self._stderr.open("rb")
+            time.sleep(0.5)
+
+    def rest(self) -> str:
+        if self._captured is None:
+            return ""
+        return "\n" + _last_lines(self._captured.read().decode(errors="replace"))
+
+
+def _last_lines(text: str) -> str:
+    return "\n".join(text.rstrip().splitlines()[-LAST_LINES:])
+
+
+def _within(at: Path) -> str:
+    return f" in {at.read_text()}" if at.exists() else ""
+
+
+def _end_of(said: Path) -> str:
+    return _last_lines(said.read_text(errors="replace"))
 
 
 def read_report(report: Path, outcome: Outcome) -> None:
@@ -159,15 +213,16 @@ def marked(mark: str) -> dict[int, str]:
 def table(outcomes: list[Outcome]) -> str:
     """Suite, tests, seconds, budget, and what went wrong."""
     width = max(len(o.suite.name) for o in outcomes)
-    lines = [f"{'suite':<{width}}   tests  seconds  budget"]
+    lines = [f"{'suite':<{width}}   tests  seconds  budget  core s"]
     for o in outcomes:
         what = [f"{o.failed} failed"] * bool(o.failed) + [f"{o.skipped} skipped"] * bool(o.skipped) + o.troubles
         tests = o.passed + o.failed + o.skipped
         lines.append(
-            f"{o.suite.name:<{width}}  {tests:6d}  {o.seconds:7.1f}  {o.suite.budget:6.0f}  {'; '.join(what) or 'ok'}"
+            f"{o.suite.name:<{width}}  {tests:6d}  {o.seconds:7.1f}  {o.suite.budget:6.0f}  {o.busy:6.0f}  {'; '.join(what) or 'ok'}"
         )
-    total = sum(o.seconds for o in outcomes)
-    lines.append(f"{'all':<{width}}  {sum(o.passed + o.failed + o.skipped for o in outcomes):6d}  {total:7.1f}")
+    total, busy = sum(o.seconds for o in outcomes), sum(o.busy for o in outcomes)
+    tests = sum(o.passed + o.failed + o.skipped for o in outcomes)
+    lines.append(f"{'all':<{width}}  {tests:6d}  {total:7.1f}          {busy:6.0f}")
     return "\n".join(lines)
 
 
@@ -202,6 +257,9 @@ def main(arguments: list[str]) -> int:
     order = {suite.name: at for at, suite in enumerate(suites)}
     outcomes = sorted((f.result() for f in running), key=lambda o: order[o.suite.name])
     print("\n" + table(outcomes) + f"\n\n{time.monotonic() - began:.0f} s in all, {LANES} suites at a time")
+    for o in outcomes:
+        if o.last_words:
+            print(f"\n== {o.suite.name}, the last lines:\n{o.last_words}\n")
     passed, failed = sum(o.passed for o in outcomes), sum(o.failed for o in outcomes)
     troubled = [o.suite.name for o in outcomes if o.troubles]
     skipped = sum(o.skipped for o in outcomes)

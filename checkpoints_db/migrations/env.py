@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from alembic import context
 
-from checkpoints_db.tables import Base
+from checkpoints_db.migrations import VERSION_TABLE
+from checkpoints_db.tables import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=Base.metadata,
+    target_metadata=METADATA,
+    version_table=VERSION_TABLE,
     render_as_batch=True,
     compare_type=True,
     render_item=context.config.attributes.get("render_item"),

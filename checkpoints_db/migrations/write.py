@@ -15,7 +15,6 @@ from checkpoints_db.address import parse
 from checkpoints_db.engines import make_engine
 from checkpoints_db.migrations import VERSIONS
 from checkpoints_db.schema import alembic_config, migrate
-from checkpoints_db.tables.base import EnumText
 
 
 def write(message: str, *, number: str) -> None:
@@ -33,7 +32,7 @@ def write(message: str, *, number: str) -> None:
 
 def _render(kind: str, item: Any, context: AutogenContext) -> Any:
     """All text is written as the constant at the head of the file."""
-    return "TEXT" if kind == "type" and isinstance(item, Text | EnumText) else False
+    return "TEXT" if kind == "type" and isinstance(item, Text) else False
 
 
 if __name__ == "__main__":

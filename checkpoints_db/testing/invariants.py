@@ -18,6 +18,7 @@ from crkafka_core.model.rows import (
     Initial,
     MergedOffset,
     Region,
+    Reset,
     Segment,
 )
 
@@ -45,20 +46,19 @@ class Invariants:
 
     def check_store(self, store: Store) -> None:
         """Check a snapshot of the store."""
-        with store.read() as reader:
+        with store.read(self.region) as reader:
             self.check(reader)
 
     def check(self, reader: Reader) -> None:
         """Raise `Broken` if anything does not hold."""
-        row = reader.get(Region, self.region)
+        row = reader.get(Region)
         if row is None:
             return
-        own: Cond = ("region", "=", self.region)
-        checkpoints = {c.id: c for c in reader.select(Checkpoint, own)}
+        checkpoints = {c.id: c for c in reader.select(Checkpoint)}
         self._monotone(reader, row, checkpoints)
         self._line(reader, row, checkpoints)
         for checkpoint in checkpoints.values():
-            where: tuple[Cond, Cond] = (own, ("checkpoint", "=", checkpoint.id))
+            where: Cond = ("checkpoint", "=", checkpoint.id)
             if checkpoint.status is CheckpointStatus.MERGED:
                 self._integrity(reader, checkpoint, where)
                 self._immutable(reader, checkpoint, where)
@@ -66,7 +66,7 @@ class Invariants:
                 left = [
                     t.__name__
                     for t in (Expected, Contribution, ContributedOffset, MergedOffset, Segment)
-                    if reader.count(t, *where)
+                    if reader.count(t, where)
                 ]
                 _holds(not left, "I9", f"checkpoint {checkpoint.id} is {checkpoint.status}, but has {left}")
             elif checkpoint.status is CheckpointStatus.OPEN:
@@ -76,7 +76,7 @@ class Invariants:
                     f"checkpoint {checkpoint.id} is open, the region has {row.open_cut} open",
                 )
                 self._contributions(reader, checkpoint, where)
-        self._orphans(reader, own, checkpoints)
+        self._orphans(reader, checkpoints)
         self.last = row
 
     def _monotone(self, reader: Reader, row: Region, checkpoints: dict[int, Checkpoint]) -> None:
@@ -93,26 +93,24 @@ class Invariants:
             )
         _holds(all(c < row.next_checkpoint for c in checkpoints), "I6", f"a checkpoint past {row.next_checkpoint}")
         if row.head < last.head:
-            new = reader.select(Event, ("region", "=", self.region), ("seq", ">=", last.next_event))
+            new = reader.select(Reset, ("epoch", ">", last.epoch))
             _holds(row.epoch > last.epoch, "I6", f"head {last.head} → {row.head} in epoch {row.epoch}")
             _holds(
-                any(e.kind == "rewind" for e in new), "I6", f"head {last.head} → {row.head} without a recorded reset"
+                any(r.target == row.head for r in new), "I6", f"head {last.head} → {row.head} without a recorded reset"
             )
         elif row.head > last.head:
             _holds(
-                last.head in (0, *reader.line(self.region, row.head)),
+                last.head in (0, *reader.line(row.head)),
                 "I6",
                 f"head {row.head} does not come from {last.head}",
             )
-        seqs = [e.seq for e in reader.select(Event, ("region", "=", self.region))]
+        seqs = [e.seq for e in reader.select(Event)]
         _holds(seqs == list(range(1, row.next_event)), "I6", "the event log has a hole")
 
     def _line(self, reader: Reader, row: Region, checkpoints: dict[int, Checkpoint]) -> None:
         """I1: along the line the ranges of each partition are disjoint and contiguous, from the initial offset on."""
-        line = reader.line(self.region, row.head)
-        at: dict[TP, int] = {
-            TP(i.topic, i.partition): i.offset for i in reader.select(Initial, ("region", "=", self.region))
-        }
+        line = reader.line(row.head)
+        at: dict[TP, int] = {TP(i.topic, i.partition): i.offset for i in reader.select(Initial)}
         if row.head:
             _holds(bool(line) and line[-1] == row.head, "I1", f"head {row.head} is unknown")
             _holds(
@@ -133,13 +131,13 @@ class Invariants:
         if checkpoint.status is CheckpointStatus.RETIRED:
             archive = json.loads(checkpoint.archive_json)
             return {TP(t, int(p)): (o[0], o[1]) for t, ps in archive.items() for p, o in ps.items()}
-        rows = reader.select(MergedOffset, ("region", "=", self.region), ("checkpoint", "=", checkpoint.id))
+        rows = reader.select(MergedOffset, ("checkpoint", "=", checkpoint.id))
         return {TP(o.topic, o.partition): (o.from_offset, o.to_offset) for o in rows}
 
-    def _integrity(self, reader: Reader, checkpoint: Checkpoint, where: tuple[Cond, Cond]) -> None:
+    def _integrity(self, reader: Reader, checkpoint: Checkpoint, where: Cond) -> None:
         """I4: the map is the union of the contributions of exactly the expected incarnations."""
-        expected = {(e.member, e.incarnation): unpack(e.assignment_json) for e in reader.select(Expected, *where)}
-        there = reader.select(Contribution, *where)
+        expected = {(e.member, e.incarnation): unpack(e.assignment_json) for e in reader.select(Expected, where)}
+        there = reader.select(Contribution, where)
         _holds(
             {(c.member, c.incarnation) for c in there} == expected.keys(),
             "I4",
@@ -147,50 +145,46 @@ class Invariants:
         )
         self._contributions(reader, checkpoint, where)
         parts: dict[TP, tuple[str, int, int]] = {}
-        for o in reader.select(ContributedOffset, *where):
+        for o in reader.select(ContributedOffset, where):
             tp = TP(o.topic, o.partition)
             _holds(tp not in parts, "I4", f"{checkpoint.id}: {tp} twice")
             parts[tp] = (o.member, o.from_offset, o.to_offset)
         fixed = [tp for assignment in expected.values() for tp in assignment]
         _holds(sorted(fixed) == sorted(parts), "I4", f"{checkpoint.id}: not what the cut fixed")
-        merged = reader.select(MergedOffset, *where)
+        merged = reader.select(MergedOffset, where)
         union = {TP(m.topic, m.partition): (m.member, m.from_offset, m.to_offset) for m in merged if m.member}
         _holds(union == parts, "I4", f"{checkpoint.id}: not the union of its contributions")
-        known = {
-            TP(i.topic, i.partition)
-            for i in reader.select(Initial, ("region", "=", self.region))
-            if i.at <= checkpoint.opened_at
-        }
+        known = {TP(i.topic, i.partition) for i in reader.select(Initial) if i.at <= checkpoint.opened_at}
         missing = known - {TP(m.topic, m.partition) for m in merged}
         _holds(not missing, "I4", f"{checkpoint.id}: {sorted(missing)} missing")
         _holds(checkpoint.rows == sum(m.rows for m in merged), "I4", f"{checkpoint.id}: rows")
 
-    def _contributions(self, reader: Reader, checkpoint: Checkpoint, where: tuple[Cond, Cond]) -> None:
+    def _contributions(self, reader: Reader, checkpoint: Checkpoint, where: Cond) -> None:
         """I8: no contribution of an old incarnation, epoch, base or generation is stored."""
-        expected = {e.member: e.incarnation for e in reader.select(Expected, *where)}
-        rows = {c.member: c.rows for c in reader.select(Contribution, *where)}
-        for c in reader.select(Contribution, *where):
+        expected = {e.member: e.incarnation for e in reader.select(Expected, where)}
+        rows = {c.member: c.rows for c in reader.select(Contribution, where)}
+        for c in reader.select(Contribution, where):
             wanted = (expected.get(c.member), checkpoint.epoch, checkpoint.parent, checkpoint.generation)
             _holds(
                 (c.incarnation, c.epoch, c.base, c.generation) == wanted,
                 "I8",
                 f"{checkpoint.id}: {c} instead of {wanted}",
             )
-        for s in reader.select(Segment, *where):
+        for s in reader.select(Segment, where):
             _holds(s.member in rows and (s.incarnation, s.epoch) == (expected[s.member], checkpoint.epoch), "I13", s)
         for name, count in rows.items():
-            named = sum(s.rows for s in reader.select(Segment, *where) if s.member == name)
+            named = sum(s.rows for s in reader.select(Segment, where) if s.member == name)
             _holds(named == count, "I4", f"{checkpoint.id}: {name} has {count} rows, its segments {named}")
 
-    def _immutable(self, reader: Reader, checkpoint: Checkpoint, where: tuple[Cond, Cond]) -> None:
+    def _immutable(self, reader: Reader, checkpoint: Checkpoint, where: Cond) -> None:
         """I5: what was merged once stays as it is."""
-        packed = pack_offsets({TP(m.topic, m.partition): m.to_offset for m in reader.select(MergedOffset, *where)})
+        packed = pack_offsets({TP(m.topic, m.partition): m.to_offset for m in reader.select(MergedOffset, where)})
         before = self.merged.setdefault(checkpoint.id, (checkpoint.hash, packed))
         _holds(before == (checkpoint.hash, packed), "I5", f"{checkpoint.id} changed")
 
-    def _orphans(self, reader: Reader, own: Cond, checkpoints: dict[int, Checkpoint]) -> None:
+    def _orphans(self, reader: Reader, checkpoints: dict[int, Checkpoint]) -> None:
         """I13: a segment's row belongs to a checkpoint that is merged, or may still be."""
-        for number in {s.checkpoint for s in reader.select(Segment, own)}:
+        for number in {s.checkpoint for s in reader.select(Segment)}:
             there = checkpoints.get(number)
             allowed = (CheckpointStatus.MERGED, CheckpointStatus.OPEN, CheckpointStatus.SUPERSEDED)
             _holds(there is not None and there.status in allowed, "I13", f"segments of checkpoint {number}")

@@ -17,8 +17,21 @@ from checkpoints_db.testing.invariants import Invariants
 from checkpoints_db.testing.players import CHANGES, PARTITIONS, Player, Zombie, new_region
 from crkafka_core.control import Store, Tx
 from crkafka_core.model.errors import Refused
-from crkafka_core.model.rows import Checkpoint, Region
-from crkafka_core.plane import advance, cuts, goals, leases, members, pauses, reading, regions, resets, retire, tables
+from crkafka_core.model.rows import Checkpoint, Region, ResetCause
+from crkafka_core.plane import (
+    advance,
+    cuts,
+    goals,
+    leases,
+    life,
+    members,
+    pauses,
+    permits,
+    reading,
+    resets,
+    retire,
+    tables,
+)
 from crkafka_core.plane.transact import ControlPlane
 
 NAME = "played"
@@ -56,7 +69,7 @@ class PlaneMachine(RuleBasedStateMachine):
         self.watched = Invariants(NAME)
         self.generation = 0
         self.token = ""
-        self.permit: tables.Permit | None = None
+        self.permit: permits.Permit | None = None
         self.repeat: Callable[[Tx], Any] = lambda tx: None
 
     def teardown(self) -> None:
@@ -95,8 +108,8 @@ class PlaneMachine(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**16), wanted=st.integers(1, 3))
     def begin(self, seed: int, wanted: int) -> None:
         self.random.seed(seed)
-        regions.declare(self.store, new_region(NAME, members_wanted=wanted))
-        self.plane.do(lambda tx: resets.start(tx, by="test"))
+        life.declare(self.store, new_region(NAME, members_wanted=wanted))
+        self.plane.do(lambda tx: life.start(tx, by="test"))
         self.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "bronze"))
         self.rebalance()
         self.go_on(4)
@@ -180,7 +193,7 @@ class PlaneMachine(RuleBasedStateMachine):
 
     @rule(wanted=st.integers(1, 4))
     def scale(self, wanted: int) -> None:
-        self.do(lambda tx: regions.scale(tx, wanted, by="test"))
+        self.do(lambda tx: life.scale(tx, wanted, by="test"))
         self.rebalance()
 
     @rule(who=WHO)
@@ -188,7 +201,7 @@ class PlaneMachine(RuleBasedStateMachine):
         player = self.players[who]
 
         def work(tx: Tx) -> None:
-            row = next((m for m in members.all_of(tx, NAME) if m.name == player.name), None)
+            row = next((m for m in members.all_of(tx) if m.name == player.name), None)
             if row is not None:
                 members.lose(
                     tx, player.name, row.incarnation, renewals=row.renewals, by="test", why="its counter stands still"
@@ -207,7 +220,8 @@ class PlaneMachine(RuleBasedStateMachine):
         player, opened = self.players[who], self.region().open_cut
         self.do(
             lambda tx: cuts.give_up(
-                tx, opened, member=player.name, incarnation=player.incarnation, why="test", counted=True
+                tx, opened, member=player.name, incarnation=player.incarnation, why="test",
+                cause=ResetCause.FAILURE,
             )
         )  # fmt: skip
 
@@ -233,7 +247,7 @@ class PlaneMachine(RuleBasedStateMachine):
         if row.members_wanted == len(NAMES):
             return
         self.cut_to_which_some_contribute(set())
-        self.do(lambda tx: regions.scale(tx, row.members_wanted + 1, by="test"))
+        self.do(lambda tx: life.scale(tx, row.members_wanted + 1, by="test"))
         newcomer = self.players[row.members_wanted]
         self._play(newcomer)
         for player in self.players[1 : row.members_wanted]:
@@ -244,9 +258,9 @@ class PlaneMachine(RuleBasedStateMachine):
         if not player.held or any(tp not in player.position for tp in player.held):
             return
         row = self.region()
-        with self.store.read() as reader:
+        with self.store.read(NAME) as reader:
             names = [e.member for e in cuts.parts(reader, row, checkpoint)[0]]
-            opened = reader.get(Checkpoint, NAME, checkpoint)
+            opened = reader.get(Checkpoint, checkpoint)
         part = player.part(checkpoint, names, opened.generation if opened else None)
         self.zombie.contribute(part, change, other or self.players[self.random.randrange(len(NAMES))])
 
@@ -254,23 +268,24 @@ class PlaneMachine(RuleBasedStateMachine):
     def reset(self, back: int, person: bool) -> None:
         """To the head, to an older checkpoint of its line, or to initial state."""
         row = self.region()
-        with self.store.read() as reader:
-            line = [0, *reader.line(NAME, row.head)]
+        with self.store.read(NAME) as reader:
+            line = [0, *reader.line(row.head)]
         target = line[-1 - back] if person and back < len(line) else None
-        epoch = None if person else row.epoch
-        self.do(lambda tx: resets.request(tx, cause="test", by="test", epoch=epoch, target=target))
         if person:
+            self.do(lambda tx: resets.request(tx, cause="test", by="test", target=target))
             self.the_table_keeps_up()
+        else:
+            self.do(lambda tx: resets.failed(tx, ResetCause.FAILURE, "test", member=NAMES[0], epoch=row.epoch))
 
     @rule()
     def stop(self) -> None:
-        self.do(lambda tx: regions.stop(tx, token="stop", by="test"))
+        self.do(lambda tx: life.stop(tx, token="stop", by="test"))
         self.go_on(2)
         self.start()
 
     @rule()
     def start(self) -> None:
-        self.do(lambda tx: resets.start(tx, by="test"))
+        self.do(lambda tx: life.start(tx, by="test"))
         self.go_on(3)
 
     @rule(keep=st.integers(1, 3))
@@ -283,25 +298,25 @@ class PlaneMachine(RuleBasedStateMachine):
     def write_to_the_table(self, what: str, token: str) -> None:
         permit = self.permit
         if what == "permit":
-            self.permit = self.do(lambda tx: tables.permit_commit(tx, "bronze", holder=token, token=token)) or permit
+            self.permit = self.do(lambda tx: permits.permit_commit(tx, "bronze", holder=token, token=token)) or permit
         elif what == "fence":
-            self.permit = self.do(lambda tx: tables.permit_fence(tx, "bronze", holder=token, token=token)) or permit
+            self.permit = self.do(lambda tx: permits.permit_fence(tx, "bronze", holder=token, token=token)) or permit
         elif permit is not None and what == "fail":
-            self.do(lambda tx: tables.fail_commit(tx, permit, "test"))
+            self.do(lambda tx: permits.fail_commit(tx, permit, "test"))
         elif permit is not None:
             self._finish(permit)
 
-    def _finish(self, permit: tables.Permit) -> None:
+    def _finish(self, permit: permits.Permit) -> None:
         if permit.commit.kind == tables.FENCE:
-            self.do(lambda tx: tables.finish_fence(tx, permit, version="1"))
+            self.do(lambda tx: permits.finish_fence(tx, permit, version="1"))
         else:
-            self.do(lambda tx: tables.finish_commit(tx, permit, version="1", rows=1))
+            self.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=1))
 
     @rule()
     def the_table_keeps_up(self) -> None:
         """It follows a rewind, then takes what is new; leases of dead writers are waited out."""
         self.clock.now += 31
-        for work in (tables.permit_fence, tables.permit_commit):
+        for work in (permits.permit_fence, permits.permit_commit):
             permit = self.do(lambda tx, work=work: work(tx, "bronze", holder="keeper", token=f"k{self.clock.now}"))  # type: ignore[misc]
             if permit is not None:
                 self._finish(permit)
@@ -348,7 +363,7 @@ class PlaneMachine(RuleBasedStateMachine):
 
     @invariant()
     def holds(self) -> None:
-        with self.store.read() as reader:
+        with self.store.read(NAME) as reader:
             self.watched.check(reader)
 
 

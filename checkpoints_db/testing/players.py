@@ -83,7 +83,7 @@ class Player:
         if not self.incarnation:
             return self._start()
         want = self.plane.read(
-            lambda reader, row: view.desired(reader, row, members.all_of(reader, row.name), self.name, self.incarnation)
+            lambda reader, row: view.desired(reader, row, members.all_of(reader), self.name, self.incarnation)
         )
         if want.superseded or not want.registered:
             self.crash()
@@ -123,7 +123,7 @@ class Player:
         flowed = self.position != self.start
         self.plane.do(
             lambda tx: members.withdraw(
-                tx, self.name, self.incarnation, epoch=epoch, cause="rebalance", wants_reset=flowed
+                tx, self.name, self.incarnation, epoch=epoch, why="rebalance", wants_reset=flowed
             )
         )
         self.reported, self.contributed = None, 0

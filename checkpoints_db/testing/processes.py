@@ -13,10 +13,9 @@ from typing import Any
 from checkpoints_db import open_store
 from checkpoints_db.testing.expect import eventually
 from checkpoints_db.testing.samples import REGION, region
-from crkafka_core.control import Cond, Store, Tx
+from crkafka_core.control import Store, Tx
 from crkafka_core.model.rows import Event, Launch
 
-OWN: Cond = ("region", "=", REGION)
 _spawn = multiprocessing.get_context("spawn")
 _fork = multiprocessing.get_context("fork")
 
@@ -32,8 +31,8 @@ class ProcessCompliance:
             process.join(60)
             assert process.exitcode == 0
         assert store.regions()[0].epoch == 1 + processes * rounds
-        with store.read() as reader:
-            assert [e.epoch for e in reader.select(Event, OWN)] == list(range(1, processes * rounds + 1))
+        with store.read(REGION) as reader:
+            assert [e.epoch for e in reader.select(Event)] == list(range(1, processes * rounds + 1))
 
     def test_a_change_by_another_process_wakes_within_milliseconds(self, store: Store, url: str) -> None:
         store.create(region(), lambda tx: None)
@@ -45,8 +44,8 @@ class ProcessCompliance:
             heard = time.time()
             if now != version:
                 version = now
-                with store.read() as reader:
-                    at = reader.select(Launch, OWN)[0].number / 1e6
+                with store.read(REGION) as reader:
+                    at = reader.select(Launch)[0].number / 1e6
                 took.append(heard - at)
         process.join(30)
         assert len(took) >= 5
@@ -74,8 +73,8 @@ class ProcessCompliance:
         process.join(10)
         store.run(REGION, lambda tx: tx.set_region(epoch=tx.region().epoch + 1))
         assert store.regions()[0].epoch == 2
-        with store.read() as reader:
-            assert reader.count(Event, OWN) == 0
+        with store.read(REGION) as reader:
+            assert reader.count(Event) == 0
 
     def test_reads_do_not_wait_for_a_transaction(self, store: Store, url: str) -> None:
         store.create(region(), lambda tx: None)
@@ -84,8 +83,8 @@ class ProcessCompliance:
         try:
             assert ready.wait(30)
             started = time.monotonic()
-            with store.read() as reader:
-                assert reader.count(Event, OWN) == 0
+            with store.read(REGION) as reader:
+                assert reader.count(Event) == 0
             assert store.wait(REGION, 9, 5) == 0
             assert time.monotonic() - started < 1
         finally:
@@ -94,14 +93,14 @@ class ProcessCompliance:
 
     def test_a_read_is_one_snapshot(self, store: Store, url: str) -> None:
         store.create(region(), lambda tx: None)
-        with store.read() as reader:
-            assert reader.count(Event, OWN) == 0
+        with store.read(REGION) as reader:
+            assert reader.count(Event) == 0
             process = _start(_spawn, _count_up, url, 3)
             process.join(60)
             assert process.exitcode == 0
-            assert reader.count(Event, OWN) == 0
-        with store.read() as reader:
-            eventually(lambda: reader.count(Event, OWN) == 3, within=1, what="a new snapshot shows it")
+            assert reader.count(Event) == 0
+        with store.read(REGION) as reader:
+            eventually(lambda: reader.count(Event) == 3, within=1, what="a new snapshot shows it")
 
 
 def _start(context: Any, target: Any, *args: Any) -> BaseProcess:
@@ -115,7 +114,7 @@ def _count_up(url: str, rounds: int) -> None:
 
     def work(tx: Tx) -> None:
         epoch = tx.region().epoch
-        tx.add(Event(REGION, tx.count(Event, OWN) + 1, tx.now(), "turn", epoch))
+        tx.add(Event(REGION, tx.count(Event) + 1, tx.now(), "turn", epoch))
         tx.set_region(epoch=epoch + 1)
 
     for _ in range(rounds):
@@ -148,7 +147,7 @@ def _hang_in_transaction(url: str, ready: Any) -> None:
     def work(tx: Tx) -> None:
         tx.add(Event(REGION, 1, tx.now(), "never", 1))
         tx.set_region(epoch=99)
-        tx.count(Event, OWN)
+        tx.count(Event)
         ready.set()
         time.sleep(60)
 

@@ -17,6 +17,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.region import Region, caught_up
 from crkafka_core.region.caught_up import CaughtUp
+from crkafka_core.region.host import hosted, only_host
 
 
 def cut(config: RegionConfig, *, cause: str = "by hand", say: Say = silent) -> Checkpoint:
@@ -26,17 +27,22 @@ def cut(config: RegionConfig, *, cause: str = "by hand", say: Say = silent) -> C
 
 
 def consume(config: RegionConfig, *, logs: Path | None = None, say: Say = silent) -> CaughtUp:
-    """Consume to the ends seen now, and cut. An idle region is hosted here for as long as it takes, and stopped again."""
+    """Consume to the ends seen now, and cut. A region that nobody hosts is hosted here meanwhile; one that was idle is stopped again."""
     with Region.open(config) as region:
         region.init()
-        if region.plane.read(lambda _, row: row.phase is not Phase.IDLE):
+        phase = region.plane.read(lambda _, row: row.phase)
+        idle = phase is Phase.IDLE
+        if phase is Phase.STOPPED or (not idle and hosted(region)):
             return caught_up.consume(region, progress=say)
-        region.start(by=caller())
-        with members(region, logs):
-            try:
-                return caught_up.consume(region, progress=say)
-            finally:
-                region.stop(by=caller(), progress=say)
+        with only_host(region, say=say):
+            if idle:
+                region.start(by=caller())
+            with members(region, logs):
+                try:
+                    return caught_up.consume(region, progress=say)
+                finally:
+                    if idle:
+                        region.stop(by=caller(), progress=say)
 
 
 @click.command("cut")

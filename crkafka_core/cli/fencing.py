@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from crkafka_core.cli.progress import Say
+from crkafka_core.cli.spark_session import open_session
 from crkafka_core.model.errors import LeaseHeld
-from crkafka_core.plane import resets
+from crkafka_core.plane import epochs, tables
 from crkafka_core.region import Region
 
 if TYPE_CHECKING:
@@ -14,22 +15,29 @@ if TYPE_CHECKING:
 
 
 def follow(region: Region, say: Say, *, spark: bool = True) -> list[str]:
-    """Fence each table that owes it; without `spark` only those that need none (Parquet). Names of those that are left."""
-    owed = region.plane.read(lambda reader, row: resets.unfenced(reader, row.name))
+    """Fence each table that owes it. Names of those that are left, but for what others do.
+
+    Without `spark`, which is a host's way, only those that need none, and leave those that adopt segments to the host's feeder: a
+    storage that does not answer must not hold up the host.
+    """
+    owed = region.plane.read(lambda reader, row: epochs.unfenced(reader))
     left: list[str] = []
     session: SparkSession | None = None
     for table in owed:
-        if table.format != "parquet" and not spark:
+        needs_spark = tables.fence_needs_spark(table)
+        if not (spark or tables.needs_spark(table)):
+            continue
+        if needs_spark and not spark:
             left.append(table.name)
             continue
-        from crkafka_core.spark.session import open_session
         from crkafka_core.spark.tables import fence
 
         say(f"the table {table.name} follows the rewind")
-        if table.format != "parquet" and session is None:
-            session = open_session(region.config)
+        if needs_spark and session is None:
+            session = open_session(region.config, say)
         try:
             fence(session, region, table.name)
         except LeaseHeld:
-            left.append(table.name)  # whoever writes it finds that it has to follow
+            if needs_spark:
+                left.append(table.name)  # whoever writes it finds that it has to follow
     return left

@@ -17,7 +17,7 @@ from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.group import GroupReport, report
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
-from crkafka_core.plane import starts
+from crkafka_core.plane import alarms, starts
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class GroupView:
     head_offsets: dict[TP, int]
     gaps: tuple[str, ...]
     """What could not be asked, and why."""
+    foreign: tuple[str, ...] = ()
+    """Client ids in the group that are no members of this region (SPEC G8)."""
 
 
 def group(config: RegionConfig) -> GroupView:
@@ -42,19 +44,22 @@ def group(config: RegionConfig) -> GroupView:
             snapshot, merged, known = plane.read(
                 lambda reader, region: (
                     take(reader, region, config, last=0),
-                    starts.merged(reader, region.name, region.head) if region.head else {},
-                    set(starts.known(reader, region.name)),
+                    starts.merged(reader, region.head) if region.head else {},
+                    set(starts.known(reader)),
                 )
             )
             members, head = snapshot.members, snapshot.region.head
             offsets = {tp: o.to_offset for tp, o in merged.items()}
     except CrkafkaError as error:
         gaps.append(f"control plane: {redact(str(error))}")
-    admin = KafkaAdmin(config.resolved_kafka(), timeout=5.0)
+    admin = KafkaAdmin(config.resolved_kafka(), timeout=4.0)
+    admin.cluster_id()  # a Kafka that is away says so once, and soon
     topics = admin.topics(config.topics or (), pattern=config.pattern)
     tps = known | {tp for name, info in topics.items() for tp in info.tps(name)}
     found = report(admin, config.group_id, tps)
-    return GroupView(found, members, head, offsets, (*found.gaps, *gaps))
+    ours = {f"crkafka-{m.name}-{m.incarnation}" for m in members}
+    foreign = tuple(m.client_id for m in found.members if alarms.is_foreign(config.region, m.client_id, ours))
+    return GroupView(found, members, head, offsets, (*found.gaps, *gaps), foreign)
 
 
 @click.command("group")
@@ -80,6 +85,7 @@ def _group(config: RegionConfig, as_json: bool) -> None:
                     }
                     for p in view.kafka.partitions
                 ],
+                "foreign": view.foreign,
                 "registered": view.members,
                 "head": view.head,
                 "gaps": view.gaps,
@@ -98,8 +104,11 @@ def _group(config: RegionConfig, as_json: bool) -> None:
     )
     print()
     print_table(
-        ("client", "instance", "host", "partitions"),
-        ((m.client_id, m.instance_id, m.host, len(m.partitions)) for m in k.members),
+        ("client", "instance", "host", "partitions", ""),
+        (
+            (m.client_id, m.instance_id, m.host, len(m.partitions), "FOREIGN" if m.client_id in view.foreign else "")
+            for m in k.members
+        ),
         title="members that Kafka knows",
     )
     print("\nmembers that the control plane knows")
@@ -122,6 +131,8 @@ def _group(config: RegionConfig, as_json: bool) -> None:
         ),
         title="partitions",
     )
+    if view.foreign:
+        note("FOREIGN: no member of this region; what it holds is not read here. End it, or use another group.id")
     for gap in view.gaps:
         note(f"not known: {gap}")
 

@@ -17,6 +17,7 @@ from crkafka_core.control import Reader
 from crkafka_core.model.errors import NoSuchCheckpoint
 from crkafka_core.model.rows import Checkpoint, Contribution, Event, MergedOffset, Region, Segment
 from crkafka_core.plane import events as log
+from crkafka_core.plane.checkpoints import inside, newest
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,7 @@ def checkpoints(config: RegionConfig, *, last: int | None = 20) -> list[Checkpoi
     with control_plane(config) as plane:
 
         def ask(reader: Reader, region: Region) -> list[Checkpoint]:
-            of_region = ("region", "=", region.name)
-            return reader.select(Checkpoint, of_region, order=("id",), desc=True, limit=last)[::-1]  # type: ignore[arg-type]
+            return newest(reader, last)[::-1]
 
         return plane.read(ask)
 
@@ -47,18 +47,13 @@ def checkpoint(config: RegionConfig, number: int) -> Detail:
 
 
 def _detail(reader: Reader, region: Region, number: int) -> Detail:
-    row = reader.get(Checkpoint, region.name, number)
+    row = reader.get(Checkpoint, number)
     if row is None:
         raise NoSuchCheckpoint(
             f"Region {region.name} has no checkpoint {number}.", hint="`crkafka checkpoints` lists what there is."
         )
-    of_region, of_checkpoint = ("region", "=", region.name), ("checkpoint", "=", number)
-    return Detail(
-        row,
-        tuple(reader.select(MergedOffset, of_region, of_checkpoint)),  # type: ignore[arg-type]
-        tuple(reader.select(Contribution, of_region, of_checkpoint)),  # type: ignore[arg-type]
-        tuple(reader.select(Segment, of_region, of_checkpoint)),  # type: ignore[arg-type]
-    )
+    offsets, contributions, segments = inside(reader, number)
+    return Detail(row, tuple(offsets), tuple(contributions), tuple(segments))
 
 
 def show(config: RegionConfig) -> Snapshot:
@@ -71,8 +66,8 @@ def events(config: RegionConfig, *, last: int = 30, since: int | None = None) ->
     """The last events, or all after number `since`; oldest first."""
     with control_plane(config) as plane:
         if since is not None:
-            return plane.read(lambda reader, region: log.since(reader, region.name, since))
-        return plane.read(lambda reader, region: log.last(reader, region.name, last))
+            return plane.read(lambda reader, region: log.since(reader, since))
+        return plane.read(lambda reader, region: log.last(reader, last))
 
 
 @click.command("checkpoints")
@@ -189,23 +184,34 @@ def print_region(snapshot: Snapshot) -> None:
     )
     print()
     print_members(snapshot.members)
-    if snapshot.tables:
+    if snapshot.lags:
         print()
         print_table(
-            ("table", "format", "acknowledged", "follows the last rewind"),
-            ((t.name, t.format, t.acknowledged, t.name not in snapshot.unfenced) for t in snapshot.tables),
+            ("table", "format", "acknowledged", "waiting", "for", "follows the last rewind"),
+            (
+                (
+                    lag.table.name,
+                    lag.table.format,
+                    lag.table.acknowledged,
+                    lag.waiting,
+                    span(lag.seconds) if lag.waiting else "",
+                    not lag.owes_fence,
+                )
+                for lag in snapshot.lags
+            ),
         )
 
 
 def print_members(members: tuple[MemberView, ...]) -> None:
     """One line each."""
     print_table(
-        ("member", "status", "host", "partitions", "generation", "epoch", "base", "rebalances", "since"),
+        ("member", "status", "host", "pid", "partitions", "generation", "epoch", "base", "rebalances", "since"),
         (
             (
                 m.name,
                 m.status,
                 m.host,
+                str(m.metrics.get("pid", "")),
                 "no report" if m.partitions is None else len(m.partitions),
                 m.generation,
                 m.epoch,

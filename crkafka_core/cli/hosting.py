@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
+from crkafka_core import logs as logs_of
+from crkafka_core.cli import spark_session
 from crkafka_core.cli.call import caller, with_config
 from crkafka_core.cli.fencing import follow
 from crkafka_core.cli.output import moment, note
 from crkafka_core.config import RegionConfig, redact
-from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
+from crkafka_core.control import Reader
+from crkafka_core.model import rows
+from crkafka_core.model.errors import CrkafkaError, Refused, ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Event
-from crkafka_core.plane import events
+from crkafka_core.plane import alarms, cuts, events, tables
 from crkafka_core.region import Region
-from crkafka_core.region.driver import Driver
-from crkafka_core.region.host import hosting
+from crkafka_core.region.driver import driving
+from crkafka_core.region.host import Host, hosting, only_host
+from crkafka_core.region.lease import DriverLease
+from crkafka_core.region.probes import Pulse, serving
 
+_log = logging.getLogger(__name__)
 Tell = Callable[[str], None]
+WAITED = 20.0
+"""Seconds in which a region comes to rest by itself; who has waited longer is told for what."""
 
 
 def host(
@@ -35,61 +46,93 @@ def host(
     leave_running: bool = False,
     until_idle: bool = False,
     logs: Path | None = None,
+    metrics: str = "",
     tell: Tell = print,
 ) -> None:
     """Run the members, and with `drive` open the cuts that are due, until `stop` is set; then cut and stop the region.
 
     With `until_idle`, also until somebody else has stopped it. With `leave_running` the members leave, but the region stays
-    wanted, for another host to go on with.
+    wanted, for another host to go on with. `metrics`: HOST:PORT at which probes and Prometheus are answered meanwhile.
     """
-    with Region.open(config) as region:
+    with Region.open(config) as region, ExitStack() as stack:
         region.init()
-        if start:
-            region.start(by=caller())
-        with members(region, logs), _driving(region, drive, tell):
-            _follow(region, stop, until_idle, tell)
-            if not leave_running and not region.plane.read(lambda _, row: row.phase is Phase.IDLE):
-                tell("stopping: a last cut, then members leave")
-                region.stop(by=caller())
+        pulse = Pulse()
+        if metrics:
+            tell(f"metrics at {stack.enter_context(serving(region, metrics, pulse))}/metrics")
+        with only_host(region, say=tell) as right:
+            if start:
+                region.start(by=caller())
+            else:
+                region.refuse_copy()
+            with members(region, logs, tell) as running, driving(region, drive=drive):
+
+                def still() -> None:
+                    pulse.beat()
+                    _no_longer(running, right)
+
+                _follow(region, stop, until_idle, tell, still, logs)
+                if not leave_running and not region.plane.read(lambda _, row: row.phase is Phase.IDLE):
+                    tell("stopping: a last cut, then members leave")
+                    region.stop(by=caller())
+                    if missed := region.plane.read(alarms.last_cut_missed):
+                        raise Refused(f"Region {config.region} was {missed}.")
+
+
+def _no_longer(running: Host, right: DriverLease) -> None:
+    """Another host has taken over, or no member will start: then this one ends, and the region is not its to stop."""
+    if right.lost is not None:
+        raise right.lost
+    if why := running.given_up():
+        raise Refused(f"No member is left here: {why}.", hint="The region is left as it is; `crkafka show` tells more.")
 
 
 @contextmanager
-def members(region: Region, logs: Path | None) -> Iterator[None]:
+def members(region: Region, logs: Path | None, tell: Tell = lambda _: None) -> Iterator[Host]:
     """Members run until the block ends. PySpark's own answer to an interrupt would cancel their jobs before the last cut."""
     interrupt = signal.getsignal(signal.SIGINT)
-    with hosting(region, logs):
+    if region.config.host.spark is not None and not region.config.host.connect:
+        note("Spark starts")
+        logs = logs or spark_session.logs()
+    with hosting(region, logs, tell=tell) as running:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)
-        yield
+        yield running
 
 
-@contextmanager
-def _driving(region: Region, drive: bool, tell: Tell) -> Iterator[None]:
-    if not drive:
-        yield
-        return
-    driver = Driver(region)
-    driver.start()
-    try:
-        yield
-    finally:
-        driver.end()
+def waits(reader: Reader, row: rows.Region) -> tuple[float, str]:
+    """Since when the region waits for its members, and for what, once that is longer than moments; else nothing."""
+    slow = row.phase in (Phase.BIRTH, Phase.RESETTING) and reader.now() - row.phase_since >= WAITED
+    return (row.phase_since, cuts.unready(reader, row)) if slow else (0.0, "")
 
 
-def _follow(region: Region, stop: threading.Event, until_idle: bool, tell: Tell) -> None:
+def _follow(
+    region: Region,
+    stop: threading.Event,
+    until_idle: bool,
+    tell: Tell,
+    no_longer: Callable[[], None],
+    logs: Path | None,
+) -> None:
     """Tell each event as it comes, until the end; the control plane may be away for a while."""
     seen = -1
     told: set[tuple[int, str]] = set()
+    told_wait = 0.0
     away = False
     while not stop.is_set():
+        no_longer()
         try:
             if seen < 0:
-                seen = max((e.seq for e in region.plane.read(lambda r, row: events.last(r, row.name, 1))), default=0)
-                tell(f"hosting region {region.config.region}")
-            fresh, row = region.plane.read(lambda r, row, after=seen: (events.since(r, row.name, after), row))  # type: ignore[misc]
+                seen = max((e.seq for e in region.plane.read(lambda r, row: events.last(r, 1))), default=0)
+                tell(f"hosting region {region.config.region}; Ctrl-C makes a last cut and ends it")
+            fresh, row = region.plane.read(lambda r, row, after=seen: (events.since(r, after), row))  # type: ignore[misc]
             for event in fresh:
-                tell(line(event))
                 seen = event.seq
+                if not quiet(event):
+                    tell(line(event))
+            since, what = region.plane.read(waits)
+            if what and since != told_wait:
+                told_wait = since
+                _log.warning("waiting for %.0f s: %s. Members log to %s", WAITED, what, logs or "where this host does")
             if until_idle and row.phase is Phase.IDLE:
                 return
             if row.phase is Phase.REWINDING and region.config.host.spark is None:
@@ -104,11 +147,20 @@ def _follow(region: Region, stop: threading.Event, until_idle: bool, tell: Tell)
 
 
 def _fence(region: Region, epoch: int, told: set[tuple[int, str]], tell: Tell) -> None:
-    """The Spark host does it itself; local processes have no Spark, and Parquet tables need none."""
+    """Tables that need neither Spark nor their storage; others follow with what feeds them, if that has begun."""
     for table in follow(region, lambda step: None, spark=False):
-        if (epoch, table) not in told:
+        if (epoch, table) not in told and not _fed(region, table):
             told.add((epoch, table))
             tell(f"the region waits for table {table} to follow the rewind; Dagster does it, or `crkafka reset`")
+
+
+def quiet(event: Event) -> bool:
+    """That a cut was opened is no news. What it finds is told as it merges."""
+    return event.kind == "cut opened"
+
+
+def _fed(region: Region, table: str) -> str:
+    return region.plane.read(lambda reader, row: tables.feeder_of(reader, tables.of(reader, table)))
 
 
 def line(event: Event) -> str:
@@ -129,15 +181,26 @@ def line(event: Event) -> str:
 @click.option(
     "--logs", type=click.Path(path_type=Path), metavar="FOLDER", help="Where local processes write their logs."
 )
+@click.option("--metrics", default="", metavar="HOST:PORT", help="Answer /metrics, /livez and /readyz there.")
 def _host(
-    config: RegionConfig, start: bool, drive: bool, leave_running: bool, until_idle: bool, logs: Path | None
-) -> None:
+    config: RegionConfig,
+    start: bool,
+    drive: bool,
+    leave_running: bool,
+    until_idle: bool,
+    logs: Path | None,
+    metrics: str,
+) -> int:
     """Run the region's members until interrupted; then a last cut. A second interrupt ends at once.
 
     Where Dagster opens the cuts, say --no-drive.
     """
     for text in config.warnings():
-        note(f"warning: {text}")
+        note(f"warning: {text}", "WARNING")
+    if (
+        "CRKAFKA_LOG" not in os.environ
+    ):  # what a host meets is told nowhere else: a driver that is refused, a member that dies
+        logging.getLogger("crkafka_core").setLevel(logging.WARNING)
     stop = threading.Event()
 
     def interrupted(number: int, frame: object) -> None:
@@ -155,19 +218,25 @@ def _host(
             leave_running=leave_running,
             until_idle=until_idle,
             logs=logs,
+            metrics=metrics,
             tell=_tell,
         )
-    except CrkafkaError:
+    except CrkafkaError as error:
         if not stop.is_set():
             raise
-        note("the last cut did not come about; what was not merged is read again by the next host")
+        text = (
+            f"the last cut did not come about; what was not merged is read again by the next host. {redact(str(error))}"
+        )
+        note(text, "ERROR")
+        return 1
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    return 0
 
 
 def _tell(text: str) -> None:
-    print(text, flush=True)
+    print(logs_of.said(text), flush=True)
 
 
 COMMANDS: dict[str, Any] = {"host": _host}

@@ -29,16 +29,18 @@ def start(
     config: RegionConfig,
     *,
     restored: Literal["", "rewind"] = "",
+    moved: bool = False,
     wait: bool = False,
     timeout: float | None = None,
     say: Say = silent,
 ) -> rows.Region:
     """Want the region to run; also leaves STOPPED. Members are run by a host.
 
-    `restored` says how to go on after the control plane went back in time, such as by a restored backup (SPEC G10).
+    `restored` says how to go on after the control plane went back in time, such as by a restored backup (SPEC G10), `moved` that this
+    control plane is no copy of the one that the storage belongs to, but the same, at another place (SPEC T3).
     """
     with Region.open(config) as region:
-        row = region.start(by=caller(), restored=restored)
+        row = region.start(by=caller(), restored=restored, moved=moved)
         follow(region, say)
         return region.await_running(row.epoch, timeout=timeout, progress=say) if wait else row
 
@@ -68,7 +70,7 @@ def scale(
 
 def _scaled(reader: Reader, row: rows.Region, say: Say) -> rows.Region | None:
     """Running with exactly the wanted members."""
-    there = [m for m in all_of(reader, row.name) if m.status is rows.MemberStatus.LIVE]
+    there = [m for m in all_of(reader) if m.status is rows.MemberStatus.LIVE]
     if row.phase is Phase.STOPPED:
         raise RegionStopped(f"Region {row.name} is stopped: {row.stop_reason}", hint="Mend it, then `crkafka start`.")
     if row.phase is Phase.RUNNING and len(there) == row.members_wanted and not cuts.unready(reader, row):
@@ -96,13 +98,21 @@ TIMEOUT = click.option(
 @click.option(
     "--restored", type=click.Choice(["rewind"]), help="After a restored backup: go on from the control plane's head."
 )
+@click.option("--moved", is_flag=True, help="The control plane was moved: take over the segments of the old place.")
 @json_option
 def _start(
-    config: RegionConfig, wait: bool, timeout: float | None, restored: Literal["rewind"] | None, as_json: bool
+    config: RegionConfig,
+    wait: bool,
+    timeout: float | None,
+    restored: Literal["rewind"] | None,
+    moved: bool,
+    as_json: bool,
 ) -> None:
     """Want the region to run; also leaves STOPPED. A host must be there: `crkafka host`, or Dagster."""
     with progress("starting", quiet=as_json) as say:
-        row = start(config, restored=restored or "", wait=wait or timeout is not None, timeout=timeout, say=say)
+        row = start(
+            config, restored=restored or "", moved=moved, wait=wait or timeout is not None, timeout=timeout, say=say
+        )
     _answer(row, as_json)
 
 

@@ -5,57 +5,97 @@
 
 from __future__ import annotations
 
-import logging
 import os
+import re
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
 import click
 
+from crkafka_core import logs
+from crkafka_core.cli import spark_session
 from crkafka_core.cli.call import Call, config_options
+from crkafka_core.cli.output import note
 from crkafka_core.config import redact
 from crkafka_core.model.errors import CrkafkaError
 
 VERBS = {
-    "init": "setup", "check": "setup",
+    "new": "project", "schema": "project",
+    "init": "setup", "check": "setup", "roles": "setup",
     "host": "hosting", "start": "life", "stop": "life", "delete": "life", "scale": "life",
     "cut": "cuts", "consume": "cuts", "reset": "resets",
-    "retire": "retention", "forget": "retention", "undeclare": "retention",
-    "checkpoints": "history", "show": "history", "events": "history",
-    "group": "group", "pause": "pauses", "resume": "pauses",
-    "replay": "replaying", "mend": "mending", "watch": "watching", "verify": "proving", "simulate": "proving", "dev": "services",
+    "retire": "retention", "forget": "retention", "skip": "retention", "undeclare": "retention",
+    "checkpoints": "history", "show": "history", "events": "history", "health": "health",
+    "group": "group", "pause": "pauses", "resume": "pauses", "tables": "declared",
+    "replay": "replaying", "mend": "mending", "watch": "watching",
+    "report": "report", "verify": "proving", "simulate": "proving", "dev": "services",
 }  # fmt: skip
 """Verb → the module beside this one that has it; a module is imported only when one of its verbs is used."""
 
 _ABOUT = {
+    "new": "Write a starter project.",
+    "schema": "The JSON schema of a region's configuration, for editors.",
     "init": "Make the control plane's tables, and the region.",
     "check": "Is the configuration right, and is everything there that it names?",
+    "roles": "SQL for the roles of a control plane on PostgreSQL.",
     "host": "Run the region's members until interrupted.",
     "start": "Want the region to run; also leaves STOPPED.",
     "stop": "Cut a last time; then members leave.",
     "delete": "Delete an idle region, with its segments.",
     "scale": "Want another number of members.",
     "cut": "Drain, checkpoint, merge, resume.",
-    "consume": "Consume what is there now, cut, and stop.",
+    "consume": "Consume what is there now, and cut.",
     "reset": "Go back to a checkpoint, or to initial state.",
     "retire": "Delete what is older than the last `retain` checkpoints.",
     "forget": "Carry on without a topic that was deleted or unsubscribed.",
+    "skip": "Pass over offsets that no client can read; the gap is recorded.",
     "undeclare": "No longer wait for a table that is gone.",
     "checkpoints": "List checkpoints, or show one.",
     "show": "The region now: phase, members, head, what it waits for.",
+    "health": "Is there something to look at? Exit code 1 says yes.",
     "events": "What happened, to whom, who asked, and why.",
     "group": "The consumer group: what Kafka and the control plane know.",
     "pause": "Pause a partition, topic, pattern or member.",
     "resume": "Take a pause mark away.",
+    "tables": "Declared tables: how far each is, what waits for it, who writes it.",
     "replay": "Write the rows of a range of checkpoints again.",
     "mend": "Undo in tables what others have written into them.",
     "watch": "A live view: members, partitions, lag, cuts, resets.",
+    "report": "What the region has done, as one HTML file.",
     "verify": "Read back what landed, and name the first record that breaks an invariant.",
     "simulate": "Run a whole region on simulated time, from a seed.",
     "dev": "A real Kafka and PostgreSQL in one folder, for a first look.",
 }
+
+
+_EXTRAS = {
+    "pyspark": "", "deltalake": "[delta]", "fastavro": "[avro]", "google": "[protobuf]", "fsspec": "[s3]", "s3fs": "[s3]",
+    "grpc": "[connect]", "dagster": "[dagster]", "psycopg": "[postgres]",
+}  # fmt: skip
+"""Package that may be missing → the extra that brings it."""
+
+
+EXAMPLES = {
+    "check": ("check", "check --offline", "-c regions/orders.yaml check --json"),
+    "host": ("host", "host --no-drive --logs var/logs", "host --until-idle"),
+    "cut": ("cut", 'cut --cause "before the release" --json'),
+    "reset": ("reset", "reset --to 17", "reset --to initial --yes"),
+    "scale": ("scale 4",),
+    "pause": ("pause orders", "pause 'orders[3]'", "pause '^shop'", "pause orders/0", "pause"),
+    "replay": ("replay orders_bronze --after 3 --upto 7",),
+    "checkpoints": ("checkpoints", "checkpoints 17", "checkpoints --all --json"),
+    "watch": ("watch", "watch --once", "watch --json --interval 5"),
+    "report": ("report", "report -o monday.html --last 2000"),
+    "simulate": ("simulate --seed 7",),
+}
+"""Below the help of a verb."""
+
+
+_NO_NUMBER = re.compile(r"is not a valid (?:integer|float)(?: range)?")
+"""What click says of a word where a number belongs."""
 
 
 class Verbs(click.Group):
@@ -69,6 +109,8 @@ class Verbs(click.Group):
             return None
         module = import_module(f"crkafka_core.cli.{VERBS[name]}")
         command: click.Command = module.COMMANDS[name]
+        if name in EXAMPLES:
+            command.epilog = "\b\nExamples:\n" + "\n".join(f"  crkafka {line}" for line in EXAMPLES[name])
         return command
 
     def resolve_command(
@@ -87,9 +129,14 @@ class Verbs(click.Group):
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @config_options
+@click.option(
+    "--log-format",
+    type=click.Choice(logs.FORMATS),
+    help="How it logs, and all members that it starts ($CRKAFKA_LOG_FORMAT).",
+)
 @click.version_option(package_name="crkafka")
 @click.pass_context
-def cli(ctx: click.Context, config_file: Path | None, region_name: str | None) -> None:
+def cli(ctx: click.Context, config_file: Path | None, region_name: str | None, log_format: str | None) -> None:
     """A Kafka consumer group in a consistent region.
 
     The configuration is read from -c FILE, else from $CRKAFKA_CONFIG, else from region.yaml in the current folder.
@@ -97,6 +144,9 @@ def cli(ctx: click.Context, config_file: Path | None, region_name: str | None) -
     Exit codes: 0 done, 1 the region said no, 2 bad usage or configuration, 3 a service is not there.
     """
     ctx.obj = Call(config_file, region_name)
+    if log_format is not None:
+        os.environ["CRKAFKA_LOG_FORMAT"] = log_format
+        logs.begin(logs.level("CRITICAL"), log_format, anew=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -107,8 +157,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     # A person gets one sentence from us; what the clients log beside it is for whoever looks for the cause.
-    logging.basicConfig(level=os.environ.get("CRKAFKA_LOG", "CRITICAL").upper(), stream=sys.stderr)
     try:
+        logs.begin(logs.level("CRITICAL"), logs.form())
         answer = cli.main(
             args=None if arguments is None else list(arguments), prog_name="crkafka", standalone_mode=False
         )
@@ -117,7 +167,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except CrkafkaError as error:
         return _say(error, redact(str(error)), error.exit_code)
     except click.UsageError as error:
-        said = error.format_message()
+        said = _NO_NUMBER.sub("is no number", error.format_message())
         said += "" if said.endswith((".", "?")) else "."
         return _say(error, f"{said} See `{error.ctx.command_path} --help`." if error.ctx else said, 2)
     except click.ClickException as error:
@@ -128,15 +178,38 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        if package not in _EXTRAS:
+            return _unexpected(error)
+        return _say(error, f"{package} is not installed. pip install 'crkafka{_EXTRAS[package]}'.", 2)
     except Exception as error:
-        text = redact(f"{type(error).__name__}: {' '.join(str(error).split())}")
-        return _say(error, f"Unexpected, and so a mistake in crkafka: {text} (CRKAFKA_DEBUG=1 shows where).", 1)
+        if (of_spark := _of_spark(error)) is not None:
+            return _say(error, redact(str(of_spark)), of_spark.exit_code)
+        return _unexpected(error)
+
+
+def _unexpected(error: Exception) -> int:
+    text = redact(f"{type(error).__name__}: {' '.join(str(error).split())}")
+    return _say(error, f"Unexpected, and so a mistake in crkafka: {text} (CRKAFKA_DEBUG=1 shows where).", 1)
+
+
+def _of_spark(error: Exception) -> CrkafkaError | None:
+    """What Java said, when it was Java: its classes are known only where Spark was used."""
+    launch = sys.modules.get("crkafka_core.spark.launch")
+    if launch is None:
+        return None
+    found: CrkafkaError | None = launch.explained(error)
+    return found
 
 
 def _say(error: BaseException, text: str, code: int) -> int:
     if os.environ.get("CRKAFKA_DEBUG"):
-        raise error
-    print(text, file=sys.stderr)
+        text = redact("".join(traceback.format_exception(error)).rstrip())
+    note(text, "ERROR")
+    log = spark_session.named()
+    if log and log not in text:
+        note(f"Spark's log: {log}")
     return code
 
 

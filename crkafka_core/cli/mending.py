@@ -11,39 +11,54 @@ from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.life import silent
 from crkafka_core.cli.output import print_json
 from crkafka_core.cli.progress import Say, progress
+from crkafka_core.cli.spark_session import open_session
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
-from crkafka_core.plane import regions, tables
+from crkafka_core.model.visible import visible
+from crkafka_core.plane import life, tables
 from crkafka_core.region import Region
+from crkafka_core.tables import audit
 
 if TYPE_CHECKING:
-    from crkafka_core.spark.tables import Looked
+    from pyspark.sql import SparkSession
+
+    from crkafka_core.tables.audit import Looked
 
 
 def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say = silent) -> Mapping[str, Looked]:
     """What is in each declared table, or in one, and should not be, or not so; unless only to `look`, it is undone."""
     with Region.open(config) as region:
-        names = region.plane.read(lambda reader, row: _named(reader, row.name, table))
+        names = region.plane.read(lambda reader, _: _named(reader, table))
         if not names:
             return {}
         from crkafka_core.spark import tables as spark_tables
-        from crkafka_core.spark.session import open_session
+        from crkafka_core.tables.log import NeedsSpark
 
-        say("a Spark session")
-        spark = open_session(config)
+        spark: SparkSession | None = None
         found = {}
         for name in names:
             say(f"the table {name}")
+            if spark is None and _needs_spark(region, name):
+                spark = open_session(config, say)
             found[name] = spark_tables.look(spark, region, name)
             if not look and not found[name].clean:
-                spark_tables.mend(spark, region, name)
+                try:
+                    spark_tables.mend(spark, region, name)
+                except NeedsSpark as needs:
+                    say(str(needs))
+                    spark = open_session(config, say)
+                    spark_tables.mend(spark, region, name)
             if not look:
                 spark_tables.sweep(region, name)
         return found
 
 
-def _named(reader: Reader, region: str, table: str) -> list[str]:
-    return [tables.of(reader, region, table).name] if table else [t.name for t in regions.tables_of(reader, region)]
+def _needs_spark(region: Region, name: str) -> bool:
+    return region.plane.read(lambda reader, row: tables.needs_spark(tables.of(reader, name)))
+
+
+def _named(reader: Reader, table: str) -> list[str]:
+    return [tables.of(reader, table).name] if table else [t.name for t in life.tables_of(reader)]
 
 
 @click.command("mend")
@@ -62,22 +77,9 @@ def _mend(config: RegionConfig, table: str, look: bool, as_json: bool) -> int:
         print_json(found)
     else:
         for name, seen in found.items():
-            print(f"{name}: {_said(seen)}{'' if look or seen.clean else '; mended'}")
+            said = ", ".join(audit.said(seen)) or "as it should be"  # names of files that others wrote
+            print(visible(f"{name}: {said}{'' if look or seen.clean else '; mended'}"))
     return int(look and any(not seen.clean for seen in found.values()))
-
-
-def _said(seen: Looked) -> str:
-    parts = [
-        f"rows of checkpoints that it should not hold ({_list(seen.strangers)})" if seen.strangers else "",
-        f"other rows than were merged of checkpoints {_list(seen.miscounted)}" if seen.miscounted else "",
-        f"{seen.foreign} commits of somebody else" if seen.foreign else "",
-    ]
-    return ", ".join(p for p in parts if p) or "as it should be"
-
-
-def _list(ids: tuple[int, ...]) -> str:
-    shown = ", ".join(map(str, ids[:10]))
-    return f"{shown} and {len(ids) - 10} more" if len(ids) > 10 else shown
 
 
 COMMANDS: dict[str, Any] = {"mend": _mend}

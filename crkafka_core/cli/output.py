@@ -15,7 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from crkafka_core import logs
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.visible import one_line, visible
 
 
 def print_json(value: Any) -> None:
@@ -52,7 +54,7 @@ def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "none"
 ) -> None:
     """Rows below column names; numbers to the right."""
-    cells = [[_cell(c) for c in row] for row in rows]
+    cells = [[one_line(_cell(c)) for c in row] for row in rows]
     right = [bool(cells) and all(_number(row[i]) for row in cells) for i in range(len(columns))]
     if not cells:
         print(f"{title}: {empty}" if title else empty)
@@ -74,15 +76,20 @@ def print_table(
 
 def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     """Names and values, one line each; those without a value are left out."""
-    shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "", ())]
-    width = max((len(name) for name, _ in shown), default=0)
-    for name, text in shown:
-        print(f"{name.ljust(width)}  {text}")
+    there = [(name, _cell(value)) for name, value in pairs if value not in (None, "", ())]
+    width = max((len(name) for name, _ in there), default=0)
+    for name, text in there:
+        print(f"{name.ljust(width)}  {visible(text)}")
 
 
-def note(text: str) -> None:
+def note(text: str, level: str = "INFO") -> None:
     """Something beside the answer, on stderr."""
-    print(text, file=sys.stderr)
+    print(logs.said(text, level), file=sys.stderr)
+
+
+def shown(value: object) -> Text:
+    """A value for `rich`, which would take brackets in a plain string for markup of its own."""
+    return Text(visible(str(value)))
 
 
 def moment(at: float) -> str:

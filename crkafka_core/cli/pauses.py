@@ -11,15 +11,39 @@ from crkafka_core.cli.call import caller, json_option, with_config
 from crkafka_core.cli.output import print_json, print_table
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.config import RegionConfig
+from crkafka_core.config.problem import nearest
+from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import PauseMark
 from crkafka_core.plane import pauses
 
 
 def pause(config: RegionConfig, kind: str, what: str, *, member: str = "", by: str = "") -> list[PauseMark]:
     """Pause what the mark names, also what does not exist yet, or only where `member` holds it; all marks."""
+    _check_of_this_region(config, kind, what, member)
     with control_plane(config) as plane:
         plane.do(lambda tx: pauses.pause(tx, kind, what, member=member, by=by or caller()))
-        return plane.read(lambda reader, region: reader.select(PauseMark, ("region", "=", region.name)))
+        return plane.read(lambda reader, _: pauses.all_of(reader))
+
+
+def _check_of_this_region(config: RegionConfig, kind: str, what: str, member: str) -> None:
+    """A mark may name what does not exist yet (SPEC P2), but nothing that this region would never read."""
+    pauses.check(kind, what, member)
+    for name in (member, what if kind == "member" else ""):
+        if name and not re.fullmatch(re.escape(config.region) + r"/\d+", name):
+            raise ConfigError(
+                f"{name!r} is no member of region {config.region}.", hint=f"Write it as {config.region}/0."
+            )
+    topic = what.rpartition("[")[0] if kind == "partition" else what
+    if config.topics is not None:
+        if kind in ("topic", "partition") and topic not in config.topics:
+            said = nearest(topic, config.topics) or f" It reads {', '.join(config.topics)}."
+            raise ConfigError(f"Region {config.region} does not read a topic {topic!r}.{said}")
+        if kind == "pattern" and not any(re.search(what, t) for t in config.topics):
+            raise ConfigError(f"The pattern {what!r} matches no topic of region {config.region}.")
+    elif kind in ("topic", "partition") and re.search(config.pattern or "", topic) is None:
+        raise ConfigError(
+            f"The topic {topic!r} does not match the pattern {config.pattern!r} of region {config.region}."
+        )
 
 
 def resume(config: RegionConfig, kind: str, what: str, *, member: str = "", by: str = "") -> bool:
@@ -31,7 +55,7 @@ def resume(config: RegionConfig, kind: str, what: str, *, member: str = "", by: 
 def marks(config: RegionConfig) -> list[PauseMark]:
     """All marks of the region."""
     with control_plane(config) as plane:
-        return plane.read(lambda reader, region: reader.select(PauseMark, ("region", "=", region.name)))
+        return plane.read(lambda reader, _: pauses.all_of(reader))
 
 
 def said(mark: PauseMark) -> str:

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from crkafka_core.cli.output import shown
+from crkafka_core.model.visible import visible
+
 Say = Callable[[str], None]
 
 
@@ -19,8 +22,8 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Say]:
     if quiet:
         yield lambda step: None
     elif sys.stderr.isatty():
-        with Console(stderr=True).status(what) as status:
-            yield lambda step: status.update(f"{what}: {step}")
+        with Console(stderr=True).status(shown(what)) as status:
+            yield lambda step: status.update(shown(f"{what}: {step}"))
     else:
         began, last = time.monotonic(), [""]
 
@@ -28,6 +31,6 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Say]:
             words = re.sub(r"[\d.,]+", "", step)  # the same words with other numbers are no new step
             if words != last[0]:
                 last[0] = words
-                print(f"{step} ({time.monotonic() - began:.1f} s)", file=sys.stderr, flush=True)
+                print(f"{visible(step)} ({time.monotonic() - began:.1f} s)", file=sys.stderr, flush=True)
 
         yield say

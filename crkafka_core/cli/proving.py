@@ -11,6 +11,7 @@ from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.output import note, plain, print_json
 from crkafka_core.cli.progress import progress
 from crkafka_core.config import RegionConfig
+from crkafka_core.model.visible import visible
 from crkafka_core.region import Region
 
 if TYPE_CHECKING:
@@ -25,6 +26,14 @@ def verify(config: RegionConfig, *, kafka: bool = True, ledger: Path | None = No
 
     with Region.open(config) as region:
         return judge(region, Ledger.load(ledger) if ledger else None, kafka=kafka, quiet=quiet)
+
+
+def tables(config: RegionConfig) -> list[str]:
+    """What is wrong with declared tables: those that are late, and rows that should not be there, or are not (SPEC K6)."""
+    from crkafka_core.tables.audit import wrong
+
+    with Region.open(config) as region:
+        return wrong(region)
 
 
 def simulate(seed: int) -> History:
@@ -55,15 +64,20 @@ def _verify(config: RegionConfig, kafka: bool, ledger: Path | None, quiet: bool,
     with progress("verifying", quiet=as_json) as say:
         say("reading what landed")
         verdict = verify(config, kafka=kafka, ledger=ledger, quiet=quiet)
+        say("looking at tables")
+        wrong = tables(config)
+    ok = verdict.ok and not wrong
     if as_json:
-        print_json({"ok": verdict.ok, **plain(verdict)})
+        print_json({**plain(verdict), "ok": ok, "tables": wrong})
     else:
-        print(verdict)
+        print(visible(str(verdict)))
+        for text in wrong:
+            print(visible(text))
         if verdict.orphans:
             note(f"{verdict.orphans} orphaned files, invisible to readers; `crkafka retire` collects them")
         for text in verdict.notes:
             note(text)
-    return 0 if verdict.ok else 1
+    return 0 if ok else 1
 
 
 @click.command("simulate")

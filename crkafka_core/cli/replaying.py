@@ -8,29 +8,37 @@ import click
 
 from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.life import silent
-from crkafka_core.cli.output import print_json
+from crkafka_core.cli.output import note, print_json
 from crkafka_core.cli.progress import Say, progress
+from crkafka_core.cli.spark_session import open_session
 from crkafka_core.config import RegionConfig
-from crkafka_core.plane import reading
+from crkafka_core.plane import reading, tables
 from crkafka_core.region import Region
 
 if TYPE_CHECKING:
-    from crkafka_core.spark.tables import Committed
+    from crkafka_core.tables.writing import Committed
 
 
 def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say = silent) -> Committed | None:
     """Rewrite the rows of the checkpoints in (after, upto], from segments or, once retired, from Kafka. None: no rows."""
     with Region.open(config) as region:
+        region.plane.read(lambda reader, row: tables.of(reader, table))  # an unknown one is told before Spark starts
         plan = region.plane.read(lambda reader, row: reading.plan(reader, row, after=after, upto=upto))
         if not plan.filled:
             return None
-        from crkafka_core.spark.session import open_session
-        from crkafka_core.spark.tables import rewrite
+        from crkafka_core.spark import tables as spark_tables
+        from crkafka_core.tables.log import NeedsSpark
 
-        say("a Spark session")
-        spark = open_session(config)
-        say(f"{len(plan.filled)} checkpoints, {plan.rows:,} rows")
-        return rewrite(spark, region, table, plan.filled)
+        said = f"{len(plan.filled)} checkpoints, {plan.rows:,} rows"
+        if spark_tables.adopts(region, table):
+            say(said)
+            try:
+                return spark_tables.rewrite(None, region, table, plan.filled)
+            except NeedsSpark as needs:
+                say(str(needs))
+        spark = open_session(config, say)
+        say(said)
+        return spark_tables.rewrite(spark, region, table, plan.filled)
 
 
 @click.command("replay")
@@ -51,6 +59,11 @@ def _replay(config: RegionConfig, table: str, after: int, upto: int, as_json: bo
         print(f"the checkpoints after {after} up to {upto} have no rows; nothing was written")
     else:
         print(f"{done.rows:,} rows of {len(done.checkpoints)} checkpoints are in {table} (commit {done.number})")
+        if early := [number for number in done.checkpoints if number > done.acknowledged]:
+            note(
+                f"{len(early)} of them came before their turn: {table} stands at checkpoint {done.acknowledged}, and its next advance "
+                "writes them once more in place of these rows"
+            )
 
 
 COMMANDS: dict[str, Any] = {"replay": _replay}

@@ -11,8 +11,10 @@ from crkafka_core.cli.confirming import confirm, yes_option
 from crkafka_core.cli.fencing import follow
 from crkafka_core.cli.life import TIMEOUT, WAIT, silent
 from crkafka_core.cli.output import note, print_json
+from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.progress import Say, progress
 from crkafka_core.config import RegionConfig
+from crkafka_core.plane import resets
 from crkafka_core.region import Region
 
 Target = int | Literal["initial"] | None
@@ -30,6 +32,12 @@ def reset(
         if wait:
             region.await_running(epoch, timeout=timeout, progress=say)
         return epoch
+
+
+def check(config: RegionConfig, target: int | Literal["initial"]) -> None:
+    """Refuse a target that the region cannot go back to, before anybody is asked whether they mean it."""
+    with control_plane(config) as plane:
+        plane.read(lambda reader, row: resets.check_target(reader, row, 0 if target == "initial" else target))
 
 
 class _Target(click.ParamType[int | str]):
@@ -66,6 +74,7 @@ def _reset(
     """Go back to the last checkpoint, an older one, or initial state; what came after it leaves the tables and is read again."""
     target: Target = None if to == "head" else "initial" if to == "initial" else int(to)
     if target is not None:
+        check(config, target)
         where = "initial state" if target == "initial" else f"checkpoint {target}"
         confirm(
             f"Region {config.region} goes back to {where}; later checkpoints are superseded and leave the tables.",

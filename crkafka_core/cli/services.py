@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from crkafka_core.cli.call import json_option
+from crkafka_core.cli.call import DEFAULT_FILE, json_option
+from crkafka_core.cli.output import note
 from crkafka_core.cli.progress import progress
 from crkafka_core.dev import services
 from crkafka_core.dev.services import Status
@@ -38,6 +39,8 @@ def _up(folder: Path, brokers: int, postgres: bool, topics: tuple[str, ...], as_
         wanted = dict(_topic(t) for t in topics)
         state = services.up(folder, brokers=brokers, postgres=postgres, topics=wanted, progress=say)
     _print(state, as_json)
+    if not as_json and folder == services.DEFAULT_FOLDER and not DEFAULT_FILE.exists():
+        note("next: `crkafka new .` writes a project here that uses it")
 
 
 @_dev.command("down")

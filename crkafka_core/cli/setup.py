@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
+from crkafka_core.cli import looks
 from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.output import note, print_json
-from crkafka_core.cli.plane import control_plane
 from crkafka_core.config import RegionConfig, redact
-from crkafka_core.config.location import sqlite_file
-from crkafka_core.model.errors import CrkafkaError, NoSuchRegion
+from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
+from crkafka_core.model.visible import visible
 from crkafka_core.plane import stores
 
 
@@ -31,70 +31,63 @@ def check(config: RegionConfig, *, offline: bool = False) -> list[Finding]:
     """Look at everything that the configuration names; nothing is changed, nothing raised."""
     found = [Finding("configuration", True, f"region {config.region}, {config.members} members")]
     found += [Finding("configuration", True, f"warning: {text}") for text in config.warnings()]
-    looks: list[tuple[str, Callable[[RegionConfig], str]]] = [("references", _references)]
-    if not offline:
-        looks += [("control plane", _control_plane), ("storage", _storage), ("kafka", _kafka), ("host", _host)]
-    for what, look in looks:
-        try:
-            found.append(Finding(what, True, look(config)))
-        except CrkafkaError as error:
-            found.append(Finding(what, False, redact(str(error)), error.exit_code))
+    known = looks.Stored()
+    found.append(_looked("references", lambda: looks.references(config, known)))
+    if offline or not found[-1].ok:
+        return found
+    try:
+        known = looks.stored(config)
+        found.append(
+            Finding(
+                "control plane",
+                True,
+                "reached" if known.row else "the region is not there yet: `crkafka init` makes it",
+            )
+        )
+    except CrkafkaError as error:
+        found.append(Finding("control plane", False, redact(str(error)), error.exit_code))
+    if known.row is not None:
+        found.append(_looked("region", lambda: looks.region(config, known)))
+    found.append(_looked("storage", lambda: looks.storage(config, known)))
+    found.append(_looked("kafka", lambda: looks.kafka(config, known)))
+    if found[-1].exit_code != ServiceUnavailable.exit_code:
+        found.append(_looked("group", lambda: looks.group(config, known)))
+    if config.tables or known.tables:
+        found.append(_looked("tables", lambda: looks.tables(config, known)))
+    found.append(_looked("host", lambda: looks.host(config, known)))
     return found
 
 
-def _references(config: RegionConfig) -> str:
-    config.resolve()
-    return "all resolved in this process"
+def _looked(what: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, True, look())
+    except CrkafkaError as error:
+        return Finding(what, False, redact(str(error)), error.exit_code)
 
 
-def _control_plane(config: RegionConfig) -> str:
-    if (file := sqlite_file(config.resolved_control_plane())) is not None and not file.exists():
-        return f"{file} is not there yet: `crkafka init` makes it"
-    with control_plane(config) as plane:
-        try:
-            region = plane.read(lambda reader, row: row)
-        except NoSuchRegion:
-            return "reached; the region is not there yet: `crkafka init` makes it"
-        return f"reached; the region is {region.phase}"
+@dataclass(frozen=True)
+class Initialised:
+    """What `init` did."""
+
+    region: str
+    uid: str
+    made: bool
+    """The region was not there before."""
+    changed: tuple[str, ...] = ()
+    """Keys that the region's row now says otherwise."""
+    members_wanted: int = 0
 
 
-def _storage(config: RegionConfig) -> str:
-    from crkafka_core.segments.storage import Storage
-
-    Storage.open(config.storage, config.resolve().storage_options).check()
-    return f"{redact(config.storage)} can be written, read and deleted"
-
-
-def _kafka(config: RegionConfig) -> str:
-    from crkafka_core.kafka.admin import KafkaAdmin
-    from crkafka_core.model.errors import ConfigError
-
-    admin = KafkaAdmin(config.resolved_kafka(), timeout=5.0)
-    cluster = admin.cluster_id()
-    topics = admin.topics(config.topics or (), pattern=config.pattern)
-    missing = sorted(set(config.topics or ()) - set(topics))
-    if missing:
-        raise ConfigError(f"Kafka has no topic {', '.join(missing)}.", hint="Create it, or mend topics.")
-    partitions = sum(len(t.partitions) for t in topics.values())
-    return f"cluster {cluster}: {len(topics)} topics with {partitions} partitions"
-
-
-def _host(config: RegionConfig) -> str:
-    from crkafka_core.dev.java import find_java
-
-    if config.host.spark is None:
-        return "local processes"
-    if config.host.connect:
-        return f"{config.host.spark} (Spark Connect)"
-    return f"{config.host.spark}, with {find_java()}"
-
-
-def init(config: RegionConfig) -> str:
-    """Make or migrate the control plane's tables, and make the region; safe to repeat. The region's uid."""
+def init(config: RegionConfig) -> Initialised:
+    """Make or migrate the control plane's tables, and make the region; safe to repeat."""
     from crkafka_core.region import Region
 
     stores.initialise(config.resolved_control_plane())
-    return Region.open(config).init().uid
+    before = looks.stored(config).row
+    with Region.open(config) as region:
+        row = region.init()
+    changed = tuple(map(str, looks.since(before, config))) if before is not None else ()
+    return Initialised(config.region, row.uid, before is None, changed, row.members_wanted)
 
 
 @click.command("check")
@@ -108,7 +101,7 @@ def _check(config: RegionConfig, offline: bool, as_json: bool) -> int:
         print_json(found)
     else:
         for finding in found:
-            print(f"{'ok    ' if finding.ok else 'WRONG '} {finding.what}: {finding.text}")
+            print(visible(f"{'ok    ' if finding.ok else 'WRONG '} {finding.what}: {finding.text}"))
     return max(f.exit_code for f in found)
 
 
@@ -117,13 +110,35 @@ def _check(config: RegionConfig, offline: bool, as_json: bool) -> int:
 @json_option
 def _init(config: RegionConfig, as_json: bool) -> None:
     """Make the control plane's tables, and the region. Safe to repeat."""
-    uid = init(config)
+    done = init(config)
     for text in config.warnings():
         note(f"warning: {text}")
     if as_json:
-        print_json({"region": config.region, "uid": uid})
-    else:
-        print(f"region {config.region} is there (uid {uid}); `crkafka host` runs its members")
+        print_json(done)
+        return
+    print(
+        f"region {done.region} {'is made' if done.made else 'is there'} (uid {done.uid}); `crkafka host` runs its members"
+    )
+    for change in done.changed:
+        print(f"changed: {change}")
+    if done.changed:
+        note("a host that runs takes this over when it is started anew")
+    if not done.made and done.members_wanted != max(1, config.members):
+        note(
+            f"{done.members_wanted} members are wanted, as before: `crkafka scale {max(1, config.members)}` changes that"
+        )
 
 
-COMMANDS: dict[str, Any] = {"check": _check, "init": _init}
+def roles(config: RegionConfig) -> str:
+    """The SQL of the control plane's roles."""
+    return stores.roles(config.control_plane)
+
+
+@click.command("roles")
+@with_config
+def _roles(config: RegionConfig) -> None:
+    """Print SQL that makes the roles owner, region, reader and viewer, for psql (PostgreSQL)."""
+    print(roles(config))
+
+
+COMMANDS: dict[str, Any] = {"check": _check, "init": _init, "roles": _roles}

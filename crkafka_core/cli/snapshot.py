@@ -12,7 +12,21 @@ from crkafka_core.control import Reader
 from crkafka_core.model.offsets import TP, unpack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Event, Group, Lease, Member, MemberStatus, PauseMark, Region, Table
-from crkafka_core.plane import alarms, cuts, events, leases, members, regions, resets, retire, triggers
+from crkafka_core.plane import (
+    alarms,
+    checkpoints,
+    cuts,
+    epochs,
+    events,
+    lateness,
+    leases,
+    life,
+    members,
+    pauses,
+    retire,
+    triggers,
+)
+from crkafka_core.plane.lateness import TableLag
 
 
 @dataclass(frozen=True)
@@ -53,6 +67,8 @@ class Snapshot:
     members: tuple[MemberView, ...]
     groups: tuple[Group, ...]
     tables: tuple[Table, ...]
+    lags: tuple[TableLag, ...]
+    """How far each table is behind."""
     unfenced: tuple[str, ...]
     """Tables that have not followed the last rewind (SPEC X4)."""
     pauses: tuple[PauseMark, ...]
@@ -67,34 +83,32 @@ class Snapshot:
 
 def take(reader: Reader, region: Region, config: RegionConfig, *, last: int = 8) -> Snapshot:
     """Look at the region."""
-    name = region.name
-    found = members.all_of(reader, name)
+    found = members.all_of(reader)
     at_rest = region.phase in (Phase.IDLE, Phase.STOPPED)
-    open_cut = reader.get(Checkpoint, name, region.open_cut) if region.open_cut else None
+    open_cut = reader.get(Checkpoint, region.open_cut) if region.open_cut else None
     return Snapshot(
         region=region,
         now=reader.now(),
         waits_for=region.stop_reason if at_rest else cuts.unready(reader, region),
         alarm=alarms.current(reader, region),
         cut_due_at=triggers.due_at(region, period=config.trigger.period, counted=config.trigger.operator_driven),
-        head=reader.get(Checkpoint, name, region.head) if region.head else None,
+        head=reader.get(Checkpoint, region.head) if region.head else None,
         open_cut=open_cut,
         missing=tuple(cuts.waits_for(reader, region, region.open_cut)) if open_cut else (),
         members=tuple(_member(m) for m in sorted(found, key=lambda m: members.index(m.name))),
-        groups=tuple(regions.groups_of(reader, name)),
-        tables=tuple(regions.tables_of(reader, name)),
-        unfenced=tuple(t.name for t in resets.unfenced(reader, name)),
-        pauses=tuple(reader.select(PauseMark, ("region", "=", name))),
+        groups=tuple(life.groups_of(reader)),
+        tables=tuple(life.tables_of(reader)),
+        lags=tuple(lateness.lags(reader, region)),
+        unfenced=tuple(t.name for t in epochs.unfenced(reader)),
+        pauses=tuple(pauses.all_of(reader)),
         leases=tuple(
             lease
-            for kind in ("driver", "retire", "reader", *(f"writer:{t.name}" for t in regions.tables_of(reader, name)))
-            for lease in leases.held(reader, name, kind)
+            for kind in ("driver", "retire", "reader", *(f"writer:{t.name}" for t in life.tables_of(reader)))
+            for lease in leases.held(reader, kind)
         ),
         held=retire.plan(reader, region).held,
-        checkpoints=tuple(
-            reader.select(Checkpoint, ("region", "=", name), order=("id",), desc=True, limit=last) if last else ()
-        ),
-        events=tuple(events.last(reader, name, last) if last else ()),
+        checkpoints=tuple(checkpoints.newest(reader, last) if last else ()),
+        events=tuple(events.last(reader, last) if last else ()),
     )
 
 

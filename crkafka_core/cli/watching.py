@@ -1,4 +1,4 @@
-"""`watch`: a live view of members, partitions, lag, cuts and resets, on a terminal."""
+"""`watch`: a live view of members, partitions, tables, cuts and resets, on a terminal of 80 columns or more."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from rich.text import Text
 
 from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.history import without_configuration
-from crkafka_core.cli.output import moment, span
+from crkafka_core.cli.output import moment, shown, span
 from crkafka_core.cli.pauses import said
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.snapshot import Snapshot, take
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.model.errors import ServiceUnavailable
+from crkafka_core.model.visible import visible
 
 _COLOUR = {"RUNNING": "green", "CUTTING": "cyan", "STOPPED": "bold red", "IDLE": "dim"}
 
@@ -66,7 +67,7 @@ def _live(looks: Iterator[Snapshot | ServiceUnavailable]) -> None:
     last: Snapshot | None = None
     with Live(screen=True, auto_refresh=False) as live:
         for look in looks:
-            live.update(view(look, _rate(last, look), last), refresh=True)
+            live.update(view(look, rate_of(last, look), last), refresh=True)
             last = look if isinstance(look, Snapshot) else last
 
 
@@ -78,7 +79,8 @@ def _submitted(look: Snapshot) -> float:
     return sum(float(m.metrics.get("submitted", 0)) for m in look.members)
 
 
-def _rate(last: Snapshot | None, look: Snapshot | ServiceUnavailable) -> float:
+def rate_of(last: Snapshot | None, look: Snapshot | ServiceUnavailable) -> float:
+    """Records a second between two looks."""
     if last is None or not isinstance(look, Snapshot) or look.now <= last.now:
         return 0.0
     return max(0.0, (_submitted(look) - _submitted(last)) / (look.now - last.now))
@@ -87,9 +89,14 @@ def _rate(last: Snapshot | None, look: Snapshot | ServiceUnavailable) -> float:
 def view(look: Snapshot | ServiceUnavailable, rate: float, last: Snapshot | None) -> RenderableType:
     """One look as a picture; when the control plane is away, the last one with the reason."""
     if not isinstance(look, Snapshot):
-        away = Text(redact(str(look)), style="bold red")
+        away = Text(visible(redact(str(look))), style="bold red")
         return away if last is None else Group(away, view(last, 0.0, None))
-    return Group(_head(look, rate), _members(look), _history(look))
+    return Group(brief(look, rate), _history(look))
+
+
+def brief(look: Snapshot, rate: float) -> RenderableType:
+    """The upper half of the view, for who tells the history otherwise."""
+    return Group(_head(look, rate), _members(look), *([_tables(look)] if look.lags else []))
 
 
 def _head(look: Snapshot, rate: float) -> RenderableType:
@@ -115,33 +122,31 @@ def _head(look: Snapshot, rate: float) -> RenderableType:
         text.append(f"\npaused: {', '.join(map(said, look.pauses))}")
     for who in look.held:
         text.append(f"\nretirement held: {who}", style="yellow")
-    return Panel(text, title=f"region {r.name}", title_align="left")
+    text.plain = visible(text.plain)
+    return Panel(text, title=shown(f"region {r.name}"), title_align="left")
 
 
 def _members(look: Snapshot) -> RenderableType:
-    table = Table(
-        "member",
-        "status",
-        "host",
-        "partitions",
-        "generation",
-        "epoch",
-        "base",
-        "rebalances",
-        "queue",
-        "submitted",
-        box=None,
-    )
+    table = Table("member", "status", "host", "pid", "partitions", "epoch", "queue", "submitted", "lag", box=None)
     for m in look.members:
         held = "no report" if m.partitions is None else _packed(m.partitions)
         style = "" if m.status == "LIVE" else "red"
         metrics = m.metrics
         table.add_row(
-            *(m.name, m.status, m.host, held, str(m.generation), str(m.epoch), str(m.base), str(m.rebalances)),
-            *(f"{metrics.get('queueRecords', 0):,}", f"{metrics.get('submitted', 0):,}"),
+            *map(shown, (m.name, m.status, m.host, metrics.get("pid", ""), held, m.epoch)),
+            *(f"{metrics.get(key, 0):,}" for key in ("queueRecords", "submitted", "lag")),
             style=style,
         )
     return Panel(table, title=f"members, {look.region.members_wanted} wanted", title_align="left")
+
+
+def _tables(look: Snapshot) -> RenderableType:
+    table = Table("table", "format", "acknowledged", "waiting", "for", box=None)
+    for lag in look.lags:
+        waits = span(lag.seconds) if lag.waiting else "fresh"
+        cells = (lag.table.name, lag.table.format, lag.table.acknowledged, lag.waiting, waits)
+        table.add_row(*map(shown, cells), style="red" if lag.late or lag.owes_fence else "")
+    return Panel(table, title="tables", title_align="left")
 
 
 def _packed(tps: tuple[Any, ...]) -> str:
@@ -158,11 +163,14 @@ def _history(look: Snapshot) -> RenderableType:
     cuts = Table("id", "status", "rows", "drain", "merged", "cause", box=None)
     for c in look.checkpoints:
         cuts.add_row(
-            str(c.id), c.status, f"{c.rows:,}", span(c.drain_ms / 1000), moment(c.merged_at), c.cause or c.note
+            *map(
+                shown, (c.id, c.status, f"{c.rows:,}", span(c.drain_ms / 1000), moment(c.merged_at), c.cause or c.note)
+            )
         )
     log = Table("when", "event", "what", "who", box=None)
     for e in reversed(look.events):
-        log.add_row(moment(e.at), f"{e.kind}{f' {e.checkpoint}' if e.checkpoint else ''}", e.text, e.member or e.by)
+        what = f"{e.kind}{f' {e.checkpoint}' if e.checkpoint else ''}"
+        log.add_row(*map(shown, (moment(e.at), what, e.text, e.member or e.by)))
     return Group(Panel(cuts, title="cuts", title_align="left"), Panel(log, title="events", title_align="left"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from crkafka_core.config import reference
+from crkafka_core.config import reference, secret
 from crkafka_core.config.kafka_property import KNOWN
 from crkafka_core.config.problem import KeyedError, nearest
 
@@ -18,6 +18,12 @@ FALLBACKS = {
     "latest": "latest", "end": "latest", "largest": "latest",
     "error": "error",
 }  # fmt: skip
+_DENIED = {
+    "plugin.library.paths": "loads a library of its choice into every member",
+    "ssl.engine.location": "loads a library of its choice into every member",
+    "sasl.kerberos.kinit.cmd": "runs a command line of its choice in every member; the client's own `kinit` is run without it",
+}
+"""Whoever writes a line of configuration should not thereby run programs."""
 _OFF = ("false", "0", "f", "no", "off")
 _JAVA = {
     "max.poll.records": "write max_poll_records beside the kafka section",
@@ -36,8 +42,7 @@ def normal(properties: Mapping[str, Any]) -> dict[str, Scalar]:
             value = "true" if value else "false"
         if not isinstance(value, str | int | float):
             raise KeyedError(name, "must be text, a number, or true or false")
-        if isinstance(value, str):
-            _check_reference(name, value)
+        _check_secret(name, str(value))
         out[name] = value
     for name, value in out.items():
         _check(name, value)
@@ -45,6 +50,7 @@ def normal(properties: Mapping[str, Any]) -> dict[str, Scalar]:
         if not str(out.get(name, "")).strip() and not (name == "bootstrap.servers" and "metadata.broker.list" in out):
             raise KeyedError(name, f"is missing.{nearest(name, [n for n in out if n not in KNOWN])}")
     _check_timeouts(out)
+    _check_tokens(out)
     return out
 
 
@@ -59,11 +65,27 @@ def warnings(properties: Mapping[str, Scalar], needed_poll_ms: int) -> list[str]
         )
     if str(properties.get("group.protocol", "classic")).lower() == "consumer":
         found.append("kafka: group.protocol=consumer (KIP-848) is replaced by classic; it is not supported yet.")
+    found += _unprotected({k: str(v).lower() for k, v in properties.items()})
     poll = properties.get("max.poll.interval.ms")
     if poll is not None and int(poll) < needed_poll_ms:
         found.append(
             f"kafka: max.poll.interval.ms={poll} is below three times the longest of drain_timeout and reset_timeout "
             f"({needed_poll_ms}): Kafka may take a member's partitions during a long cut."
+        )
+    return found
+
+
+def _unprotected(properties: Mapping[str, str]) -> list[str]:
+    found = []
+    if properties.get("security.protocol") == "sasl_plaintext":
+        found.append(
+            "kafka: security.protocol=SASL_PLAINTEXT sends the login and all records unencrypted: write SASL_SSL."
+        )
+    if properties.get("enable.ssl.certificate.verification") in _OFF:
+        found.append("kafka: enable.ssl.certificate.verification is off: anybody between can take the broker's place.")
+    elif properties.get("ssl.endpoint.identification.algorithm") == "none":
+        found.append(
+            "kafka: ssl.endpoint.identification.algorithm=none: whoever has any certificate of that authority can take the broker's place."
         )
     return found
 
@@ -83,21 +105,21 @@ def effective(properties: Mapping[str, Scalar]) -> dict[str, Scalar]:
     return out
 
 
-def _check_reference(name: str, value: str) -> None:
+def _check_secret(name: str, value: str) -> None:
+    if name in _JAVA:
+        return  # said below, with what to write instead
     try:
-        reference.check(value)
+        secret.check(name, value)
     except ValueError as error:
         raise KeyedError(name, f"{error}") from None
-    if reference.is_secret_key(name) and value and not reference.has_reference(value):
-        raise KeyedError(
-            name, "is a secret written in clear; write ${env:NAME} or ${file:path}, which keeps it out of SQL and logs"
-        )
 
 
 def _check(name: str, value: Scalar) -> None:
     text = str(value).strip().lower()
     if name in _JAVA:
         raise KeyedError(name, f"is a property of the Java client: {_JAVA[name]}")
+    if name in _DENIED:
+        raise KeyedError(name, f"{_DENIED[name]}; leave it out")
     if name in ("enable.auto.commit", "auto.commit.enable") and text not in _OFF:
         raise KeyedError(name, "must be false: offsets are committed by the cut, never on a timer; leave it out")
     if name == "enable.auto.offset.store" and text not in _OFF:
@@ -114,6 +136,22 @@ def _check(name: str, value: Scalar) -> None:
                 raise KeyedError(name, f"knows range and roundrobin, not {word!r}.{nearest(word, ASSIGNORS)}")
     if name not in KNOWN and nearest(name, KNOWN):
         raise KeyedError(name, f"unknown property.{nearest(name, KNOWN)}")
+
+
+def _check_tokens(properties: Mapping[str, Scalar]) -> None:
+    mechanism = str(properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "")))
+    if mechanism.upper() != "OAUTHBEARER":
+        return
+    oidc = str(properties.get("sasl.oauthbearer.method", "")).lower() == "oidc"
+    if (
+        not oidc
+        and "sasl.oauthbearer.callback" not in properties
+        and "enable.sasl.oauthbearer.unsecure.jwt" not in properties
+    ):
+        raise KeyedError(
+            "sasl.oauthbearer.callback",
+            "is missing: name a function that gives tokens, package.module:function, or set sasl.oauthbearer.method: oidc",
+        )
 
 
 def _check_timeouts(properties: Mapping[str, Scalar]) -> None:

@@ -9,6 +9,8 @@ from crkafka_core.config.reference import has_reference
 
 _MARKS = ("pyproject.toml", "workspace.yaml", ".git")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_PLAIN_PATH = re.compile(r"[\w./-]+")
+_IN_CATALOG = re.compile(r"[\w-]+(\.[\w-]+){2,}")
 _SQLITE = re.compile(r"(?P<scheme>sqlite(?:\+\w+)?)://(?P<rest>.*)", re.DOTALL)
 
 
@@ -28,6 +30,11 @@ def absolute(path: str, base: Path) -> str:
     return str(base / Path(path).expanduser())
 
 
+def in_catalog(format: str, path: str) -> bool:
+    """Whether a table's path is no path but its name in a catalog of Spark: `catalog.schema.table`."""
+    return format in ("delta", "iceberg") and _IN_CATALOG.fullmatch(path) is not None
+
+
 def is_local(path: str) -> bool:
     """Whether a storage path is on the disk of the machine that uses it."""
     return not has_reference(path) and (not _SCHEME.match(path) or path.lower().startswith("file:"))
@@ -40,9 +47,8 @@ def absolute_url(url: str, base: Path) -> str:
     match = _SQLITE.fullmatch(url)
     if match is None:
         if "://" not in url:
-            raise ValueError(
-                f"must be a URL, such as sqlite:///{url.lstrip('/') or 'var/crkafka.db'} or postgresql+psycopg://…"
-            )
+            file = url.lstrip("/") if _PLAIN_PATH.fullmatch(url) else "var/crkafka.db"  # else it may hold a password
+            raise ValueError(f"must be a URL, such as sqlite:///{file} or postgresql+psycopg://…")
         return url
     file, question, query = match["rest"].partition("?")
     if not file.startswith("/"):

@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from crkafka_core.config.reference import is_secret_key
+from crkafka_core.config.secret import is_secret_key
 from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.redaction import redact
 
 _TYPES = {
     "int_type": "a whole number",
@@ -142,7 +143,7 @@ def _stop(text: str) -> str:
 def _shown(loc: Sequence[str | int], given: Any) -> str:
     if any(is_secret_key(str(part)) for part in loc):
         return "what is there"
-    text = repr(given)
+    text = redact(repr(given))
     return text if len(text) <= 60 else text[:57] + "…"
 
 
@@ -154,7 +155,7 @@ def _keys_at(model: type[BaseModel], loc: Sequence[str | int]) -> list[str]:
         at = _model_in(at.model_fields[part].annotation)
         if at is None:
             return []
-    return list(at.model_fields)
+    return [field.alias or name for name, field in at.model_fields.items()]
 
 
 def _model_in(annotation: Any) -> Any:

@@ -19,15 +19,19 @@ from pydantic import (
     model_validator,
 )
 
-from crkafka_core.config import kafka_section, location, reference, yaml_file
+from crkafka_core.config import kafka_section, location, reference, secret, typed_tables
+from crkafka_core.config.described import describe
 from crkafka_core.config.kafka_section import Scalar
 from crkafka_core.config.limit_keys import LimitKeys
-from crkafka_core.config.problem import BadConfiguration, Problem, problems_of
+from crkafka_core.config.problem import BadConfiguration, KeyedError, Problem, problems_of
 from crkafka_core.config.quantity import Size
 from crkafka_core.config.resolved import Resolved
+from crkafka_core.config.resolving import resolve
 from crkafka_core.config.sections import HostConfig, StartConfig, TableConfig, TriggerConfig
+from crkafka_core.config.typed import RegistryConfig, TypedConfig
 from crkafka_core.model.limits import Limits
 
+_HERE = ("localhost", "127.0.0.1", "[")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -60,6 +64,8 @@ class RegionConfig(LimitKeys):
     """When Kafka no longer holds what is needed: stop the region, or record the gap and go on."""
     static_membership: StrictBool = True
     """A restarted member takes its partitions back without a rebalance."""
+    registry: RegistryConfig | None = None
+    """Schema registry of typed tables."""
     tables: tuple[TableConfig, ...] = ()
     """Tables that hold back retirement and follow resets."""
     host: HostConfig = HostConfig(processes=True)
@@ -78,6 +84,8 @@ class RegionConfig(LimitKeys):
     @classmethod
     def load(cls, path: Path | str, *, region: str | None = None) -> Self:
         """From a YAML file: the keys themselves, or a Dagster component's file; `region` chooses among several."""
+        from crkafka_core.config import yaml_file  # members take theirs from JSON, and start sooner
+
         file = Path(path)
         documents = yaml_file.read(file)
         found = [d for d in documents if region is None or _name_of(d.value) == region]
@@ -107,10 +115,14 @@ class RegionConfig(LimitKeys):
     @classmethod
     def from_json(cls, text: str) -> Self:
         """What `to_json` wrote."""
-        return cls.parse(json.loads(text), source="the configuration in the control plane")
+        source = "the configuration in the control plane"
+        return cls._read(json.loads(text), Path.cwd(), source, {}, files=False)
 
     @classmethod
-    def _read(cls, value: Any, base: Path, source: str, lines: Mapping[tuple[str | int, ...], int]) -> Self:
+    def _read(
+        cls, value: Any, base: Path, source: str, lines: Mapping[tuple[str | int, ...], int], *, files: bool = True
+    ) -> Self:
+        """`files`: look at files that the configuration names. Not where members run: there they need not be."""
         if isinstance(value, Mapping):
             value = {k: v for k, v in value.items() if v is not None}
         if not isinstance(value, Mapping):
@@ -118,7 +130,7 @@ class RegionConfig(LimitKeys):
                 [Problem("", f"must be a mapping of keys to values, not {type(value).__name__}.")], source
             )
         try:
-            return cls.model_validate(dict(value), context={"base": base})
+            return cls.model_validate(dict(value), context={"base": base, "files": files})
         except ValidationError as error:
             raise BadConfiguration(problems_of(error, cls, lines), source) from None
 
@@ -126,12 +138,20 @@ class RegionConfig(LimitKeys):
 
     def to_json(self) -> str:
         """For SQL and for other processes: references, never what they stand for."""
-        return json.dumps(self.model_dump(mode="json", exclude_none=True), ensure_ascii=False, sort_keys=True)
+        return json.dumps(
+            self.model_dump(mode="json", exclude_none=True, by_alias=True), ensure_ascii=False, sort_keys=True
+        )
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """For editors; docs/region.schema.json is this."""
         schema = cls.model_json_schema(mode="validation")
+        models = {
+            m.__name__: m for m in (HostConfig, RegistryConfig, StartConfig, TableConfig, TriggerConfig, TypedConfig)
+        }
+        for name, part in schema["$defs"].items():
+            describe(part, models[name])
+        describe(schema, cls)
         schema["properties"]["host"] = {
             "anyOf": [{"const": "processes"}, {"$ref": "#/$defs/HostConfig"}],
             "description": "Who runs the members.",
@@ -148,7 +168,7 @@ class RegionConfig(LimitKeys):
     @property
     def group_id(self) -> str:
         """The Kafka consumer group, resolved in this process."""
-        return reference.resolve(str(self.kafka["group.id"]), "kafka.group.id")
+        return resolve(str(self.kafka["group.id"]), "kafka.group.id")
 
     @property
     def start_fallback(self) -> str:
@@ -161,6 +181,11 @@ class RegionConfig(LimitKeys):
         """Operator name of the member with this number."""
         return f"{self.region}/{number}"
 
+    @property
+    def left_to_others(self) -> frozenset[str]:
+        """Tables that whoever hosts the region does not feed."""
+        return frozenset(t.name for t in self.tables if not t.kept_fresh)
+
     def table(self, name: str) -> TableConfig | None:
         """The declared table of this name."""
         return next((t for t in self.tables if t.name == name), None)
@@ -169,27 +194,48 @@ class RegionConfig(LimitKeys):
         """What this process connects with; a missing variable or file is a ConfigError naming it and the key."""
         return Resolved(
             control_plane=self.resolved_control_plane(),
-            storage=reference.resolve(self.storage, "storage"),
-            storage_options={k: reference.resolve(v, f"storage_options.{k}") for k, v in self.storage_options.items()},
+            storage=resolve(self.storage, "storage"),
+            storage_options={k: resolve(v, f"storage_options.{k}") for k, v in self.storage_options.items()},
             kafka=self.resolved_kafka(),
-            spark=None if self.host.spark is None else reference.resolve(self.host.spark, "host.spark"),
-            spark_conf={k: reference.resolve(v, f"host.conf.{k}") for k, v in self.host.conf.items()},
+            spark=None if self.host.spark is None else resolve(self.host.spark, "host.spark"),
+            spark_conf={k: resolve(v, f"host.conf.{k}") for k, v in self.host.conf.items()},
         )
 
     def resolved_control_plane(self) -> str:
         """URL of the database, with its password."""
-        return reference.resolve(self.control_plane, "control_plane")
+        return resolve(self.control_plane, "control_plane")
 
     def resolved_kafka(self) -> dict[str, str]:
         """What the user set for the client, resolved; `kafka.properties` fills in the rest."""
         given = kafka_section.effective(self.kafka)
-        return {name: reference.resolve(str(value), f"kafka.{name}") for name, value in given.items()}
+        return {name: resolve(str(value), f"kafka.{name}") for name, value in given.items()}
+
+    def resolved_table_options(self, name: str) -> dict[str, str]:
+        """Options of a declared table's writer."""
+        table = self.table(name)
+        options = table.options if table else {}
+        return {key: resolve(value, f"tables.{name}.{key}") for key, value in options.items()}
 
     def warnings(self) -> list[str]:
         """What works, but not as written; one sentence each."""
-        found = kafka_section.warnings(self.kafka, self._needed_poll_ms())
+        found = kafka_section.warnings(self.kafka, self._needed_poll_ms()) + self._unprotected()
         if self.start.position == "end" or self.start.new_partitions == "end":
             found.append("start: `end` leaves out what was written before a partition was first seen.")
+        return found
+
+    def _unprotected(self) -> list[str]:
+        """Connections on which others could read along, or take the other end's place."""
+        found = []
+        masked, _ = reference.mask(self.control_plane)
+        url = secret.Url.of(masked)
+        here = url.host.partition(":")[0] in ("", *_HERE) or "host=/" in url.parameters
+        if url.before.startswith("postgres") and not here and "sslmode=verify-full" not in url.parameters:
+            found.append(
+                "control_plane: the server's certificate is not verified: add ?sslmode=verify-full&sslrootcert=FILE to the URL."
+            )
+        endpoint = str(self.storage_options.get("endpoint", self.storage_options.get("endpoint_override", "")))
+        if endpoint.startswith("http://") and secret.Url.of(endpoint).host.partition(":")[0] not in _HERE:
+            found.append("storage_options: the endpoint is http: segments are sent unencrypted; write https.")
         return found
 
     def _needed_poll_ms(self) -> int:
@@ -200,27 +246,21 @@ class RegionConfig(LimitKeys):
     @field_validator("control_plane")
     @classmethod
     def _control_plane(cls, url: str, info: ValidationInfo) -> str:
-        reference.check(url)
-        password = reference.url_password(url)
-        if password and not reference.has_reference(password):
-            raise ValueError("a password written in clear; write ${env:NAME} or ${file:path} in its place")
+        secret.check("control_plane", url)
         return reference.anchor(location.absolute_url(url, _base(info)), _base(info))
 
     @field_validator("storage")
     @classmethod
     def _storage(cls, path: str, info: ValidationInfo) -> str:
-        reference.check(path)
         if not path.strip():
             raise ValueError("must name a folder or a URL")
-        password = reference.url_password(path)
-        if password and not reference.has_reference(password):
-            raise ValueError("a password written in clear; put it into storage_options as ${env:NAME}")
+        secret.check_none("storage", path)
         return reference.anchor(location.absolute(path, _base(info)), _base(info))
 
     @field_validator("storage_options")
     @classmethod
     def _options(cls, options: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-        return _no_clear_secret(options, _base(info))
+        return _checked(options, _base(info))
 
     @field_validator("kafka", mode="before")
     @classmethod
@@ -266,16 +306,45 @@ class RegionConfig(LimitKeys):
     @field_validator("tables")
     @classmethod
     def _tables(cls, tables: tuple[TableConfig, ...], info: ValidationInfo) -> tuple[TableConfig, ...]:
+        if "registry" not in info.data or "topics" not in info.data:
+            return tables  # what is wrong there is said there
+        tables = tuple(typed_tables.expanded(tables, info.data["topics"], info.data["registry"]))
         names = [t.name for t in tables]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two tables are called {name!r}; each needs a name of its own")
-        return tuple(t.model_copy(update={"path": location.absolute(t.path, _base(info))}) for t in tables)
+        for table in tables:
+            secret.check_none(f"table {table.name}", table.path)
+        taken = [(t.shape, t.output or "good") for t in tables if t.shape is not None]
+        for shape, output in taken:
+            if taken.count((shape, output)) > 1:
+                raise ValueError(f"two tables take the output {output} of {shape}; each row of a shape is in one table")
+        typed_tables.check_topics(tables, info.data["topics"])
+        base = _base(info)
+        placed = tuple(
+            typed_tables.anchored(t, base).model_copy(
+                update={
+                    "path": t.path if location.in_catalog(t.format, t.path) else location.absolute(t.path, base),
+                    "options": _checked(t.options, base),
+                }
+            )
+            for t in tables
+        )
+        if info.context is None or info.context.get("files", True):
+            typed_tables.look(placed)
+        return placed
 
     @field_validator("host")
     @classmethod
     def _host(cls, host: HostConfig, info: ValidationInfo) -> HostConfig:
-        return host.model_copy(update={"conf": _no_clear_secret(host.conf, _base(info))})
+        if host.spark is not None:
+            secret.check("host.spark", host.spark)
+        for key, value in host.conf.items():
+            if key.endswith("JavaOptions") and next(secret.secrets_in(value), None):
+                raise KeyedError(
+                    key, "holds a secret, and becomes a command line, which anybody on the machine can read"
+                )
+        return host.model_copy(update={"conf": _checked(host.conf, _base(info))})
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -305,7 +374,9 @@ class RegionConfig(LimitKeys):
             raise ValueError(
                 f"members on {master} run on other machines, which cannot share a SQLite file; use control_plane: postgresql+psycopg://…"
             )
-        local = [("storage", self.storage)] + [(f"the table {t.name}", t.path) for t in self.tables]
+        local = [("storage", self.storage)] + [
+            (f"the table {t.name}", t.path) for t in self.tables if not location.in_catalog(t.format, t.path)
+        ]
         for what, path in local:
             if location.is_local(path) and not self.host.shared_disk:
                 raise ValueError(
@@ -325,9 +396,10 @@ def _name_of(value: Any) -> Any:
     return value.get("region", inner.get("region") if isinstance(inner, Mapping) else None)
 
 
-def _no_clear_secret(options: dict[str, str], base: Path) -> dict[str, str]:
+def _checked(options: dict[str, str], base: Path) -> dict[str, str]:
     for key, value in options.items():
-        reference.check(value)
-        if reference.is_secret_key(key) and value and not reference.has_reference(value):
-            raise ValueError(f'"{key}" is a secret written in clear; write ${{env:NAME}} or ${{file:path}}')
+        try:
+            secret.check(key, value)
+        except ValueError as error:
+            raise ValueError(f'"{key}" {error}') from None
     return {k: reference.anchor(v, base) for k, v in options.items()}

@@ -10,9 +10,12 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from crkafka_core.config import reference
+from crkafka_core.config.location import in_catalog
 from crkafka_core.config.quantity import Seconds
+from crkafka_core.config.typed import SHAPE, Typing
+from crkafka_core.model.redaction import redact
 
-STRICT = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+STRICT = ConfigDict(frozen=True, extra="forbid")
 _SPECIFIC = (
     "a specific offset cannot be the start of a group: an offset belongs to one partition, and Kafka deals those out; "
     "use beginning, end, timestamp or default, or `crkafka reset` to a checkpoint"
@@ -137,18 +140,111 @@ class TriggerConfig(BaseModel):
         return self.tuples is not None
 
 
-class TableConfig(BaseModel):
+class TableConfig(Typing):
     """A declared table: it holds back retirement and follows resets."""
-
-    model_config = STRICT
 
     name: StrictStr = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
     """Letters, digits and underscores; unique in the region."""
     format: Literal["parquet", "delta", "iceberg"]
     path: StrictStr
-    """Folder or URL."""
+    """Folder or URL; or, of a Delta or Iceberg table, its name in a catalog of the Spark session, as `main.bronze.orders`."""
     options: dict[str, StrictStr] = Field(default_factory=dict)
     """Passed to the format's writer."""
+    shape: StrictStr | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
+    """`package.module:function`, which makes this table's rows of a checkpoint's, row by row; every writer uses it."""
+    output: StrictStr | None = Field(default=None, pattern=r"^[A-Za-z_]\w{0,63}$")
+    """Which of the shape's outputs comes here, if it has several: `good` unless said, or `dead`, or a name of its own."""
+
+    mode: Literal["append", "upsert"] = "append"
+    """`append`: a row for each record. `upsert`: the last record of each key, of a Delta table with a shape or types."""
+    keys: tuple[StrictStr, ...] | None = Field(None, min_length=1)
+    """Of `mode: upsert`: the columns that make the key; of a typed table always `kafka_key`, Kafka's own."""
+    partition_by: tuple[StrictStr, ...] | None = Field(None, min_length=1)
+    """Of a Delta table with a shape or types: columns that it is partitioned by; by none unless said."""
+    topics: tuple[StrictStr, ...] | None = Field(None, min_length=1)
+    """Of a table with a shape or types: only these of the region's topics; all of them unless said."""
+    kept_fresh: StrictBool = True
+    """Whoever hosts the region brings each checkpoint in at once; off: a program of yours or Dagster does."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _implied(cls, value: Any) -> Any:
+        """Decoded rows are kept by Kafka's own key. The output `good` is the one without a name, which is written after the others:
+        a table that is kept by keys is never further than they are, since it could not be written again.
+        """
+        if not isinstance(value, dict) or value.get("mode") != "upsert":
+            return value
+        implied: dict[str, Any] = {}
+        if value.get("typed") is not None and value.get("keys") is None:
+            implied["keys"] = ("kafka_key",)
+        if value.get("output") == "good":
+            implied["output"] = None
+        return {**value, **implied}
+
+    @model_validator(mode="after")
+    def _laid_out(self) -> Self:
+        for column in self.partition_by or ():
+            self._check_partition(column)
+        self._check_mode()
+        return self
+
+    def _check_mode(self) -> None:
+        if self.mode == "append":
+            if self.keys is not None:
+                raise ValueError(f"table {self.name} names keys, which are for mode: upsert")
+            return
+        if self.format != "delta" or (self.typed is None and self.shape is None):
+            raise ValueError(f"table {self.name} is of mode upsert, which is for Delta tables with a shape or types")
+        if in_catalog(self.format, self.path) or self.partition_by is not None or self.output is not None:
+            raise ValueError(
+                f"table {self.name} is of mode upsert: a rewind takes it back to an older version by its log, at a path; it takes the good "
+                "rows, and has neither a name in a catalog nor partition_by"
+            )
+        if "://" in self.path and not self.path.startswith(("file://", "s3://", "s3a://")):
+            raise ValueError(f"table {self.name} is of mode upsert, which needs a folder or s3://…")
+        if self.typed is not None and self.keys not in (None, ("kafka_key",)):
+            raise ValueError(
+                f"table {self.name} is typed and kept by {', '.join(self.keys or ())}: a tombstone has no value, so that only Kafka's own "
+                "key tells what it deletes; leave keys out, or give the table a shape"
+            )
+        if self.typed is None and self.keys is None:
+            raise ValueError(f"table {self.name} is of mode upsert and names no keys; write keys: [id]")
+
+    def _check_partition(self, column: str) -> None:
+        if self.format != "delta" or (self.typed is None and self.shape is None):
+            raise ValueError(f"table {self.name} names partition_by, which is for Delta tables with a shape or types")
+        if column.lower() == "crkafka_checkpoint":
+            raise ValueError(
+                f"table {self.name} would be partitioned by checkpoint: each would be a partition for ever; leave partition_by out, "
+                "rows are found by that column anyway"
+            )
+        if [c.lower() for c in self.partition_by or ()].count(column.lower()) > 1:
+            raise ValueError(f"table {self.name} names the column {column} twice in partition_by")
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.typed is None:
+            for key in ("on_bad_record", "dead_letters"):
+                if getattr(self, key) is not None:
+                    raise ValueError(
+                        f"table {self.name} has {key}, which is for typed tables; write typed: {{json: schema.json}}"
+                    )
+        elif self.output is not None or self.shape not in (None, SHAPE + self.name):
+            raise ValueError(f"table {self.name} is typed and names a shape or its output: choose one")
+        elif self.dead_letters is not None and self.on_bad_record not in (None, "dead_letter"):
+            raise ValueError(
+                f"table {self.name} names dead_letters, and on_bad_record: {self.on_bad_record} keeps none"
+            )
+        if self.topics is not None and self.typed is None and self.shape is None:
+            raise ValueError(
+                f"table {self.name} of records as they are takes those of all topics: its files are the region's segments; "
+                "leave topics out, or give it a shape"
+            )
+        if self.output is not None and self.shape is None:
+            raise ValueError(
+                f"table {self.name} names an output and no shape that gives it; write shape: package.module:function"
+            )
+        return self
 
 
 class HostConfig(BaseModel):
@@ -180,7 +276,7 @@ class HostConfig(BaseModel):
             raise ValueError('must be either {spark: "local[4]"} (or spark://…, sc://…) or processes')
         if self.spark is not None and not reference.has_reference(self.spark) and not _MASTER.match(self.spark):
             raise ValueError(
-                f"no Spark master: {self.spark!r}; write local[4], spark://host:7077, yarn, k8s://… or sc://host:15002"
+                f"no Spark master: {redact(self.spark)!r}; write local[4], spark://host:7077, yarn, k8s://… or sc://host:15002"
             )
         if self.processes and self.conf:
             raise ValueError("conf holds Spark properties and goes with spark")

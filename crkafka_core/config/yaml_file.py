@@ -29,15 +29,39 @@ def read(path: Path) -> list[Document]:
     except FileNotFoundError:
         raise ConfigError(f"There is no configuration file {path}.", hint="Name one with -c FILE.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The configuration file {path} cannot be read: {error}.") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(f"The configuration file {path} cannot be read: {reason}.") from None
     try:
         return [document for document in _documents(text, path) if document.value is not None]
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        said = getattr(error, "problem", None) or "not readable"
-        raise BadConfiguration(
-            [Problem("", f"no valid YAML: {said}.", mark.line + 1 if mark else 0)], str(path)
-        ) from None
+        raise BadConfiguration([_problem(error, text)], str(path)) from None
+
+
+def _problem(error: yaml.YAMLError, text: str) -> Problem:
+    """What the parser stumbled over, as somebody wrote it."""
+    mark = getattr(error, "problem_mark", None)
+    began = getattr(error, "context_mark", None)
+    said = str(getattr(error, "problem", None) or "not readable")
+    line = mark.line + 1 if mark else 0
+    lines = text.splitlines()
+    written = lines[mark.line] if mark and mark.line < len(lines) else ""
+    if "\t" in written[: len(written) - len(written.lstrip())] or "'\\t'" in said:
+        return Problem("", "the line begins with a tab; YAML is indented with spaces.", line)
+    context = str(getattr(error, "context", None) or "")
+    if "scalar" in context and "quoted" in context and began is not None:
+        return Problem("", "a quotation mark is opened here and not closed.", began.line + 1)
+    if "flow" in context and began is not None:
+        bracket = "{" if "mapping" in context else "["
+        return Problem(
+            "", f"a {bracket} is opened here and not closed, or a comma is missing after it.", began.line + 1
+        )
+    if "block" in context or "mapping values are not allowed" in said or "expected <block end>" in said:
+        return Problem(
+            "",
+            "the line is indented otherwise than those above it, or a value with a colon needs quotation marks.",
+            line,
+        )
+    return Problem("", f"cannot be read as YAML here ({said}).", line)
 
 
 def _documents(text: str, path: Path) -> Iterator[Document]:

@@ -1,7 +1,8 @@
-"""Jars from Maven Central, fetched by the Ivy inside PySpark's wheel (FACTS E1), kept in the cache folder."""
+"""Jars from Maven Central, fetched by the Ivy inside PySpark's wheel (docs/clients.md E1), kept in the cache folder."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -47,8 +48,24 @@ class JarSet:
             with exclusively(cache_folder() / "jars" / ".lock"):
                 if not self.complete:
                     self._fetch()
+                    self.verify()
                     self._done.write_text(repr(self))
         return sorted(self.folder.glob("*.jar"))
+
+    def verify(self) -> None:
+        """Refuse jars that are others than those that this version was made with; a version of one's own choice is not known."""
+        known = hashes_of(self.name)
+        if not known:
+            return
+        there = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in self.folder.glob("*.jar")}
+        wrong = sorted(name for name in known.keys() | there.keys() if known.get(name) != there.get(name))
+        if wrong:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise ServiceFailed(
+                f"jars of {self.name}",
+                f"{wrong[0]} is not the file whose SHA-256 crkafka_core/dev/jars.sha256 has; nothing of the set was kept",
+                hint="Who stands between this machine and Maven Central?",
+            )
 
     @property
     def complete(self) -> bool:
@@ -110,6 +127,22 @@ class JarSet:
         return lines
 
 
+def hashes_of(name: str) -> dict[str, str]:
+    """The SHA-256 of each jar of a set, as they were when its versions were chosen."""
+    lines = Path(__file__).with_name("jars.sha256").read_text().splitlines()
+    found = (line.split() for line in lines if line and not line.startswith("#"))
+    return {path.partition("/")[2]: digest for digest, path in found if path.partition("/")[0] == name}
+
+
+def write_hashes() -> None:
+    """`python -m crkafka_core.dev.jars`: fetch all sets, and write down what they are; compare with who publishes them before."""
+    lines = ["# SHA-256 of each jar of each set, as `sha256sum` writes it; made by `python -m crkafka_core.dev.jars`."]
+    for jar_set in ALL:
+        for jar in jar_set.jars():
+            lines.append(f"{hashlib.sha256(jar.read_bytes()).hexdigest()}  {jar_set.name}/{jar.name}")
+    Path(__file__).with_name("jars.sha256").write_text("\n".join(lines) + "\n")
+
+
 def _ivy_jar() -> Path:
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
@@ -137,13 +170,19 @@ _OF_SPARK = (
     *("org.lz4:*", "at.yawk.lz4:*", "org.xerial.snappy:*", "com.github.luben:*"),
 )
 
-DELTA = JarSet("delta-4.1.0", maven.DELTA, exclude=_OF_SPARK)
+_HADOOP_AND_PARQUET = (
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.apache.parquet:*",
+)
+
+DELTA = JarSet(f"delta-{maven.DELTA_VERSION}", maven.DELTA, exclude=(*_OF_SPARK, *_HADOOP_AND_PARQUET))
 
 ICEBERG = JarSet("iceberg-1.12.0", maven.ICEBERG, exclude=_OF_SPARK)
 
 S3A = JarSet("s3a-3.4.2", maven.S3A, exclude=(*_OF_SPARK, *maven.NOT_NEEDED))
 
-# Spark's own Kafka source, to compare with; its token provider is released as 4.0.0 only (FACTS E4).
+# Spark's own Kafka source, to compare with; its token provider is released as 4.0.0 only (docs/clients.md E4).
 SPARK_KAFKA = JarSet(
     f"spark-kafka-{SPARK_VERSION}",
     (
@@ -158,3 +197,6 @@ SPARK_KAFKA = JarSet(
 
 ALL = (KAFKA, DELTA, ICEBERG, SPARK_KAFKA)
 """What the environment is made with; tables in S3 are a matter of long tests, which fetch what they need."""
+
+if __name__ == "__main__":
+    write_hashes()

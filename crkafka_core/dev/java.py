@@ -1,4 +1,4 @@
-"""Finds a Java that is new enough for Kafka and Spark (FACTS P1)."""
+"""Finds a Java that is new enough for Kafka and Spark (docs/clients.md P1)."""
 
 from __future__ import annotations
 

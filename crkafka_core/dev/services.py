@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from crkafka_core.dev.cache import exclusively
+from crkafka_core.dev.jars import KAFKA
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.postgres import Postgres
 from crkafka_core.dev.processes import end_strays, recorded_in
@@ -20,6 +21,8 @@ from crkafka_core.dev.sample import produce_orders
 from crkafka_core.model.errors import ConfigError
 
 DEFAULT_FOLDER = Path("var/dev")
+BOOTSTRAP = "bootstrap.servers"
+"""File in the folder with the address of its Kafka, so that a configuration can say `${file:var/dev/bootstrap.servers}`."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +86,14 @@ def up(
                 f"{folder} has a Kafka of {present} node{'s' if present > 1 else ''}, and {brokers} were asked for.",
                 hint="Use another folder, or remove this one after `crkafka dev down`.",
             )
+        if not KAFKA.complete:
+            say("Kafka's jars, about 45 MB, once from Maven Central")
+            KAFKA.jars()
         say(f"Kafka, {brokers} node{'s' if brokers > 1 else ''}")
         for node in cluster.node_ids if present else []:
             cluster.resume(node)
         cluster.start()
+        (folder / BOOTSTRAP).write_text(f"{cluster.bootstrap}\n")
         if topics:
             existing = cluster.topics.names()
             for name, partitions in topics.items():
@@ -140,7 +147,7 @@ def _status(folder: Path) -> Status:
         services.append(ServiceState(process.name, alive[node], process.pid, address, str(process.log)))
     server = Postgres(folder)
     if server.exists:
-        process, address = server.process, f"127.0.0.1:{server.port}"
+        process, address = server.process, str(server.socket)
         services.append(ServiceState(process.name, process.alive, process.pid, address, str(process.log)))
     return Status(
         folder=str(folder),

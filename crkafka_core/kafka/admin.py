@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
@@ -17,10 +18,11 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
-from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed, error_of
-from crkafka_core.kafka.log import client_log
+from crkafka_core.kafka import clients
+from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed, TopicGone, error_of
+from crkafka_core.kafka.leader_epochs import cut_below
 from crkafka_core.kafka.properties import admin_properties
 from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.model.offsets import TP
@@ -38,7 +40,7 @@ class TopicInfo:
     """A topic as it is now."""
 
     id: str
-    """New for each topic that is made, also under an old name (FACTS R9); empty where the broker does not tell."""
+    """New for each topic that is made, also under an old name (docs/clients.md R9); empty where the broker does not tell."""
     partitions: tuple[int, ...]
 
     def tps(self, topic: str) -> frozenset[TP]:
@@ -51,7 +53,9 @@ def _found(answer: Iterable[TopicPartition]) -> dict[TP, Committed]:
         if p.error is not None:
             raise KafkaException(p.error)
         if p.offset >= 0:
-            found[TP(p.topic, p.partition)] = Committed(p.offset, p.metadata or "")
+            found[TP(p.topic, p.partition)] = Committed(
+                p.offset, p.metadata or "", -1 if p.leader_epoch is None else p.leader_epoch
+            )
     return found
 
 
@@ -61,6 +65,8 @@ class Committed:
 
     offset: int
     metadata: str
+    leader_epoch: int = -1
+    """Of the record before it, or −1 where the commit does not say (SPEC S4)."""
 
 
 class KafkaAdmin:
@@ -68,16 +74,23 @@ class KafkaAdmin:
 
     def __init__(self, kafka: Mapping[str, str], *, client_id: str = "crkafka-admin", timeout: float = 10.0) -> None:
         """`kafka` holds resolved values; only connection and security are used."""
-        properties = self._properties = admin_properties(kafka, client_id=client_id)
+        self._properties = properties = admin_properties(kafka, client_id=client_id)
         self.bootstrap = properties["bootstrap.servers"]
         self.timeout = timeout
         self._refusal: KafkaError | None = None
+        self._last_epochs: dict[TP, int | None] = {}
+        """The leader epoch of what was last asked for of a partition: of its end, right after that was asked for."""
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._readers: dict[str, Consumer] = {}
+        """By group: consumers that join nothing, and are asked for committed offsets."""
         try:
-            settings: dict[str, Any] = {**properties, "error_cb": self._on_error}
-            self._client = AdminClient(settings, logger=client_log)
+            self._client = self._new_client()
         except KafkaException as error:
             raise ConfigError(f"kafka: {error.args[0].str()}.", hint="Mend the property.") from error
+
+    def _new_client(self) -> AdminClient:
+        return clients.admin(self._properties, self._on_error)
 
     def cluster_id(self) -> str:
         """The cluster's own name for itself: half of the key of a group (SPEC G1)."""
@@ -125,21 +138,46 @@ class KafkaAdmin:
                 return self._topics_without_ids(names)
             raise self._typed(error, what) from error
 
-    def _find_controller(self) -> None:
+    def _find_controller(self) -> Any:
         """librdkafka asks the controller, and an admin client never learns by itself that the controller is another one by now."""
-        self._call("listing brokers", lambda: self._client.list_topics(timeout=min(_ATTEMPT, self.timeout)))
+        return self._call("listing brokers", lambda: self._client.list_topics(timeout=min(_ATTEMPT, self.timeout)))
+
+    def largest_messages(self, topics: Iterable[str]) -> dict[str, int]:
+        """The topics' `max.message.bytes`; nothing of those whose configuration we may not read."""
+        resources = {name: ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics}
+        if not resources:
+            return {}
+        asked: Any = self._client.describe_configs(
+            list(resources.values()), request_timeout=min(_ATTEMPT, self.timeout)
+        )
+        found: dict[str, int] = {}
+        for name, resource in resources.items():
+            try:
+                found[name] = int(asked[resource].result(timeout=self.timeout)["max.message.bytes"].value)
+            except (KafkaException, TimeoutError, KeyError):
+                continue
+        return found
 
     def watermarks(self, tps: Iterable[TP], isolation: Isolation = "read_committed") -> dict[TP, tuple[int, int]]:
-        """Per partition the earliest offset and the end: the last stable offset, or the high watermark (FACTS R6)."""
+        """Per partition the earliest offset and the end: the last stable offset, or the high watermark (docs/clients.md R6)."""
         asked = sorted(set(tps))
         earliest = self._list_offsets(asked, _EARLIEST, isolation)
         latest = self._list_offsets(asked, _LATEST, isolation)
         return {tp: (earliest[tp], latest[tp]) for tp in asked}
 
+    def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
+        """Of these (next offset, leader epoch of the record before it) those that the log was cut below, and where (SPEC S4).
+
+        Where the log ends in the same epoch no leader has changed since, and nothing more is asked: so it is mostly.
+        """
+        self._list_offsets(sorted(offsets), _LATEST, "read_uncommitted")
+        newer = {tp: asked for tp, asked in offsets.items() if self._last_epochs.get(tp) != asked[1]}
+        return cut_below(self._properties, newer, patience=self.timeout) if newer else {}
+
     def offsets_for_time(
         self, tps: Iterable[TP], millis: int, isolation: Isolation = "read_committed"
     ) -> dict[TP, int]:
-        """Per partition the first offset at or after the time; past the end it is the end (SPEC S2, FACTS R7)."""
+        """Per partition the first offset at or after the time; past the end it is the end (SPEC S2, docs/clients.md R7)."""
         asked = sorted(set(tps))
         found = self._list_offsets(asked, OffsetSpec.for_timestamp(millis), isolation)
         past = [tp for tp in asked if found[tp] < 0]
@@ -156,10 +194,8 @@ class KafkaAdmin:
             return {}
         what = f"reading the committed offsets of group {group_id}"
         end = time.monotonic() + self.timeout
-        consumer = Consumer(
-            {**self._properties, "group.id": group_id, "enable.auto.commit": "false"}, logger=client_log
-        )
-        try:
+        with self._reading:
+            consumer = self._reader(group_id)
             while True:
                 try:
                     return _found(consumer.committed([TopicPartition(*tp) for tp in asked], timeout=self.timeout))
@@ -168,18 +204,54 @@ class KafkaAdmin:
                     if not isinstance(typed, KafkaUnavailable) or time.monotonic() > end:
                         raise typed from error
                     time.sleep(0.1)
-        finally:
-            consumer.close()
+
+    def _reader(self, group_id: str) -> Consumer:
+        """Kept: to a far broker with TLS its first connections alone can take as long as one question may."""
+        if group_id not in self._readers:
+            properties = {**self._properties, "group.id": group_id, "enable.auto.commit": "false"}
+            self._readers[group_id] = clients.consumer(properties, self._on_error)
+        return self._readers[group_id]
 
     def describe_group(self, group_id: str) -> Any:
         """librdkafka's description of a group; `KafkaException` where the broker lacks the call (SPEC 18)."""
-        futures = self._client.describe_consumer_groups([group_id], request_timeout=self.timeout)
-        return self._call(
-            f"describing group {group_id}", lambda: futures[group_id].result(timeout=self.timeout + 1), raw=True
-        )
+        until = time.monotonic() + self.timeout
+        while True:
+            try:
+                return self._describe_group(group_id)
+            except KafkaException as error:
+                if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() >= until:
+                    raise
+                time.sleep(0.1)
+
+    def _describe_group(self, group_id: str) -> Any:
+        """By a client of its own. Where such a question runs out of *its* time before it has reached a coordinator, librdkafka
+
+        ends the process as soon as there is one again (docs/clients.md K22): so it has all the time there is, and is taken back with
+        its client. An admin client also stays with a coordinator that says it is none any more.
+        """
+        client = self._new_client()
+        try:
+            futures = client.describe_consumer_groups([group_id], request_timeout=_NEVER)
+            return self._call(
+                f"describing group {group_id}", lambda: futures[group_id].result(timeout=self.timeout), raw=True
+            )
+        finally:
+            del client  # now, and not when an error's traceback, which holds this frame, is gone
+
+    def client_ids(self, group_id: str) -> list[str]:
+        """What the members of a group call themselves."""
+        try:
+            return sorted(member.client_id for member in self.describe_group(group_id).members)
+        except KafkaException as error:
+            raise self._typed(error, f"listing the members of group {group_id}") from error
 
     def close(self) -> None:
-        """Nothing to do but to let go: librdkafka ends the client with its last reference."""
+        """Ends its clients, which can take a moment; nothing is asked of it any more. librdkafka ends a client with its last reference."""
+        with self._reading:
+            while self._readers:
+                self._readers.popitem()[1].close()
+        with contextlib.suppress(AttributeError):  # it is closed already
+            del self._client
 
     def _matching(self, pattern: str) -> list[str]:
         """Topics as the subscription finds them: anywhere in the name, unless anchored (SPEC M7)."""
@@ -193,8 +265,13 @@ class KafkaAdmin:
         return {n: TopicInfo("", tuple(sorted(t.partitions))) for n, t in existing.items()}
 
     def _list_offsets(self, tps: Sequence[TP], spec: OffsetSpec, isolation: Isolation) -> dict[TP, int]:
-        """Leaders move, and a new topic has none for a moment: what is not ready is asked for again."""
+        """Leaders move, and a new topic has none for a moment: what is not ready is asked for again.
+
+        An admin client does not ask for the new leader by itself: after a broker's return it would be refused for minutes, with the
+        leader's old epoch.
+        """
         until, found, left = time.monotonic() + self.timeout, {}, list(tps)
+        lacking_since: float | None = None
         while left:
             answers, trouble = self._list_offsets_once(left, spec, isolation)
             found.update(answers)
@@ -203,24 +280,47 @@ class KafkaAdmin:
                 raise trouble
             if left:
                 time.sleep(0.1)
+                lacking = self._learn_leaders(left)
+                now = time.monotonic()
+                lacking_since = None if not lacking else now if lacking_since is None else lacking_since
+                if lacking_since is not None and now - lacking_since >= _NEW_TOPIC:
+                    raise TopicGone(
+                        f"Kafka at {self.bootstrap} has no {lacking[0]}.",
+                        hint="Was the topic deleted? See `crkafka forget TOPIC`.",
+                    )
         return found
+
+    def _learn_leaders(self, tps: Sequence[TP]) -> list[TP]:
+        """Ask for the leaders anew; which of these partitions the cluster says that it does not have.
+
+        A topic that is new, or a broker that has just started, may be missing for a moment.
+        """
+        try:
+            cluster: Any = self._find_controller()
+        except KafkaUnavailable:
+            return []
+        there = {TP(name, number) for name, topic in cluster.topics.items() for number in topic.partitions}
+        return [tp for tp in tps if tp not in there]
 
     def _list_offsets_once(
         self, tps: Sequence[TP], spec: OffsetSpec, isolation: Isolation
-    ) -> tuple[dict[TP, int], KafkaUnavailable | None]:
+    ) -> tuple[dict[TP, int], CrkafkaError | None]:
+        """What was answered, and why something was not. That a partition is gone is one broker's word: `_learn_leaders` asks again."""
         what = f"asking for offsets of {len(tps)} partitions"
         level = IsolationLevel.READ_COMMITTED if isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
         request = {TopicPartition(tp.topic, tp.partition): spec for tp in tps}
         futures = self._call(
             what, lambda: self._client.list_offsets(request, isolation_level=level, request_timeout=self.timeout)
         )
-        found, trouble = {}, None
+        found: dict[TP, int] = {}
+        trouble: CrkafkaError | None = None
         for p, future in futures.items():
             tp = TP(p.topic, p.partition)
             try:
                 answer = self._call(f"{what}, at {tp}", lambda f=future: f.result(timeout=self.timeout + 1))  # type: ignore[misc]
                 found[tp] = int(answer.offset)
-            except KafkaUnavailable as error:
+                self._last_epochs[tp] = answer.leader_epoch
+            except (KafkaUnavailable, TopicGone) as error:
                 trouble = error
         return found, trouble
 
@@ -247,12 +347,20 @@ class KafkaAdmin:
         return typed
 
     def _on_error(self, error: KafkaError) -> None:
-        if isinstance(error_of(error, "connecting"), NotAllowed):
+        if isinstance(error_of(error, "connecting"), NotAllowed) or "SSL" in error.str():
             with self._lock:
                 self._refusal = error
 
 
 _ATTEMPT = 3.0
 """Seconds of one question to the controller, before it is looked for again."""
+_COORDINATOR_MOVES = {
+    KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
+}  # fmt: skip
+"""Also for a moment after the first group of a new cluster is asked for."""
+_NEVER = 3600.0
+"""Seconds; the most that librdkafka takes as the time of a question."""
+_NEW_TOPIC = 1.0
+"""Seconds for which a topic may be missing at a broker, before it is believed to be gone."""
 _NO_SUCH_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION}
 _NOT_THERE = {KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE, KafkaError.INVALID_REQUEST}

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition
 
 
 class CommitPending(Exception):
-    """The commit is still under way; the consumer answers nothing until it ends (FACTS K1)."""
+    """The commit is still under way; the consumer answers nothing until it ends (docs/clients.md K1)."""
 
 
 class Committer:

@@ -6,27 +6,31 @@ its records. Callbacks run on the owner's thread, inside `poll`; they assign or 
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from crkafka_core.kafka import clients
 from crkafka_core.kafka.committer import CommitPending, Committer
-from crkafka_core.kafka.convert import split_errors, timestamps, to_batch
 from crkafka_core.kafka.errors import (
+    UNREADABLE,
     CommitFailed,
     Fenced,
     GroupRebalanced,
     KafkaFailed,
     KafkaUnavailable,
     OffsetGone,
+    RecordUnreadable,
     error_of,
 )
 from crkafka_core.kafka.events import Kind, Polled, Rebalance
 from crkafka_core.kafka.generation import generation_of, member_id_of
-from crkafka_core.kafka.log import client_log
+from crkafka_core.kafka.native.choice import records_of
+from crkafka_core.kafka.taken import Failure, Taken
 from crkafka_core.kafka.wake import Waker
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
@@ -35,32 +39,40 @@ from crkafka_core.segments.batch import Batch
 _log = logging.getLogger(__name__)
 
 _QUIET = 10.0
-"""Seconds between two reports of the same unreachable broker: `error_cb` fires 20 times a second (FACTS R12)."""
+"""Seconds between two reports of the same unreachable broker: `error_cb` fires 20 times a second (docs/clients.md R12)."""
 _PLACEHOLDER = 0
 """Where a partition is assigned before its start is known: at or below any start, so that no seek can be outrun."""
 _STUCK = 20.0
 """Seconds after giving up on a commit for which librdkafka may still hold it, and with it the whole consumer."""
 _COMMIT_MARGIN = 5.0
-"""After the session, in which librdkafka ends most commits itself (FACTS K9)."""
+"""After the session, in which librdkafka ends most commits itself (docs/clients.md K9)."""
+_WAYS_TO_FAIL = (KafkaUnavailable, GroupRebalanced, CommitFailed, Fenced)
+"""How a commit fails, the worst last."""
 _NOT_YET = {KafkaError._STATE, KafkaError._UNKNOWN_PARTITION, KafkaError._TIMED_OUT}
+_GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+_ENDS_ITS_PARTITION = UNREADABLE | _GONE
 _SEEK_PATIENCE = 0.5
 """How long a partition that was assigned a moment ago may refuse a seek."""
 
 
 class GroupConsumer:
-    """Every method runs on the thread that made it: another thread's call could wait for ever (FACTS K1)."""
+    """Every method runs on the thread that made it: another thread's call could wait for ever (docs/clients.md K1)."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.group_id = properties["group.id"]
         self._held: frozenset[TP] = frozenset()
         self._flowing: set[TP] = set()
         self._next: dict[TP, int] = {}
+        """The frontier: next offset to hand out. Of a partition without one nobody knows where the client stands: nothing of it counts."""
+        self._unreadable: set[TP] = set()
+        """What the client cannot read stands still until it is sought anew (SPEC X9)."""
         self._rebalances: list[Rebalance] = []
         self._errors: list[CrkafkaError] = []
         self._reported: dict[int, float] = {}
         self._closing = False
         self._fenced = False
-        self._consumer = Consumer({**properties, "error_cb": self._on_error}, logger=client_log)
+        self._consumer = clients.consumer(properties, self._on_error)
+        self._records = records_of(self._consumer)
         self._waker = Waker(self._consumer)
         session = float(properties.get("session.timeout.ms", 45_000)) / 1000
         self._committer = Committer(self._consumer, session + _COMMIT_MARGIN)
@@ -80,12 +92,16 @@ class GroupConsumer:
         if self._closing:
             return
         self._closing = True
-        if self._committer.stuck:
+        stuck = self._committer.stuck
+        if stuck:
             _log.warning("the consumer of group %s is left open: a commit is still waiting for Kafka", self.group_id)
+        if (
+            stuck or self._fenced
+        ):  # out of the group already, and librdkafka's close may never end (docs/clients.md K27)
+            _keep_for_ever(self._consumer)
             return
-        if self._fenced:
-            return  # it is out of the group already, and librdkafka's close may never end (seen with 2.16.0 after a fenced commit)
         try:
+            self._records.close()
             self._consumer.close()
         except (KafkaException, RuntimeError) as error:
             _log.warning("closing the consumer of group %s: %s", self.group_id, error)
@@ -100,7 +116,7 @@ class GroupConsumer:
         return frozenset(self._flowing)
 
     def generation(self) -> int:
-        """Kafka's generation, or −1 (FACTS K15). Compared between members only (SPEC M4)."""
+        """Kafka's generation, or −1 (docs/clients.md K15). Compared between members only (SPEC M4)."""
         if not self._committer.stuck:
             self._last_generation = generation_of(self._consumer)
         return self._last_generation
@@ -111,35 +127,35 @@ class GroupConsumer:
     # -- records
 
     def poll(self, max_records: int = 5_000, timeout: float = 0.1) -> Polled:
-        """Records and events; returns when `max_records` are there or the time has passed, not before (FACTS K2)."""
-        messages: list[Message] = []
+        """Records and events; returns when `max_records` are there or the time has passed, not before (docs/clients.md K2)."""
         if not self._committer.wait(timeout):
             held = self._committer.hopeless(_STUCK)
             why = f"A commit of group {self.group_id} holds the consumer since the coordinator went away."
             return Polled(errors=(KafkaFailed(why, hint="A new process takes over."),) if held else ())
         failed = not self._catch_up()
+        served = taken = Taken()
         try:
-            messages = self._consumer.consume(max_records, timeout)
+            served = self._records.serve()
+            taken = served if self._rebalances or served.batch else self._records.take(max_records, timeout)
         except (KafkaException, RuntimeError, ValueError) as error:
             failed = True
             self._errors.append(_typed(error, f"polling for group {self.group_id}"))
         rebalances, self._rebalances = tuple(self._rebalances), []
-        disturbed = failed or bool(rebalances)
-        batch, ends, count = None, {}, 0
-        if messages:
-            kinds, millis = timestamps(messages)
-            records, failures = split_errors(messages, kinds)
-            ends = self._sort_out(failures)
-            count = len(records)
-            if records and not disturbed:
-                if failures:
-                    kinds, millis = timestamps(records)
-                batch = self._accepted(to_batch(records, kinds, millis))
-        if batch is not None:
-            self._next.update(batch.offsets())
+        disturbed = failed or bool(rebalances) or taken.lost
+        if disturbed:
+            self._next = {}  # records may be gone: only a seek says where the client stands
+        failures = served.failures if taken is served else (*served.failures, *taken.failures)
+        batch = None
+        if taken.batch is not None and not disturbed:
+            batch = self._accepted(taken.batch, failures)
+            self._next.update(batch.offsets() if batch is not None else {})
+        ends = self._sort_out(failures)
         errors, self._errors = tuple(self._errors), []
+        count = taken.batch.rows if taken.batch is not None else 0
         dropped = count - (batch.rows if batch is not None else 0)
-        return Polled(batch, rebalances, errors, {} if disturbed else ends, disturbed, dropped)
+        # Of what does not flow, or stands nobody knows where, records may be gone: its end says nothing.
+        met = {tp: end for tp, end in ends.items() if tp in self._flowing and tp in self._next}
+        return Polled(batch, rebalances, errors, met, disturbed, dropped)
 
     def _now_or_later(self, call: Callable[[], None]) -> None:
         """While a commit hangs, the consumer would not answer: what is asked of it is done before the next poll."""
@@ -160,46 +176,71 @@ class GroupConsumer:
                 done = False
         return done
 
-    def _accepted(self, batch: Batch) -> Batch | None:
-        """What is held and flows (a partition taken from us may still deliver: FACTS K8, R5), from where we stand."""
-        kept = batch.only(self._flowing).skip_below(self._next)
-        return kept if kept.runs else None
+    def _accepted(self, batch: Batch, failures: Iterable[Failure]) -> Batch | None:
+        """What is held and flows (a partition taken from us may still deliver: docs/clients.md K8, R5), from where we stand.
 
-    def _sort_out(self, failures: list[Message]) -> dict[TP, int]:
-        """Errors that came as messages; the ends among them are returned."""
+        What cannot be read, or is gone, ends its partition: the client goes on behind it, over a hole (SPEC X9).
+        """
+        ended: dict[TP, int] = {}
+        for failure in failures:
+            if failure.error.code() in _ENDS_ITS_PARTITION:
+                ended.setdefault(failure.tp, failure.before)
+        kept = batch.only(self._flowing & self._next.keys())
+        kept = (kept.until(ended) if ended else kept).skip_below(self._next)
+        return kept.continuing(self._next) if kept.runs else None
+
+    def _sort_out(self, failures: Iterable[Failure]) -> dict[TP, int]:
+        """What came in the place of records; the ends among them are returned."""
         ends: dict[TP, int] = {}
-        for message in failures:
-            error: Any = message.error()
-            tp, offset = TP(message.topic() or "", _number(message.partition())), _number(message.offset())
-            if error.code() == KafkaError._PARTITION_EOF:
-                ends[tp] = offset
-            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        for failure in failures:
+            tp, code = failure.tp, failure.error.code()
+            if tp in self._unreadable:
+                continue
+            if code in UNREADABLE and tp.topic:
+                if tp in self._held:
+                    self._stand_still(failure)
+            elif code == KafkaError._PARTITION_EOF:
+                ends[tp] = failure.offset
+            elif code in _GONE:
                 if tp in self._flowing:  # else it is about the placeholder, and the seek to come mends it
-                    self._errors.append(OffsetGone(tp, offset))
+                    self._errors.append(OffsetGone(tp, failure.offset))
             else:
                 where = f"reading {tp}" if tp.topic else f"in group {self.group_id}"
-                self._report(error, where)
+                self._report(failure.error, where)
         return ends
+
+    def _stand_still(self, failure: Failure) -> None:
+        """What the client makes of the rest cannot be trusted: it goes on at offsets read out of garbage (seen with 2.16.0)."""
+        tp = failure.tp
+        self._errors.append(RecordUnreadable(tp, self._next.get(tp, failure.offset), failure.error.str()))
+        self._unreadable.add(tp)
+        self._next.pop(tp, None)
+        if tp in self._flowing:
+            self._consumer.pause(_bare([tp]))
+            self._flowing.discard(tp)
 
     # -- where and what to read
 
     def seek(self, offsets: Mapping[TP, int]) -> None:
-        """Make the next record of each partition the one at this offset. Seek before `flow`, never after (FACTS K5).
+        """Make the next record of each partition the one at this offset. Seek before `flow`, never after (docs/clients.md K5).
 
-        Partitions that are not held are left out. A partition that librdkafka has stalled (FACTS R10) is assigned anew.
+        Partitions that are not held are left out. A partition that librdkafka has stalled (docs/clients.md R10) is assigned anew.
         """
         if self._committer.stuck:
             self._deferred.append(lambda: self.seek(offsets))
             return
         wanted = {tp: offset for tp, offset in offsets.items() if tp in self._held}
+        for tp in wanted:
+            self._next.pop(tp, None)
+            self._unreadable.discard(tp)
         refused = self._seek_each(wanted, time.monotonic() + _SEEK_PATIENCE)
-        self._next.update(wanted)
+        self._next.update({tp: offset for tp, offset in wanted.items() if tp not in refused})
         if refused:
-            self._assign_anew()
+            self._assign_anew({tp: wanted[tp] for tp in refused})
 
     def flow(self, tps: Iterable[TP]) -> None:
-        """Let exactly these partitions run, of those held; only changes reach the client (FACTS K13)."""
-        wanted = set(tps) & self._held
+        """Let exactly these partitions run, of those held; only changes reach the client (docs/clients.md K13)."""
+        wanted = (set(tps) & self._held) - self._unreadable
         if self._committer.stuck:
             self._deferred.append(lambda: self.flow(wanted))
             return
@@ -213,7 +254,7 @@ class GroupConsumer:
             self._waker.wake(go)
 
     def positions(self, tps: Iterable[TP]) -> dict[TP, int]:
-        """Where librdkafka stands, control records counted; those of which it cannot say are left out (FACTS K5)."""
+        """Where librdkafka stands, control records counted; those of which it cannot say are left out (docs/clients.md K5)."""
         asked = _bare(set(tps) & self._held)
         if not asked or self._committer.stuck:
             return {}
@@ -236,11 +277,7 @@ class GroupConsumer:
                     self._consumer.seek(TopicPartition(tp.topic, tp.partition, offset))
                     del left[tp]
                 except KafkaException as error:
-                    if error.args[0].code() not in (
-                        KafkaError._STATE,
-                        KafkaError._UNKNOWN_PARTITION,
-                        KafkaError._TIMED_OUT,
-                    ):
+                    if error.args[0].code() not in _NOT_YET:
                         raise _typed(error, f"seeking {tp} to {offset}") from error
             if time.monotonic() >= until:
                 break
@@ -248,31 +285,42 @@ class GroupConsumer:
                 time.sleep(0.02)
         return set(left)
 
-    def _assign_anew(self) -> None:
+    def _assign_anew(self, sought: Mapping[TP, int]) -> None:
         """Drop and take what is held once more, each partition at its next offset, and restore what flows."""
-        flowing = set(self._flowing)
-        placed = [TopicPartition(tp.topic, tp.partition, self._next.get(tp, _PLACEHOLDER)) for tp in sorted(self._held)]
+        flowing, nexts = set(self._flowing), {**self._next, **sought}
+        self._next = {}
+        placed = [TopicPartition(tp.topic, tp.partition, nexts.get(tp, _PLACEHOLDER)) for tp in sorted(self._held)]
         try:
             self._consumer.unassign()
             self._consumer.assign(placed)
             self._consumer.pause(_bare(self._held))
+            self._records.hold(self._held)
         except KafkaException as error:
             raise _typed(error, f"assigning {len(placed)} partitions anew") from error
+        self._next = nexts
         self._flowing = set()
         self.flow(flowing)
 
     # -- commit
 
-    def commit(self, offsets: Mapping[TP, int], metadata: Mapping[TP, str] | None = None) -> None:
-        """Commit all of them in one synchronous request (SPEC D2). It waits for a broker up to the session (FACTS K9).
+    def commit(
+        self,
+        offsets: Mapping[TP, int],
+        metadata: Mapping[TP, str] | None = None,
+        leader_epochs: Mapping[TP, int] | None = None,
+    ) -> None:
+        """Commit all of them in one synchronous request (SPEC D2). It waits for a broker up to the session (docs/clients.md K9).
 
         Past that it may still succeed when Kafka is back; until then polls give nothing, and seeks are put off.
         Raises GroupRebalanced, KafkaUnavailable, Fenced or CommitFailed, also if a single partition failed.
         """
         if not offsets:
             return
-        said = metadata or {}
-        request = [TopicPartition(tp.topic, tp.partition, o, said.get(tp, "")) for tp, o in sorted(offsets.items())]
+        said, epochs = metadata or {}, leader_epochs or {}
+        request = [
+            TopicPartition(tp.topic, tp.partition, offset, said.get(tp, ""), epochs.get(tp, -1))
+            for tp, offset in sorted(offsets.items())
+        ]
         what = f"committing {len(request)} partitions of group {self.group_id}"
         try:
             answer = self._committer.commit(request)
@@ -282,11 +330,14 @@ class GroupConsumer:
             ) from None
         except (KafkaException, RuntimeError) as error:
             raise self._commit_error(_typed(error, what)) from error
-        failures = [(TP(p.topic, p.partition), p.error) for p in answer if p.error is not None]
+        failures = [
+            self._commit_error(error_of(p.error, f"{what}, at {TP(p.topic, p.partition)}")) for p in answer if p.error
+        ]
         if failures:
-            tp, failure = failures[0]
-            more = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
-            raise self._commit_error(error_of(failure, f"{what}, at {tp}{more}"))
+            worst = max(failures, key=_severity)
+            others = sorted({type(error).__name__ for error in failures} - {type(worst).__name__})
+            more = f" {len(failures)} partitions failed" + (f", also by {', '.join(others)}." if others else ".")
+            raise type(worst)(worst.message + (more if len(failures) > 1 else ""), hint=worst.hint)
 
     def _commit_error(self, error: CrkafkaError) -> CrkafkaError:
         """A commit fails in four ways only (SPEC D2)."""
@@ -295,16 +346,17 @@ class GroupConsumer:
             return error
         return CommitFailed(error.message, hint=error.hint)
 
-    # -- callbacks: catch, note, return (FACTS K3)
+    # -- callbacks: catch, note, return (docs/clients.md K3)
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         tps = _tps(partitions)
         try:
-            # A placeholder: nothing is fetched while paused (FACTS K5). It is a number, since the broker's answer about
+            # A placeholder: nothing is fetched while paused (docs/clients.md K5). It is a number, since the broker's answer about
             # a logical offset can arrive after the seek that follows, and undo it (seen with OFFSET_BEGINNING).
             consumer.assign([TopicPartition(tp.topic, tp.partition, _PLACEHOLDER) for tp in sorted(tps)])
             if tps:
                 consumer.pause(_bare(tps))
+                self._records.hold(tps)
         except Exception as error:
             self._errors.append(_typed(error, f"taking {len(tps)} partitions"))
         self._note(Kind.ASSIGNED, tps, held=tps)
@@ -326,6 +378,7 @@ class GroupConsumer:
     def _note(self, kind: Kind, tps: frozenset[TP], *, held: frozenset[TP]) -> None:
         self._held = held
         self._flowing = set()
+        self._unreadable = set()
         self._next = {}
         self._waker.forget()
         if not self._closing:
@@ -344,16 +397,22 @@ class GroupConsumer:
         self._errors.append(typed)
 
 
+def _keep_for_ever(consumer: Consumer) -> None:
+    """Python would end it as soon as nobody refers to it, and wait for that. The end of the process ends it, too."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
+
+
+def _severity(error: CrkafkaError) -> int:
+    """Partitions can fail differently: what is fatal for one is not mended by what is transient for another (SPEC D2)."""
+    return next(i for i, kind in enumerate(_WAYS_TO_FAIL) if isinstance(error, kind))
+
+
 def _typed(error: BaseException, what: str) -> CrkafkaError:
     if isinstance(error, CrkafkaError):
         return error
     if isinstance(error, KafkaException):
         return error_of(error, what)
     return error_of(KafkaError(KafkaError._FAIL, f"{type(error).__name__}: {error}"), what)
-
-
-def _number(value: int | None) -> int:
-    return -1 if value is None else value
 
 
 def _bare(tps: Iterable[TP]) -> list[TopicPartition]:

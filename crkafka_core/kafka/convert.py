@@ -1,11 +1,12 @@
-"""Messages of confluent-kafka → one Arrow batch, column by column, without an object per record of our own (FACTS K12).
+"""Messages of confluent-kafka → one Arrow batch, column by column, without an object per record of our own (docs/clients.md K12).
 
 Columns are built from buffers: `pyarrow.array(list)` would import pandas, a second and 40 MB for nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -13,21 +14,26 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
+from crkafka_core.kafka.headers import Headers, read_headers
 from crkafka_core.model.offsets import TP
-from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
+from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run, Unreadable
 
-Topics = dict[str, int]
+_LAST_MILLI = (2**63 - 1) // 1000
 
 
-def split_errors(messages: list[Message], kinds: np.ndarray) -> tuple[list[Message], list[Message]]:
-    """Records and errors. An error never has a timestamp type, so only those without are asked (saves 25 ns each)."""
+def split_errors(messages: list[Message], kinds: np.ndarray) -> tuple[list[Message], list[tuple[Message, int]]]:
+    """Records; and errors, each with the number of records before it.
+
+    An error never has a timestamp type, so only those without are asked (saves 25 ns each).
+    """
     if kinds.all():
         return messages, []
-    failed = {i for i in np.flatnonzero(kinds == 0).tolist() if messages[i].error() is not None}
+    failed = [i for i in np.flatnonzero(kinds == 0).tolist() if messages[i].error() is not None]
     if not failed:
         return messages, []
-    records = [message for i, message in enumerate(messages) if i not in failed]
-    return records, [messages[i] for i in sorted(failed)]
+    among = frozenset(failed)
+    records = [message for i, message in enumerate(messages) if i not in among]
+    return records, [(messages[i], i - earlier) for earlier, i in enumerate(failed)]
 
 
 def timestamps(messages: Sequence[Message]) -> tuple[np.ndarray, np.ndarray]:
@@ -42,18 +48,48 @@ def to_batch(messages: list[Message], kinds: np.ndarray, millis: np.ndarray) -> 
     partitions = np.fromiter(map(Message.partition, messages), np.int32, count)
     offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
     topics, codes = _topics(messages)
+    headers = read_headers(messages)
+    times, beyond = timestamp_column(kinds, millis)
     arrays = [
         _binary(list(map(Message.key, messages))),
         _binary(list(map(Message.value, messages))),
         _topic_column(topics, codes, count),
         _fixed(pa.int32(), partitions),
         _fixed(pa.int64(), offsets),
-        _fixed(SCHEMA.field("timestamp").type, np.where(kinds == 0, -1, millis) * 1000),
+        times,
         # Spark has -1 for none, 0 for create, 1 for log append.
         _fixed(pa.int32(), (kinds - 1).astype(np.int32)),
-        _headers(messages),
+        _header_column(headers, count),
     ]
-    return Batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), _runs(topics, codes, partitions, offsets))
+    runs = _runs(messages, topics, codes, partitions, offsets)
+    told = unreadable(headers.unreadable | beyond, runs, offsets)
+    return Batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), runs, told)
+
+
+def timestamp_column(kinds: np.ndarray, millis: np.ndarray) -> tuple[pa.Array, dict[int, str]]:
+    """From librdkafka's kinds and milliseconds; −1 ms where a record has none, as Kafka's Java client says.
+
+    A time that microseconds cannot say is null; the rows of such, and the reason (SPEC X9).
+    """
+    kind = SCHEMA.field("timestamp").type
+    millis = np.where(kinds == 0, -1, millis)
+    beyond = (millis > _LAST_MILLI) | (millis < -_LAST_MILLI)
+    if not beyond.any():
+        return _fixed(kind, millis * 1000), {}
+    validity = pa.py_buffer(np.packbits(~beyond, bitorder="little"))
+    data = pa.py_buffer(np.where(beyond, 0, millis) * 1000)
+    rows = np.flatnonzero(beyond).tolist()
+    column = pa.Array.from_buffers(kind, len(millis), [validity, data], len(rows))
+    return column, {i: f"the timestamp {millis[i]} ms is beyond what microseconds can say" for i in rows}
+
+
+def unreadable(reasons: Mapping[int, str], runs: Sequence[Run], offsets: np.ndarray) -> tuple[Unreadable, ...]:
+    """The records of these rows, each with the reason why a part of it is null."""
+    starts = [run.start for run in runs]
+    return tuple(
+        Unreadable(runs[bisect_right(starts, row) - 1].tp, int(offsets[row]), why)
+        for row, why in sorted(reasons.items())
+    )
 
 
 def _topics(messages: list[Message]) -> tuple[list[str], np.ndarray | None]:
@@ -66,22 +102,35 @@ def _topics(messages: list[Message]) -> tuple[list[str], np.ndarray | None]:
     return distinct, np.fromiter(map(index.__getitem__, names), np.int32, len(names))
 
 
-def _runs(topics: list[str], codes: np.ndarray | None, partitions: np.ndarray, offsets: np.ndarray) -> tuple[Run, ...]:
+def _runs(
+    messages: Sequence[Message],
+    topics: list[str],
+    codes: np.ndarray | None,
+    partitions: np.ndarray,
+    offsets: np.ndarray,
+) -> tuple[Run, ...]:
+    """Runs of one partition and one leader epoch."""
     changes = np.diff(partitions) != 0
     if codes is not None:
         changes |= np.diff(codes) != 0
     starts = [0, *(np.flatnonzero(changes) + 1).tolist()]
     stops = [*starts[1:], len(partitions)]
-    return tuple(
-        Run(
-            TP(topics[0 if codes is None else int(codes[start])], int(partitions[start])),
-            start,
-            stop,
-            int(offsets[start]),
-            int(offsets[stop - 1]) + 1,
-        )
-        for start, stop in zip(starts, stops, strict=True)
-    )
+    runs = []
+    for whole_start, whole_stop in zip(starts, stops, strict=True):
+        tp = TP(topics[0 if codes is None else int(codes[whole_start])], int(partitions[whole_start]))
+        for start, stop, epoch in _by_leader_epoch(messages, whole_start, whole_stop):
+            runs.append(Run(tp, start, stop, int(offsets[start]), int(offsets[stop - 1]) + 1, leader_epoch=epoch))
+    return tuple(runs)
+
+
+def _by_leader_epoch(messages: Sequence[Message], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Leader epochs only grow within a partition: mostly both ends have the same one."""
+    while start < stop:
+        epoch, end = messages[start].leader_epoch(), stop
+        if messages[stop - 1].leader_epoch() != epoch:
+            end = next(i for i in range(start, stop) if messages[i].leader_epoch() != epoch)
+        yield start, end, -1 if epoch is None else epoch
+        start = end
 
 
 def _fixed(kind: pa.DataType, values: np.ndarray) -> pa.Array:
@@ -117,22 +166,16 @@ def _topic_column(topics: list[str], codes: np.ndarray | None, count: int) -> pa
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(names[0] * count)], 0)
 
 
-def _headers(messages: list[Message]) -> pa.Array:
+def _header_column(headers: Headers, count: int) -> pa.Array:
     """Null for a record without headers, as in Spark."""
-    per_record = list(map(Message.headers, messages))
-    if not any(per_record):
-        return pa.nulls(len(messages), HEADERS)
-    present = np.fromiter(map(bool, per_record), np.bool_, len(per_record))
-    ends = np.zeros(len(per_record) + 1, np.int32)
-    np.cumsum(np.fromiter((len(headers or ()) for headers in per_record), np.int32, len(per_record)), out=ends[1:])
-    pairs: list[Any] = [pair for headers in per_record if headers for pair in headers]
+    if headers.counts is None:
+        return pa.nulls(count, HEADERS)
+    present = headers.counts > 0
+    ends = np.zeros(count + 1, np.int32)
+    np.cumsum(headers.counts, out=ends[1:])
     entries = pa.StructArray.from_arrays(
-        [
-            _binary([name.encode() for name, _ in pairs], pa.string()),
-            _binary([value.encode() if isinstance(value, str) else value for _, value in pairs]),
-        ],
-        fields=list(HEADERS.value_type),
+        [_binary(list(headers.names), pa.string()), _binary(headers.values)], fields=list(HEADERS.value_type)
     )
     validity = pa.py_buffer(np.packbits(present, bitorder="little"))
-    nulls = len(per_record) - int(np.count_nonzero(present))
-    return pa.Array.from_buffers(HEADERS, len(per_record), [validity, pa.py_buffer(ends)], nulls, children=[entries])
+    nulls = count - int(np.count_nonzero(present))
+    return pa.Array.from_buffers(HEADERS, count, [validity, pa.py_buffer(ends)], nulls, children=[entries])

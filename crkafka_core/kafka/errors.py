@@ -17,7 +17,7 @@ class GroupRebalanced(Refused):
 
 
 class Fenced(Lost):
-    """Another consumer uses our `group.instance.id` (FACTS R2). Reaction: SQL decides which one stays (SPEC R7)."""
+    """Another consumer uses our `group.instance.id` (docs/clients.md R2). Reaction: SQL decides which one stays (SPEC R7)."""
 
 
 class PolledTooLate(GroupRebalanced):
@@ -37,7 +37,7 @@ class NotAllowed(ConfigError):
 
 
 class OffsetGone(DataLoss):
-    """Kafka no longer holds an offset (SPEC S4, FACTS R10). Reaction: request a reset, which finds the gap."""
+    """Kafka no longer holds an offset (SPEC S4, docs/clients.md R10). Reaction: request a reset, which finds the gap."""
 
     def __init__(self, tp: TP, offset: int) -> None:
         super().__init__(
@@ -46,6 +46,26 @@ class OffsetGone(DataLoss):
         )
         self.tp = tp
         self.offset = offset
+
+
+class RecordUnreadable(CrkafkaError):
+    """The client cannot make anything of what the broker gives. Reaction: the partition stands still, all else goes on (SPEC X9)."""
+
+    def __init__(self, tp: TP, offset: int, why: str) -> None:
+        super().__init__(
+            f"{tp}@{offset} cannot be read: {why}.",
+            hint=f"If the brokers have no better copy: let a cut land what comes before, then `crkafka skip {tp}@{offset}`, or "
+            f"`{tp}@{offset}-LAST` for a whole batch.",
+        )
+
+
+UNREADABLE = {
+    KafkaError._BAD_MSG,
+    KafkaError._BAD_COMPRESSION,
+    KafkaError._NOT_IMPLEMENTED,
+    KafkaError.INVALID_MSG,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+}
 
 
 class TopicGone(DataLoss):
@@ -71,7 +91,24 @@ _UNREACHABLE = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.NOT_ENOUGH_REPLICAS,
     KafkaError.KAFKA_STORAGE_ERROR,
+    # What the client knows of the leaders is old, or it knows of none: so it is while a broker is away, and after its return.
+    KafkaError._NOENT,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
 }
+_SILENT = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+}
+"""Nobody said anything: what librdkafka calls it tells a person nothing more."""
+_ENDED = {
+    "PLAINTEXT broker listener": "It may take no TLS there: are `security.protocol` and the port right?",
+    "SSL routines::": "It wants a certificate of this client that it knows: see `ssl.certificate.location` and `ssl.key.location`.",
+}
+"""What librdkafka says of a connection that was ended → what that may mean."""
 _REBALANCED = {
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -96,7 +133,6 @@ _GONE = {
     KafkaError._UNKNOWN_PARTITION,
     KafkaError.UNKNOWN_TOPIC_ID,
     KafkaError.INCONSISTENT_TOPIC_ID,
-    KafkaError._NOENT,
 }
 _FENCED = {KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED}
 
@@ -110,17 +146,29 @@ def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
         error = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else KafkaError(KafkaError._FAIL)
     code = error.code()
     text = f"Kafka failed {what}: {error.name()} ({error.str()})."
+    if code in _SILENT:
+        why = next((why for said, why in _ENDED.items() if said in error.str()), "")
+        return KafkaUnavailable(
+            f"Kafka {'ends the connection' if why else 'does not answer'} ({what}).",
+            hint=why or "Is the broker up, and are `bootstrap.servers` and `security.protocol` right?",
+        )
     if code in _UNREACHABLE:
-        return KafkaUnavailable(text, hint="Is the broker up, and `bootstrap.servers` right? It is tried again.")
+        return KafkaUnavailable(text, hint="It is tried again.")
     if code in _REBALANCED:
         return GroupRebalanced(text, hint="The group rebalanced: the region resets by itself.")
     if code == KafkaError._MAX_POLL_EXCEEDED:
         return PolledTooLate(text, hint="A member was held up for longer than `max.poll.interval.ms`.")
+    if code == KafkaError._SSL and "certificate verify failed" in text:
+        return NotAllowed(
+            text,
+            hint="Did the authority in `ssl.ca.location` sign the broker's certificate, and is the broker's name, as "
+            "`bootstrap.servers` and the broker's own advertised address have it, in that certificate?",
+        )
     if code in _REFUSED:
         return NotAllowed(text, hint="Check the security properties, and the rights of this user in Kafka.")
     if code in _GONE:
         return TopicGone(text, hint="Was the topic deleted? See `crkafka forget TOPIC`.")
-    # A fenced static member shows as the general code for "fatal" (FACTS R2); only the text tells it from other ends.
+    # A fenced static member shows as the general code for "fatal" (docs/clients.md R2); only the text tells it from other ends.
     if code in _FENCED or (code == KafkaError._FATAL and "fenced" in text.lower()):
         return Fenced(text, hint="Another consumer has joined with the same `group.instance.id`.")
     return KafkaFailed(text)

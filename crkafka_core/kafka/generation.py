@@ -1,4 +1,4 @@
-"""Kafka's generation and member id of a consumer (FACTS K15, R3)."""
+"""Kafka's generation and member id of a consumer (docs/clients.md K15, R3)."""
 
 from __future__ import annotations
 

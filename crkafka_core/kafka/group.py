@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
 
-from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.edge import Admin
 from crkafka_core.kafka.errors import error_of
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
@@ -45,7 +45,7 @@ class PartitionProgress:
 
     @property
     def lag(self) -> int | None:
-        """Records up to the last stable offset, at most: offsets are not dense (FACTS K5)."""
+        """Records up to the last stable offset, at most: offsets are not dense (docs/clients.md K5)."""
         if self.last_stable is None:
             return None
         start = self.committed if self.committed is not None else self.earliest
@@ -73,7 +73,7 @@ class GroupReport:
         return sum(known) if known else None
 
 
-def report(admin: KafkaAdmin, group_id: str, tps: Iterable[TP] = ()) -> GroupReport:
+def report(admin: Admin, group_id: str, tps: Iterable[TP] = ()) -> GroupReport:
     """The group now, with these partitions and all that its members hold."""
     gaps: list[str] = []
     state, coordinator, assignor = "Unknown", "", ""

@@ -1,4 +1,4 @@
-"""librdkafka's log lines, each kind at most every ten seconds: an absent broker writes many a second (FACTS R12)."""
+"""librdkafka's log lines, each kind at most every ten seconds: an absent broker writes many a second (docs/clients.md R12)."""
 
 from __future__ import annotations
 

@@ -14,12 +14,13 @@ Warn = Callable[[str], None]
 
 DEFAULTS: dict[str, str] = {
     "isolation.level": "read_committed",
-    "fetch.queue.backoff.ms": "5",  # FACTS K11: nine times the speed of the default
-    "heartbeat.interval.ms": "1000",  # a member learns of a rebalance by heartbeat: FACTS R1
+    "fetch.queue.backoff.ms": "5",  # docs/clients.md K11: nine times the speed of the default
+    "heartbeat.interval.ms": "1000",  # a member learns of a rebalance by heartbeat: docs/clients.md R1
     "reconnect.backoff.max.ms": "2000",
     "allow.auto.create.topics": "false",
     "topic.metadata.refresh.interval.ms": "1000",
     "enable.partition.eof": "true",  # the only sign that nothing but control records is left: SPEC V3
+    "check.crcs": "true",  # else a record that is damaged on the broker's disk is left out without a word: docs/clients.md K24
     # A member stays below 300 MB with an unbounded backlog (SPEC 21, row 7).
     "queued.max.messages.kbytes": "32768",
     "queued.min.messages": "50000",
@@ -33,6 +34,11 @@ FORCED: dict[str, tuple[str, str]] = {
     "auto.offset.reset": ("error", "a vanished offset must be seen, not jumped over; say `start:` instead"),
 }
 """Property → the only value that works, and why."""
+
+RECEIVED_BYTES = 100_000_000
+"""librdkafka's own `receive.message.max.bytes`: a larger answer of a broker ends the connection, again and again."""
+RECEIVED_BESIDE = 512
+"""Bytes of an answer beside a message, as librdkafka reckons."""
 
 MAX_METADATA_REFRESH_MS = 2_000  # SPEC M7
 _ASSIGNORS = ("range", "roundrobin")
@@ -64,7 +70,7 @@ def client_properties(
             raise ConfigError(f"kafka: `{name}` must be {value}: {why}.", hint=f"Remove `{name}`.")
     properties = {**DEFAULTS, **_timeouts(given, limits, warn), **given}
     properties |= {name: value for name, (value, _) in FORCED.items()}
-    properties["client.id"] = client_id  # FACTS K16: equal ones can loop the assignor for ever
+    properties["client.id"] = client_id  # docs/clients.md K16: equal ones can loop the assignor for ever
     properties["group.protocol"] = _protocol(given)
     properties["partition.assignment.strategy"] = _assignors(given, single_topic, warn)
     _refresh(properties, warn)

@@ -1,7 +1,7 @@
 """Reads exact offset ranges by `assign`, with no group and no effect on one (SPEC K3).
 
 A range ends when a record at or past its end comes, the position is there, or the log ends (SPEC V3): the last offsets of a
-range may be control records, which never come (FACTS R6).
+range may be control records, which never come (docs/clients.md R6).
 """
 
 from __future__ import annotations
@@ -11,29 +11,33 @@ import uuid
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from crkafka_core.kafka.convert import split_errors, timestamps, to_batch
-from crkafka_core.kafka.errors import error_of
+from crkafka_core.kafka import clients
+from crkafka_core.kafka.errors import UNREADABLE, RecordUnreadable, error_of
+from crkafka_core.kafka.native.choice import records_of
 from crkafka_core.kafka.properties import reader_properties
 from crkafka_core.model.errors import DataLoss, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import Batch
 
-_ROWS = 5_000
+_ROWS = 20_000
 _POLL = 0.05
 _PATIENCE = 60.0
 """Seconds without anything new, after which a broker is called away."""
 
 
 class RangeReader:
-    """One consumer for one range after the other; belongs to one thread (FACTS K1)."""
+    """One consumer for one range after the other; belongs to one thread (docs/clients.md K1)."""
 
     def __init__(self, kafka: Mapping[str, str], *, patience: float = _PATIENCE) -> None:
         name = f"crkafka-read-{uuid.uuid4().hex[:12]}"
-        self._consumer = Consumer(reader_properties(kafka, client_id=name, group_id=name))
+        self._consumer = clients.consumer(reader_properties(kafka, client_id=name, group_id=name))
+        self._records = records_of(self._consumer)
         self._patience = patience
         self._trouble: KafkaError | None = None
+        self._unreadable: KafkaError | None = None
+        """What the client cannot read, and behind which nothing counts; it may lie behind the range (SPEC X9)."""
 
     def __enter__(self) -> RangeReader:
         return self
@@ -41,6 +45,7 @@ class RangeReader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._records.close()
         self._consumer.close()
 
     def read(self, tp: TP, start: int, stop: int) -> Iterator[Batch]:
@@ -48,18 +53,21 @@ class RangeReader:
         if start >= stop:
             return
         self._consumer.assign([TopicPartition(tp.topic, tp.partition, start)])
-        self._trouble = None
+        self._records.hold([tp])
+        self._trouble = self._unreadable = None
         position, heard = start, time.monotonic()
         try:
             while position < stop:
-                batch, end = self._poll(tp, start, stop)
+                batch, end = self._poll(tp, start, stop, position)
                 before = position
                 if batch is not None:
-                    position = max(position, batch.offsets()[tp])
+                    position = max(position, batch.offsets().get(tp, position))
                     kept = _below(batch, stop)
                     if kept.rows:
                         yield kept
                         heard = time.monotonic()  # what the caller did with it is no silence of Kafka's
+                if position < stop:
+                    self._refuse_unreadable(tp, position)
                 position = max(position, end, self._position(tp) if batch is None else 0)
                 if position > before:
                     heard = time.monotonic()
@@ -68,42 +76,43 @@ class RangeReader:
         finally:
             self._consumer.unassign()
 
-    def _poll(self, tp: TP, start: int, stop: int) -> tuple[Batch | None, int]:
+    def _poll(self, tp: TP, start: int, stop: int, position: int) -> tuple[Batch | None, int]:
         """Records, and the offset at which the log was seen to end, or −1."""
         try:
-            messages = self._consumer.consume(_ROWS, _POLL)
+            served = self._records.serve()
+            taken = served if served.batch is not None else self._records.take(_ROWS, _POLL)
+            if taken.lost:
+                self._consumer.seek(TopicPartition(tp.topic, tp.partition, position))
         except KafkaException as error:
             raise error_of(error, f"reading {tp}") from error
-        if not messages:
-            return None, -1
-        kinds, millis = timestamps(messages)
-        records, failures = split_errors(messages, kinds)
-        end = -1
-        for failure in failures:
-            said = failure.error()
-            if said is None:
+        end, batch = -1, taken.batch
+        for failure in taken.failures if taken is served else (*served.failures, *taken.failures):
+            code = failure.error.code()
+            if self._unreadable is not None:
                 continue
-            code = said.code()
             if code == KafkaError._PARTITION_EOF:
-                end = failure.offset() or -1
+                end = failure.offset
+            elif code in UNREADABLE:
+                self._unreadable = failure.error
+                batch = None if batch is None else batch.until({tp: failure.before})
             elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise DataLoss(
-                    f"Kafka no longer holds offset {failure.offset()} of {tp}, of the range [{start}, {stop}).",
+                    f"Kafka no longer holds offset {failure.offset} of {tp}, of the range [{start}, {stop}).",
                     hint="Retention or a truncation removed it; later checkpoints may still be there.",
                 )
             else:
-                typed = error_of(said, f"reading {tp}")
+                typed = error_of(failure.error, f"reading {tp}")
                 if not isinstance(typed, ServiceUnavailable):
                     raise typed
-                self._trouble = said
-        if not records:
-            return None, end
-        if failures:
-            kinds, millis = timestamps(records)
-        return to_batch(records, kinds, millis), end
+                self._trouble = failure.error
+        return batch, end
+
+    def _refuse_unreadable(self, tp: TP, position: int) -> None:
+        if self._unreadable is not None:
+            raise RecordUnreadable(tp, position, self._unreadable.str())
 
     def _position(self, tp: TP) -> int:
-        """Where librdkafka stands, control records counted; −1 when it cannot say (FACTS K5)."""
+        """Where librdkafka stands, control records counted; −1 when it cannot say (docs/clients.md K5)."""
         return max((p.offset for p in self._consumer.position([TopicPartition(tp.topic, tp.partition)])), default=-1)
 
     def _silent(self, tp: TP, position: int, stop: int, end: int) -> Exception:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 import queue
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from crkafka_core.kafka.consumer import GroupConsumer
+from crkafka_core.kafka.edge import Consumer
 from crkafka_core.kafka.errors import (
     Fenced,
     GroupRebalanced,
@@ -21,8 +20,10 @@ from crkafka_core.kafka.errors import (
     NotAllowed,
     OffsetGone,
     PolledTooLate,
+    RecordUnreadable,
 )
 from crkafka_core.kafka.events import Kind, Polled
+from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.member.observer import Observer
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.resolver import Resolver
@@ -31,18 +32,22 @@ from crkafka_core.model.desired import Mark
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientState
+from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import machine
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.protocol.marks import paused
+from crkafka_core.segments.batch import Unreadable
 
 _log = logging.getLogger(__name__)
 FLOWING = 0.02
-"""Seconds of one poll while records flow: how late an event can be noticed (FACTS K2)."""
+"""Seconds of one poll while records flow: how late an event can be noticed (docs/clients.md K2)."""
 ENDS_EVERY = 1.0
 """Seconds between two looks at the ends of the held partitions, for the lag."""
 GATHERING = 2.0
 """Seconds for which a new member waits for the others before it joins the group."""
+TELL_EVERY = 60.0
+"""Seconds between two events about records that could not be kept whole: a topic can be full of them."""
 RESTING = 0.05
 """Seconds of one poll while everything is paused: throttled, membership is kept (SPEC M8)."""
 
@@ -50,33 +55,49 @@ RESTING = 0.05
 class Subscribe(Protocol):
     """Subscribes the consumer to what the configuration says."""
 
-    def __call__(self, consumer: GroupConsumer) -> None: ...
+    def __call__(self, consumer: Consumer) -> None: ...
 
 
 class EventLoop:
     """Made and run on one thread. `post` may be called from any."""
 
-    def __init__(self, *, chunk: int, poll_interval: float, commit_at_drain: bool, uid: str, name: str) -> None:
+    def __init__(
+        self,
+        *,
+        chunk: int,
+        poll_interval: float,
+        commit_at_drain: bool,
+        uid: str,
+        name: str,
+        runtime: Runtime = THREADS,
+    ) -> None:
+        self._runtime = runtime
         self.inbox: queue.SimpleQueue[sg.Event | None] = queue.SimpleQueue()
         self.state = machine.State(commit_at_drain=commit_at_drain)
         self.exit: sg.Exit | None = None
-        self.progress = time.monotonic()
+        self.progress = self._runtime.now()
         self.busy_until = 0.0
         """A wait with a deadline of its own is progress (SPEC G3)."""
         self._chunk = chunk
         self._poll_interval = poll_interval
         self._uid = uid
         self._name = name
-        self._made_at = self._polled_at = time.monotonic()
+        self._made_at = self._polled_at = self._runtime.now()
         self._seen_marks: frozenset[Mark] = frozenset()
         self._subscribed = False
-        self._reached: sg.Reach | None = None
+        self._reached: dict[str, sg.Reach] = {}
+        """Token of a bounded run → what was last said of it."""
         self.high: dict[TP, int] = {}
         """High watermarks of held partitions, for the lag; replaced as a whole."""
         self._high_at = 0.0
         self._landed: dict[TP, int] = {}
         """What declared tables have acknowledged, where they were behind at the last cut (SPEC S2)."""
         self.rebalances = 0
+        self.dropped = 0
+        """Records that were fetched and not handed out: they are fetched again, or are another member's by now."""
+        self.unreadable = 0
+        """Records of which a part is null, since it cannot be kept (SPEC X9)."""
+        self._told_at = -TELL_EVERY
         self.cuts = 0
         self.ends: dict[TP, int] = {}
         """Ends of partitions as the consumer met them, under the current assignment (SPEC V3)."""
@@ -87,21 +108,21 @@ class EventLoop:
 
     def standstill(self) -> float:
         """For how long this thread has not come round, waits with a deadline apart."""
-        now = time.monotonic()
+        now = self._runtime.now()
         return max(0.0, now - max(self.progress, self.busy_until))
 
-    def run(
+    def begin(
         self,
-        consumer: GroupConsumer,
+        consumer: Consumer,
         submitter: Submitter,
         reporter: Reporter,
         resolver: Resolver,
         observer: Observer,
         subscribe: Subscribe,
         nudge: Callable[[], None],
-    ) -> sg.Exit:
-        """Until the machine says exit. `nudge` makes the group rebalance, without waiting for it."""
-        self._nudge = nudge
+    ) -> None:
+        """Before the first turn. `nudge` makes the group rebalance, without waiting for it."""
+        self._subscribe, self._nudge = subscribe, nudge
         self._consumer, self._submitter, self._reporter, self._resolver, self._observer = (
             consumer,
             submitter,
@@ -109,32 +130,35 @@ class EventLoop:
             resolver,
             observer,
         )
-        while self.exit is None:
-            self.progress = time.monotonic()
-            self._hear(block=not self._may_poll())
-            if self.exit is None and not self._subscribed and self._gathered():
-                subscribe(consumer)
-                self._subscribed = True
-            if self.exit is None and self._may_poll():
-                self._poll()
-            self._aim()
-        return self.exit
+
+    def turn(self, patience: float = RESTING) -> bool:
+        """What came in, then one poll; False once the machine has said exit."""
+        self.progress = self._runtime.now()
+        self._hear(None if self._may_poll() else patience)
+        if self.exit is None and not self._subscribed and self._gathered():
+            self._subscribe(self._consumer)
+            self._subscribed = True
+        if self.exit is None and self._may_poll():
+            self._poll()
+        self._aim()
+        return self.exit is None
 
     def _gathered(self) -> bool:
-        """Members that start together join together: the others would hear of each that comes later by heartbeat only (FACTS R1)."""
+        """Members that start together join together: of one that comes later the others hear by heartbeat only (docs/clients.md R1)."""
         d = self.state.desired
-        return d is not None and (d.assembled or time.monotonic() - self._made_at > GATHERING)
+        return d is not None and (d.assembled or self._runtime.now() - self._made_at > GATHERING)
 
     def _may_poll(self) -> bool:
         if not self._subscribed or not self.state.polls:
             return False
         if not self._submitter.queue.full:
             return True
-        return time.monotonic() - self._polled_at > self._poll_interval / 3
+        return self._runtime.now() - self._polled_at > self._poll_interval / 3
 
-    def _hear(self, *, block: bool) -> None:
+    def _hear(self, patience: float | None) -> None:
+        """All that is there; with patience, waited for."""
         try:
-            event = self.inbox.get(timeout=RESTING) if block else self.inbox.get_nowait()
+            event = self.inbox.get_nowait() if patience is None else self.inbox.get(timeout=patience)
             for _ in range(self.inbox.qsize()):  # what comes of these waits for the next turn: polling must not starve
                 self._step(event)
                 event = self.inbox.get_nowait()
@@ -145,9 +169,11 @@ class EventLoop:
     def _step(self, event: sg.Event | None) -> None:
         if event is None:
             return
-        self.state, effects = machine.step(self.state, event)
-        for effect in effects:
-            self._carry_out(effect)
+        while event is not None:
+            self.state, effects = machine.step(self.state, event)
+            event = None
+            for effect in effects:
+                event = self._carry_out(effect) or event
         self._look_at_marks()
 
     # Polling
@@ -155,24 +181,43 @@ class EventLoop:
     def _poll(self) -> None:
         flowing = self._flow(keep=self._submitter.queue.full)
         polled = self._consumer.poll(self._chunk, FLOWING if flowing else RESTING)
-        self._polled_at = time.monotonic()
+        self._polled_at = self._runtime.now()
         if self._polled_at - self._high_at > ENDS_EVERY:
             self._high_at, self.high = self._polled_at, self._consumer.known_ends()
+        self.dropped += polled.dropped
+        if polled.batch is not None and polled.batch.unreadable:
+            self._tell(polled.batch.unreadable)
         for rebalance in polled.rebalances:
             self.ends = {}
             if rebalance.kind is Kind.ASSIGNED:
                 self.rebalances += 1
                 self._step(sg.Assigned(rebalance.partitions, rebalance.generation))
             else:
-                self._step(sg.Revoked(f"partitions {rebalance.kind}"))
+                self._step(sg.Revoked(f"partitions {rebalance.kind}", thrown_out=rebalance.kind is Kind.LOST))
         self._errors(polled)
-        self.ends.update(polled.ends)
         if polled.disturbed and not polled.rebalances:
             self._step(sg.Disturbed("a poll failed"))
-        if polled.batch is not None and self.state.started == self.state.stamp:
+        if self.state.disturbed:
+            self.ends = {}  # records may be gone until they are fetched again: no end was met behind them
+        if self.state.started != self.state.stamp:
+            return
+        if not self.state.disturbed:
+            self.ends.update(polled.ends)
+        if polled.batch is not None:
             if self.state.client in (ClientState.SUBSCRIBED, ClientState.RESET_COMPLETE):
                 self._step(sg.Fetched())
             self._submitter.put(polled.batch)
+
+    def _tell(self, records: Sequence[Unreadable]) -> None:
+        """Where a person finds it: each in the log, and now and then one with its place in the event log (SPEC X9)."""
+        self.unreadable += len(records)
+        for record in records[:10]:
+            _log.warning("a part of a record is null: %s", record)
+        if self._runtime.now() - self._told_at >= TELL_EVERY:
+            self._told_at = self._runtime.now()
+            self._reporter.do(
+                sg.Tell("unreadable", f"a part of a record is null: {records[0]} ({self.unreadable} so far)")
+            )
 
     def _errors(self, polled: Polled) -> None:
         for error in polled.errors:
@@ -180,7 +225,10 @@ class EventLoop:
                 case Fenced():
                     self._step(sg.Fenced())
                 case OffsetGone():
-                    self._step(sg.Trouble(self.state.epoch, str(error), counted=False))
+                    self._step(sg.Trouble(self.state.epoch, str(error), ResetCause.OFFSET_GONE))
+                case RecordUnreadable():
+                    _log.error("%s", error)
+                    self._reporter.do(sg.Tell("unreadable", str(error)))
                 case PolledTooLate() | KafkaUnavailable() | GroupRebalanced():
                     _log.warning("%s", error)
                 case KafkaFailed() | NotAllowed():
@@ -207,22 +255,33 @@ class EventLoop:
             self._seen_marks = marks
             self._step(sg.Disturbed("pause marks changed"))
 
+    def reading(self) -> dict[TP, int]:
+        """Where the partitions stand that should give records now: submitted so far, or the end that was met."""
+        if not self.state.submits or not self._submitter.idle:
+            return {}
+        marks, nexts = self._marks(), self._submitter.nexts()
+        return {
+            tp: max(offset, self.ends.get(tp, -1)) for tp, offset in nexts.items() if not paused(tp, marks, self._name)
+        }
+
     def _aim(self) -> None:
-        """Say what is reached of a bounded run: submitted up to it, or met the end with nothing left in the queue (SPEC V3)."""
+        """Say what is reached of each bounded run: submitted up to it, or met the end with nothing left in the queue (SPEC V3)."""
         d = self.state.desired
-        if d is None or d.aim is None or not self.state.submits:
+        if d is None or not d.aims or not self.state.submits:
             return
         nexts, idle = self._submitter.nexts(), self._submitter.idle
         met = self.ends if idle else {}
-        reached = frozenset(tp for tp, end in d.aim.ends if tp in nexts and max(nexts[tp], met.get(tp, -1)) >= end)
-        reach = sg.Reach(d.aim.token, self.state.epoch, reached)
-        if reached and reach != self._reached:
-            self._reached = reach
-            self._reporter.do(reach)
+        for aim in d.aims:
+            reached = frozenset(tp for tp, end in aim.ends if tp in nexts and max(nexts[tp], met.get(tp, -1)) >= end)
+            reach = sg.Reach(aim.token, self.state.epoch, reached)
+            if reached and reach != self._reached.get(aim.token):
+                self._reached[aim.token] = reach
+                self._reporter.do(reach)
 
     # Effects
 
-    def _carry_out(self, effect: sg.Effect) -> None:
+    def _carry_out(self, effect: sg.Effect) -> sg.Event | None:
+        """What is known of it at once is answered at once."""
         match effect:
             case sg.CloseGate():
                 self._submitter.close_gate()
@@ -234,10 +293,11 @@ class EventLoop:
             case sg.Requeue(stamp):
                 self._submitter.clear(stamp, drop=False)
                 self.ends = {}  # what was met may not be submitted yet: it is met again (SPEC V3)
-                self._guarded(lambda: self._consumer.seek(self._submitter.nexts()))
+                return self._sought(stamp, self._submitter.nexts())
             case sg.Seek(stamp, offsets):
                 self._submitter.place(stamp, offsets)
-                self._guarded(lambda: self._consumer.seek(offsets))
+                self.ends = {}
+                return self._sought(stamp, offsets)
             case sg.Resolve():
                 self._resolver.ask(effect)
             case sg.Save(cut):
@@ -262,22 +322,27 @@ class EventLoop:
                 self.exit = effect
             case _:
                 self._reporter.do(effect)
+        return None
 
-    def _guarded(self, call: Callable[[], None]) -> None:
-        """An error of the consumer is an event like any other."""
+    def _sought(self, stamp: sg.Stamp, offsets: Mapping[TP, int]) -> sg.Event | None:
+        """One that failed for any partition is tried again, a turn later; nothing is submitted before (SPEC M5)."""
         try:
-            call()
+            self._consumer.seek(offsets)
         except CrkafkaError as error:
             _log.warning("%s", error)
-            self.post(sg.Disturbed(str(error)))
+            self.post(sg.NotSought(stamp, str(error)))
+            return None
+        return sg.Sought(stamp)
 
     def _commit(self, cut: int) -> None:
         """The one synchronous commit of a drain; how it ends decides what follows (SPEC D2)."""
         part = self._submitter.offsets.part()
         said = {tp: self._said(cut, tp, since) for tp, (since, _, _) in part.items()}
-        self.busy_until = time.monotonic() + self._poll_interval
+        self.busy_until = self._runtime.now() + self._poll_interval
         try:
-            self._consumer.commit({tp: to for tp, (_, to, _) in part.items()}, said)
+            self._consumer.commit(
+                {tp: to for tp, (_, to, _) in part.items()}, said, dict(self._submitter.offsets.leader_epochs)
+            )
             outcome, why = sg.Outcome.DONE, ""
         except GroupRebalanced as error:
             outcome, why = sg.Outcome.REBALANCED, str(error)
@@ -298,7 +363,7 @@ class EventLoop:
     def _commit_quietly(self, offsets: dict[TP, int] | object, checkpoint: int) -> None:
         """A commit whose failure is a warning: SQL has the truth (SPEC D2, `commit: consistent`, and after a rewind)."""
         assert isinstance(offsets, dict)
-        self.busy_until = time.monotonic() + self._poll_interval
+        self.busy_until = self._runtime.now() + self._poll_interval
         try:
             self._consumer.commit(offsets, {tp: self._said(checkpoint, tp, o) for tp, o in offsets.items()})
         except CrkafkaError as error:

@@ -1,28 +1,57 @@
-"""Looks outside SQL for numbers that SQL never issued: commits in Kafka, paths of segments (SPEC G10)."""
+"""Looks outside SQL for what SQL never issued: commits in Kafka, paths of segments, the mark of ownership (SPEC G10, T3)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
-from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.admin import Committed
 from crkafka_core.model.offsets import TP
+from crkafka_core.plane import starts
 from crkafka_core.plane.restored import Seen
+from crkafka_core.plane.transact import Readable
 from crkafka_core.protocol.commit_metadata import CommitMetadata
+from crkafka_core.segments import owner
 from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.storage import Storage
 
 
-def look(uid: str, group_id: str, tps: Iterable[TP], admin: KafkaAdmin, storage: Storage) -> Seen:
-    """The highest epoch and checkpoint that anything outside SQL names for this region's uid."""
+class Commits(Protocol):
+    """What a look needs of Kafka."""
+
+    def committed(self, group_id: str, tps: Iterable[TP]) -> Mapping[TP, Committed]: ...
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found; `seen` is then compared with what SQL knows, which is read *after* the storage was listed."""
+
+    seen: Seen
+    files: tuple[str, ...]
+    """Paths of all files of the region."""
+
+
+def look(plane: Readable, storage: Storage, kafka: Commits | None, group_id: str = "", *, claim: bool = False) -> Look:
+    """Raises `NotOwner` when another control plane has marked the storage as its own, unless a person claims it.
+
+    Without Kafka only the storage is looked at.
+    """
+    region, known = plane.read(lambda reader, row: (row, list(starts.known(reader))))
     checkpoint, epoch, where = 0, 0, []
-    for tp, commit in admin.committed(group_id, tps).items():
+    place = plane.place()
+    mark = owner.read(storage, region.uid) if claim else owner.check(storage, region.uid, place, region=region.name)
+    if mark is not None:
+        epoch, checkpoint, where = mark.epoch, mark.checkpoint, [f"the mark {owner.path_of(region.uid)} in the storage"]
+    for tp, commit in (kafka.committed(group_id, known) if kafka is not None else {}).items():
         said = CommitMetadata.parse(commit.metadata)
-        if said is not None and said.uid == uid and said.checkpoint > checkpoint:
-            checkpoint, where = said.checkpoint, [f"the committed offset of {tp}"]
-    for file in storage.list(uid):
-        name = SegmentName.parse(file.path)
-        if name is not None and name.epoch > epoch:
-            epoch, last = name.epoch, file.path
-    if epoch:
-        where.append(f"the segment {last}")
-    return Seen(epoch, checkpoint, " or ".join(where))
+        if said is not None and said.uid == region.uid and said.checkpoint > checkpoint:
+            checkpoint = said.checkpoint
+            where.append(f"the committed offset of {tp}")
+    files = tuple(file.path for file in storage.list(region.uid))
+    names = [name for name in map(SegmentName.parse, files) if name is not None]
+    for name in names:
+        if name.epoch > epoch or name.parent > checkpoint:
+            epoch, checkpoint = max(name.epoch, epoch), max(name.parent, checkpoint)
+            where.append(f"the segment {name.path}")
+    return Look(Seen(epoch, checkpoint, " or ".join(where[-2:]), frozenset(n.parent for n in names)), files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import logging
@@ -10,19 +11,19 @@ import signal
 import socket
 import sys
 import threading
-import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TextIO, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar
 
+from crkafka_core import logs
 from crkafka_core.config import RegionConfig
-from crkafka_core.kafka.admin import KafkaAdmin
-from crkafka_core.kafka.consumer import GroupConsumer
-from crkafka_core.kafka.depart import depart
-from crkafka_core.kafka.nudge import nudge
+from crkafka_core.control import Store
+from crkafka_core.kafka.edge import Admin, Consumer
 from crkafka_core.kafka.properties import client_properties
-from crkafka_core.member import memory
+from crkafka_core.loop import Loop, Runtime, Signal
+from crkafka_core.member import leash
+from crkafka_core.member.edges import Edges, RealEdges
+from crkafka_core.member.end_watch import EndWatch
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.lease import Watchdog
 from crkafka_core.member.message_queue import MessageQueue
@@ -31,13 +32,26 @@ from crkafka_core.member.open_segments import OpenSegments
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.resolver import Resolver
 from crkafka_core.member.submitter import Submitter
-from crkafka_core.model.errors import CrkafkaError, Lost, NotRunning, ServiceUnavailable, Superseded, WrongRegion
+from crkafka_core.model.errors import (
+    CrkafkaError,
+    Lost,
+    NotOwner,
+    NotRunning,
+    OldConfiguration,
+    ServiceUnavailable,
+    Superseded,
+    TooOld,
+    WrongRegion,
+)
 from crkafka_core.model.limits import Limits
 from crkafka_core.plane import limits, members
+from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.plane.stores import open_plane
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol import signals as sg
+from crkafka_core.protocol import subscription
 from crkafka_core.protocol.signals import ExitKind
+from crkafka_core.segments import owner
 from crkafka_core.segments.storage import Storage
 
 _log = logging.getLogger(__name__)
@@ -46,9 +60,19 @@ T = TypeVar("T")
 CODES = {ExitKind.CLEAN: 0, ExitKind.SUPERSEDED: 10, ExitKind.LOST: 11, ExitKind.FAILED: 12}
 """Exit codes of a member's process; a host restarts it on every code but the first two."""
 REFUSED = 14
-"""Exit code of a process that must not be a member at all: another region's group (SPEC G1)."""
+"""Exit code of a process that must not be a member at all: another region's group, a copy of the control plane (SPEC G1, T3)."""
 NO_RESTART = frozenset({CODES[ExitKind.SUPERSEDED], REFUSED})
 """Not started again as long as the region wants this name; a clean end is, if the region wants it (again) after all."""
+
+
+def why_not_again(code: int) -> str:
+    """An end for good, in words."""
+    return (
+        "was refused: the group is another region's, the region has another group, the control plane is a copy, or this program is too "
+        "old; its log says which"
+        if code == REFUSED
+        else "has been taken over by another process of its name"
+    )
 
 
 Hook = Callable[["Parts"], None]
@@ -59,7 +83,8 @@ class Parts:
     """The wired parts of a member, before its threads start: what a fault test gets hold of."""
 
     name: str
-    plane: ControlPlane
+    plane: MemberPlane
+    store: Store
     storage: Storage
     loop: EventLoop
     submitter: Submitter
@@ -75,144 +100,187 @@ def run_member(
     """Be the member `name` until its end; the exit code. `stop` asks for a clean end, `hook` is called before the threads start."""
     plane = open_plane(config)
     try:
-        return _Member(config, plane, name, host or socket.gethostname()).run(stop or threading.Event(), hook)
-    except (NotRunning, Superseded) as refused:
-        _log.info("%s", refused)
-        return CODES[ExitKind.SUPERSEDED] if isinstance(refused, Superseded) else CODES[ExitKind.CLEAN]
-    except WrongRegion as refused:
-        _log.error("%s", refused)
-        return REFUSED
+        return MemberProcess(config, plane, name, host or socket.gethostname()).run(stop or threading.Event(), hook)
     finally:
         plane.store.close()
 
 
-def _patiently(call: Callable[[], T], stop: threading.Event) -> T:
-    """Wait for a service that is not there yet."""
-    pause = 0.2
-    while True:
-        try:
-            return call()
-        except ServiceUnavailable as error:
-            _log.warning("%s", error)
-            if stop.wait(pause):
-                raise
-            pause = min(pause * 2, 5.0)
+class MemberProcess:
+    """From registration to farewell, over edges that may be simulated."""
 
-
-class _Member:
-    def __init__(self, config: RegionConfig, plane: ControlPlane, name: str, host: str) -> None:
+    def __init__(
+        self, config: RegionConfig, plane: ControlPlane, name: str, host: str, edges: Edges | None = None
+    ) -> None:
         self.config = config
-        self.plane = plane
+        self._plane = plane
         self.name = name
         self.host = host
-        self.incarnation = uuid.uuid4().hex[:12]
-        self.counted = (0, time.monotonic())
+        self.edges = edges or RealEdges()
+        self.runtime = self.edges.runtime
+        self.incarnation = self.runtime.unique()[:12]
+        self.counted = (0, self.runtime.now())
 
-    def run(self, stop: threading.Event, hook: Hook | None) -> int:
-        config, plane = self.config, self.plane
-        launch = _patiently(lambda: plane.do(lambda tx: members.launch(tx, self.name)), stop)
-        kafka = config.resolved_kafka()
-        admin = KafkaAdmin(kafka, client_id=f"crkafka-{self.name}-{self.incarnation}-admin")
-        cluster = _patiently(admin.cluster_id, stop)
-        region = plane.read(lambda _, row: row)
-        limit = limits.of(region)
-        instance = f"{config.region}-{region.uid[:8]}-{members.index(self.name)}" if config.static_membership else None
-        who = members.Registration(
-            self.name,
-            self.incarnation,
-            launch,
-            config.region_index,
-            cluster,
-            config.group_id,
-            self.host,
-            instance or "",
-        )
-        registered_at = _patiently(lambda: self._register(who), stop)
+    def run(self, stop: Signal, hook: Hook | None = None) -> int:
+        """The exit code."""
+        try:
+            return self._run(stop, hook)
+        except (NotRunning, Superseded) as refused:
+            _log.info("%s", refused)
+            return CODES[ExitKind.SUPERSEDED] if isinstance(refused, Superseded) else CODES[ExitKind.CLEAN]
+        except (WrongRegion, OldConfiguration, TooOld, NotOwner) as refused:
+            _log.error("%s", refused)
+            return REFUSED
+
+    def _patiently(self, call: Callable[[], T], stop: Signal) -> T:
+        """Wait for a service that is not there yet."""
+        pause = 0.2
+        while True:
+            try:
+                return call()
+            except ServiceUnavailable as error:
+                _log.warning("%s", error)
+                if self.runtime.wait(stop, pause):
+                    raise
+                pause = min(pause * 2, 5.0)
+
+    def _run(self, stop: Signal, hook: Hook | None) -> int:
+        plane = self._patiently(lambda: MemberPlane(self._plane, self.name, self.incarnation), stop)
+        storage = self.edges.storage(self.config)
+        self._patiently(lambda: owner.check(storage, plane.uid, plane.place(), region=self.config.region), stop)
+        kafka = self.config.resolved_kafka()
+        admin = self.edges.admin(kafka, f"crkafka-{self.name}-{self.incarnation}-admin")
+        launch = self._patiently(plane.launch, stop)
+        cluster = self._patiently(admin.cluster_id, stop)
+        limit = limits.of(plane.read(lambda _, row: row))
+        index = members.index(self.name)
+        instance = f"{self.config.region}-{plane.uid[:8]}-{index}" if self.config.static_membership else ""
+        since = self._patiently(lambda: self._register(plane, launch, cluster, instance), stop)
         properties = client_properties(
-            kafka, limit, client_id=f"crkafka-{self.name}-{self.incarnation}", instance_id=instance,
-            single_topic=config.topics is not None and len(config.topics) == 1,
+            kafka, limit, client_id=f"crkafka-{self.name}-{self.incarnation}", instance_id=instance or None,
+            single_topic=self.config.topics is not None and len(self.config.topics) == 1,
         )  # fmt: skip
-        resolved = config.resolve()
-        storage = Storage.open(resolved.storage, resolved.storage_options)
+        parts = self._wire(plane, storage, admin, limit, since, int(properties["max.poll.interval.ms"]) / 1000)
+        if hook is not None:
+            hook(parts)
+        self.edges.settle()
+        consumer = self._start(parts, properties, stop)
+        return self._leave(parts, consumer, admin, self._live(parts), properties)
+
+    def _wire(
+        self, plane: MemberPlane, storage: Storage, admin: Admin, limit: Limits, since: float, poll_interval: float
+    ) -> Parts:
+        """All parts of this member, none of them started."""
+        config, edges, runtime = self.config, self.edges, self.runtime
         loop = EventLoop(
-            chunk=min(10 * config.max_poll_records, 5_000), poll_interval=int(properties["max.poll.interval.ms"]) / 1000,
-            commit_at_drain=config.commit == "drain", uid=region.uid, name=self.name,
+            chunk=min(40 * config.max_poll_records, 20_000), poll_interval=poll_interval,
+            commit_at_drain=config.commit == "drain", uid=plane.uid, name=self.name, runtime=runtime,
         )  # fmt: skip
+        open_segments = OpenSegments(
+            storage, plane.uid, self.incarnation, config.segment_bytes, lambda: loop.state.topic_ids, edges.writer
+        )
         submitter = Submitter(
-            MessageQueue(100 * config.max_poll_records, config.queue_bytes),
-            OpenSegments(storage, region.uid, self.incarnation, config.segment_bytes), loop.post, trigger=config.trigger.tuples or 0,
+            MessageQueue(100 * config.max_poll_records, config.queue_bytes), open_segments, loop.post,
+            trigger=config.trigger.tuples or 0, runtime=runtime,
         )  # fmt: skip
         reporter = Reporter(
             plane, self.name, self.incarnation, loop.post,
-            topic_ids=lambda: {topic: info.id for topic, info in admin.topics(loop.state.topic_ids).items()},
+            topic_ids=lambda: {topic: info.id for topic, info in admin.topics(loop.state.topic_ids).items()}, runtime=runtime,
         )  # fmt: skip
-        resolver = Resolver(config, plane, admin, storage, self.name, self.incarnation, loop.post)
-        observer = Observer(plane, self.name, self.incarnation, limit, loop.post)
-        watchdog = Watchdog(
-            plane, self.name, self.incarnation, limit, loop.post, since=registered_at,
-            metrics=lambda: {**self.metrics(loop, submitter), "unavailable": resolver.unavailable},
-            standstill=lambda: _standstill(loop, submitter, (observer, reporter), limit), superseded_code=CODES[ExitKind.SUPERSEDED],
-        )  # fmt: skip
-        if hook is not None:
-            hook(Parts(self.name, plane, storage, loop, submitter, reporter, resolver, observer, watchdog))
-        memory.settle()
-        loop.post(sg.Lease(True))
-        threads: tuple[Submitter | Reporter | Resolver | Observer | Watchdog, ...] = (
-            submitter,
-            reporter,
-            resolver,
-            observer,
-            watchdog,
+        ends = EndWatch(admin, loop.reading, runtime)
+        resolver = Resolver(
+            config, plane, admin, storage, self.name, self.incarnation, loop.post, ends=ends, runtime=runtime
         )
-        for thread in threads:
-            thread.start()
-        threading.Thread(target=_pass_on, args=(stop, loop), name="stop", daemon=True).start()
-        consumer = GroupConsumer(properties)
+        observer = Observer(plane, self.name, self.incarnation, limit, loop.post, runtime=runtime)
+        watchdog = Watchdog(
+            plane, self.name, self.incarnation, limit, loop.post, since=since,
+            metrics=lambda: {**self.metrics(loop, submitter, ends), "unavailable": resolver.unavailable},
+            standstill=lambda: _standstill(loop, submitter, (observer, reporter), limit, runtime.now()),
+            superseded_code=CODES[ExitKind.SUPERSEDED], runtime=runtime, end_process=edges.end_process,
+        )  # fmt: skip
+        return Parts(
+            self.name, plane, self._plane.store, storage, loop, submitter, reporter, resolver, observer, watchdog
+        )
+
+    def _start(self, parts: Parts, properties: Mapping[str, Any], stop: Signal) -> Consumer:
+        """Every thread but the event thread, which is the caller's; the consumer comes last."""
+        loop, watchdog = parts.loop, parts.watchdog
+        loop.post(sg.Lease(True))
+        begun = (parts.submitter, parts.reporter, parts.resolver, parts.observer, watchdog, watchdog.renewer)
+        for thread in (*begun, _Stop(stop, loop, self.runtime)):
+            self.runtime.start(thread)
+        consumer = self.edges.consumer(properties)
+        loop.begin(
+            consumer,
+            parts.submitter,
+            parts.reporter,
+            parts.resolver,
+            parts.observer,
+            self._subscribe,
+            lambda: self.edges.nudge(properties, self.config),
+        )
+        return consumer
+
+    def _live(self, parts: Parts) -> sg.Exit:
+        """Be the event thread until its end, and end the others."""
         try:
-            ended = loop.run(
-                consumer, submitter, reporter, resolver, observer, self._subscribe, lambda: self._nudge(properties)
-            )
+            self.runtime.repeat(parts.loop)
+            ended = parts.loop.exit or sg.Exit(ExitKind.FAILED, "no exit")
         except Exception as error:
             _log.exception("the event thread failed")
             ended = sg.Exit(ExitKind.FAILED, f"{type(error).__name__}: {error}")
         finally:
-            watchdog.doom()
-            for thread in (submitter, observer, resolver, reporter):
+            parts.watchdog.doom()
+            for thread in (parts.submitter, parts.observer, parts.resolver, parts.reporter):
                 thread.end()
         _log.info("%s ends: %s: %s", self.name, ended.kind, ended.why)
+        return ended
+
+    def _leave(
+        self, parts: Parts, consumer: Consumer, admin: Admin, ended: sg.Exit, properties: Mapping[str, Any]
+    ) -> int:
+        """Say goodbye to the control plane and to Kafka; the exit code.
+
+        Every client ends here, and none is left to Python's way out: where one hangs the watchdog ends the process, and after a clean
+        end its host.
+        """
+        watchdog = parts.watchdog
         if ended.kind is ExitKind.CLEAN:
             watchdog.end()
-        superseded = (
-            False if watchdog.isolated else self._farewell(ended)
-        )  # isolated: nobody hears it, and leaving the group matters
+        # Isolated: nobody hears it, and leaving the group matters.
+        superseded = not watchdog.isolated and self._farewell(parts.plane, ended)
         code = CODES[ExitKind.SUPERSEDED if superseded else ended.kind]
         watchdog.doom(code)
         consumer.close()
-        if watchdog.isolated or (ended.kind is ExitKind.CLEAN and loop.state.scaled_in):
-            depart(properties, config.topics or (), config.pattern)
+        if watchdog.isolated or (ended.kind is ExitKind.CLEAN and parts.loop.state.scaled_in):
+            self.edges.depart(properties, self.config)
+        if all(self.runtime.ended(asking, 1.0) for asking in (parts.resolver, parts.reporter)):
+            admin.close()
         watchdog.end()
         return code
 
-    def _register(self, who: members.Registration) -> float:
+    def _register(self, plane: MemberPlane, launch: int, cluster: str, instance: str) -> float:
         """When the lease began: before it was asked for (SPEC G4)."""
-        asked = time.monotonic()
-        self.plane.do(lambda tx: members.register(tx, who))
+        config, asked = self.config, self.runtime.now()
+        who = members.Registration(
+            self.name, self.incarnation, launch, config.region_index, cluster, config.group_id, self.host, instance,
+            subscription.dump(config.topics, config.pattern),
+        )  # fmt: skip
+        plane.register(who)
         return asked
 
-    def _subscribe(self, consumer: GroupConsumer) -> None:
+    def _subscribe(self, consumer: Consumer) -> None:
         consumer.subscribe(self.config.topics or (), pattern=self.config.pattern)
 
-    def _farewell(self, ended: sg.Exit) -> bool:
+    def _farewell(self, plane: MemberPlane, ended: sg.Exit) -> bool:
         """What SQL should know at once, instead of learning it from the lease; whether a newer process of this name has taken over.
 
         Whatever a superseded process failed of, it is not started again: it would supersede the rightful one (SPEC G3, R7).
         """
         try:
             if ended.kind is ExitKind.CLEAN:
-                self.plane.do(lambda tx: members.leave(tx, self.name, self.incarnation))
+                plane.leave()
             elif ended.kind is ExitKind.FAILED:
-                self.plane.read(lambda reader, region: members.of(reader, self.name, self.incarnation, region.name))
-                self.plane.do(lambda tx: members.fail(tx, self.name, self.incarnation, ended.why))
+                plane.fail(ended.why)
         except Superseded:
             return True
         except Lost:
@@ -221,16 +289,12 @@ class _Member:
             _log.warning("saying goodbye: %s", error)
         return False
 
-    def _nudge(self, properties: Mapping[str, str]) -> None:
-        """On a thread of its own: the member that asks for a rebalance has to poll for it."""
-        arguments = (properties, self.config.topics or (), self.config.pattern)
-        threading.Thread(target=nudge, args=arguments, name="nudge", daemon=True).start()
-
-    def metrics(self, loop: EventLoop, submitter: Submitter) -> dict[str, object]:
+    def metrics(self, loop: EventLoop, submitter: Submitter, ends: EndWatch) -> dict[str, object]:
         """What is stored with each renewal of the lease (SPEC R6, D3)."""
         state = loop.state
         held = state.held or frozenset()
-        nexts, high, now = submitter.nexts(), loop.high, time.monotonic()
+        nexts, now = submitter.nexts(), self.runtime.now()
+        high = {tp: max(loop.high.get(tp, -1), ends.ends.get(tp, -1)) for tp in loop.high.keys() | ends.ends.keys()}
         partitions: dict[str, dict[str, list[int]]] = {}
         for tp in sorted(nexts.keys() & high.keys()):
             partitions.setdefault(tp.topic, {})[str(tp.partition)] = [nexts[tp], high[tp]]
@@ -249,19 +313,23 @@ class _Member:
             "drainTimeMillisMax": submitter.drain_ms_max,
             "cuts": loop.cuts,
             "pausesMillis": list(submitter.pauses),
+            "stalled": {str(tp): round(seconds) for tp, seconds in ends.stalled.items()},
+            "recordsDropped": loop.dropped,
+            "recordsUnreadable": loop.unreadable,
             "queueRecords": submitter.queue.records,
             "queueBytes": submitter.queue.bytes,
             "state": state.client,
         }
 
 
-def _standstill(loop: EventLoop, submitter: Submitter, others: tuple[Observer | Reporter, ...], limit: Limits) -> float:
+def _standstill(
+    loop: EventLoop, submitter: Submitter, others: tuple[Observer | Reporter, ...], limit: Limits, now: float
+) -> float:
     """For how long a thread has made no progress (SPEC G3).
 
     Closing segments has the cut's deadline. A database that answers the renewer, but not another thread for a whole lease, has
     lost that thread's connection without a word.
     """
-    now = time.monotonic()
     return max(
         loop.standstill(),
         submitter.stuck_for(now),
@@ -270,9 +338,19 @@ def _standstill(loop: EventLoop, submitter: Submitter, others: tuple[Observer | 
     )
 
 
-def _pass_on(stop: threading.Event, loop: EventLoop) -> None:
-    stop.wait()
-    loop.post(sg.Stop())
+class _Stop(Loop):
+    """Passes the host's wish for a clean end on."""
+
+    def __init__(self, stop: Signal, loop: EventLoop, runtime: Runtime) -> None:
+        super().__init__("stop", runtime)
+        self._stop_asked = stop
+        self._loop = loop
+
+    def turn(self, patience: float = 60.0) -> bool:
+        if not self._runtime.wait(self._stop_asked, patience):
+            return True
+        self._loop.post(sg.Stop())
+        return False
 
 
 def _hook(where: str, argument: str) -> Hook | None:
@@ -285,26 +363,45 @@ def _hook(where: str, argument: str) -> Hook | None:
 
 
 def main(stdin: TextIO = sys.stdin) -> int:
-    """`python -m crkafka_core.member.main`: the configuration and the name come as JSON on standard input."""
-    order = json.load(stdin)
-    logging.basicConfig(
-        level=order.get("log_level", "INFO"),
-        stream=sys.stderr,
-        format=f"%(asctime)s %(levelname)s {order['name']} %(threadName)s %(name)s: %(message)s",
-    )
+    """`python -m crkafka_core.member.main`: the configuration and the name come as one line of JSON on standard input.
+
+    With `leash` in it, the host keeps the pipe open for as long as it wants this process (`leash.py`).
+    """
+    order = json.loads(stdin.readline())
+    logs.begin(order.get("log_level", "INFO"), order.get("log_format", "text"), who=order["name"])
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     try:
         config, hook = (
             RegionConfig.from_json(order["config"]),
             _hook(order.get("hook", ""), order.get("hook_argument", "")),
         )
+        if order.get("leash"):
+            leash.hold(stdin.fileno(), config, stop)
+        else:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: stop.set())
         return run_member(config, order["name"], host=order.get("host", ""), stop=stop, hook=hook)
     except CrkafkaError as error:
         _log.error("%s", error)
         return CODES[ExitKind.FAILED]
 
 
+def leave(code: int) -> NoReturn:
+    """End the process at once: Python's own way waits for clients' threads and destructors, which can hang, and nothing watches it.
+
+    All that has to be said or closed has been, by now. A process that hung there would never be started again.
+    """
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        _code = main()
+    except BaseException:
+        _log.critical("this process ends", exc_info=True)
+        _code = CODES[ExitKind.FAILED]
+    leave(_code)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 
 from crkafka_core.control import Reader
+from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.model.desired import Desired
 from crkafka_core.model.errors import CrkafkaError, NoSuchRegion, ServiceUnavailable
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Member, Region
-from crkafka_core.plane import advance, cuts, members, resets, view
-from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.plane import advance, cuts, members, view
+from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.settle import live
 
@@ -29,13 +29,14 @@ _UNHELD_LOOKS = 5
 """Looks at what nobody holds within `unheld_timeout`: it reads all that is known."""
 
 
-class Observer(threading.Thread):
+class Observer(Loop):
     """The only reader of the desired state, so that snapshots come in order."""
 
     def __init__(
-        self, plane: ControlPlane, name: str, incarnation: str, limits: Limits, post: Callable[[sg.Event], None]
-    ) -> None:
-        super().__init__(name="observer", daemon=True)
+        self, plane: MemberPlane, name: str, incarnation: str, limits: Limits, post: Callable[[sg.Event], None],
+        *, runtime: Runtime = THREADS,
+    ) -> None:  # fmt: skip
+        super().__init__("observer", runtime)
         self._plane = plane
         self._member = name
         self._incarnation = incarnation
@@ -47,7 +48,9 @@ class Observer(threading.Thread):
         self._kicked = threading.Event()
         self._over = False
         self._seen: Desired | None = None
-        self.progress = time.monotonic()
+        self._version = -1
+        self._failures = 0
+        self.progress = runtime.now()
         """When this thread last came round."""
 
     def stuck_for(self, now: float) -> float:
@@ -61,49 +64,50 @@ class Observer(threading.Thread):
     def end(self) -> None:
         self._over = True
 
-    def run(self) -> None:
-        version, failures = -1, 0
-        while not self._over:
-            self.progress = time.monotonic()
-            try:
-                version = self._look(version)
-                failures = 0
-            except NoSuchRegion:
-                self._post(sg.Broken("the region was deleted"))
-                return
-            except ServiceUnavailable as error:
-                failures += 1
-                if failures in (1, 10, 100):
-                    _log.warning("reading the desired state: %s", error)
-                self._losses.blind()
-                time.sleep(min(0.05 * 2 ** min(failures, 10), 1.0))
-            except CrkafkaError as error:
+    def turn(self, patience: float = QUIET) -> bool:
+        """One look at SQL, then a wait for a change."""
+        if self._over:
+            return False
+        self.progress = self._runtime.now()
+        try:
+            self._version = self._look(self._version, patience)
+            self._failures = 0
+        except NoSuchRegion:
+            self._post(sg.Broken("the region was deleted"))
+            return False
+        except ServiceUnavailable as error:
+            self._failures += 1
+            if self._failures in (1, 10, 100):
                 _log.warning("reading the desired state: %s", error)
-                time.sleep(0.2)
-            except Exception as error:  # a thread that died in silence would leave a member that knows nothing any more
-                _log.exception("reading the desired state")
-                self._post(sg.Broken(f"reading the desired state: {type(error).__name__}: {error}"))
-                return
+            self._losses.blind()
+            self._runtime.sleep(min(0.05 * 2 ** min(self._failures, 10), 1.0))
+        except CrkafkaError as error:
+            _log.warning("reading the desired state: %s", error)
+            self._runtime.sleep(0.2)
+        except Exception as error:  # a thread that died in silence would leave a member that knows nothing any more
+            _log.exception("reading the desired state")
+            self._post(sg.Broken(f"reading the desired state: {type(error).__name__}: {error}"))
+            return False
+        return True
 
-    def _look(self, version: int) -> int:
+    def _look(self, version: int, patience: float) -> int:
         desired, due, peers = self._plane.read(self._snapshot)
         self._check_time(desired)
         if desired.version != version or self._kicked.is_set():
             self._kicked.clear()
             self._post(sg.Observed(desired))
         if due:
-            self.progress = time.monotonic()
+            self.progress = self._runtime.now()
             self._plane.do(advance.advance)
         self._watch_unheld(desired, peers)
-        for peer in self._losses.lost(peers, time.monotonic()):
+        for peer in self._losses.lost(peers, self._runtime.now()):
             if peer.name != self._member:
                 _log.warning("%s has not renewed its lease", peer.name)
                 self._lose(peer)
         restless = desired.phase in (Phase.BIRTH, Phase.RESETTING, Phase.REWINDING, Phase.CUTTING)
-        timeout = RESTLESS if restless else QUIET
-        end = time.monotonic() + timeout
-        while not self._over and not self._kicked.is_set() and (left := end - time.monotonic()) > 0:
-            self.progress = time.monotonic()
+        end = self._runtime.now() + min(RESTLESS if restless else QUIET, patience)
+        while not self._over and not self._kicked.is_set() and (left := end - self._runtime.now()) > 0:
+            self.progress = self._runtime.now()
             if self._plane.wait(desired.version, min(left, 0.25)) != desired.version:
                 break
         return desired.version
@@ -121,11 +125,11 @@ class Observer(threading.Thread):
                 f"{seen.version}, now it shows epoch {desired.epoch} and version {desired.version}. Was a backup restored?"
             )
             _log.critical("%s", reason)
-            self._plane.do(lambda tx: resets.stop(tx, reason, member=self._member))
+            self._plane.bear_witness(seen.epoch, seen.version, reason)
 
     def _watch_unheld(self, desired: Desired, peers: list[Member]) -> None:
         """Partitions that nobody holds in a stable group: the first of the members makes it rebalance (SPEC G8)."""
-        now = time.monotonic()
+        now = self._runtime.now()
         if now < self._unheld_look_at:
             return
         self._unheld_look_at = now + self._unheld_timeout / _UNHELD_LOOKS
@@ -152,9 +156,10 @@ class Observer(threading.Thread):
         )
 
     def _snapshot(self, reader: Reader, region: Region) -> tuple[Desired, bool, list[Member]]:
-        rows = members.all_of(reader, region.name)
+        rows = members.all_of(reader)
         desired = view.desired(reader, region, rows, self._member, self._incarnation)
-        return desired, advance.due(reader, region), live(rows)
+        there = live(rows)
+        return desired, advance.due(reader, region, there), there
 
 
 class LossWatch:

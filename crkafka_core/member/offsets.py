@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
+from crkafka_core.segments.batch import Batch, Run
+
+
+class Hole(CrkafkaError):
+    """Records between what was submitted and what came next are missing. Reaction: a reset, which fetches them again (SPEC M3, X3)."""
+
+    def __init__(self, tp: TP, stands: int, came: int) -> None:
+        super().__init__(
+            f"{tp} stands at offset {stands}, and what was fetched continues from {came}: nothing of it is submitted.",
+            hint="The region resets by itself; if this comes again and again, it is a fault of crkafka: please report it.",
+        )
 
 
 class OffsetManager:
@@ -14,17 +26,30 @@ class OffsetManager:
         self.next: dict[TP, int] = {}
         self.since: dict[TP, int] = {}
         self.rows: dict[TP, int] = {}
+        self.leader_epochs: dict[TP, int] = {}
+        """Of the last record of each partition: by it a log that was cut and has grown again is noticed (SPEC S4)."""
 
     def place(self, offsets: Mapping[TP, int]) -> None:
         """These partitions are assigned, and start here; all others are forgotten."""
         self.next = dict(offsets)
         self.since = dict(offsets)
         self.rows = dict.fromkeys(offsets, 0)
+        self.leader_epochs = {}
 
-    def record(self, tp: TP, next_offset: int, rows: int) -> None:
+    def refuse_holes(self, batch: Batch) -> None:
+        """Each run must continue from where its partition stands, or from before it: else records were lost on the way (SPEC M3)."""
+        nexts: dict[TP, int] = {}
+        for run in batch.runs:
+            stands = nexts.get(run.tp, self.next[run.tp])
+            if run.since is None or run.since > stands:
+                raise Hole(run.tp, stands, run.first if run.since is None else run.since)
+            nexts[run.tp] = run.next
+
+    def record(self, run: Run) -> None:
         """Tuples of an assigned partition were submitted."""
-        self.next[tp] = next_offset
-        self.rows[tp] += rows
+        self.next[run.tp] = run.next
+        self.rows[run.tp] += run.rows
+        self.leader_epochs[run.tp] = run.leader_epoch
 
     def part(self) -> dict[TP, tuple[int, int, int]]:
         """(from, to, rows) of each partition since the last cut."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
@@ -12,19 +12,30 @@ from crkafka_core.protocol.merge import Span
 from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.path import segment_path
 from crkafka_core.segments.storage import Storage
-from crkafka_core.segments.writer import SegmentWriter
+from crkafka_core.segments.writer import SegmentWriter, Writer
 
 
 class OpenSegments:
     """Owned by the process thread; `drop` comes when nobody holds the permit."""
 
-    def __init__(self, storage: Storage, uid: str, incarnation: str, max_bytes: int) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        uid: str,
+        incarnation: str,
+        max_bytes: int,
+        topic_ids: Callable[[], Mapping[str, str]] = dict,
+        open_writer: Callable[[Storage, str], Writer] = SegmentWriter,
+    ) -> None:
+        """`topic_ids`: of what the member reads under its current start."""
+        self._topic_ids = topic_ids
+        self._open_writer = open_writer
         self._storage = storage
         self._uid = uid
         self._incarnation = incarnation
         self._max_bytes = max_bytes
         self._sequence = 0
-        self._writer: SegmentWriter | None = None
+        self._writer: Writer | None = None
         self._spans: dict[TP, list[int]] = {}
         self._closed: list[NamedSegment] = []
 
@@ -33,7 +44,7 @@ class OpenSegments:
         if self._writer is None:
             self._sequence += 1
             path = segment_path(self._uid, epoch, self._incarnation, base, self._sequence)
-            self._writer = SegmentWriter(self._storage, path)
+            self._writer = self._open_writer(self._storage, path)
         for run in batch.runs:
             span = self._spans.setdefault(run.tp, [nexts[run.tp], 0, 0])
             span[1] = run.next
@@ -65,7 +76,7 @@ class OpenSegments:
     def _finish(self) -> None:
         if self._writer is None:
             return
-        closed = self._writer.close()
+        closed = self._writer.close(self._topic_ids())
         spans: tuple[Span, ...] = tuple((tp.topic, tp.partition, s[0], s[1], s[2]) for tp, s in self._spans.items())
         self._closed.append(NamedSegment(closed.path, closed.rows, closed.bytes, closed.hash, spans))
         self._writer, self._spans = None, {}

@@ -5,28 +5,27 @@ from __future__ import annotations
 import logging
 import queue
 import random
-import threading
-import time
 from collections.abc import Callable, Mapping
 
+from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.member.submitter import Payload
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
-from crkafka_core.plane import advance, cuts, goals, members, resets, triggers
-from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.plane import advance, cuts, events, goals, members, resets, triggers
+from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
 
 _log = logging.getLogger(__name__)
 
 
-class Reporter(threading.Thread):
+class Reporter(Loop):
     """Every effect finds its own earlier doing, so it is tried again until SQL answers."""
 
     def __init__(
-        self, plane: ControlPlane, name: str, incarnation: str, post: Callable[[sg.Event], None],
-        *, topic_ids: Callable[[], Mapping[str, str]] = dict,
+        self, plane: MemberPlane, name: str, incarnation: str, post: Callable[[sg.Event], None],
+        *, topic_ids: Callable[[], Mapping[str, str]] = dict, runtime: Runtime = THREADS,
     ) -> None:  # fmt: skip
         """`topic_ids`: the ids that the topics which this member reads have now, as far as Kafka tells."""
-        super().__init__(name="reporter", daemon=True)
+        super().__init__("reporter", runtime)
         self._plane = plane
         self._member = name
         self._incarnation = incarnation
@@ -35,6 +34,8 @@ class Reporter(threading.Thread):
         self._topic_ids = topic_ids
         self._ids: Mapping[str, str] = {}
         self._over = False
+        self._effect: sg.Effect | None = None
+        self._failures = 0
         self._busy_since: float | None = None
 
     def stuck_for(self, now: float) -> float:
@@ -49,30 +50,41 @@ class Reporter(threading.Thread):
         self._over = True
         self._todo.put(None)
 
-    def run(self) -> None:
-        while (effect := self._todo.get()) is not None and not self._over:
-            failures = 0
-            while not self._over:
-                try:
-                    self._busy_since = time.monotonic()
-                    self._carry_out(effect)
-                    break
-                except ServiceUnavailable as error:
-                    failures += 1
-                    if failures in (1, 10, 100):
-                        _log.warning("%s: %s", type(effect).__name__, error)
-                    self._busy_since = None
-                    time.sleep(min(0.05 * 2 ** min(failures, 10), 2.0) * random.uniform(0.5, 1.0))
-                except CrkafkaError as error:
-                    _log.info("%s was refused: %s", type(effect).__name__, error)
-                    self._refused(effect, error)
-                    break
-                except Exception as error:
-                    _log.exception("%s failed", type(effect).__name__)
-                    self._post(sg.Broken(f"{type(effect).__name__}: {type(error).__name__}: {error}"))
-                    break
-                finally:
-                    self._busy_since = None
+    def turn(self, patience: float | None = None) -> bool:
+        """One try of one effect: the next, or again the one that SQL has not answered."""
+        if self._effect is None:
+            try:
+                self._effect = self._todo.get(timeout=patience)
+            except queue.Empty:
+                return True
+            self._failures = 0
+        if self._effect is None or self._over:
+            return False
+        if self._try(self._effect):
+            self._effect = None
+        return True
+
+    def _try(self, effect: sg.Effect) -> bool:
+        """Whether it is over with."""
+        try:
+            self._busy_since = self._runtime.now()
+            self._carry_out(effect)
+        except ServiceUnavailable as error:
+            self._failures += 1
+            if self._failures in (1, 10, 100):
+                _log.warning("%s: %s", type(effect).__name__, error)
+            self._busy_since = None
+            self._runtime.sleep(min(0.05 * 2 ** min(self._failures, 10), 2.0) * random.uniform(0.5, 1.0))
+            return False
+        except CrkafkaError as error:
+            _log.info("%s was refused: %s", type(effect).__name__, error)
+            self._refused(effect, error)
+        except Exception as error:
+            _log.exception("%s failed", type(effect).__name__)
+            self._post(sg.Broken(f"{type(effect).__name__}: {type(error).__name__}: {error}"))
+        finally:
+            self._busy_since = None
+        return True
 
     def _carry_out(self, effect: sg.Effect) -> None:
         who, plane = {"incarnation": self._incarnation}, self._plane
@@ -93,7 +105,8 @@ class Reporter(threading.Thread):
                 plane.do(advance.advance)
             case sg.Withdraw():
                 plane.do(lambda tx: members.withdraw(
-                    tx, self._member, self._incarnation, epoch=effect.epoch, cause=effect.cause, wants_reset=effect.wants_reset
+                    tx, self._member, self._incarnation, epoch=effect.epoch, why=effect.why, wants_reset=effect.wants_reset,
+                    thrown_out=effect.thrown_out,
                 ))  # fmt: skip
             case sg.Save():
                 self._look_at_topics()
@@ -107,19 +120,13 @@ class Reporter(threading.Thread):
                         member=self._member,
                         **who,
                         why=f"{self._member}: {effect.why}",
-                        counted=effect.counted,
-                        forced=effect.forced,
+                        cause=effect.cause,
                     )
                 )
             case sg.AskReset():
                 plane.do(
-                    lambda tx: resets.request(
-                        tx,
-                        cause=f"{self._member}: {effect.why}",
-                        by=self._member,
-                        epoch=effect.epoch,
-                        member=self._member,
-                        counted=effect.counted,
+                    lambda tx: resets.failed(
+                        tx, effect.cause, f"{self._member}: {effect.why}", member=self._member, epoch=effect.epoch
                     )
                 )
             case sg.Reach():
@@ -128,17 +135,19 @@ class Reporter(threading.Thread):
                         tx, effect.token, member=self._member, **who, epoch=effect.epoch, reached=effect.reached
                     )
                 )
+            case sg.Tell(kind, text):
+                plane.do(lambda tx: events.log(tx, kind, text, by=self._member))
             case sg.AskCut():
                 plane.do(lambda tx: triggers.ask(tx, member=self._member, **who, epoch=effect.epoch, head=effect.head))
             case _:
                 raise AssertionError(f"no effect on SQL: {effect}")
 
     def _look_at_topics(self) -> None:
-        """While the cut is saved and committed: a topic made anew since its start was resolved is known by its id alone (FACTS R9)."""
+        """While the cut is saved and committed: only its id tells a topic made anew since its start was resolved (docs/clients.md R9)."""
+        self._ids = {}  # what an earlier cut was told says nothing about this one, however the question ends
         try:
             self._ids = self._topic_ids()
         except ServiceUnavailable as error:
-            self._ids = {}
             _log.warning("looking at topic ids: %s", error)
 
     def _contribute(self, effect: sg.Contribute) -> None:
@@ -148,7 +157,7 @@ class Reporter(threading.Thread):
             checkpoint=effect.cut.id, member=self._member, incarnation=self._incarnation, epoch=effect.epoch, base=effect.base,
             generation=effect.generation, members=effect.cut.members, offsets=payload.offsets,
             topic_ids={topic: self._ids.get(topic) or at_start for topic, at_start in effect.topic_ids.items()},
-            segments=payload.segments, drain_ms=payload.drain_ms,
+            segments=payload.segments, drain_ms=payload.drain_ms, leader_epochs=payload.leader_epochs,
         )  # fmt: skip
         self._plane.do(lambda tx: cuts.hand_in(tx, part))
         self._post(sg.Contributed(effect.cut.id))

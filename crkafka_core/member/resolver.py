@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from crkafka_core.config import RegionConfig
-from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
-from crkafka_core.kafka.group import report
+from crkafka_core.control import Reader
+from crkafka_core.kafka.admin import TopicInfo
+from crkafka_core.kafka.edge import Admin
+from crkafka_core.kafka.errors import NotAllowed
+from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.member import start_positions
+from crkafka_core.member.end_watch import EndWatch
 from crkafka_core.member.look_back import look
-from crkafka_core.model.errors import ConfigError, CrkafkaError, ServiceUnavailable
+from crkafka_core.model.errors import ConfigError, CrkafkaError, NotOwner, ServiceUnavailable
 from crkafka_core.model.offsets import TP
-from crkafka_core.plane import alarms, resets, restored, starts
-from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Member, Region
+from crkafka_core.plane import alarms, life, restored, starts
+from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
+from crkafka_core.protocol import subscription
 from crkafka_core.segments.storage import Storage
 
 _log = logging.getLogger(__name__)
@@ -26,24 +31,31 @@ _IDLE = 5.0
 """Seconds without a question after which strangers are looked for."""
 _CONFIRM = 2.0
 """Seconds after which a topic that seems to be gone is looked for again: a broker that has just started may not know it yet."""
+_REFUSED_FOR = 60.0
+"""Seconds for which Kafka may refuse our identity or rights before the region is stopped: rights are taken away and given back when
+somebody renews them."""
 _PAUSE = 0.3
 """Seconds before a start that could not be resolved is asked for again."""
 
 
-class Resolver(threading.Thread):
+class Resolver(Loop):
     """A thread of its own, so that a slow broker delays no report. Only the newest question is answered."""
 
     def __init__(
         self,
         config: RegionConfig,
-        plane: ControlPlane,
-        admin: KafkaAdmin,
+        plane: MemberPlane,
+        admin: Admin,
         storage: Storage,
         name: str,
         incarnation: str,
         post: Callable[[sg.Event], None],
+        *,
+        ends: EndWatch,
+        runtime: Runtime = THREADS,
     ) -> None:
-        super().__init__(name="resolver", daemon=True)
+        super().__init__("resolver", runtime)
+        self._ends = ends
         self._config = config
         self._plane = plane
         self._admin = admin
@@ -52,8 +64,12 @@ class Resolver(threading.Thread):
         self._incarnation = incarnation
         self._post = post
         self._looked = False
+        self._ids: dict[str, str] = {}
+        """The ids of the topics as the client of this process first met them."""
         self.unavailable = ""
         """What a start waits for: told with the metrics, since an attempt that Kafka holds up does not count (SPEC X6)."""
+        self._refused_since: float | None = None
+        self._strangers_at = runtime.now() + _IDLE
         self._questions: queue.SimpleQueue[sg.Resolve | None] = queue.SimpleQueue()
 
     def ask(self, question: sg.Resolve) -> None:
@@ -62,37 +78,52 @@ class Resolver(threading.Thread):
     def end(self) -> None:
         self._questions.put(None)
 
-    def run(self) -> None:
-        while (question := self._next()) is not None:
-            if not self._questions.empty():
-                self._post(sg.NotStarted(question.stamp))
-                continue
-            try:
-                self._post(self._answer(question))
-                self.unavailable = ""
-                continue
-            except ServiceUnavailable as error:
-                _log.warning("resolving starts: %s", error)
-                self.unavailable = str(error)
-            except ConfigError as error:
-                _log.error("resolving starts: %s", error)
-                self._stop_region(str(error))
-            except CrkafkaError as error:
-                _log.info("resolving starts: %s", error)
-            except Exception as error:
-                _log.exception("resolving starts failed")
-                self._post(sg.Broken(f"resolving starts: {type(error).__name__}: {error}"))
-                return
-            time.sleep(_PAUSE)
-            self._post(sg.NotStarted(question.stamp))
-
-    def _next(self) -> sg.Resolve | None:
-        """The next question; while there is none, strangers are looked for."""
-        while True:
-            try:
-                return self._questions.get(timeout=_IDLE)
-            except queue.Empty:
+    def turn(self, patience: float = _IDLE) -> bool:
+        """Answer the next question; while there is none, look for strangers, deleted topics and the ends of partitions."""
+        try:
+            question = self._questions.get(timeout=patience)
+        except queue.Empty:
+            if self._runtime.now() >= self._strangers_at:
                 self._look_for_strangers()
+                self._look_for_deleted_topics()
+                self._look_at_ends()
+                self._strangers_at = self._runtime.now() + _IDLE
+            return True
+        self._strangers_at = self._runtime.now() + _IDLE
+        return question is not None and self._resolve(question)
+
+    def _resolve(self, question: sg.Resolve) -> bool:
+        """False: no question can be answered any more."""
+        if not self._questions.empty():
+            self._post(sg.NotStarted(question.stamp))
+            return True
+        try:
+            self._post(self._answer(question))
+            self.unavailable, self._refused_since = "", None
+            return True
+        except ServiceUnavailable as error:
+            _log.warning("resolving starts: %s", error)
+            self.unavailable = str(error)
+        except ConfigError as error:
+            _log.error("resolving starts: %s", error)
+            if not isinstance(error, NotAllowed) or self._refused_too_long():
+                self._stop_region(str(error), question.stamp.epoch)
+            else:
+                self.unavailable = str(error)
+        except CrkafkaError as error:
+            _log.info("resolving starts: %s", error)
+        except Exception as error:
+            _log.exception("resolving starts failed")
+            self._post(sg.Broken(f"resolving starts: {type(error).__name__}: {error}"))
+            return False
+        self._runtime.sleep(_PAUSE)
+        self._post(sg.NotStarted(question.stamp))
+        return True
+
+    def _refused_too_long(self) -> bool:
+        now = self._runtime.now()
+        self._refused_since = now if self._refused_since is None else self._refused_since
+        return now - self._refused_since >= _REFUSED_FOR
 
     def _look_for_strangers(self) -> None:
         """A group that does not settle may have members that are none of ours: name them (SPEC G8)."""
@@ -100,19 +131,43 @@ class Resolver(threading.Thread):
             group = self._plane.read(lambda reader, region: region.group_id if alarms.overdue(reader, region) else "")
             if not group:
                 return
-            there = [m.client_id for m in report(self._admin, group).members]
+            there = self._admin.client_ids(group)
             strangers = self._plane.read(lambda reader, region: alarms.foreign(reader, region, there))
             if strangers:
                 self._plane.do(lambda tx: alarms.strangers(tx, strangers, by=self._member))
         except CrkafkaError as error:
             _log.info("looking for strangers in the group: %s", error)
 
+    def _look_for_deleted_topics(self) -> None:
+        """Once all that a member reads is deleted Kafka assigns it nothing any more, not even nothing: no start is asked for (SPEC S4)."""
+        try:
+            epoch = self._plane.read(self._waiting_in)
+            if epoch:
+                self._check_topics(self._admin.topics(self._config.topics or (), pattern=self._config.pattern), epoch)
+        except CrkafkaError as error:
+            _log.info("looking for deleted topics: %s", error)
+
+    def _waiting_in(self, reader: Reader, region: Region) -> int:
+        """The epoch in which this member waits for Kafka to assign it something; 0 when it does not."""
+        me = reader.get(Member, self._member)
+        waiting = me is not None and me.incarnation == self._incarnation and not me.assignment_json
+        return region.epoch if waiting and region.phase not in (Phase.IDLE, Phase.STOPPED) else 0
+
+    def _look_at_ends(self) -> None:
+        """Who has records and gives none is told in the event log; how long it lasts, with the metrics (SPEC X8)."""
+        try:
+            if self._ends.look():
+                stalled = self._ends.stalled
+                self._plane.do(lambda tx: alarms.stalled(tx, stalled, by=self._member))
+        except CrkafkaError as error:
+            _log.info("looking at the ends of partitions: %s", error)
+
     def _answer(self, question: sg.Resolve) -> sg.Event:
         stamp = question.stamp
         if not self._looked:
-            self._look_back()
+            self._look_back(stamp.epoch)
         topics = self._admin.topics(self._config.topics or (), pattern=self._config.pattern)
-        self._check_topics(topics)
+        self._check_topics(topics, stamp.epoch)
         ids = {tp: topics[tp.topic].id for tp in question.held if tp.topic in topics}
         if len(ids) < len(question.held):
             raise ServiceUnavailable(
@@ -122,38 +177,54 @@ class Resolver(threading.Thread):
         if found.made_anew and self._config.data_loss == "gap":
             for topic in {tp.topic for tp in found.made_anew}:
                 by = f"{self._member}: the topic was made anew, and data_loss is gap"
-                self._plane.do(partial(starts.forget, topic=topic, by=by))
+                self._plane.do(partial(starts.forget, topic=topic, by=by), epoch=stamp.epoch)
             found = self._plane.read(lambda reader, region: starts.lookup(reader, region, ids))
         proposals = self._proposals(topics, found, ids)
-        gaps = self._gaps(found.offsets)
+        gaps = self._gaps(found)
         resolved = self._plane.do(lambda tx: starts.resolve(
             tx, member=self._member, incarnation=self._incarnation, epoch=stamp.epoch, base=stamp.base, topic_ids=ids, proposals=proposals,
             gaps=gaps, accept_gaps=self._config.data_loss == "gap",
         ))  # fmt: skip
         if resolved.missing:
             raise ServiceUnavailable(f"{len(resolved.missing)} partitions were found meanwhile.")
+        if anew := self._known_otherwise(topics):
+            return sg.Broken(anew)
         offsets = {tp: resolved.offsets[tp] for tp in question.held}
         return sg.Started(stamp, offsets, {tp.topic: ids[tp] for tp in question.held})
 
-    def _look_back(self) -> None:
+    def _known_otherwise(self, topics: Mapping[str, TopicInfo]) -> str:
+        """A client that has known a topic never reads one that was made anew under its name, if the old one's leader had ever
+        changed: its metadata looks outdated (docs/clients.md K22). Only a new client does."""
+        for topic, info in topics.items():
+            was = self._ids.setdefault(topic, info.id) if info.id else ""
+            if was != info.id:
+                return f"topic {topic} was made anew (id {was}, now {info.id}): a new client reads it (docs/clients.md K22)"
+        return ""
+
+    def _look_back(self, epoch: int) -> None:
         """Before anything is written: has SQL issued what Kafka and the storage name? (SPEC G10)"""
-        uid, known = self._plane.read(lambda reader, region: (region.uid, list(starts.known(reader, region.name))))
-        seen = look(uid, self._config.group_id, known, self._admin, self._storage)
-        self._plane.do(lambda tx: restored.stop(tx, seen, by=self._member))
+        try:
+            seen = look(self._plane, self._storage, self._admin, self._config.group_id).seen
+        except NotOwner as refused:
+            self._stop_region(str(refused), epoch)
+            raise
+        self._plane.do(lambda tx: restored.check(tx, seen, by=self._member), epoch=epoch)
         self._looked = True
 
-    def _check_topics(self, topics: Mapping[str, TopicInfo]) -> None:
-        """A known topic that Kafka no longer has stops the region, without resets (SPEC S4)."""
-        known = self._plane.read(
-            lambda reader, region: {i.topic: i.topic_id for i in starts.known(reader, region.name).values()}
-        )
-        gone = {topic: topic_id for topic, topic_id in known.items() if topic not in topics}
+    def _check_topics(self, topics: Mapping[str, TopicInfo], epoch: int) -> None:
+        """A known topic that this member reads and Kafka no longer has stops the region, without resets (SPEC S4).
+
+        What another configuration of the region reads, before or after a change, others look at.
+        """
+        mine = subscription.dump(self._config.topics, self._config.pattern)
+        known = self._plane.read(lambda reader, region: {i.topic: i.topic_id for i in starts.known(reader).values()})
+        gone = {topic: i for topic, i in known.items() if topic not in topics and subscription.reads(mine, topic)}
         if gone:
-            time.sleep(_CONFIRM)
+            self._runtime.sleep(_CONFIRM)
             still = self._admin.topics(self._config.topics or (), pattern=self._config.pattern)
-            gone = {topic: topic_id for topic, topic_id in gone.items() if topic not in still}
+            gone = {topic: i for topic, i in gone.items() if topic not in still}
         if gone:
-            self._plane.do(lambda tx: starts.topics_gone(tx, gone, member=self._member))
+            self._plane.do(lambda tx: starts.topics_gone(tx, gone, member=self._member), epoch=epoch)
 
     def _proposals(
         self, topics: Mapping[str, TopicInfo], found: starts.Resolved, ids: Mapping[TP, str]
@@ -169,14 +240,17 @@ class Resolver(threading.Thread):
         proposed = start_positions.propose(self._config, self._admin, uid, wanted, born=found.born)
         return {tp: starts.Proposal(wanted[tp], offset, position) for tp, (offset, position) in proposed.items()}
 
-    def _gaps(self, offsets: Mapping[TP, int]) -> dict[TP, starts.Gap]:
-        """Offsets that Kafka does not hold any more, or not yet: retention, truncation (SPEC S4)."""
-        ends = self._admin.watermarks(offsets, "read_uncommitted")
-        found = {tp: starts.gap(offset, *ends[tp]) for tp, offset in offsets.items()}
-        return {tp: gap for tp, gap in found.items() if gap is not None}
+    def _gaps(self, found: starts.Resolved) -> dict[TP, starts.Gap]:
+        """Offsets that Kafka does not hold any more, or not yet, or only by another leader's log: retention, truncation (SPEC S4)."""
+        ends = self._admin.watermarks(found.offsets, "read_uncommitted")
+        gaps = {tp: starts.gap(offset, *ends[tp]) for tp, offset in found.offsets.items()}
+        asked = {tp: (found.offsets[tp], e) for tp, e in found.leader_epochs.items() if gaps[tp] is None}
+        cut = self._admin.cut_below(asked) if asked else {}
+        gaps |= {tp: starts.regrown(found.offsets[tp], at) for tp, at in cut.items()}
+        return {tp: gap for tp, gap in gaps.items() if gap is not None}
 
-    def _stop_region(self, reason: str) -> None:
+    def _stop_region(self, reason: str, epoch: int) -> None:
         try:
-            self._plane.do(lambda tx: resets.stop(tx, reason, member=self._member))
+            self._plane.do(lambda tx: life.halt(tx, reason, member=self._member), epoch=epoch)
         except CrkafkaError as error:
             _log.warning("stopping the region: %s", error)

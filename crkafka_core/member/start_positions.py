@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from crkafka_core.config import RegionConfig
-from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.admin import Committed
+from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.offsets import TP
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 
 
 def propose(
-    config: RegionConfig, admin: KafkaAdmin, uid: str, tps: Iterable[TP], *, born: bool
+    config: RegionConfig, admin: Admin, uid: str, tps: Iterable[TP], *, born: bool
 ) -> dict[TP, tuple[int, str]]:
     """Per partition (offset, name of the position). A partition found after the birth goes by `new_partitions`."""
     tps = sorted(tps)
@@ -25,7 +26,7 @@ def propose(
     return _default(config, admin, uid, tps)
 
 
-def _default(config: RegionConfig, admin: KafkaAdmin, uid: str, tps: list[TP]) -> dict[TP, tuple[int, str]]:
+def _default(config: RegionConfig, admin: Admin, uid: str, tps: list[TP]) -> dict[TP, tuple[int, str]]:
     """The group's committed offset, as far as it can be believed; else `auto.offset.reset`, resolved by us (SPEC S2)."""
     committed = admin.committed(config.group_id, tps)
     ends = admin.watermarks(tps)
@@ -51,6 +52,26 @@ def _default(config: RegionConfig, admin: KafkaAdmin, uid: str, tps: list[TP]) -
             f"The committed offset of {tp} in group {config.group_id} was made by another region, uid {other}.",
             hint=f"If this region takes over from it, say `start: {{position: default, adopt: {other}}}`; else use another group.id.",
         )
+    return _uncut(config, admin, committed, found)
+
+
+def _uncut(
+    config: RegionConfig, admin: Admin, committed: Mapping[TP, Committed], found: dict[TP, tuple[int, str]]
+) -> dict[TP, tuple[int, str]]:
+    """A commit may be of a log that was cut since and has grown again: known by the leader epoch beside it (SPEC S4)."""
+    asked = {tp: (c.offset, c.leader_epoch) for tp, c in committed.items() if c.leader_epoch >= 0}
+    cut = admin.cut_below(asked) if asked else {}
+    for tp, end in cut.items():
+        offset, position = found[tp]
+        if offset <= end:
+            continue
+        if config.data_loss != "gap":
+            raise ConfigError(
+                f"Group {config.group_id} has committed offset {offset} of {tp}, whose log was cut at {end} since by the election of a "
+                "leader that lacked records, and has grown again.",
+                hint="Choose another start position, or `data_loss: gap` to go on from there.",
+            )
+        found[tp] = end, position
     return found
 
 

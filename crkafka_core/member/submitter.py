@@ -1,6 +1,6 @@
 """The process thread: takes batches, holds the permit, writes them to the open segment, then records offsets (SPEC M1, M4).
 
-`run` runs on the process thread; all other methods are called by the event thread. The permit is held from the moment a batch
+`turn` runs on the process thread; all other methods are called by the event thread. The permit is held from the moment a batch
 is taken until its offsets are recorded; comparing the stamp, writing and recording are one critical section.
 """
 
@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
+from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.member.message_queue import MessageQueue
 from crkafka_core.member.offsets import OffsetManager
 from crkafka_core.member.open_segments import OpenSegments
-from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import ResetCause
 from crkafka_core.plane.cuts import NamedSegment
 from crkafka_core.protocol import signals as sg
 from crkafka_core.segments.batch import Batch
@@ -32,15 +34,17 @@ class Payload:
     offsets: Mapping[TP, tuple[int, int, int]]
     segments: tuple[NamedSegment, ...]
     drain_ms: int
+    leader_epochs: Mapping[TP, int] = field(default_factory=dict)
 
 
-class Submitter(threading.Thread):
+class Submitter(Loop):
     """See the module. `post` hands events to the state machine; None wakes the event thread when a full queue has room again."""
 
     def __init__(
-        self, queue: MessageQueue, segments: OpenSegments, post: Callable[[sg.Event | None], None], *, trigger: int = 0
-    ) -> None:
-        super().__init__(name="process", daemon=True)
+        self, queue: MessageQueue, segments: OpenSegments, post: Callable[[sg.Event | None], None], *, trigger: int = 0,
+        runtime: Runtime = THREADS,
+    ) -> None:  # fmt: skip
+        super().__init__("process", runtime)
         self.queue = queue
         self.offsets = OffsetManager()
         self.drain_ms = 0
@@ -51,7 +55,7 @@ class Submitter(threading.Thread):
         self._merged_since_close = False
         self.submitted = 0
         """Tuples since the start of the process, for the metrics."""
-        self.progress = time.monotonic()
+        self.progress = self._runtime.now()
         """When this thread last came round; the watchdog looks at it."""
         self._segments = segments
         self._post = post
@@ -61,13 +65,15 @@ class Submitter(threading.Thread):
         self._open = False
         self._holder = False
         self._closing = False
-        self._closing_since = 0.0
+        self._closing_since: float | None = None
+        """Since when a cut, or a reset, keeps the gate shut; None while it is open, and before it was."""
         self._counted = 0
         self._broken = False
         self._save: int | None = None
         self._saving_since: float | None = None
         self._drop = False
         self._over = False
+        self._task: Callable[[], None] | None = None
 
     # On the event thread
 
@@ -79,15 +85,15 @@ class Submitter(threading.Thread):
 
     def open_gate(self, stamp: sg.Stamp) -> None:
         with self._changed:
-            if self._merged_since_close:
-                self.pauses.append(round((time.monotonic() - self._closing_since) * 1000, 1))
-            self._stamp, self._open = stamp, True
+            if self._merged_since_close and self._closing_since is not None:
+                self.pauses.append(round((self._runtime.now() - self._closing_since) * 1000, 1))
+            self._stamp, self._open, self._closing_since = stamp, True, None
             self._changed.notify()
 
     def close_gate(self) -> None:
         """Give no more permits; `GateClosed` is posted as soon as the holder is out."""
         with self._changed:
-            self._open, self._closing, self._closing_since = False, True, time.monotonic()
+            self._open, self._closing, self._closing_since = False, True, self._runtime.now()
             self._merged_since_close = False
             if not self._holder:
                 self._closed()
@@ -102,7 +108,7 @@ class Submitter(threading.Thread):
             self._stamp = stamp
             self.queue.clear()
             if drop:
-                self._save = None
+                self._save, self._closing_since = None, None
                 self._counted, self._broken = 0, False
                 self._drop = True
                 self.offsets.place({})
@@ -117,6 +123,8 @@ class Submitter(threading.Thread):
     def save(self, cut: int) -> None:
         """Close the segments for this cut on the process thread; `Saved` is posted."""
         with self._changed:
+            if self._closing_since is None or self._merged_since_close:  # the gate was shut before: nothing to wait for
+                self._closing_since, self._merged_since_close = self._runtime.now(), False
             self._save = cut
             self._changed.notify()
 
@@ -143,8 +151,7 @@ class Submitter(threading.Thread):
         with self._changed:
             self._over = True
             self._changed.notify()
-        self.join(timeout=5)
-        if not self.is_alive():
+        if self._runtime.ended(self, 5.0):
             self._drop_segments()
 
     def stuck_for(self, now: float) -> float:
@@ -158,29 +165,43 @@ class Submitter(threading.Thread):
 
     # On the process thread
 
-    def run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(self._ready, timeout=1.0)
-                self.progress = time.monotonic()
-                if self._over:
-                    return
-                drop, self._drop = self._drop, False
-                save, self._save, queued = self._save, None, None
-                if not drop and save is None and self._gives_permits() and len(self.queue):
-                    self._holder = True
-                    crowded = not self.queue.roomy
-                    queued = self.queue.take()
-                    if crowded and self.queue.roomy:
-                        self._post(None)
-            if drop:
-                self._drop_segments()
-            if save is not None:
-                self._saving_since = time.monotonic()
-                self._do_save(save)
-                self._saving_since = None
-            elif queued is not None:
-                self._submit(*queued)
+    def turn(self, patience: float = 1.0) -> bool:
+        """Take something to do, or do what was taken: until then the permit is held."""
+        task, self._task = self._task, None
+        if task is not None:
+            task()
+            return True
+        with self._changed:
+            if patience > 0:
+                self._changed.wait_for(self._ready, timeout=patience)
+            self.progress = self._runtime.now()
+            if self._over:
+                return False
+            self._task = self._take()
+        return True
+
+    def _take(self) -> Callable[[], None] | None:
+        """Under the lock: what to do next, if anything."""
+        drop, self._drop = self._drop, False
+        save, self._save = self._save, None
+        if drop or save is not None:
+            return partial(self._tidy, drop=drop, save=save)
+        if not self._gives_permits() or not len(self.queue):
+            return None
+        self._holder = True
+        crowded = not self.queue.roomy
+        serial, batch = self.queue.take()
+        if crowded and self.queue.roomy:
+            self._post(None)
+        return partial(self._submit, serial, batch)
+
+    def _tidy(self, *, drop: bool, save: int | None) -> None:
+        if drop:
+            self._drop_segments()
+        if save is not None:
+            self._saving_since = self._runtime.now()
+            self._do_save(save)
+            self._saving_since = None
 
     def _ready(self) -> bool:
         return self._over or self._drop or self._save is not None or (self._gives_permits() and len(self.queue) > 0)
@@ -194,10 +215,10 @@ class Submitter(threading.Thread):
             if serial == stamp.serial:
                 self._write(batch, stamp)
         except CrkafkaError as error:
-            self._break(stamp, str(error))
+            self._break(stamp, str(error), error)
         except Exception as error:
             _log.exception("submitting failed")
-            self._break(stamp, f"{type(error).__name__} while writing a segment: {error}")
+            self._break(stamp, f"{type(error).__name__} while writing a segment: {error}", error)
         with self._changed:
             self._holder = False
             if self._closing:
@@ -214,24 +235,29 @@ class Submitter(threading.Thread):
                         self.queue.put_back(stamp.serial, rest)
         if not batch.runs:
             return
+        self.offsets.refuse_holes(batch)
         self._segments.write(batch, stamp.epoch, stamp.base, self.offsets.next)
         for run in batch.runs:
-            self.offsets.record(run.tp, run.next, run.rows)
+            self.offsets.record(run)
         self.submitted += batch.rows
         self._counted += batch.rows
         if self._trigger and self._counted >= self._trigger:
             self._post(sg.Triggered(stamp.epoch, stamp.base))
 
-    def _break(self, stamp: sg.Stamp, why: str) -> None:
-        """What was written cannot be trusted: nothing more until the reset that this asks for (SPEC X3, X6)."""
-        self._broken = True
-        self._post(sg.Trouble(stamp.epoch, why, counted=False))
+    def _break(self, stamp: sg.Stamp, why: str, error: Exception) -> None:
+        """What was written cannot be trusted: nothing more until the reset that this asks for (SPEC X3).
 
-    def _break_save(self, epoch: int, why: str) -> None:
+        The storage's errors count for nothing; any other is this member's own failure (SPEC X6).
+        """
+        self._broken = True
+        away = isinstance(error, ServiceUnavailable | OSError)
+        self._post(sg.Trouble(stamp.epoch, why, ResetCause.UNAVAILABLE if away else ResetCause.FAILURE))
+
+    def _break_save(self, epoch: int, why: str, error: Exception) -> None:
         """As `_break`, unless the cut is over: then nothing of it counts any more."""
         with self._changed:
             if epoch == self._stamp.epoch and not self._drop:
-                self._break(self._stamp, why)
+                self._break(self._stamp, why, error)
 
     def _drop_segments(self) -> None:
         try:
@@ -244,17 +270,23 @@ class Submitter(threading.Thread):
         try:
             segments = self._segments.close()
         except CrkafkaError as error:
-            self._break_save(epoch, str(error))
+            self._break_save(epoch, str(error), error)
             return
         except Exception as error:
             _log.exception("closing a segment failed")
-            self._break_save(epoch, f"{type(error).__name__} while closing a segment: {error}")
+            self._break_save(epoch, f"{type(error).__name__} while closing a segment: {error}", error)
             return
         with self._changed:
             if epoch == self._stamp.epoch and not self._drop:
-                self.drain_ms = round((time.monotonic() - self._closing_since) * 1000)
+                since = self._runtime.now() if self._closing_since is None else self._closing_since
+                self.drain_ms = round((self._runtime.now() - since) * 1000)
                 self.drain_ms_max = max(self.drain_ms, self.drain_ms_max)
-                self._post(sg.Saved(cut, Payload(self.offsets.part(), segments, self.drain_ms)))
+                self._post(
+                    sg.Saved(
+                        cut,
+                        Payload(self.offsets.part(), segments, self.drain_ms, dict(self.offsets.leader_epochs)),
+                    )
+                )
 
     def _closed(self) -> None:
         self._closing = False

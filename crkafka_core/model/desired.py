@@ -60,4 +60,5 @@ class Desired:
     """As many members as are wanted are registered and live."""
     cut: OpenCut | None = None
     marks: frozenset[Mark] = frozenset()
-    aim: Aim | None = None
+    aims: tuple[Aim, ...] = ()
+    """Of all bounded runs that are under way."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from crkafka_core.model.redaction import redact_values
+
 
 class CrkafkaError(Exception):
     """Base of all errors that a person may see. `hint` says what to do next; `exit_code` is what a command ends with."""
@@ -11,6 +13,7 @@ class CrkafkaError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, *, hint: str = "") -> None:
+        message = redact_values(message)  # what others said may quote what we gave them (SPEC §17)
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -41,6 +44,14 @@ class NoSuchRegion(Refused):
 
 class WrongRegion(Refused):
     """The group belongs to another region (SPEC G1). Reaction: another group id, or the other region. Never retried."""
+
+
+class OldConfiguration(Refused):
+    """A member reads a topic that the region's configuration has dropped (SPEC S4). Reaction: the new configuration. Never retried."""
+
+
+class TooOld(Refused):
+    """The region wants a protocol that this program does not know. Reaction: the newer program. Never retried."""
 
 
 class ManualAssignment(ConfigError):
@@ -105,6 +116,10 @@ class RegionStopped(Refused):
 
 class WentBack(Refused):
     """The control plane is older than what was seen (SPEC G10). Reaction: a newer backup, or a person rewinds."""
+
+
+class NotOwner(Refused):
+    """The storage belongs to another control plane, of which this one is a copy (SPEC T3). Reaction: another storage, or claim it."""
 
 
 class SchemaError(CrkafkaError):

@@ -42,7 +42,7 @@ class Limits:
     """Length of a driver's, writer's or reader's lease between renewals (SPEC A6, K6)."""
     retain: int = 20
     """Merged checkpoints that are kept whole (SPEC T1)."""
-    history: int = 0
+    history: int = 20_000
     """Archived rows that are kept; 0 is for ever (SPEC T2)."""
 
     @property

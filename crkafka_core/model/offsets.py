@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
+
+from crkafka_core.model.errors import ConfigError
 
 
 class TP(NamedTuple):
@@ -46,3 +49,12 @@ def pack_offsets(offsets: Mapping[TP, int]) -> str:
 def unpack_offsets(text: str) -> dict[TP, int]:
     """The map that `pack_offsets` wrote."""
     return {TP(topic, int(p)): o for topic, ps in json.loads(text).items() for p, o in ps.items()}
+
+
+def parse_offsets(text: str) -> tuple[TP, int, int]:
+    """`orders[3]@17` or `orders[3]@17-20`."""
+    parts = re.fullmatch(r"(.+)\[(\d+)\]@(\d+)(?:-(\d+))?", text)
+    if parts is None:
+        raise ConfigError(f"{text!r} does not name offsets.", hint="Write TOPIC[PARTITION]@OFFSET, or @FIRST-LAST.")
+    first = int(parts[3])
+    return TP(parts[1], int(parts[2])), first, int(parts[4] or first)

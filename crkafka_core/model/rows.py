@@ -14,6 +14,10 @@ class Row:
     """Base of all rows."""
 
     KEY: ClassVar[tuple[str, ...]] = ()
+    REGION: ClassVar[str] = "region"
+    """The column that names the region. A reader or transaction of one region sees and changes only the rows that have it there."""
+    SHARED: ClassVar[bool] = False
+    """Rows of all regions are seen from each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,7 @@ class Region(Row):
     """The one row under whose lock everything of a region happens (SPEC G7)."""
 
     KEY: ClassVar[tuple[str, ...]] = ("name",)
+    REGION: ClassVar[str] = "name"
     name: str
     uid: str
     """Random, made when the region is made (SPEC G6)."""
@@ -56,8 +61,14 @@ class Region(Row):
     """Resets in a row without a completed cut (SPEC X6)."""
     failing: int = 0
     """Attempts in a row that Kafka, SQL or the storage made fail: they back off, but do not count (SPEC X6)."""
+    proven_epoch: int = 0
+    """Of the last completed cut, or begun by the last start: what is counted *without a cut in between* came later (SPEC X6)."""
+    started_epoch: int = 0
+    """The epoch that a person began by starting the region: budgets count what came after it (SPEC X6)."""
     last_cut_at: float = 0.0
     """When the last cut was completed, or the region first resumed (SPEC V1)."""
+    period: float = 0.0
+    """Of the trigger, in seconds; 0 when no cut comes by time alone (SPEC V1, X6)."""
     resumed_at: float = 0.0
     asked_epoch: int = 0
     """An operator-driven ask for a cut names epoch and head (SPEC V2)."""
@@ -67,10 +78,20 @@ class Region(Row):
     stop_member: str = ""
     stopping: bool = False
     """A stop was asked for and a last cut is still to come (SPEC G9)."""
+    stopping_since: float = 0.0
+    """When that stop was asked for: a last cut is waited for as long as a cut may take."""
     limits_json: str = "{}"
     config_json: str = "{}"
     """The configuration with references, never with secrets (SPEC 17)."""
+    subscription_json: str = "{}"
+    """What the configuration reads, `{"topics": […]}` or `{"pattern": …}`; `{}` is *not known*."""
+    dropped_json: str = "[]"
+    """Topics that the configuration no longer reads, and a live member still does: carried forward once none does (SPEC S4)."""
     created_at: float = 0.0
+    went_back: bool = False
+    """Numbers were seen that this control plane never issued: nothing is deleted until a person says how to go on (SPEC G10, T3)."""
+    protocol: int = 1
+    """What whoever changes this region has to speak: a program that knows only an older protocol is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +99,7 @@ class Group(Row):
     """A Kafka consumer group belongs to exactly one region (SPEC G1)."""
 
     KEY: ClassVar[tuple[str, ...]] = ("cluster_id", "group_id")
+    SHARED: ClassVar[bool] = True
     cluster_id: str
     group_id: str
     region: str
@@ -120,6 +142,10 @@ class Member(Row):
     stale_since: float = 0.0
     """Since when another live member shows a newer generation (SPEC G4)."""
     rebalances: int = 0
+    moved_epoch: int = 0
+    """The epoch in which it joined or left while records flowed: a rebalance of that epoch is its doing (SPEC X6)."""
+    subscription_json: str = "{}"
+    """What its own configuration reads, as `Region.subscription_json`."""
     metrics_json: str = "{}"
 
 
@@ -134,13 +160,17 @@ class Launch(Row):
 
 
 class CheckpointStatus(StrEnum):
-    """Life of a checkpoint. SUPERSEDED: left behind by a reset to an older one; RETIRED: only the archive is left."""
+    """Life of a checkpoint. SUPERSEDED: left behind by a reset to an older one; RETIRED: only the archive is left.
+
+    EMPTY: a cut that was wanted only if there was something new, and there was nothing: its parent is the head still (SPEC V1, C6).
+    """
 
     OPEN = "OPEN"
     MERGED = "MERGED"
     ABORTED = "ABORTED"
     SUPERSEDED = "SUPERSEDED"
     RETIRED = "RETIRED"
+    EMPTY = "EMPTY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +203,12 @@ class Checkpoint(Row):
     """Why it was aborted or superseded."""
     archive_json: str = "{}"
     """Written when retired: {topic: {partition: [from, to, rows]}} of what changed (SPEC T2)."""
+    cluster_id: str = ""
+    """Of the Kafka cluster that it was read from; empty where it is not known."""
+    archive_topics_json: str = "{}"
+    """Written when retired: {topic: its id}. An archive of before ids were kept has none for a topic that was made anew (SPEC T2)."""
+    if_new: bool = False
+    """The cut becomes a checkpoint only if anything is new since its parent, as one that falls due by itself (SPEC V1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +259,8 @@ class ContributedOffset(Row):
     from_offset: int
     to_offset: int
     rows: int
+    leader_epoch: int = -1
+    """Of the last record, as Kafka counts elections; −1: no record, or unknown (SPEC S4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +278,8 @@ class MergedOffset(Row):
     rows: int
     member: str
     """Who contributed it; empty when it was carried forward (SPEC S4)."""
+    leader_epoch: int = -1
+    """Of the record before `to_offset`; −1 is unknown. A log that was cut below it and has grown again has another (SPEC S4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +371,8 @@ class Lease(Row):
     number: int
     until: float
     """Database time."""
+    length: float = 0.0
+    """Seconds for which it was taken or last renewed; 0 is *not known* (written by an older version)."""
     data_json: str = "{}"
 
 
@@ -353,6 +395,12 @@ class Table(Row):
     """Number of the last commit that was permitted; each commit has its own."""
     version: str = ""
     """The format's own version last acknowledged."""
+    layout: str = ""
+    """`files`: segments are adopted as the table's data files. Empty: Spark writes it."""
+    shape: str = ""
+    """`package.module:function` that makes its rows; every writer uses it (SPEC K6). Empty: records as they are."""
+    output: str = ""
+    """Which of the shape's outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,9 +438,84 @@ class Goal(Row):
     at: float = 0.0
 
 
+class ResetCause(StrEnum):
+    """Why an epoch was raised (SPEC X3). What follows from each is a table: `protocol/reset_policy.py`."""
+
+    PERSON = "person"
+    """Somebody asked for it."""
+    START = "start"
+    """Somebody started the region."""
+    STOP = "stop"
+    """The region came to a stop or became idle."""
+    RESTORED = "restored"
+    """Somebody went on after the control plane went back in time (SPEC G10)."""
+    JOIN = "join"
+    """A member joined or left the group, and Kafka shared its partitions anew."""
+    REBALANCE = "rebalance"
+    """Kafka took partitions away, and SQL knows of no member that joined, left or was lost."""
+    THROWN_OUT = "thrown out"
+    """Kafka took a member's partitions as lost: it had not polled, or not been heard, for too long."""
+    THROWN_OUT_TOGETHER = "thrown out together"
+    """Kafka took the partitions of several members as lost at once: it was away for them, and it was none of them."""
+    LOST = "lost"
+    """A member's process died, hung, or was started again."""
+    LEFT = "left"
+    """A member left while a cut waited for it."""
+    FAILURE = "failure"
+    """A member failed at its own work."""
+    MISMATCH = "mismatch"
+    """A contribution or a merge did not match what the cut had fixed."""
+    UNAVAILABLE = "unavailable"
+    """Kafka, the database or the storage failed."""
+    OFFSET_GONE = "offset gone"
+    """Kafka no longer holds an offset: the next start decides what that means (SPEC S4)."""
+    LATE = "late"
+    """A cut was not done by its deadline."""
+    STUCK = "stuck"
+    """A reset took too long although the group was settled and nothing was away (SPEC X7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reset(Row):
+    """One epoch: why it began, and by whose doing (SPEC X3, X6, X8). Budgets and tokens are read from here."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "epoch")
+    region: str
+    epoch: int
+    """The epoch that it began."""
+    at: float
+    cause: ResetCause
+    text: str = ""
+    """The cause in words."""
+    member: str = ""
+    """Who caused it, if it was a member; empty when nobody is known."""
+    by: str = ""
+    """Who asked for it or reported it."""
+    token: str = ""
+    """Of the caller who asked, so that a repeated call finds its own reset (SPEC A1)."""
+    target: int = 0
+    """The head that members go back to."""
+    aborted: int = 0
+    """The cut that it aborted, or 0."""
+    ran: float = 0.0
+    """Seconds for which the region had been running since it last resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm(Row):
+    """What somebody should look at, raised once: in an epoch, or since the last completed cut; older ones are over (SPEC G8, X6, X8)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "kind")
+    region: str
+    kind: str
+    epoch: int
+    at: float
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Event(Row):
-    """The event log: who, what, why (SPEC X8, R6)."""
+    """The event log: who, what, why, for people (SPEC X8, R6). Nothing is decided from it; old events may be deleted."""
 
     KEY: ClassVar[tuple[str, ...]] = ("region", "seq")
     region: str
@@ -409,5 +532,5 @@ class Event(Row):
 
 ROWS: tuple[type[Row], ...] = (
     Region, Group, Member, Launch, Checkpoint, Expected, Contribution, ContributedOffset, MergedOffset, Segment,
-    Initial, Start, PauseMark, Lease, Table, TableCommit, Goal, Event,
+    Initial, Start, PauseMark, Lease, Table, TableCommit, Goal, Reset, Alarm, Event,
 )  # fmt: skip

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, Member, MemberStatus, Region
-from crkafka_core.plane import alarms, cuts, events, limits, members, regions, resets
+from crkafka_core.model.rows import Checkpoint, Member, Region, ResetCause
+from crkafka_core.plane import alarms, clock, cuts, epochs, events, life, limits, members, resets
 
 
-def due(reader: Reader, region: Region) -> bool:
-    """Whether a look under the lock is worth it; cheap, so that a quiet region costs nothing."""
+def due(reader: Reader, region: Region, there: Sequence[Member] | None = None) -> bool:
+    """Whether a look under the lock is worth it; cheap, so that a quiet region costs nothing. `there`: live members, if they are read."""
+    if clock.stepped_back(reader, region):
+        return True
+    if alarms.no_merge(reader, region) and alarms.raised(reader, region, alarms.NO_MERGE) is None:
+        return True
     match region.phase:
         case Phase.BIRTH | Phase.RESETTING | Phase.REWINDING:
             return True
         case Phase.CUTTING:  # the last contribution merges: what is left to do is to abort past the deadline
-            row = reader.get(Checkpoint, region.name, region.open_cut)
+            row = reader.get(Checkpoint, region.open_cut)
             if row is None or reader.now() > row.deadline:
                 return True
         case Phase.RUNNING:
@@ -24,12 +29,14 @@ def due(reader: Reader, region: Region) -> bool:
                 return True
         case _:
             return False
-    there = reader.select(Member, ("region", "=", region.name), ("status", "=", MemberStatus.LIVE))
+    there = members.live(reader) if there is None else there
     return bool(members.behind(there)) or any(m.stale_since for m in there)
 
 
 def advance(tx: Tx) -> Phase:
     """Do what is due; the phase after it. Any process may call it at any time."""
+    clock.begin_waits_anew(tx)
+    alarms.watch_merges(tx)
     region = tx.region()
     limit = limits.of(region)
     if region.phase in (Phase.BIRTH, Phase.RUNNING, Phase.CUTTING, Phase.RESETTING):
@@ -38,29 +45,31 @@ def advance(tx: Tx) -> Phase:
     if region.phase is Phase.CUTTING:
         _finish_cut(tx, region)
     elif region.phase is Phase.REWINDING:
-        resets.after_fence(tx)
+        epochs.after_fence(tx)
     before = tx.region().phase
     if before in (Phase.BIRTH, Phase.RESETTING):
         _resume(tx, tx.region())
     if (
         tx.region().stopping and tx.region().phase is before
     ):  # one step at a time: who watches sees each phase (SPEC G9)
-        regions.last_cut(tx)
+        life.last_cut(tx)
     return tx.region().phase
 
 
 def _finish_cut(tx: Tx, region: Region) -> None:
-    row = tx.get(Checkpoint, region.name, region.open_cut)
+    row = tx.get(Checkpoint, region.open_cut)
     assert row is not None
     if cuts.complete(tx, region, row.id):
         cuts.merge(tx, row.id)
     elif tx.now() > row.deadline:
         missing = cuts.waits_for(tx, region, row.id)
         who = ", ".join(missing)
-        resets.abort(
+        resets.begin(
             tx,
+            ResetCause.LATE,
             f"cut {row.id} was not done by its deadline; {who} did not contribute",
             member=missing[0] if missing else "",
+            by="the deadline",
         )
 
 
@@ -92,12 +101,12 @@ def _resume(tx: Tx, region: Region) -> None:
     elif now - region.settled_at > limit.reset_timeout and now >= region.not_before:
         held_up = _held_up(tx, region)
         cause = f"the reset took longer than {limit.reset_timeout:.0f} s: {held_up or reason}"
-        resets.begin(tx, cause, by="reset timeout", counted=not held_up, failing=bool(held_up))
+        resets.begin(tx, ResetCause.UNAVAILABLE if held_up else ResetCause.STUCK, cause, by="reset timeout")
 
 
 def _held_up(reader: Reader, region: Region) -> str:
     """What a member waits for that is not the region's fault: an attempt while Kafka or the storage fails does not count (SPEC X6)."""
-    for m in reader.select(Member, ("region", "=", region.name), ("status", "=", MemberStatus.LIVE)):
+    for m in members.live(reader):
         waits = json.loads(m.metrics_json).get("unavailable")
         if waits:
             return f"{m.name}: {waits}"

@@ -1,16 +1,20 @@
-"""What somebody should look at: a group that does not settle, strangers in it, a stopped region (SPEC G8, X8)."""
+"""What somebody should look at: a stop, no merge, a group that does not settle, a silent partition, a late table (SPEC G8, X8, K6)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping
 
 from crkafka_core.control import Reader, Tx
-from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Event, Member, MemberStatus, Region
-from crkafka_core.plane import events, limits
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.rows import Alarm, Member, MemberStatus, Region, Reset
+from crkafka_core.plane import events, lateness, limits
 
-UNSETTLED, STRANGERS = "unsettled", "foreign members"
-"""Kinds of events; each comes once in an epoch at most."""
+UNSETTLED, STRANGERS, NO_MERGE, NO_LAST_CUT = "unsettled", "foreign members", "no merge", "no last cut"
+"""Kinds of alarms; the first two come once in an epoch at most, the others once until the next merge."""
+PERIODS = 3
+"""Periods of the trigger without a merge after which that is an alarm, whatever the reason (SPEC X6)."""
 _SETTLING = frozenset({Phase.BIRTH, Phase.RESETTING})
 
 
@@ -22,17 +26,61 @@ def overdue(reader: Reader, region: Region) -> bool:
 def unsettled(tx: Tx, why: str) -> None:
     """The group is not settled, and should be by now."""
     region = tx.region()
-    if overdue(tx, region) and _said(tx, region, UNSETTLED) is None:
-        events.log(tx, UNSETTLED, f"not settled for {limits.of(region).settle_timeout:.0f} s: {why}")
+    if overdue(tx, region):
+        _raise(tx, UNSETTLED, f"not settled for {limits.of(region).settle_timeout:.0f} s: {why}")
+
+
+def no_merge(reader: Reader, region: Region) -> str:
+    """That cuts should come by time and none was merged for three periods, whatever the reason; empty when all is well (SPEC X6)."""
+    if region.wanted is Wanted.STOP or region.phase in (Phase.IDLE, Phase.STOPPED):
+        return ""
+    if not region.period:
+        return _resets_in_a_row(reader, region)
+    now, allowed = reader.now(), PERIODS * region.period
+    if now - region.last_cut_at <= allowed:
+        return ""
+    started = reader.get(Reset, region.started_epoch)
+    since = max(region.last_cut_at, started.at if started is not None else region.created_at)
+    if now - since <= allowed:
+        return ""
+    why = f"; it is {region.phase}" + (f" after: {region.reset_cause}" if region.phase is not Phase.RUNNING else "")
+    return f"no checkpoint was merged for {now - since:.0f} s, with a period of {region.period:g} s{why}"
+
+
+def _resets_in_a_row(reader: Reader, region: Region) -> str:
+    """Where no cut comes by time its absence says nothing; that resets back off again and again, and go on doing so, does."""
+    limit, resets, ago = limits.of(region), region.consecutive + region.failing, reader.now() - region.reset_at
+    if resets < PERIODS or ago > limit.backoff_cap + limit.reset_timeout:
+        return ""
+    return f"{resets} resets in a row without a completed cut, the last {ago:.0f} s ago: {region.reset_cause}"
+
+
+def watch_merges(tx: Tx) -> None:
+    """Raise the alarm, once until the next merge."""
+    if text := no_merge(tx, tx.region()):
+        _raise(tx, NO_MERGE, text)
+
+
+def no_last_cut(tx: Tx, why: str) -> None:
+    """The region was stopped, and the last cut that a stop promises did not come about (SPEC G9)."""
+    _raise(tx, NO_LAST_CUT, f"stopped without a last cut, what was not merged is read again at the next start: {why}")
+
+
+def last_cut_missed(reader: Reader, region: Region) -> str:
+    """That the last stop was such a one; empty when all is well."""
+    found = raised(reader, region, NO_LAST_CUT)
+    return found.text if found is not None else ""
 
 
 def foreign(reader: Reader, region: Region, client_ids: Collection[str]) -> list[str]:
     """Clients in the Kafka group that are no member of this region, now or a moment ago."""
-    prefix = f"crkafka-{region.name}/"
-    ours = {
-        client_id(m) for m in reader.select(Member, ("region", "=", region.name), ("status", "=", MemberStatus.LIVE))
-    }
-    return sorted(c for c in client_ids if c not in ours and not c.startswith(prefix))
+    ours = {client_id(m) for m in reader.select(Member, ("status", "=", MemberStatus.LIVE))}
+    return sorted(c for c in client_ids if is_foreign(region.name, c, ours))
+
+
+def is_foreign(region: str, client_id: str, ours: Collection[str] = ()) -> bool:
+    """Whether a client of the group is no member of the region, by the ids of its members or the form of its own."""
+    return client_id not in ours and not client_id.startswith(f"crkafka-{region}/")
 
 
 def client_id(member: Member) -> str:
@@ -43,23 +91,57 @@ def client_id(member: Member) -> str:
 def strangers(tx: Tx, client_ids: Collection[str], *, by: str) -> None:
     """Name the foreign members of the group: they hold partitions that this region waits for (SPEC G8)."""
     region = tx.region()
-    if client_ids and overdue(tx, region) and _said(tx, region, STRANGERS) is None:
-        events.log(
-            tx, STRANGERS, f"group {region.group_id} has members that are not of this region: {', '.join(sorted(client_ids))}", by=by
-        )  # fmt: skip
+    if client_ids and overdue(tx, region):
+        names = ", ".join(sorted(client_ids))
+        _raise(tx, STRANGERS, f"group {region.group_id} has members that are not of this region: {names}", by=by)
+
+
+def stalled(tx: Tx, found: Mapping[TP, float], *, by: str) -> None:
+    """Partitions have records and give none."""
+    names = ", ".join(map(str, sorted(found)))
+    events.log(tx, "stalled", f"{names}: there are records, and none came for {max(found.values()):.0f} s", by=by)
+
+
+def _stalled_now(reader: Reader, region: Region) -> str:
+    """As the live members of a running region say with their metrics."""
+    if region.phase is not Phase.RUNNING:
+        return ""
+    live = reader.select(Member, ("status", "=", MemberStatus.LIVE))
+    return "; ".join(
+        f"{m.name}: {tp} has records and has given none for {seconds} s"
+        for m in live
+        for tp, seconds in sorted((json.loads(m.metrics_json or "{}").get("stalled") or {}).items())
+    )
 
 
 def current(reader: Reader, region: Region) -> str:
     """What is wrong now, in words; empty when nothing is."""
     if region.phase is Phase.STOPPED:
         return f"stopped: {region.stop_reason}"
-    if not overdue(reader, region):
-        return ""
-    said = (_said(reader, region, kind) for kind in (UNSETTLED, STRANGERS))
-    return "; ".join(event.text for event in said if event is not None)
+    said = [
+        last_cut_missed(reader, region),
+        no_merge(reader, region),
+        _stalled_now(reader, region),
+        *lateness.late(reader, region),
+    ]
+    if overdue(reader, region):
+        found = (raised(reader, region, kind) for kind in (UNSETTLED, STRANGERS))
+        said += [alarm.text for alarm in found if alarm is not None]
+    return "; ".join(filter(None, said))
 
 
-def _said(reader: Reader, region: Region, kind: str) -> Event | None:
-    """The event of this kind in the current epoch."""
-    last = reader.select(Event, ("region", "=", region.name), ("kind", "=", kind), order=("seq",), desc=True, limit=1)
-    return last[0] if last and last[0].epoch == region.epoch else None
+def _raise(tx: Tx, kind: str, text: str, *, by: str = "") -> None:
+    """Once, with an event for people."""
+    region = tx.region()
+    if raised(tx, region, kind) is None:
+        tx.put(Alarm(region.name, kind, region.epoch, tx.now(), text))
+        events.log(tx, kind, text, by=by)
+
+
+def raised(reader: Reader, region: Region, kind: str) -> Alarm | None:
+    """The alarm of this kind that still holds: since the last completed cut if it is about merges, else of the current epoch."""
+    row = reader.get(Alarm, kind)
+    if row is None:
+        return None
+    holds = row.at > region.last_cut_at if kind in (NO_MERGE, NO_LAST_CUT) else row.epoch == region.epoch
+    return row if holds else None

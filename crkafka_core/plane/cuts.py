@@ -5,30 +5,38 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model import rows
 from crkafka_core.model.errors import Conflict, CutOpen, Mismatch, NotOpen, NotRunning, NotSettled, Refused
 from crkafka_core.model.offsets import TP, pack, unpack
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, ContributedOffset, Expected, MergedOffset, Region
-from crkafka_core.plane import events, leases, limits, members, resets, starts
+from crkafka_core.model.rows import (
+    Checkpoint,
+    CheckpointStatus,
+    ContributedOffset,
+    Expected,
+    MergedOffset,
+    Region,
+    ResetCause,
+)  # fmt: skip
+from crkafka_core.plane import events, leases, life, limits, members, resets, starts
 from crkafka_core.protocol import merge as rules
 from crkafka_core.protocol import settle
 
 
 def expects(reader: Reader, region: Region, member: str) -> bool:
     """Whether the open cut, if there is one, waits for this member."""
-    return bool(region.open_cut) and reader.get(Expected, region.name, region.open_cut, member) is not None
+    return bool(region.open_cut) and reader.get(Expected, region.open_cut, member) is not None
 
 
 def unready(reader: Reader, region: Region) -> str:
     """What keeps the region from opening a cut or resuming, in words."""
     return settle.unready(
         region,
-        members.all_of(reader, region.name),
-        lambda: starts.known(reader, region.name),
+        members.all_of(reader),
+        lambda: starts.known(reader),
         limits.of(region),
         reader.now(),
     )
@@ -38,8 +46,8 @@ def unsettled(reader: Reader, region: Region) -> str:
     """What keeps the group from being settled, in words."""
     return settle.missing(
         region,
-        members.all_of(reader, region.name),
-        lambda: starts.known(reader, region.name),
+        members.all_of(reader),
+        lambda: starts.known(reader),
         limits.of(region),
         reader.now(),
     )
@@ -47,21 +55,23 @@ def unsettled(reader: Reader, region: Region) -> str:
 
 def unheld(reader: Reader, region: Region) -> frozenset[TP]:
     """Known partitions that no live member reports (SPEC G8)."""
-    there = settle.live(members.all_of(reader, region.name))
-    return frozenset(starts.known(reader, region.name)) - frozenset(
+    there = settle.live(members.all_of(reader))
+    return frozenset(starts.known(reader)) - frozenset(
         tp for m in there if m.assignment_json for tp in unpack(m.assignment_json)
     )
 
 
-def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None) -> Checkpoint:
+def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None, if_new: bool = False) -> Checkpoint:
     """Open a cut: fix who is expected, with what (SPEC C2). The same token finds its own cut again.
+
+    `if_new`: nobody needs a checkpoint if there is nothing new; then the head stays (SPEC V1).
 
     With the driver's `lease` it is refused to one that has been taken over from while it slept (SPEC A6, fault 8).
     """
     region = tx.region()
     if lease is not None:
         leases.check(tx, lease)
-    mine = tx.select(Checkpoint, ("region", "=", region.name), ("token", "=", token))
+    mine = tx.select(Checkpoint, ("token", "=", token))
     if mine:
         return mine[0]
     if region.open_cut:
@@ -69,21 +79,32 @@ def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None)
     if region.phase is not Phase.RUNNING:
         raise NotRunning(
             f"Region {region.name} is {region.phase}{': ' + region.stop_reason if region.stop_reason else ''}; a cut needs RUNNING.",
-            hint="`crkafka show` tells what it waits for.",
+            hint=_next_step(tx, region),
         )
     reason = unready(tx, region)
     if reason:
         raise NotSettled(f"Region {region.name} is not settled: {reason}.", hint="Wait; it settles by itself.")
-    now, there = tx.now(), settle.live(members.all_of(tx, region.name))
+    now, there = tx.now(), settle.live(members.all_of(tx))
     checkpoint = Checkpoint(
         region=region.name, id=region.next_checkpoint, parent=region.head, epoch=region.epoch, status=CheckpointStatus.OPEN, cause=cause,
         token=token, generation=there[0].generation, opened_at=now, deadline=now + limits.of(region).drain_timeout, members=len(there),
+        cluster_id=region.cluster_id, if_new=if_new,
     )  # fmt: skip
     tx.add(checkpoint)
     tx.add(*(Expected(region.name, checkpoint.id, m.name, m.incarnation, m.assignment_json) for m in there))
     tx.set_region(phase=Phase.CUTTING, phase_since=now, open_cut=checkpoint.id, next_checkpoint=checkpoint.id + 1)
-    events.log(tx, "cut opened", cause, checkpoint=checkpoint.id)
+    if not if_new:  # of one that falls due by itself it is told what it finds: an idle region fills no log
+        events.log(tx, "cut opened", cause, checkpoint=checkpoint.id)
     return checkpoint
+
+
+def _next_step(reader: Reader, region: Region) -> str:
+    """For somebody who wants a cut of a region that does not run."""
+    if region.phase is Phase.STOPPED:
+        return "Mend the cause, then `crkafka start`."
+    if not settle.live(members.all_of(reader)):
+        return "No member is there: `crkafka host` runs them, in a terminal or a service of its own."
+    return "`crkafka show` tells what it waits for."
 
 
 @dataclass(frozen=True)
@@ -113,6 +134,8 @@ class Part:
     topic_ids: Mapping[str, str]
     segments: Sequence[NamedSegment]
     drain_ms: int = 0
+    leader_epochs: Mapping[TP, int] = field(default_factory=dict)
+    """Of the last record of each partition that gave any (SPEC S4)."""
 
     def digest(self) -> str:
         """Equal for the same contribution sent again; how long the drain took is not part of it."""
@@ -120,6 +143,7 @@ class Part:
             self.checkpoint, self.member, self.incarnation, self.epoch, self.base, self.generation, sorted(self.members),
             sorted((tp.topic, tp.partition, *o) for tp, o in self.offsets.items()), sorted(self.topic_ids.items()),
             sorted((s.path, s.rows, s.bytes, s.hash, [list(p) for p in s.spans]) for s in self.segments),
+            sorted((tp.topic, tp.partition, epoch) for tp, epoch in self.leader_epochs.items()),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
@@ -136,8 +160,8 @@ class Contributed:
 def contribute(tx: Tx, part: Part) -> Contributed | Refused:
     """Store a contribution to the open cut, or refuse it (SPEC C2); what does not match aborts the cut."""
     region = tx.region()
-    checkpoint = tx.get(Checkpoint, region.name, part.checkpoint)
-    stored = tx.get(rows.Contribution, region.name, part.checkpoint, part.member)
+    checkpoint = tx.get(Checkpoint, part.checkpoint)
+    stored = tx.get(rows.Contribution, part.checkpoint, part.member)
     if stored is not None and stored.hash == part.digest():
         return Contributed(part.checkpoint, complete=complete(tx, region, part.checkpoint))
     if checkpoint is None or checkpoint.status is not CheckpointStatus.OPEN or region.open_cut != part.checkpoint:
@@ -154,16 +178,16 @@ def contribute(tx: Tx, part: Part) -> Contributed | Refused:
             part,
             NotOpen(f"The contribution is of epoch {part.epoch}, the region is at {region.epoch}.", hint="Drop it."),
         )
-    expected = tx.select(Expected, ("region", "=", region.name), ("checkpoint", "=", part.checkpoint))
+    expected = tx.select(Expected, ("checkpoint", "=", part.checkpoint))
     wrong = _mismatch(checkpoint, expected, part)
     if stored is not None:
         wrong = Conflict(f"{part.member} has contributed something else to checkpoint {part.checkpoint} before.")
     if wrong is not None:
         refused = _refuse(tx, part, wrong)
-        resets.abort(tx, str(wrong), member=part.member)
+        resets.begin(tx, ResetCause.MISMATCH, str(wrong), member=part.member)
         return refused
     _store(tx, region.name, part)
-    there = tx.select(rows.Contribution, ("region", "=", region.name), ("checkpoint", "=", part.checkpoint))
+    there = tx.select(rows.Contribution, ("checkpoint", "=", part.checkpoint))
     return Contributed(part.checkpoint, complete=not any(rules.wrong_sets(expected, there)))
 
 
@@ -188,7 +212,8 @@ def _mismatch(checkpoint: Checkpoint, expected: Sequence[Expected], part: Part) 
     if sum(s.rows for s in part.segments) != sum(o[2] for o in part.offsets.values()):
         return Mismatch(f"{part.member}: rows of its segments and of its offsets differ.")
     hole = rules.broken_spans(
-        [(tp, o[0], o[1], o[2]) for tp, o in part.offsets.items()], [span for s in part.segments for span in s.spans]
+        [(tp, o[0], o[1], o[2]) for tp, o in part.offsets.items()],
+        [span for s in part.segments for span in s.spans],
     )
     return Mismatch(f"{part.member}: {hole}.") if hole else None
 
@@ -214,7 +239,9 @@ def _store(tx: Tx, region: str, part: Part) -> None:
     if part.offsets:
         tx.add(
             *(
-                ContributedOffset(region, part.checkpoint, part.member, tp.topic, tp.partition, *o)
+                ContributedOffset(
+                    region, part.checkpoint, part.member, tp.topic, tp.partition, *o, part.leader_epochs.get(tp, -1)
+                )
                 for tp, o in part.offsets.items()
             )
         )
@@ -240,8 +267,8 @@ def _store(tx: Tx, region: str, part: Part) -> None:
 
 
 def parts(reader: Reader, region: Region, checkpoint: int) -> tuple[list[Expected], list[rows.Contribution]]:
-    where: tuple[Cond, Cond] = (("region", "=", region.name), ("checkpoint", "=", checkpoint))
-    return reader.select(Expected, *where), reader.select(rows.Contribution, *where)
+    where: Cond = ("checkpoint", "=", checkpoint)
+    return reader.select(Expected, where), reader.select(rows.Contribution, where)
 
 
 def waits_for(reader: Reader, region: Region, checkpoint: int) -> list[str]:
@@ -271,8 +298,12 @@ def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
     A merge that is incomplete is refused and stays open; one that is wrong aborts the cut and keeps the evidence.
     """
     region = tx.region()
-    row = tx.get(Checkpoint, region.name, checkpoint)
-    if row is not None and row.status is not CheckpointStatus.OPEN and row.merged_at:
+    row = tx.get(Checkpoint, checkpoint)
+    if (
+        row is not None
+        and row.status is not CheckpointStatus.OPEN
+        and (row.merged_at or row.status is CheckpointStatus.EMPTY)
+    ):
         return row
     if row is None or row.status is not CheckpointStatus.OPEN or region.open_cut != checkpoint:
         raise NotOpen(
@@ -284,9 +315,9 @@ def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
         raise NotSettled(
             f"Checkpoint {checkpoint} still waits for {', '.join(sorted(missing))}.", hint="It has a deadline."
         )
-    offsets = tx.select(ContributedOffset, ("region", "=", region.name), ("checkpoint", "=", checkpoint))
-    known = starts.known(tx, region.name)
-    parent = starts.merged(tx, region.name, row.parent) if row.parent else {}
+    offsets = tx.select(ContributedOffset, ("checkpoint", "=", checkpoint))
+    known = starts.known(tx)
+    parent = starts.merged(tx, row.parent) if row.parent else {}
     due = starts.line_offsets(tx, region, row.epoch, row.parent, known, parent)
     wrong = rules.broken(expected, offsets, rules.Line(row.parent, due)) or _wrong_topics(known, contributions)
     if strange:
@@ -302,7 +333,7 @@ def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
             checkpoint=checkpoint,
             data={"offsets": [_evidence(o) for o in offsets[:200]]},
         )
-        resets.abort(tx, str(error))
+        resets.begin(tx, ResetCause.MISMATCH, str(error))
         return error
     merged = [
         MergedOffset(
@@ -315,6 +346,7 @@ def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
             o.to_offset,
             o.rows,
             o.member,
+            _leader_epoch(o, parent.get(TP(o.topic, o.partition))),
         )
         for o in offsets
     ]
@@ -324,9 +356,17 @@ def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
         for tp, m in parent.items()
         if tp not in there
     ]
+    if row.if_new and row.parent and _nothing_new(merged, parent):
+        return _close_empty(tx, region, row)
     if merged:
         tx.add(*merged)
     return _close(tx, region, row, contributions, {TP(m.topic, m.partition): m.to_offset for m in merged})
+
+
+def _leader_epoch(o: ContributedOffset, before: MergedOffset | None) -> int:
+    """Where nothing came since the parent, the parent's still holds."""
+    same = before is not None and o.leader_epoch < 0 and o.to_offset == before.to_offset and not o.rows
+    return before.leader_epoch if same and before is not None else o.leader_epoch
 
 
 def _wrong_topics(known: Mapping[TP, rows.Initial], contributions: Sequence[rows.Contribution]) -> str:
@@ -349,29 +389,55 @@ def _close(
     done = replace(
         row, status=CheckpointStatus.MERGED, merged_at=now, rows=sum(c.rows for c in contributions),
         bytes=sum(c.bytes for c in contributions), drain_ms=max((c.drain_ms for c in contributions), default=0), hash=rules.digest(merged),
-        segments=tx.count(rows.Segment, ("region", "=", region.name), ("checkpoint", "=", row.id)),
+        segments=tx.count(rows.Segment, ("checkpoint", "=", row.id)),
     )  # fmt: skip
     tx.put(done)
     names = {c.member for c in contributions}
-    movers = [m for m in members.all_of(tx, region.name) if m.name in names]
+    movers = [m for m in members.all_of(tx) if m.name in names]
     if movers:
         tx.put(*(replace(m, base=row.id) for m in movers))
     tx.set_region(
-        phase=Phase.RUNNING, phase_since=now, open_cut=0, head=row.id, last_cut_at=now, consecutive=0, failing=0
-    )
+        phase=Phase.RUNNING, phase_since=now, open_cut=0, head=row.id, last_cut_at=now, consecutive=0, failing=0,
+        proven_epoch=region.epoch,
+    )  # fmt: skip
     events.log(tx, "merged", f"{done.rows} rows of {done.members} members", checkpoint=row.id)
     if region.stopping:
-        resets.idle(tx, f"stopped after cut {row.id}")
+        life.idle(tx, f"stopped after cut {row.id}")
     return done
 
 
-def give_up(
-    tx: Tx, checkpoint: int, *, member: str, incarnation: str, why: str, counted: bool, forced: bool = False
-) -> None:
-    """A member cannot do its part of the open cut: the cut is aborted (SPEC D2). Void when the cut is over.
+def _nothing_new(merged: Sequence[MergedOffset], parent: Mapping[TP, MergedOffset]) -> bool:
+    """Whether the merge is its parent once more: no rows, no partition, no topic and no offset that it has not."""
+    return len(merged) == len(parent) and all(
+        (old := parent.get(TP(m.topic, m.partition))) is not None
+        and (m.rows, m.to_offset, m.topic_id) == (0, old.to_offset, old.topic_id)
+        for m in merged
+    )
 
-    `forced`: a rebalance is why, and has the budgets of one (SPEC X6).
-    """
+
+def _close_empty(tx: Tx, region: Region, row: Checkpoint) -> Checkpoint:
+    """The region goes on from the head that it has. The last such cut is remembered, for who has opened it."""
+    now = tx.now()
+    where: Cond = ("checkpoint", "=", row.id)
+    for part in (Expected, rows.Contribution, ContributedOffset, rows.Segment):
+        tx.delete(part, where)
+    tx.delete(Checkpoint, ("status", "=", CheckpointStatus.EMPTY))
+    done = replace(row, status=CheckpointStatus.EMPTY, note=f"nothing new since checkpoint {row.parent}")
+    tx.put(done)
+    tx.set_region(
+        phase=Phase.RUNNING, phase_since=now, open_cut=0, last_cut_at=now, consecutive=0, failing=0,
+        proven_epoch=region.epoch,
+    )  # fmt: skip
+    if region.stopping:
+        life.idle(tx, f"stopped after cut {row.id}, which had nothing new")
+    return done
+
+
+def give_up(tx: Tx, checkpoint: int, *, member: str, incarnation: str, why: str, cause: ResetCause) -> None:
+    """A member cannot do its part of the open cut: the cut is aborted (SPEC D2). Void when the cut is over."""
     if checkpoint and tx.region().open_cut == checkpoint:
         members.of(tx, member, incarnation)
-        resets.abort(tx, why, member=member, counted=counted or forced, forced=forced)
+        if cause is ResetCause.REBALANCE:
+            resets.rebalanced(tx, why, by=member)
+        else:
+            resets.begin(tx, cause, why, member=member)

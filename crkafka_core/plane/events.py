@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from crkafka_core.control import Reader, Tx
+from crkafka_core.model.redaction import redact_values
 from crkafka_core.model.rows import Event
 
 
@@ -25,18 +26,43 @@ def log(
     tx.add(
         Event(
             region=region.name, seq=region.next_event, at=tx.now(), kind=kind, epoch=region.epoch, checkpoint=checkpoint,
-            member=member, by=by, text=text.replace("\0", "�"),
-            data_json=json.dumps(data, ensure_ascii=False, default=str) if data else "{}",
+            member=member, by=by, text=redact_values(text.replace("\0", "�")),
+            data_json=redact_values(json.dumps(data, ensure_ascii=False, default=str)) if data else "{}",
         )
     )  # fmt: skip
     tx.set_region(next_event=region.next_event + 1)
 
 
-def since(reader: Reader, region: str, seq: int, *, limit: int | None = None) -> list[Event]:
+def since(reader: Reader, seq: int, *, limit: int | None = None) -> list[Event]:
     """Events after `seq`, oldest first."""
-    return reader.select(Event, ("region", "=", region), ("seq", ">", seq), order=("seq",), limit=limit)
+    return reader.select(Event, ("seq", ">", seq), order=("seq",), limit=limit)
 
 
-def last(reader: Reader, region: str, count: int) -> list[Event]:
+def after(reader: Reader, at: float) -> list[Event]:
+    """Events of this time and later, oldest first."""
+    return reader.select(Event, ("at", ">=", at), order=("seq",))
+
+
+def last(reader: Reader, count: int) -> list[Event]:
     """The last `count` events, oldest first."""
-    return reader.select(Event, ("region", "=", region), order=("seq",), desc=True, limit=count)[::-1]
+    return reader.select(Event, order=("seq",), desc=True, limit=count)[::-1]
+
+
+BAD = "bad records"
+"""Kind of the event that counts the records of a commit that could not be decoded."""
+
+
+def bad_records(reader: Reader) -> dict[str, int]:
+    """Table → records that could not be decoded when they first came in, since the table was declared; for people."""
+    found: dict[str, int] = {}
+    for event in reader.select(Event, ("kind", "=", BAD)):
+        said = json.loads(event.data_json)
+        if said["new"]:
+            found[said["table"]] = found.get(said["table"], 0) + said["bad"]
+    return found
+
+
+def forget(tx: Tx, keep: int) -> None:
+    """Delete all but the last `keep` events."""
+    region = tx.region()
+    tx.delete(Event, ("seq", "<", region.next_event - keep))

@@ -7,20 +7,24 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from crkafka_core.control import Reader, Tx
+from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP, pack, pack_offsets, unpack, unpack_offsets
 from crkafka_core.model.rows import Goal
 from crkafka_core.plane import events, members
 
+MOST = 20
+"""Goals that are kept: one whose run was killed is dropped by nobody else."""
+
 
 def aim(tx: Tx, token: str, ends: Mapping[TP, int]) -> dict[TP, int]:
-    """Store the ends once; the same token finds those stored first."""
+    """Store the ends once; the same token finds those stored first. Runs do not disturb each other: each has ends of its own."""
     region = tx.region()
-    row = tx.get(Goal, region.name, token)
+    row = tx.get(Goal, token)
     if row is None:
         row = Goal(region.name, token, pack_offsets(ends), at=tx.now())
-        tx.delete(Goal, ("region", "=", region.name))
+        for old in sorted(current(tx), key=lambda goal: goal.at)[: -MOST + 1 or None]:
+            drop(tx, old.token)
         tx.put(row)
-        tx.set_region()
         events.log(
             tx,
             "goal",
@@ -33,7 +37,7 @@ def aim(tx: Tx, token: str, ends: Mapping[TP, int]) -> dict[TP, int]:
 def reach(tx: Tx, token: str, *, member: str, incarnation: str, epoch: int, reached: Collection[TP]) -> None:
     """What a member has reached in this epoch of what it holds now; its word from another epoch is void."""
     region = tx.region()
-    row = tx.get(Goal, region.name, token)
+    row = tx.get(Goal, token)
     if row is None or epoch != region.epoch:
         return
     members.of(tx, member, incarnation)
@@ -45,11 +49,14 @@ def reach(tx: Tx, token: str, *, member: str, incarnation: str, epoch: int, reac
         tx.set_region()
 
 
-def missing(reader: Reader, region: str, epoch: int, token: str) -> frozenset[TP]:
-    """Partitions of the goal that nobody has reached in this epoch."""
-    row = reader.get(Goal, region, token)
+def missing(reader: Reader, epoch: int, token: str) -> frozenset[TP]:
+    """Partitions of the goal that nobody has reached in this epoch. A goal that is gone was not reached."""
+    row = reader.get(Goal, token)
     if row is None:
-        return frozenset()
+        raise Refused(
+            f"The bounded run {token} of region {reader.region().name} is not known any more: more than {MOST} were begun after it.",
+            hint="Begin it again.",
+        )
     there: set[TP] = set()
     for _, at, tps in json.loads(row.reached_json).values():
         if at == epoch:
@@ -59,11 +66,10 @@ def missing(reader: Reader, region: str, epoch: int, token: str) -> frozenset[TP
 
 def drop(tx: Tx, token: str) -> None:
     """The run is over."""
-    if tx.delete(Goal, ("region", "=", tx.region().name), ("token", "=", token)):
+    if tx.delete(Goal, ("token", "=", token)):
         tx.set_region()
 
 
-def current(reader: Reader, region: str) -> Goal | None:
-    """The goal that members work towards."""
-    found = reader.select(Goal, ("region", "=", region), limit=1)
-    return found[0] if found else None
+def current(reader: Reader) -> list[Goal]:
+    """The goals that members work towards."""
+    return reader.select(Goal)

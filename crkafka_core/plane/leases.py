@@ -7,13 +7,18 @@ from dataclasses import replace
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import LeaseHeld, LeaseLost
 from crkafka_core.model.rows import Lease
+from crkafka_core.plane import clock
 
 
 def take(tx: Tx, kind: str, *, holder: str, token: str, length: float, slot: str = "", data: str = "{}") -> Lease:
-    """Take a lease that is free or over, or renew one's own; a new holder gets a higher number."""
+    """Take a lease that is free or over, or renew one's own; a new holder gets a higher number.
+
+    One that ends later than it ever could is over: the clock stepped back, and its holder may be long gone (SPEC G4). If not, the
+    number fences it.
+    """
     now, region = tx.now(), tx.region().name
-    held = tx.get(Lease, region, kind, slot)
-    if held is not None and held.token != token and held.until > now:
+    held = tx.get(Lease, kind, slot)
+    if held is not None and held.token != token and held.until > now and not clock.too_far(held, now):
         raise LeaseHeld(
             f"{kind} of region {region} is held by {held.holder} for {held.until - now:.0f} s more.",
             hint="Wait for it, or come back later.",
@@ -27,6 +32,7 @@ def take(tx: Tx, kind: str, *, holder: str, token: str, length: float, slot: str
         token=token,
         number=number,
         until=now + length,
+        length=length,
         data_json=data,
     )
     tx.put(lease)
@@ -36,14 +42,14 @@ def take(tx: Tx, kind: str, *, holder: str, token: str, length: float, slot: str
 def renew(tx: Tx, lease: Lease, length: float) -> Lease:
     """Prolong a lease that is still ours; one that is over but that nobody took is ours still."""
     current = check(tx, lease)
-    renewed = replace(current, until=tx.now() + length)
+    renewed = replace(current, until=tx.now() + length, length=length)
     tx.put(renewed)
     return renewed
 
 
 def check(reader: Reader, lease: Lease) -> Lease:
     """The stored lease, if it is still this one."""
-    current = reader.get(Lease, lease.region, lease.kind, lease.slot)
+    current = reader.get(Lease, lease.kind, lease.slot)
     if current is None or current.token != lease.token or current.number != lease.number:
         who = current.holder if current else "nobody"
         raise LeaseLost(
@@ -55,15 +61,15 @@ def check(reader: Reader, lease: Lease) -> Lease:
 
 def release(tx: Tx, lease: Lease) -> None:
     """End a lease of ours. The row of an exclusive right stays, so that numbers only grow; a reader's goes."""
-    current = tx.get(Lease, lease.region, lease.kind, lease.slot)
+    current = tx.get(Lease, lease.kind, lease.slot)
     if current is None or current.token != lease.token:
         return
     if lease.slot:
-        tx.delete(Lease, ("region", "=", lease.region), ("kind", "=", lease.kind), ("slot", "=", lease.slot))
+        tx.delete(Lease, ("kind", "=", lease.kind), ("slot", "=", lease.slot))
     else:
         tx.put(replace(current, until=0.0, token=""))
 
 
-def held(reader: Reader, region: str, kind: str) -> list[Lease]:
+def held(reader: Reader, kind: str) -> list[Lease]:
     """Leases of a kind that are not over."""
-    return reader.select(Lease, ("region", "=", region), ("kind", "=", kind), ("until", ">", reader.now()))
+    return reader.select(Lease, ("kind", "=", kind), ("until", ">", reader.now()))

@@ -8,22 +8,28 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crkafka_core.control import Reader, Tx
-from crkafka_core.model.errors import Lost, NotRunning, Stale, Superseded, WrongRegion
+from crkafka_core.model.errors import Lost, NotRunning, OldConfiguration, Stale, Superseded, WrongRegion
 from crkafka_core.model.offsets import TP, pack
 from crkafka_core.model.phase import Phase, Wanted
-from crkafka_core.model.rows import Group, Launch, Member, MemberStatus, Region
-from crkafka_core.plane import cuts, events, pauses, resets
+from crkafka_core.model.rows import Group, Launch, Member, MemberStatus, Region, ResetCause
+from crkafka_core.plane import cuts, epochs, events, pauses, resets, starts
+from crkafka_core.protocol import subscription as subscriptions
 
 
-def all_of(reader: Reader, region: str) -> list[Member]:
+def all_of(reader: Reader) -> list[Member]:
     """Every name that is or was registered."""
-    return reader.select(Member, ("region", "=", region))
+    return reader.select(Member)
 
 
-def of(reader: Reader, name: str, incarnation: str, region: str = "") -> Member:
+def live(reader: Reader) -> list[Member]:
+    """The registered incarnations that are neither lost nor gone."""
+    return reader.select(Member, ("status", "=", MemberStatus.LIVE))
+
+
+def of(reader: Reader, name: str, incarnation: str) -> Member:
     """The member, if this incarnation is the registered one and live; else what it must do."""
-    region = region or reader.region().name  # type: ignore[attr-defined]
-    row = reader.get(Member, region, name)
+    region = reader.region().name
+    row = reader.get(Member, name)
     if row is None:
         raise Lost(f"{name} is not registered in region {region}.", hint="The host starts it anew.")
     if row.incarnation != incarnation:
@@ -43,7 +49,7 @@ def index(name: str) -> int:
 def launch(tx: Tx, name: str) -> int:
     """Draw a launch number, when a process of this name starts (SPEC G3)."""
     region = tx.region().name
-    row = tx.get(Launch, region, name)
+    row = tx.get(Launch, name)
     number = 1 if row is None else row.number + 1
     tx.put(Launch(region, name, number))
     return number
@@ -61,13 +67,15 @@ class Registration:
     group_id: str
     host: str = ""
     instance_id: str = ""
+    subscription: str = subscriptions.UNKNOWN
+    """What its configuration reads."""
 
 
 def register(tx: Tx, who: Registration) -> Member:
     """Make this incarnation the registered one of its name; an older one is superseded (SPEC G1, G3)."""
     region = tx.region()
     bind_group(tx, region, who)
-    row = tx.get(Member, region.name, who.name)
+    row = tx.get(Member, who.name)
     if row is not None and row.incarnation == who.incarnation:
         return of(tx, who.name, who.incarnation)
     if row is not None and row.launch >= who.launch:
@@ -84,39 +92,110 @@ def register(tx: Tx, who: Registration) -> Member:
             f"Region {region.name} wants {region.members_wanted} members; {who.name} is not one.",
             hint="`crkafka scale` adds one.",
         )
+    _check_subscription(tx, region, who)
     now = tx.now()
     member = Member(
         region=region.name, name=who.name, incarnation=who.incarnation, launch=who.launch, host=who.host, instance_id=who.instance_id,
         first_registered_at=now if row is None or row.status is MemberStatus.LEFT else row.first_registered_at, registered_at=now,
+        moved_epoch=_moving_in(region), subscription_json=who.subscription,
     )  # fmt: skip
     tx.put(member)
-    tx.set_region()
     events.log(tx, "registered", f"launch {who.launch} on {who.host}", member=who.name)
     if row is not None and row.status is MemberStatus.LIVE:
         resets.loss(tx, who.name, f"{who.name} was started again while its earlier process was registered")
+    carry_forward(tx)
     return member
+
+
+def _check_subscription(reader: Reader, region: Region, who: Registration) -> None:
+    """An older configuration may read a topic until it is carried forward; from then on nobody brings it back (SPEC S4)."""
+    if who.subscription in (region.subscription_json, subscriptions.UNKNOWN):
+        return
+    late = sorted(
+        {
+            i.topic
+            for i in starts.initials(reader)
+            if i.forgotten and subscriptions.reads(who.subscription, i.topic)
+            and not subscriptions.reads(region.subscription_json, i.topic)
+        }
+    )  # fmt: skip
+    if late:
+        raise OldConfiguration(
+            f"{who.name} was started with an older configuration of region {region.name}: it reads {', '.join(late)}, which the "
+            "configuration no longer does.",
+            hint="Start its host with the new configuration, or put the topic back into it.",
+        )
+
+
+def drop_topics(tx: Tx) -> None:
+    """Note the known topics that the configuration no longer reads, and carry forward those that nobody reads (SPEC S4)."""
+    region = tx.region()
+    known = {i.topic for i in starts.known(tx).values()}
+    dropped = sorted(topic for topic in known if not subscriptions.reads(region.subscription_json, topic))
+    tx.set_region(dropped_json=json.dumps(dropped, ensure_ascii=False))
+    carry_forward(tx)
+
+
+def carry_forward(tx: Tx) -> None:
+    """A topic that the configuration no longer reads goes as soon as no live member reads it: till then it is known as before (SPEC S4)."""
+    region = tx.region()
+    if region.dropped_json == "[]":
+        return
+    there = [m for m in all_of(tx) if m.status is MemberStatus.LIVE]
+    waiting = []
+    for topic in json.loads(region.dropped_json):
+        if any(subscriptions.reads(m.subscription_json, topic) for m in there):
+            waiting.append(topic)
+        else:
+            starts.forget(tx, topic, by="the change of configuration")
+    tx.set_region(dropped_json=json.dumps(waiting, ensure_ascii=False))
+
+
+def _moving_in(region: Region) -> int:
+    """The epoch whose rebalance is the doing of who joins or leaves now; 0 where nothing flows, so that none makes a reset."""
+    return region.epoch if region.phase in epochs.FLOWING else 0
+
+
+def check_group(
+    reader: Reader, region: Region, *, who: str, region_index: int, cluster_id: str, group_id: str
+) -> Group | None:
+    """The group, if it is bound already; refused where it, or the region, belongs elsewhere (SPEC G1)."""
+    if region_index != region.region_index:
+        raise WrongRegion(
+            f"Group {group_id!r} belongs to region {region.name} with index {region.region_index}, not {region_index}.",
+            hint="All members of a group are in one region: give the other region a group of its own.",
+        )
+    bound = reader.get(Group, cluster_id, group_id)
+    if bound is not None and bound.region != region.name:
+        raise WrongRegion(
+            f"Group {group_id!r} belongs to region {bound.region} (index {bound.region_index}); {who} is of region "
+            f"{region.name} (index {region_index}).",
+            hint="All members of a group are in one region: give the other region a group of its own.",
+        )
+    if region.group_id and (region.cluster_id, region.group_id) != (cluster_id, group_id):
+        raise WrongRegion(
+            f"Region {region.name} has group {region.group_id!r} on cluster {region.cluster_id}; {who} connects to group "
+            f"{group_id!r} on cluster {cluster_id}.",
+            hint="Mend bootstrap.servers or group.id, or make another region.",
+        )
+    return bound
+
+
+def regions_of(reader: Reader, group_id: str) -> list[str]:
+    """Regions that have a group of this name, on whichever cluster."""
+    return [g.region for g in reader.select(Group, ("group_id", "=", group_id))]
 
 
 def bind_group(tx: Tx, region: Region, who: Registration) -> None:
     """The group belongs to one region; a stranger is refused and leaves no trace (SPEC G1)."""
-    if who.region_index != region.region_index:
-        raise WrongRegion(
-            f"Group {who.group_id!r} belongs to region {region.name} with index {region.region_index}, not {who.region_index}.",
-            hint="All members of a group are in one region: give the other region a group of its own.",
-        )
-    bound = tx.get(Group, who.cluster_id, who.group_id)
-    if bound is not None and bound.region != region.name:
-        raise WrongRegion(
-            f"Group {who.group_id!r} belongs to region {bound.region} (index {bound.region_index}); {who.name} is of region "
-            f"{region.name} (index {who.region_index}).",
-            hint="All members of a group are in one region: give the other region a group of its own.",
-        )
-    if region.group_id and (region.cluster_id, region.group_id) != (who.cluster_id, who.group_id):
-        raise WrongRegion(
-            f"Region {region.name} has group {region.group_id!r} on cluster {region.cluster_id}; {who.name} connects to group "
-            f"{who.group_id!r} on cluster {who.cluster_id}.",
-            hint="Mend bootstrap.servers or group.id, or make another region.",
-        )
+    bound = check_group(
+        tx,
+        region,
+        who=who.name,
+        region_index=who.region_index,
+        cluster_id=who.cluster_id,
+        group_id=who.group_id,
+    )
     if bound is None:
         tx.add(Group(who.cluster_id, who.group_id, region.name, region.region_index))
         tx.set_region(cluster_id=who.cluster_id, group_id=who.group_id)
@@ -141,7 +220,7 @@ def report(
     if reported != row:
         region = tx.region()
         if _differs(row, reported) and cuts.expects(tx, region, name):
-            resets.abort(tx, f"{name} reports another assignment during the cut", member=name)
+            resets.rebalanced(tx, f"{name} reports another assignment during the cut", by=name)
         if _differs(row, reported):
             reported = replace(reported, rebalances=row.rebalances + 1)
             events.log(
@@ -161,35 +240,42 @@ def _differs(row: Member, new: Member) -> bool:
     return (row.assignment_json, row.generation) != (new.assignment_json, new.generation)
 
 
-def withdraw(tx: Tx, name: str, incarnation: str, *, epoch: int, cause: str, wants_reset: bool) -> None:
-    """A revocation: the member no longer says what it holds. What follows is decided by the phase (SPEC R2, R3)."""
+def withdraw(
+    tx: Tx, name: str, incarnation: str, *, epoch: int, why: str, wants_reset: bool, thrown_out: bool = False
+) -> None:
+    """A revocation: the member no longer says what it holds. What follows is decided by the phase (SPEC R2, R3).
+
+    `thrown_out`: Kafka took the partitions as lost, which is this member's own doing unless others were thrown out too (SPEC X6).
+    """
     row = of(tx, name, incarnation)
     if row.assignment_json:
         tx.put(replace(row, assignment_json=""))
         tx.set_region(settled_at=0.0)
-        events.log(tx, "revoked", cause, member=name, data={"held": row.assignment_json, "generation": row.generation})
-    region = tx.region()
-    if cuts.expects(tx, region, name):
-        resets.abort(tx, f"{name}: {cause}", member=name, forced=True)
-    elif region.phase in (Phase.RUNNING, Phase.CUTTING) and wants_reset and epoch == region.epoch:
-        resets.forced(tx, f"{name}: {cause}", member=name)
+        events.log(tx, "revoked", why, member=name, data={"held": row.assignment_json, "generation": row.generation})
+    region, text = tx.region(), f"{name}: {why}"
+    flowing = region.phase in epochs.FLOWING
+    if cuts.expects(tx, region, name) or (flowing and wants_reset and epoch == region.epoch):
+        resets.rebalanced(tx, text, by=name, thrown_out=thrown_out)
+    elif thrown_out and wants_reset and not flowing:
+        resets.thrown_out(tx, text, member=name, epoch=epoch)
 
 
 def leave(tx: Tx, name: str, incarnation: str) -> None:
     """A clean end: no reset is asked for (SPEC R5); an open cut that still expects it is aborted."""
-    row = tx.get(Member, tx.region().name, name)
+    row = tx.get(Member, name)
     if row is None or row.incarnation != incarnation or row.status is not MemberStatus.LIVE:
         return
-    tx.put(replace(row, status=MemberStatus.LEFT, assignment_json=""))
+    tx.put(replace(row, status=MemberStatus.LEFT, assignment_json="", moved_epoch=_moving_in(tx.region())))
     tx.set_region(settled_at=0.0)
     events.log(tx, "left", member=name)
     if cuts.expects(tx, tx.region(), name):
-        resets.begin(tx, f"{name} left during the cut", by=name, member=name)  # nobody's failure: it counts as nothing
+        resets.begin(tx, ResetCause.LEFT, f"{name} left during the cut", member=name)
+    carry_forward(tx)
 
 
 def lose(tx: Tx, name: str, incarnation: str, *, renewals: int, by: str, why: str) -> None:
     """Declare an incarnation lost, by somebody who saw its counter stand still for a whole lease (SPEC G4)."""
-    row = tx.get(Member, tx.region().name, name)
+    row = tx.get(Member, name)
     if row is None or row.incarnation != incarnation or row.status is not MemberStatus.LIVE:
         return
     if row.renewals != renewals:
@@ -202,11 +288,12 @@ def _lose(tx: Tx, row: Member, why: str, by: str) -> None:
     tx.set_region(settled_at=0.0)
     events.log(tx, "lost", why, member=row.name, by=by)
     resets.loss(tx, row.name, f"{row.name} was lost: {why}")
+    carry_forward(tx)
 
 
 def fail(tx: Tx, name: str, incarnation: str, why: str) -> None:
     """A process says of itself that it failed: the loss need not wait for its lease."""
-    row = tx.get(Member, tx.region().name, name)
+    row = tx.get(Member, name)
     if row is not None and row.incarnation == incarnation and row.status is MemberStatus.LIVE:
         _lose(tx, row, why, by=name)
 
@@ -225,7 +312,7 @@ def watch_generations(tx: Tx, stale_after: float, silent_after: float) -> None:
 
     Who has withdrawn its report gets `silent_after`: it may be in the new generation, and slow to resolve its starts.
     """
-    there = [m for m in all_of(tx, tx.region().name) if m.status is MemberStatus.LIVE]
+    there = [m for m in all_of(tx) if m.status is MemberStatus.LIVE]
     late, now = behind(there), tx.now()
     for m in there:
         if m not in late:

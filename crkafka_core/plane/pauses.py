@@ -24,20 +24,16 @@ def pause(tx: Tx, kind: str, what: str, *, by: str, member: str = "") -> None:
     check(kind, what, member)
     region = tx.region()
     if member and kind == "partition":
-        _check_held(tx.get(Member, region.name, member), what, member)
-    if tx.get(PauseMark, region.name, kind, what, member) is None:
+        _check_held(tx.get(Member, member), what, member)
+    if tx.get(PauseMark, kind, what, member) is None:
         tx.put(PauseMark(region.name, kind, what, member, by, tx.now()))
-        tx.set_region()
         events.log(tx, "paused", f"{kind} {what}", member=member, by=by)
 
 
 def resume(tx: Tx, kind: str, what: str, *, by: str, member: str = "") -> bool:
     """Take the mark away; whether it was there."""
-    gone = tx.delete(
-        PauseMark, ("region", "=", tx.region().name), ("kind", "=", kind), ("what", "=", what), ("member", "=", member)
-    )
+    gone = tx.delete(PauseMark, ("kind", "=", kind), ("what", "=", what), ("member", "=", member))
     if gone:
-        tx.set_region()
         events.log(tx, "resumed mark", f"{kind} {what}", member=member, by=by)
     return bool(gone)
 
@@ -58,8 +54,7 @@ def check(kind: str, what: str, member: str = "") -> None:
 
 
 def _check_held(row: Member | None, what: str, member: str) -> None:
-    live = row is not None and row.status is MemberStatus.LIVE
-    if row is None or not live or not row.assignment_json:
+    if row is None or row.status is not MemberStatus.LIVE or not row.assignment_json:
         raise Refused(
             f"{member} does not say now what it holds, so nothing of it can be paused.",
             hint="Wait until the group is settled, or pause the partition for whoever holds it.",
@@ -73,26 +68,29 @@ def _check_held(row: Member | None, what: str, member: str) -> None:
 def follow(tx: Tx, member: str, held: Collection[TP]) -> None:
     """A member's marks on partitions end with its hold on them: when it reports without one, or another reports it (SPEC P1)."""
     here = {str(tp) for tp in held}
-    for mark in tx.select(
-        PauseMark, ("region", "=", tx.region().name), ("kind", "=", "partition"), ("member", "!=", "")
-    ):
+    for mark in tx.select(PauseMark, ("kind", "=", "partition"), ("member", "!=", "")):
         if (mark.what in here) is not (mark.member == member):
             resume(tx, mark.kind, mark.what, member=mark.member, by=f"{mark.member} lost the partition")
 
 
-def marks(reader: Reader, region: str) -> frozenset[Mark]:
+def all_of(reader: Reader) -> list[PauseMark]:
+    """Every mark that is set."""
+    return reader.select(PauseMark)
+
+
+def marks(reader: Reader) -> frozenset[Mark]:
     """All marks, as members read them."""
-    return frozenset(Mark(m.kind, m.what, m.member) for m in reader.select(PauseMark, ("region", "=", region)))
+    return frozenset(Mark(m.kind, m.what, m.member) for m in all_of(reader))
 
 
-def paused_now(reader: Reader, region: str, tps: Collection[TP]) -> frozenset[TP]:
+def paused_now(reader: Reader, tps: Collection[TP]) -> frozenset[TP]:
     """Those of the partitions that a mark pauses where they are now."""
-    found = marks(reader, region)
+    found = marks(reader)
     if not found:
         return frozenset()
     holders = {
         tp: m.name
-        for m in reader.select(Member, ("region", "=", region), ("status", "=", MemberStatus.LIVE))
+        for m in reader.select(Member, ("status", "=", MemberStatus.LIVE))
         if m.assignment_json
         for tp in unpack(m.assignment_json)
     }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region, Segment
+from crkafka_core.model.selection import EVERYTHING, Selection
 from crkafka_core.plane import leases
 
 KIND = "reader"
@@ -29,6 +30,11 @@ class KafkaRange:
     start: int
     stop: int
     rows: int
+    topic_id: str | None = ""
+    """The topic that was read; empty on brokers without ids, None in an old archive of a topic that was made anew since."""
+    cluster_id: str = ""
+    leader_epoch: int = -1
+    """Of the record before `stop`, or −1: by it a log is told that was cut and has grown again (SPEC S4)."""
 
     @property
     def tp(self) -> TP:
@@ -47,6 +53,19 @@ class ReadPlan:
     """Of the kept ones."""
     ranges: tuple[KafkaRange, ...] = ()
     """Of the archived ones, whose segments are gone."""
+    selection: Selection = EVERYTHING
+    """Which of their records are wanted; segments and ranges without any are left out already."""
+
+    def selecting(self, selection: Selection) -> ReadPlan:
+        """For these records only. What is left out is what SQL knows to hold none of them; the rest is read with a filter."""
+        if selection.everything:
+            return self
+        return replace(
+            self,
+            segments=tuple(s for s in self.segments if _may_hold(selection, s)),
+            ranges=tuple(r for r in self.ranges if selection.may_hold(r.topic, r.partition, r.start, r.stop)),
+            selection=selection,
+        )
 
     @property
     def checkpoints(self) -> tuple[int, ...]:
@@ -64,6 +83,13 @@ class ReadPlan:
     @property
     def bytes(self) -> int:
         return sum(s.bytes for s in self.segments)
+
+
+def _may_hold(selection: Selection, segment: Segment) -> bool:
+    return any(
+        selection.may_hold(topic, partition, first, stop)
+        for topic, partition, first, stop, *_ in json.loads(segment.spans_json)
+    )
 
 
 @dataclass(frozen=True)
@@ -94,7 +120,7 @@ def _named(reader: Reader, region: Region, ids: Collection[int]) -> list[Checkpo
     if not ids:
         return []
     wanted, lowest = set(ids), min(ids)
-    on_line = set(reader.line(region.name, region.head, after=lowest - 1)) if lowest > 0 else set()
+    on_line = set(reader.line(region.head, after=lowest - 1)) if lowest > 0 else set()
     wrong = sorted(wanted - on_line)
     if wrong:
         raise refusal(reader, region, wrong[0])
@@ -110,10 +136,10 @@ def _between(reader: Reader, region: Region, after: int, upto: int) -> list[Chec
     if upto > region.head:
         raise refusal(reader, region, upto)
     if after == upto:
-        if upto and upto not in reader.line(region.name, region.head, after=upto - 1):
+        if upto and upto not in reader.line(region.head, after=upto - 1):
             raise refusal(reader, region, upto)
         return []
-    line = reader.line(region.name, region.head, after=after)
+    line = reader.line(region.head, after=after)
     if upto not in line:
         raise refusal(reader, region, upto)
     rows = _rows(reader, region, {i for i in line if i <= upto})
@@ -129,14 +155,14 @@ def _between(reader: Reader, region: Region, after: int, upto: int) -> list[Chec
 
 def _rows(reader: Reader, region: Region, ids: set[int]) -> list[Checkpoint]:
     found = reader.select(
-        Checkpoint, ("region", "=", region.name), ("id", ">=", min(ids)), ("id", "<=", max(ids)), order=("id",)
+        Checkpoint, ("id", ">=", min(ids)), ("id", "<=", max(ids)), order=("id",)
     )  # fmt: skip
     return [c for c in found if c.id in ids]
 
 
 def refusal(reader: Reader, region: Region, checkpoint: int) -> NoSuchCheckpoint:
     """Why this checkpoint cannot be read, and which can."""
-    row = reader.get(Checkpoint, region.name, checkpoint)
+    row = reader.get(Checkpoint, checkpoint)
     if row is None:
         last = f"its last merge is {region.head}" if region.head else "nothing is merged yet"
         why = f"Region {region.name} has no checkpoint {checkpoint}: {last}."
@@ -151,7 +177,7 @@ def refusal(reader: Reader, region: Region, checkpoint: int) -> NoSuchCheckpoint
 def _there(reader: Reader, region: Region) -> str:
     if not region.head:
         return "Wait for the first cut."
-    line = reader.line(region.name, region.head)
+    line = reader.line(region.head)
     first = f"{line[0]} … {line[-1]}" if len(line) > 1 else str(line[0])
     return f"What can be read: {first} ({len(line)} on the line to the head)."
 
@@ -161,7 +187,7 @@ def _located(reader: Reader, region: Region, line: Sequence[Checkpoint]) -> Read
     segments: list[Segment] = []
     if kept:
         found = reader.select(
-            Segment, ("region", "=", region.name), ("checkpoint", ">=", min(kept)), ("checkpoint", "<=", max(kept)),
+            Segment, ("checkpoint", ">=", min(kept)), ("checkpoint", "<=", max(kept)),
             order=("checkpoint", "path"),
         )  # fmt: skip
         segments = [s for s in found if s.checkpoint in kept]
@@ -186,12 +212,16 @@ def _complete(region: Region, kept: dict[int, Checkpoint], segments: Sequence[Se
 
 def archived(region: Region, checkpoint: Checkpoint) -> list[KafkaRange]:
     """The ranges that the archive of a retired checkpoint holds (SPEC T2)."""
+    ids = json.loads(checkpoint.archive_topics_json)
     ranges = [
-        KafkaRange(checkpoint.id, topic, int(partition), start, stop, rows)
+        KafkaRange(
+            checkpoint.id, topic, int(partition), start, stop, rows, ids.get(topic), checkpoint.cluster_id,
+            epoch[0] if epoch else -1,
+        )
         for topic, partitions in json.loads(checkpoint.archive_json).items()
-        for partition, (start, stop, rows) in partitions.items()
+        for partition, (start, stop, rows, *epoch) in partitions.items()
         if rows
-    ]
+    ]  # fmt: skip
     if sum(r.rows for r in ranges) != checkpoint.rows:
         raise DataLoss(
             f"The archive of checkpoint {checkpoint.id} of region {region.name} does not hold its {checkpoint.rows} rows."

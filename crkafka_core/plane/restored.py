@@ -4,44 +4,86 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from crkafka_core.control import Tx
+from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import NotRunning, WentBack
 from crkafka_core.model.phase import Phase, Wanted
-from crkafka_core.model.rows import Region, Table
-from crkafka_core.plane import events, resets
+from crkafka_core.model.rows import Checkpoint, Region, ResetCause, Table
+from crkafka_core.plane import epochs, events, life
 
 MARGIN = 1_000
 """Numbers of table commits are raised by so many: nobody outside SQL could name the last one."""
+_CHUNK = 500
+"""Ids in one query."""
+HINT = (
+    "Restore a newer backup, or `crkafka start --restored rewind`: it goes on from SQL's head, takes from the tables what came "
+    "after it, and reads that from Kafka again, if Kafka still holds it. What the tables hold cannot be adopted."
+)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The highest numbers that commits in Kafka and segment paths name."""
+    """What commits in Kafka, segment paths and the mark of ownership name."""
 
     epoch: int = 0
     checkpoint: int = 0
+    """The highest, and the highest checkpoint."""
     where: str = ""
-
-    def beyond(self, region: Region) -> bool:
-        """Whether SQL never issued them."""
-        return self.epoch > region.epoch or self.checkpoint >= region.next_checkpoint
+    parents: frozenset[int] = frozenset()
+    """The checkpoints from which segments say that they were begun."""
 
 
-def stop(tx: Tx, seen: Seen, *, by: str) -> WentBack | None:
-    """Stop the region before anything is written or deleted, with the choice named; None when there is nothing to fear."""
+def check(tx: Tx, seen: Seen, *, by: str) -> Region | WentBack:
+    """The region, if SQL has issued all that was seen; else it is stopped before anything is written or deleted."""
     region = tx.region()
-    if not seen.beyond(region):
+    reason = beyond(tx, region, seen)
+    if not reason:
+        return region
+    reason = f"The control plane of region {region.name} is older than what was seen: {reason}. Was a backup restored?"
+    notice(tx, reason, by=by)
+    return WentBack(reason, hint=HINT)
+
+
+def beyond(reader: Reader, region: Region, seen: Seen) -> str:
+    """What was seen that SQL never issued, in words."""
+    if seen.epoch > region.epoch or seen.checkpoint >= region.next_checkpoint:
+        return (
+            f"{seen.where} names epoch {seen.epoch} and checkpoint {seen.checkpoint}, SQL is at {region.epoch} and has issued "
+            f"{region.next_checkpoint - 1}"
+        )
+    parents = sorted(seen.parents)
+    for at in range(0, len(parents), _CHUNK):
+        never = reader.select(Checkpoint, ("id", "in", parents[at : at + _CHUNK]), ("merged_at", "=", 0.0))
+        if never:
+            return f"segments were begun from checkpoint {never[0].id}, which SQL has {never[0].status.lower()} and never merged"
+    return ""
+
+
+def notice(tx: Tx, reason: str, *, by: str) -> None:
+    """Stop the region, and let nothing be deleted until a person has said how to go on (SPEC T3)."""
+    life.halt(tx, reason, member=by)
+    tx.set_region(went_back=True)
+
+
+def refuse(region: Region) -> WentBack | None:
+    """What a person hears who wants something else than to say how to go on."""
+    if not region.went_back:
         return None
-    reason = (
-        f"The control plane of region {region.name} is older than what was seen: {seen.where} names epoch {seen.epoch} and checkpoint "
-        f"{seen.checkpoint}, SQL is at {region.epoch} and has issued {region.next_checkpoint - 1}. Was a backup restored?"
-    )
-    resets.stop(tx, reason, member=by)
-    return WentBack(
-        reason,
-        hint="Restore a newer backup, or `crkafka start --restored rewind`: it goes on from SQL's head, takes from the tables what came "
-        "after it, and reads that from Kafka again, if Kafka still holds it. What the tables hold cannot be adopted.",
-    )
+    return WentBack(region.stop_reason or f"The control plane of region {region.name} went back in time.", hint=HINT)
+
+
+def same(tx: Tx, looked: Region) -> None:
+    """What a look found still counts: the control plane was not replaced by an older one since (SPEC G10, T3)."""
+    region = tx.region()
+    if region.uid != looked.uid or region.version < looked.version or region.epoch < looked.epoch or region.went_back:
+        raise refuse(region) or WentBack(
+            f"The control plane of region {region.name} was replaced by another state of it meanwhile.", hint=HINT
+        )
+
+
+def trust(tx: Tx, seen: Seen, *, by: str) -> Region | WentBack:
+    """As `check`, when a person starts the region: if there is nothing to fear any more, files may be deleted again."""
+    found = check(tx, seen, by=by)
+    return tx.set_region(went_back=False) if isinstance(found, Region) and found.went_back else found
 
 
 def rewind(tx: Tx, seen: Seen, *, by: str) -> Region:
@@ -53,14 +95,10 @@ def rewind(tx: Tx, seen: Seen, *, by: str) -> Region:
             hint="`crkafka stop` first.",
         )
     epoch = max(region.epoch, seen.epoch) + 1
-    tx.set_region(
-        epoch=epoch,
-        next_checkpoint=max(region.next_checkpoint, seen.checkpoint + 1),
-        wanted=Wanted.RUN,
-        consecutive=0,
-        failing=0,
-    )
-    for table in tx.select(Table, ("region", "=", region.name)):
+    tx.delete(Checkpoint, ("id", "in", sorted(seen.parents)), ("merged_at", "=", 0.0))
+    # The newer self had merged what was open here: its segments name it, and no other checkpoint will ever have its number.
+    tx.set_region(next_checkpoint=max(region.next_checkpoint, seen.checkpoint + 1), wanted=Wanted.RUN, went_back=False)
+    for table in tx.select(Table):
         tx.put(replace(table, rewind_epoch=epoch, commits=table.commits + MARGIN))
     events.log(
         tx,
@@ -69,6 +107,5 @@ def rewind(tx: Tx, seen: Seen, *, by: str) -> Region:
         by=by,
         checkpoint=region.head,
     )
-    resets.rest(tx, f"the control plane went back; rewound by {by}")
-    events.log(tx, "start", by=by)
-    return tx.region()
+    text = f"the control plane went back; rewound by {by}"
+    return epochs.begin_anew(tx, ResetCause.RESTORED, text, by=by, above=seen.epoch)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from crkafka_core.control import Reader, Tx
+from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.rows import (
     Checkpoint,
     CheckpointStatus,
@@ -17,9 +17,10 @@ from crkafka_core.model.rows import (
     Region,
     Segment,
     Start,
+    StartReason,
     Table,
 )  # fmt: skip
-from crkafka_core.plane import events, leases, limits
+from crkafka_core.plane import checkpoints, events, leases, limits
 
 
 @dataclass(frozen=True)
@@ -34,40 +35,42 @@ class Plan:
 
 
 def plan(reader: Reader, region: Region) -> Plan:
-    """Checkpoints older than the last `retain` merged ones, up to the first that somebody holds (SPEC T1)."""
+    """Checkpoints older than the last `retain` merged ones, up to the first that somebody holds (SPEC T1).
+
+    Asked by everybody who looks at the region, so it reads numbers alone, and none that a long history has more of.
+    """
     limit = limits.of(region)
-    merged = reader.select(
-        Checkpoint, ("region", "=", region.name), ("status", "=", CheckpointStatus.MERGED), order=("id",)
-    )
+    merged = checkpoints.ids_with(reader, CheckpointStatus.MERGED)
     candidates = merged[: max(0, len(merged) - max(1, limit.retain))]
-    left_behind = [
-        c.id
-        for c in reader.select(Checkpoint, ("region", "=", region.name), ("status", "=", CheckpointStatus.SUPERSEDED))
-    ]
     bound, held = _bound(reader, region)
-    stopped = [c for c in candidates if c.id > bound]
-    deletable = [] if _fences_owed(reader, region) else [c for c in left_behind if _named(reader, region, c)]
+    stopped = [c for c in candidates if c > bound]
+    deletable = [] if _fences_owed(reader, region) else _deletable(reader, region)
     read, readers = _read(reader, region)
+    first = reader.get(Checkpoint, stopped[0]) if stopped else None
     return Plan(
-        tuple(sorted([c.id for c in candidates if c.id <= bound] + [c for c in deletable if c <= read])),
+        tuple(sorted([c for c in candidates if c <= bound] + [c for c in deletable if c <= read])),
         tuple(held) if stopped else tuple(readers) if any(c > read for c in deletable) else (),
-        stopped[0].merged_at if stopped else 0.0,
+        first.merged_at if first else 0.0,
     )
 
 
 def _fences_owed(reader: Reader, region: Region) -> bool:
-    return any(t.rewind_epoch > t.fenced_epoch for t in reader.select(Table, ("region", "=", region.name)))
+    return any(t.rewind_epoch > t.fenced_epoch for t in reader.select(Table))
 
 
-def _named(reader: Reader, region: Region, checkpoint: int) -> bool:
-    """Whether a superseded checkpoint still has something to delete."""
-    return reader.count(MergedOffset, ("region", "=", region.name), ("checkpoint", "=", checkpoint)) > 0
+def _deletable(reader: Reader, region: Region) -> list[int]:
+    """Superseded checkpoints that still have something to delete."""
+    superseded = checkpoints.ids_with(reader, CheckpointStatus.SUPERSEDED)
+    if not superseded:
+        return []
+    there = set(reader.column(MergedOffset, "checkpoint", ("checkpoint", "<=", superseded[-1])))
+    return [c for c in superseded if c in there]
 
 
 def _bound(reader: Reader, region: Region) -> tuple[int, list[str]]:
     """The last checkpoint that nobody holds, and who holds those after it."""
     bounds: list[tuple[int, str]] = []
-    for table in reader.select(Table, ("region", "=", region.name)):
+    for table in reader.select(Table):
         bounds.append((table.acknowledged, f"table {table.name} has acknowledged {table.acknowledged}"))
     bounds += _readers(reader, region)
     return _lowest(bounds, region.head)
@@ -80,7 +83,7 @@ def _read(reader: Reader, region: Region) -> tuple[int, list[str]]:
 
 def _readers(reader: Reader, region: Region) -> list[tuple[int, str]]:
     found = []
-    for lease in leases.held(reader, region.name, "reader"):
+    for lease in leases.held(reader, "reader"):
         after = int(json.loads(lease.data_json).get("after", 0))
         found.append((after, f"{lease.holder} reads what comes after {after}"))
     return found
@@ -102,20 +105,27 @@ def retire(tx: Tx, checkpoints: Sequence[int]) -> list[str]:
     allowed = set(plan(tx, region).retire)
     paths: list[str] = []
     for checkpoint in sorted(allowed & set(checkpoints)):
-        row = tx.get(Checkpoint, region.name, checkpoint)
+        row = tx.get(Checkpoint, checkpoint)
         assert row is not None
-        where = ("region", "=", region.name), ("checkpoint", "=", checkpoint)
-        offsets = tx.select(MergedOffset, *where)  # type: ignore[arg-type]
+        where: list[Cond] = [("checkpoint", "=", checkpoint)]
+        offsets = tx.select(MergedOffset, *where)
         archive: dict[str, dict[str, list[int]]] = {}
+        topics: dict[str, str] = {}
         for o in offsets:
             if o.rows or o.to_offset != o.from_offset:
-                archive.setdefault(o.topic, {})[str(o.partition)] = [o.from_offset, o.to_offset, o.rows]
-        paths += [s.path for s in tx.select(Segment, *where)]  # type: ignore[arg-type]
+                epoch = [o.leader_epoch] if o.leader_epoch >= 0 else []
+                archive.setdefault(o.topic, {})[str(o.partition)] = [o.from_offset, o.to_offset, o.rows, *epoch]
+                topics[o.topic] = o.topic_id
+        paths += [s.path for s in tx.select(Segment, *where)]
         for part in (Expected, Contribution, ContributedOffset, MergedOffset, Segment):
-            tx.delete(part, *where)  # type: ignore[arg-type]
+            tx.delete(part, *where)
         status = CheckpointStatus.RETIRED if row.status is CheckpointStatus.MERGED else row.status
-        tx.put(replace(row, status=status, archive_json=json.dumps(archive, ensure_ascii=False, separators=(",", ":"))))
-    tx.delete(Start, ("region", "=", region.name), ("epoch", "<", region.epoch), ("base", "<", region.head))
+        tx.put(replace(row, status=status, archive_json=_compact(archive), archive_topics_json=_compact(topics)))
+    tx.delete(
+        Start,
+        ("epoch", "<", region.epoch), ("base", "<", region.head),
+        ("reason", "!=", StartReason.GAP),  # the record of what is not there: a chain of checkpoints has a hole by it (SPEC S4, C3)
+    )  # fmt: skip
     if paths or allowed:
         events.log(
             tx,
@@ -127,22 +137,20 @@ def retire(tx: Tx, checkpoints: Sequence[int]) -> list[str]:
     return paths
 
 
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
 def _forget_history(tx: Tx, region: Region) -> None:
     """Archived rows beyond `history` go (SPEC T2)."""
     keep = limits.of(region).history
     if keep:
-        old = tx.select(
-            Checkpoint, ("region", "=", region.name), ("status", "=", CheckpointStatus.RETIRED), order=("id",)
-        )[:-keep]
-        if old:
-            tx.delete(
-                Checkpoint,
-                ("region", "=", region.name),
-                ("status", "=", CheckpointStatus.RETIRED),
-                ("id", "<=", old[-1].id),
-            )
+        retired: list[Cond] = [("status", "=", CheckpointStatus.RETIRED)]
+        kept = tx.column(Checkpoint, "id", *retired, order=("id",), desc=True, limit=keep + 1)
+        if len(kept) > keep:
+            tx.delete(Checkpoint, *retired, ("id", "<=", kept[-1]))
 
 
-def named(reader: Reader, region: str) -> set[str]:
+def named(reader: Reader) -> set[str]:
     """Paths of all segments that a contribution names: whatever lies beside them in an older epoch is an orphan (SPEC T3)."""
-    return {s.path for s in reader.select(Segment, ("region", "=", region))}
+    return {s.path for s in reader.select(Segment)}

@@ -10,6 +10,7 @@ from crkafka_core.model.errors import DataLoss, Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Initial, MergedOffset, Region, Start, StartReason
 from crkafka_core.plane import events, members
+from crkafka_core.protocol import subscription
 
 
 @dataclass(frozen=True)
@@ -25,22 +26,24 @@ class Resolved:
     made_anew: Mapping[TP, str] = field(default_factory=dict)
     """Partitions whose topic has another id than the one stored; the stored id (SPEC S4)."""
     born: bool = True
+    leader_epochs: Mapping[TP, int] = field(default_factory=dict)
+    """Of the record before each offset that is the head's, where it is known (SPEC S4)."""
 
 
-def merged(reader: Reader, region: str, checkpoint: int) -> dict[TP, MergedOffset]:
+def merged(reader: Reader, checkpoint: int) -> dict[TP, MergedOffset]:
     """The merged map of a checkpoint, with what was carried forward."""
-    rows = reader.select(MergedOffset, ("region", "=", region), ("checkpoint", "=", checkpoint))
+    rows = reader.select(MergedOffset, ("checkpoint", "=", checkpoint))
     return {TP(r.topic, r.partition): r for r in rows}
 
 
-def initials(reader: Reader, region: str) -> list[Initial]:
+def initials(reader: Reader) -> list[Initial]:
     """All initial offsets ever recorded for the region."""
-    return reader.select(Initial, ("region", "=", region))
+    return reader.select(Initial)
 
 
-def known(reader: Reader, region: str) -> dict[TP, Initial]:
+def known(reader: Reader) -> dict[TP, Initial]:
     """The known partitions: initial offset stored, under the current subscription and topic id (SPEC C3)."""
-    return {TP(i.topic, i.partition): i for i in initials(reader, region) if not i.forgotten}
+    return {TP(i.topic, i.partition): i for i in initials(reader) if not i.forgotten}
 
 
 def leaves_off(first: Mapping[TP, Initial], head: Mapping[TP, MergedOffset]) -> dict[TP, int]:
@@ -61,12 +64,11 @@ def line_offsets(
 ) -> dict[TP, int]:
     """Per known partition (`first`), where a contribution to a child of `parent`, merged as `head`, must begin (SPEC C3).
 
-    A gap counts in the epoch in which it was found: the next attempt resolves anew, and may find another one, or none.
+    A gap counts in the epoch in which it was resolved: the next attempt resolves anew, from the accepted gap, and may find another.
     """
     due = leaves_off(first, head)
     for start in reader.select(
         Start,
-        ("region", "=", region.name),
         ("base", "=", parent),
         ("epoch", "=", epoch),
         ("reason", "=", StartReason.GAP),
@@ -79,13 +81,14 @@ def line_offsets(
 
 def lookup(reader: Reader, region: Region, topic_ids: Mapping[TP, str]) -> Resolved:
     """What is stored about the starts of these partitions, from the head as it is now (SPEC S1)."""
-    name, base = region.name, region.head
+    base = region.head
     stored = {
-        TP(s.topic, s.partition): s
-        for s in reader.select(Start, ("region", "=", name), ("epoch", "=", region.epoch), ("base", "=", base))
+        TP(s.topic, s.partition): s for s in reader.select(Start, ("epoch", "=", region.epoch), ("base", "=", base))
     }
-    head = merged(reader, name, base) if base else {}
-    first = known(reader, name)
+    head = merged(reader, base) if base else {}
+    accepted = _accepted_gaps(reader, base)
+    first = known(reader)
+    epochs: dict[TP, int] = {}
     offsets: dict[TP, int] = {}
     reasons: dict[TP, StartReason] = {}
     missing: set[TP] = set()
@@ -96,13 +99,24 @@ def lookup(reader: Reader, region: Region, topic_ids: Mapping[TP, str]) -> Resol
             made_anew[tp] = initial.topic_id
         elif start is not None and start.topic_id == topic_id:
             offsets[tp], reasons[tp] = start.offset, start.reason
+        elif tp in accepted and accepted[tp].topic_id == topic_id:
+            offsets[tp], reasons[tp] = accepted[tp].offset, StartReason.GAP
         elif tp in head and head[tp].topic_id == topic_id:
             offsets[tp], reasons[tp] = head[tp].to_offset, StartReason.HEAD
+            if head[tp].leader_epoch >= 0:
+                epochs[tp] = head[tp].leader_epoch
         elif initial is not None:
             offsets[tp], reasons[tp] = initial.offset, StartReason.INITIAL
         else:
             missing.add(tp)
-    return Resolved(region.epoch, base, offsets, reasons, frozenset(missing), made_anew, region.born)
+    return Resolved(region.epoch, base, offsets, reasons, frozenset(missing), made_anew, region.born, epochs)
+
+
+def _accepted_gaps(reader: Reader, base: int) -> dict[TP, Start]:
+    """Gaps that were accepted from this head on, in whichever epoch: they hold until they are merged. Without that, a log that has
+    grown past the head meanwhile would hide them (SPEC S4)."""
+    found = reader.select(Start, ("base", "=", base), ("reason", "=", StartReason.GAP), order=("epoch",))
+    return {TP(s.topic, s.partition): s for s in found}
 
 
 @dataclass(frozen=True)
@@ -132,6 +146,13 @@ def gap(wanted: int, earliest: int, end: int) -> Gap | None:
     return None
 
 
+def regrown(wanted: int, cut: int) -> Gap:
+    """A log that was cut below the offset and has grown past it again (SPEC S4)."""
+    return Gap(
+        wanted, cut, f"the log was cut at {cut} by the election of a leader that lacked records, and has grown again"
+    )
+
+
 def resolve(
     tx: Tx,
     *,
@@ -155,7 +176,7 @@ def resolve(
             f"Starts were asked for epoch {epoch} and head {base}; region {region.name} is at {region.epoch} and {region.head}."
         )
     _remember(tx, region, topic_ids)
-    first = known(tx, region.name)
+    first = known(tx)
     fresh = [
         Initial(region.name, p.topic_id, tp.partition, tp.topic, p.offset, p.position, tx.now())
         for tp, p in proposals.items()
@@ -174,10 +195,15 @@ def resolve(
     if not region.born and proposals:
         region = tx.set_region(born=True)
     found = lookup(tx, region, topic_ids)
-    lost = {tp: f"topic {tp.topic} has another id than the stored {old}" for tp, old in found.made_anew.items()}
+    lost = {
+        tp: _Lost(made_anew(tp.topic, old, topic_ids[tp]), FORGET, topic=True) for tp, old in found.made_anew.items()
+    }
     real = {tp: g for tp, g in gaps.items() if found.offsets.get(tp) == g.wanted}
     if not accept_gaps:
-        lost |= {tp: f"{g.why}: wanted offset {g.wanted}, available from {g.available}" for tp, g in real.items()}
+        lost |= {
+            tp: _Lost(f"{g.why}: wanted offset {g.wanted}, available from {g.available}", GAPS)
+            for tp, g in real.items()
+        }
     if lost:
         return _data_loss(tx, region, member, lost)
     offsets, reasons = dict(found.offsets), dict(found.reasons)
@@ -197,43 +223,74 @@ def resolve(
 def _remember(tx: Tx, region: Region, topic_ids: Mapping[TP, str]) -> None:
     """A topic that was unsubscribed and is subscribed again goes on at the offset that was carried forward (SPEC S4)."""
     back = [
-        i for i in initials(tx, region.name) if i.forgotten and topic_ids.get(TP(i.topic, i.partition)) == i.topic_id
+        i
+        for i in initials(tx)
+        if i.forgotten
+        and topic_ids.get(TP(i.topic, i.partition)) == i.topic_id
+        and subscription.reads(region.subscription_json, i.topic)
     ]
     if back:
         tx.put(*(replace(i, forgotten=False) for i in back))
         events.log(tx, "topic back", f"{len(back)} partitions go on where they were left")
 
 
-def _data_loss(tx: Tx, region: Region, member: str, lost: Mapping[TP, str]) -> DataLoss:
-    from crkafka_core.plane import resets
+FORGET = "`crkafka forget TOPIC` carries its offsets forward, and a new topic of that name starts by its own id; then `crkafka start`."
+GAPS = (
+    "Set `data_loss: gap` to go on at what is there and record the gap, or reset to a checkpoint that Kafka still holds; then "
+    "`crkafka start`."
+)
 
-    words = "; ".join(f"{tp}: {why}" if tp.partition >= 0 else why for tp, why in sorted(lost.items())[:5])
-    reason = f"Data loss in region {region.name}: {words}."
-    resets.stop(tx, reason, member=member)
-    return DataLoss(
-        reason,
-        hint="Set `data_loss: gap` to go on at what is there and record the gap, `crkafka forget TOPIC` for a topic that was "
-        "deleted or made anew, or reset to a checkpoint that Kafka still holds; then `crkafka start`.",
+
+def made_anew(topic: str, old: str, new: str) -> str:
+    return f"topic {topic} was made anew: the region knows it with the id {old}, and it has the id {new} now"
+
+
+def deleted(topic: str, topic_id: str) -> str:
+    return f"topic {topic} with id {topic_id} was deleted"
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """What is lost of a partition, and what a person can do."""
+
+    why: str
+    remedy: str
+    topic: bool = False
+    """It is the whole topic that is lost: one of its partitions says it for all."""
+
+
+def _data_loss(tx: Tx, region: Region, member: str, lost: Mapping[TP, _Lost]) -> DataLoss:
+    """Stop, with a reason that says what to do: people read it long after the log (SPEC S4, X8)."""
+    from crkafka_core.plane import life
+
+    words = list(
+        dict.fromkeys(w.why if w.topic else f"{tp}: {w.why}" for tp, w in sorted(lost.items(), key=lambda i: i[0]))
     )
+    remedies = " ".join(dict.fromkeys(w.remedy for w in lost.values()))
+    said = f"Data loss in region {region.name}: {'; '.join(words[:5])}."
+    life.halt(tx, f"{said} {remedies}", member=member)
+    return DataLoss(said, hint=remedies)
 
 
 def topics_gone(tx: Tx, gone: Mapping[str, str], *, member: str) -> DataLoss | None:
     """Known topics that Kafka no longer has, with the id they had: the region stops until a person forgets them (SPEC S4)."""
     still = {
         i.topic: i.topic_id
-        for i in initials(tx, tx.region().name)
-        if not i.forgotten and gone.get(i.topic) == i.topic_id
+        for i in initials(tx)
+        if not i.forgotten
+        and gone.get(i.topic) == i.topic_id
+        and subscription.reads(tx.region().subscription_json, i.topic)
     }
     if not still:
         return None
     return _data_loss(
-        tx, tx.region(), member, {TP(t, -1): f"topic {t} with id {i} was deleted" for t, i in still.items()}
+        tx, tx.region(), member, {TP(t, -1): _Lost(deleted(t, i), FORGET, topic=True) for t, i in still.items()}
     )
 
 
 def forget(tx: Tx, topic: str, *, by: str) -> int:
     """A deleted, recreated or unsubscribed topic: its offsets are carried forward and it is no longer known (SPEC S4)."""
-    rows = [i for i in initials(tx, tx.region().name) if i.topic == topic and not i.forgotten]
+    rows = [i for i in initials(tx) if i.topic == topic and not i.forgotten]
     if rows:
         tx.put(*(replace(i, forgotten=True) for i in rows))
         events.log(tx, "topic forgotten", f"{topic}: {len(rows)} partitions are carried forward", by=by)

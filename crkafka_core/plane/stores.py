@@ -16,6 +16,9 @@ GROUP = "crkafka.control_plane"
 INITIALISE = "crkafka.control_plane.initialise"
 """Scheme of a URL → a function that makes or migrates the schema."""
 
+ROLES = "crkafka.control_plane.roles"
+"""Scheme of a URL → a function that gives the SQL of its roles."""
+
 
 def open_store(url: str) -> Store:
     """The store for a URL: the entry point is named by the scheme, without a driver's name behind `+`."""
@@ -28,20 +31,30 @@ def initialise(url: str) -> None:
     _offered(INITIALISE, url)(url)
 
 
+def roles(url: str) -> str:
+    """SQL for a person who has the right to run it: roles of the control plane, and what each of them may."""
+    sql: str = _offered(
+        ROLES, url, "Only PostgreSQL has roles; of a SQLite file the mode says who may read and write it."
+    )()
+    return sql
+
+
 def preload() -> None:
     """Import every store that is installed, so that a process forked from here opens one at once."""
     for found in entry_points(group=GROUP):
         found.load()
 
 
-def _offered(group: str, url: str) -> Any:
+def _offered(group: str, url: str, hint: str = "") -> Any:
     scheme = urlsplit(url).scheme.partition("+")[0]
     found = entry_points(group=group, name=scheme)
     if not found:
         there = sorted({e.name for e in entry_points(group=group)})
         raise ConfigError(
-            f"No control plane for {scheme!r} is installed.",
-            hint=f"There are: {', '.join(there) or 'none; install the project itself'}.",
+            f"For {scheme!r} there are no roles."
+            if group == ROLES
+            else f"No control plane for {scheme!r} is installed.",
+            hint=hint or f"There are: {', '.join(there) or 'none; install the project itself'}.",
         )
     return next(iter(found)).load()
 

@@ -7,13 +7,23 @@ an abort), and the refusal is raised after the commit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from crkafka_core.control import Reader, Store, Tx
-from crkafka_core.model.errors import CrkafkaError, NoSuchRegion
+from crkafka_core.control import Place, Reader, Store, Tx
+from crkafka_core.model.errors import CrkafkaError, TooOld
 from crkafka_core.model.rows import Region
+from crkafka_core.protocol.version import SPOKEN
 
 T = TypeVar("T")
+
+
+def check_protocol(region: Region) -> None:
+    """Refuse to change a region by rules that have been changed since this program was made."""
+    if region.protocol > SPOKEN:
+        raise TooOld(
+            f"Region {region.name} is run by protocol {region.protocol}; this program speaks {SPOKEN}, and changes nothing.",
+            hint="Install the crkafka that its other members have, and start this process anew.",
+        )
 
 
 class ControlPlane:
@@ -25,21 +35,35 @@ class ControlPlane:
 
     def do(self, work: Callable[[Tx], T | CrkafkaError]) -> T:
         """Run a mutation; each finds its own earlier effect, so that it can be repeated after an unknown outcome."""
-        result = self.store.run(self.region, work)
+
+        def understood(tx: Tx) -> T | CrkafkaError:
+            check_protocol(tx.region())
+            return work(tx)
+
+        result = self.store.run(self.region, understood)
         if isinstance(result, CrkafkaError):
             raise result
         return result
 
     def read(self, question: Callable[[Reader, Region], T]) -> T:
         """Answer a question from one snapshot."""
-        with self.store.read() as reader:
-            region = reader.get(Region, self.region)
-            if region is None:
-                raise NoSuchRegion(
-                    f"There is no region {self.region!r} in this control plane.", hint="`crkafka init` makes it."
-                )
-            return question(reader, region)
+        with self.store.read(self.region) as reader:
+            return question(reader, reader.region())
 
     def wait(self, version: int, timeout: float) -> int:
         """Until the region's version differs, or the time is over."""
         return self.store.wait(self.region, version, timeout)
+
+    def place(self) -> Place:
+        """Where the rows lie (SPEC T3)."""
+        return self.store.place()
+
+
+class Readable(Protocol):
+    """What can be asked of a control plane, through whichever gate its mutations go."""
+
+    region: str
+
+    def read(self, question: Callable[[Reader, Region], T]) -> T: ...
+
+    def place(self) -> Place: ...

@@ -9,7 +9,7 @@ from crkafka_core.model.desired import Aim, Desired, OpenCut
 from crkafka_core.model.offsets import unpack, unpack_offsets
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Expected, Member, MemberStatus, Region
-from crkafka_core.plane import goals, members, pauses, tables
+from crkafka_core.plane import contents, goals, members, pauses
 from crkafka_core.protocol.settle import live
 
 
@@ -17,7 +17,6 @@ def desired(reader: Reader, region: Region, rows: Collection[Member], name: str,
     """The desired state for this incarnation of this name; `rows` are all members of the region."""
     row = next((row for row in rows if row.name == name), None)
     mine = row is not None and row.incarnation == incarnation
-    goal = goals.current(reader, region.name)
     return Desired(
         uid=region.uid,
         version=region.version,
@@ -29,18 +28,20 @@ def desired(reader: Reader, region: Region, rows: Collection[Member], name: str,
         wanted=region.phase is not Phase.IDLE and members.index(name) < region.members_wanted,
         assembled=len(live(rows)) >= region.members_wanted,
         cut=_cut(reader, region, name, incarnation) if region.open_cut else None,
-        marks=pauses.marks(reader, region.name),
-        aim=Aim(goal.token, tuple(sorted(unpack_offsets(goal.ends_json).items()))) if goal is not None else None,
+        marks=pauses.marks(reader),
+        aims=tuple(
+            Aim(goal.token, tuple(sorted(unpack_offsets(goal.ends_json).items()))) for goal in goals.current(reader)
+        ),
     )
 
 
 def _cut(reader: Reader, region: Region, name: str, incarnation: str) -> OpenCut | None:
-    row = reader.get(Checkpoint, region.name, region.open_cut)
+    row = reader.get(Checkpoint, region.open_cut)
     if row is None:
         return None
-    expected = reader.select(Expected, ("region", "=", region.name), ("checkpoint", "=", row.id))
+    expected = reader.select(Expected, ("checkpoint", "=", row.id))
     mine = next(
         (unpack(e.assignment_json) for e in expected if e.member == name and e.incarnation == incarnation), None
     )
-    landed = tuple(sorted(tables.landed(reader, region, mine or frozenset()).items()))
+    landed = tuple(sorted(contents.landed(reader, region, mine or frozenset()).items()))
     return OpenCut(row.id, row.parent, row.generation, tuple(sorted(e.member for e in expected)), mine, landed)

@@ -14,6 +14,7 @@ from typing import Any
 from crkafka_core.model.desired import Desired, OpenCut
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import CLIENT, ClientEvent, ClientState, Phase
+from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.signals import ExitKind, Outcome, Stamp
 
@@ -54,8 +55,10 @@ class State:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     asked: Stamp | None = None
     """The stamp under which starts are being resolved."""
+    seeking: Stamp | None = None
+    """The stamp under which starts are resolved, and the client is told to go there."""
     started: Stamp | None = None
-    """The stamp under which starts are resolved and sought."""
+    """The stamp under which the client has been brought there."""
     gate: Gate = Gate.CLOSED
     cut: OpenCut | None = None
     step: Step = Step.NONE
@@ -174,8 +177,8 @@ class _Member:
                 self.observed(desired)
             case sg.Assigned(held, generation):
                 self.assigned(held, generation)
-            case sg.Revoked(cause):
-                self.revoked(cause)
+            case sg.Revoked(why, thrown_out):
+                self.revoked(why, thrown_out)
             case sg.Fetched():
                 if self.s.client in (ClientState.SUBSCRIBED, ClientState.RESET_COMPLETE):
                     self.client(ClientEvent.FETCH)
@@ -184,12 +187,18 @@ class _Member:
             case sg.Started(stamp, offsets, topic_ids):
                 if stamp == self.s.stamp == self.s.asked and self.s.held == frozenset(offsets):
                     self.do(sg.Seek(stamp, offsets))
-                    self.set(started=stamp, asked=None, topic_ids=topic_ids)
+                    self.set(seeking=stamp, asked=None, topic_ids=topic_ids)
                     if self.s.rewound:
                         self.set(rewound=False)
                         self.do(sg.CommitStarts(offsets, self.s.base))
                 elif stamp == self.s.asked:
                     self.set(asked=None)
+            case sg.Sought(stamp):
+                if stamp == self.s.seeking:
+                    self.set(seeking=None, started=stamp)
+            case sg.NotSought(stamp):
+                if stamp == self.s.seeking:
+                    self.set(disturbed=True)
             case sg.NotStarted(stamp):
                 if stamp == self.s.asked:
                     self.set(asked=None)
@@ -214,8 +223,8 @@ class _Member:
                     self.do(sg.AskCut(epoch, base))
             case sg.Disturbed():
                 self.set(disturbed=True)
-            case sg.Trouble(epoch, why, counted):
-                self.trouble(epoch, why, counted)
+            case sg.Trouble(epoch, why, cause):
+                self.trouble(epoch, why, cause)
             case sg.Fenced():
                 self.set(fenced=True)
                 self.do(sg.Refresh())
@@ -243,19 +252,27 @@ class _Member:
 
     def assigned(self, held: frozenset[TP], generation: int) -> None:
         if self.s.held and self.s.client is ClientState.RECORDS_FETCHED:
-            self.revoked("assigned anew without a revocation")  # `lost` can fail to come (FACTS K8)
-        self.set(held=held, generation=generation, serial=self.s.serial + 1, asked=None, started=None, disturbed=False)
+            self.revoked("assigned anew without a revocation")  # `lost` can fail to come (docs/clients.md K8)
+        self.set(
+            held=held,
+            generation=generation,
+            serial=self.s.serial + 1,
+            asked=None,
+            seeking=None,
+            started=None,
+            disturbed=False,
+        )
         self.do(sg.Clear(self.s.stamp, drop=False))
 
-    def revoked(self, cause: str) -> None:
+    def revoked(self, why: str, thrown_out: bool = False) -> None:
         """Ignored if nothing was fetched since subscribing or the last reset; the report is withdrawn all the same (SPEC R2, R3)."""
         before = self.s.client
         if before is ClientState.INITIALIZED:
             return
         self.client(ClientEvent.REVOKE)
-        self.set(held=None, serial=self.s.serial + 1, asked=None, started=None, report=None)
+        self.set(held=None, serial=self.s.serial + 1, asked=None, seeking=None, started=None, report=None)
         self.do(sg.Clear(self.s.stamp, drop=False))
-        self.do(sg.Withdraw(self.s.epoch, cause, wants_reset=before is ClientState.RECORDS_FETCHED))
+        self.do(sg.Withdraw(self.s.epoch, why, before is ClientState.RECORDS_FETCHED, thrown_out))
 
     def committed(self, event: sg.Committed) -> None:
         s = self.s
@@ -264,20 +281,22 @@ class _Member:
         if event.outcome is Outcome.DONE:
             self.set(committed=True)
         elif event.outcome in (Outcome.ABORT, Outcome.REBALANCED):
-            self.do(sg.GiveUp(event.cut, event.why, counted=False, forced=event.outcome is Outcome.REBALANCED))
+            cause = ResetCause.REBALANCE if event.outcome is Outcome.REBALANCED else ResetCause.UNAVAILABLE
+            self.do(sg.GiveUp(event.cut, event.why, cause))
             self.set(step=Step.CONTRIBUTED)
         else:
             self.end(ExitKind.FAILED, event.why)
 
-    def trouble(self, epoch: int, why: str, counted: bool) -> None:
+    def trouble(self, epoch: int, why: str, cause: ResetCause) -> None:
         s = self.s
         if epoch != s.epoch:
             return
-        if s.cut is not None and s.step in (Step.DRAINING, Step.SAVING):
-            self.do(sg.GiveUp(s.cut.id, why, counted))
+        if s.step in (Step.DRAINING, Step.SAVING):
+            assert s.cut is not None
+            self.do(sg.GiveUp(s.cut.id, why, cause))
             self.set(step=Step.CONTRIBUTED)
         else:
-            self.do(sg.AskReset(epoch, why, counted))
+            self.do(sg.AskReset(epoch, why, cause))
 
     # What follows
 
@@ -309,7 +328,9 @@ class _Member:
     def merged(self, d: Desired) -> None:
         """The cut I took part in became the head: go on from it."""
         s = self.s
-        if s.cut is not None and d.epoch == s.epoch and d.head == s.cut.id:
+        if s.cut is None or d.epoch != s.epoch:
+            return
+        if d.head == s.cut.id:
             cut = s.cut.id
             stamp = Stamp(s.epoch, cut, s.serial)
             self.set(
@@ -317,6 +338,10 @@ class _Member:
                 started=stamp if s.started == s.stamp else None, report=replace(s.report, base=cut) if s.report else None,
             )  # fmt: skip
             self.do(sg.Merged(cut, offsets_committed=s.commit_at_drain))
+        elif d.head == s.base and (d.cut is None or d.cut.id != s.cut.id):
+            # Over in the same epoch, so not aborted: it had nothing new, and the head is what it was (SPEC V1).
+            self.set(cut=None, step=Step.NONE, committed=False, payload=None, triggered=False)
+            self.do(sg.Merged(s.base, offsets_committed=True))
 
     def adopt(self, d: Desired) -> None:
         """Another epoch, or a head that I did not contribute to: come to rest, drop all, start anew from the head (SPEC X2)."""
@@ -324,14 +349,14 @@ class _Member:
         if (s.epoch, s.base) == (d.epoch, d.head):
             return
         if s.gate is not Gate.CLOSED:
-            self.close()
-            return
+            return  # until the holder of the permit is done
         self.client(ClientEvent.RESET)
         self.set(
             epoch=d.epoch,
             base=d.head,
             serial=s.serial + 1,
             asked=None,
+            seeking=None,
             started=None,
             cut=None,
             step=Step.NONE,
@@ -349,15 +374,12 @@ class _Member:
         mine = d.cut is not None and d.cut.mine is not None and d.cut.parent == s.base and d.cut.mine == s.held
         if s.step is Step.NONE and s.cut is None and mine and s.ready:
             self.set(cut=d.cut, step=Step.DRAINING)
-        if self.s.step is Step.DRAINING:
-            if self.s.gate is not Gate.CLOSED:
-                self.close()
-            else:
-                assert self.s.cut is not None
-                self.set(step=Step.SAVING, committed=not self.s.commit_at_drain)
-                self.do(sg.Save(self.s.cut.id))
-                if self.s.commit_at_drain:
-                    self.do(sg.Commit(self.s.cut.id, self.s.cut.parent))
+        if self.s.step is Step.DRAINING and self.s.gate is Gate.CLOSED:
+            assert self.s.cut is not None
+            self.set(step=Step.SAVING, committed=not self.s.commit_at_drain)
+            self.do(sg.Save(self.s.cut.id))
+            if self.s.commit_at_drain:
+                self.do(sg.Commit(self.s.cut.id, self.s.cut.parent))
         s = self.s
         if s.step is Step.SAVING and s.committed and s.payload is not None:
             assert s.cut is not None
@@ -367,11 +389,7 @@ class _Member:
     def leave(self) -> None:
         """A leaving member waits for an open cut first, and requests no reset (SPEC R5)."""
         s = self.s
-        if not s.leaves or s.step is not Step.NONE:
-            return
-        if s.gate is not Gate.CLOSED:
-            self.close()
-        else:
+        if s.leaves and s.step is Step.NONE and s.gate is Gate.CLOSED:
             self.end(ExitKind.CLEAN, "a clean end was asked for")
 
     def requeue(self) -> None:
@@ -379,13 +397,11 @@ class _Member:
         s = self.s
         if not s.disturbed or s.step is not Step.NONE:
             return
-        if s.held is None or s.started != s.stamp:
+        if s.stamp not in (s.started, s.seeking):
             self.set(disturbed=False)
-        elif s.gate is not Gate.CLOSED:
-            self.close()
-        else:
+        elif s.gate is Gate.CLOSED:
             stamp = Stamp(s.epoch, s.base, s.serial + 1)
-            self.set(serial=stamp.serial, started=stamp, disturbed=False)
+            self.set(serial=stamp.serial, seeking=stamp, started=None, disturbed=False)
             self.do(sg.Requeue(stamp))
 
     def resolve(self, d: Desired) -> None:
@@ -393,7 +409,7 @@ class _Member:
         s = self.s
         wants = (
             s.held is not None
-            and s.started != s.stamp
+            and s.stamp not in (s.started, s.seeking)
             and s.asked is None
             and s.client is not ClientState.CR_RESET_PENDING
         )
@@ -417,14 +433,11 @@ class _Member:
             self.do(report)
 
     def gate(self) -> None:
+        """Whoever above waits for the gate to be closed has a reason against submitting: it is closed here."""
         if self.s.submits:
             if self.s.gate is Gate.CLOSED:
                 self.set(gate=Gate.OPEN)
                 self.do(sg.OpenGate(self.s.stamp))
-        else:
-            self.close()
-
-    def close(self) -> None:
-        if self.s.gate is Gate.OPEN:
+        elif self.s.gate is Gate.OPEN:
             self.set(gate=Gate.CLOSING)
             self.do(sg.CloseGate())

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from crkafka_core.model.desired import Desired, OpenCut
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import ResetCause
 
 
 class Stamp(NamedTuple):
@@ -26,9 +27,9 @@ class Outcome(StrEnum):
 
     DONE = "done"
     ABORT = "abort"
-    """Transport, coordinator: the cut is aborted, uncounted; the member goes on."""
+    """Transport, coordinator: the cut is aborted, which counts for nothing; the member goes on."""
     REBALANCED = "rebalanced"
-    """Rebalance class: the cut is aborted in force mode, as by the revocation that follows (SPEC R3, X6)."""
+    """Rebalance class: the cut is aborted as by the revocation that follows (SPEC R3, X6)."""
     RESTART = "restart"
     """Fenced or unknown: the member fails and is started anew."""
 
@@ -68,7 +69,9 @@ class Assigned(Event):
 class Revoked(Event):
     """Kafka took all partitions away (eager), by a revocation or as lost (SPEC R2)."""
 
-    cause: str = "partitions revoked"
+    why: str = "partitions revoked"
+    thrown_out: bool = False
+    """As lost: Kafka had not heard of this member for too long (SPEC X6)."""
 
 
 class Fetched(Event):
@@ -86,6 +89,21 @@ class Started(Event):
     stamp: Stamp
     offsets: Mapping[TP, int]
     topic_ids: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Sought(Event):
+    """Every partition that is held stands where `Seek` or `Requeue` of this stamp wanted it; until then nothing flows (SPEC M5)."""
+
+    stamp: Stamp
+
+
+@dataclass(frozen=True)
+class NotSought(Event):
+    """Where the partitions stand is not known: it is tried again."""
+
+    stamp: Stamp
+    why: str
 
 
 @dataclass(frozen=True)
@@ -168,7 +186,7 @@ class Trouble(Event):
 
     epoch: int
     why: str
-    counted: bool
+    cause: ResetCause
 
 
 @dataclass(frozen=True)
@@ -220,7 +238,7 @@ class Clear(Effect):
 
 @dataclass(frozen=True)
 class Requeue(Effect):
-    """Empty the queue and seek what is held to the offset manager's offsets, under this stamp (SPEC M5)."""
+    """Empty the queue and seek what is held to the offset manager's offsets, under this stamp; answer `Sought` or `NotSought` (SPEC M5)."""
 
     stamp: Stamp
 
@@ -235,7 +253,7 @@ class Resolve(Effect):
 
 @dataclass(frozen=True)
 class Seek(Effect):
-    """Seek and register these partitions in the offset manager, under this stamp."""
+    """Seek and register these partitions in the offset manager, under this stamp; answer `Sought` or `NotSought`."""
 
     stamp: Stamp
     offsets: Mapping[TP, int]
@@ -256,8 +274,9 @@ class Withdraw(Effect):
     """Withdraw the report (SPEC R3)."""
 
     epoch: int
-    cause: str
+    why: str
     wants_reset: bool
+    thrown_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -301,8 +320,7 @@ class GiveUp(Effect):
 
     cut: int
     why: str
-    counted: bool
-    forced: bool = False
+    cause: ResetCause
 
 
 @dataclass(frozen=True)
@@ -319,7 +337,7 @@ class AskReset(Effect):
 
     epoch: int
     why: str
-    counted: bool
+    cause: ResetCause
 
 
 @dataclass(frozen=True)
@@ -337,6 +355,14 @@ class Reach(Effect):
     token: str
     epoch: int
     reached: frozenset[TP]
+
+
+@dataclass(frozen=True)
+class Tell(Effect):
+    """Write an event for people; nothing depends on it."""
+
+    kind: str
+    text: str
 
 
 class ForceRebalance(Effect):

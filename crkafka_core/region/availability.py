@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from crkafka_core.control import Reader
-from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
+from crkafka_core.kafka.admin import TopicInfo
+from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Initial, Region
-from crkafka_core.plane import starts
+from crkafka_core.model.rows import CheckpointStatus, Initial, Region
+from crkafka_core.plane import checkpoints, starts
 from crkafka_core.plane.transact import ControlPlane
 
 
@@ -23,7 +24,7 @@ class Holds:
     """(earliest, high watermark)."""
 
     @classmethod
-    def of(cls, admin: KafkaAdmin, known: Mapping[TP, Initial]) -> Holds:
+    def of(cls, admin: Admin, known: Mapping[TP, Initial]) -> Holds:
         topics = admin.topics({tp.topic for tp in known})
         there = [tp for tp in known if tp.topic in topics and tp.partition in topics[tp.topic].partitions]
         return cls(topics, admin.watermarks(there, "read_uncommitted"))
@@ -33,9 +34,9 @@ class Holds:
         for topic, topic_id in sorted({i.topic: i.topic_id for i in known.values()}.items()):
             now = self.topics.get(topic)
             if now is None:
-                yield f"topic {topic} with id {topic_id} was deleted"
+                yield starts.deleted(topic, topic_id)
             elif now.id and topic_id and now.id != topic_id:
-                yield f"topic {topic} was made anew: it had the id {topic_id} and has {now.id} now"
+                yield starts.made_anew(topic, topic_id, now.id)
 
     def missing(self, wanted: Mapping[TP, int]) -> Iterator[str]:
         """Partitions that could not start where they should."""
@@ -48,14 +49,14 @@ class Holds:
 
 def _targets(reader: Reader, region: Region, known: Mapping[TP, Initial], target: int) -> dict[TP, int]:
     """Where each known partition would be sought."""
-    return starts.leaves_off(known, starts.merged(reader, region.name, target) if target else {})
+    return starts.leaves_off(known, starts.merged(reader, target) if target else {})
 
 
-def check_available(plane: ControlPlane, admin: KafkaAdmin, target: int) -> None:
+def check_available(plane: ControlPlane, admin: Admin, target: int) -> None:
     """Refuse a reset that could not be completed, with the nearest checkpoint that can be."""
 
     def sought(reader: Reader, region: Region) -> tuple[dict[TP, Initial], dict[TP, int]]:
-        known = starts.known(reader, region.name)
+        known = starts.known(reader)
         return known, _targets(reader, region, known, target)
 
     known, wanted = plane.read(sought)
@@ -75,8 +76,7 @@ def check_available(plane: ControlPlane, admin: KafkaAdmin, target: int) -> None
 
 def _nearest(reader: Reader, region: Region, known: Mapping[TP, Initial], target: int, holds: Holds) -> str | None:
     """On the head's line, counted in checkpoints; of two equally near the later, which undoes less."""
-    merged = reader.select(Checkpoint, ("region", "=", region.name), ("status", "=", CheckpointStatus.MERGED))
-    kept, line = {c.id for c in merged}, [0, *reader.line(region.name, region.head)]
+    kept, line = set(checkpoints.ids_with(reader, CheckpointStatus.MERGED)), [0, *reader.line(region.head)]
     able = [
         at
         for at, number in enumerate(line)

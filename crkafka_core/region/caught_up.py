@@ -52,8 +52,8 @@ def consume(region: Region, *, token: str = "", progress: Callable[[str], None] 
 
 def _known(reader: Reader, row: Row) -> tuple[list[TP], tuple[TP, ...]]:
     """All partitions, and those that are paused."""
-    known = sorted(starts.known(reader, row.name))
-    return known, tuple(sorted(pauses.paused_now(reader, row.name, known)))
+    known = sorted(starts.known(reader))
+    return known, tuple(sorted(pauses.paused_now(reader, known)))
 
 
 def _cut_at_the_ends(region: Region, token: str, total: int, progress: Callable[[str], None]) -> Checkpoint:
@@ -74,6 +74,14 @@ def _cut_at_the_ends(region: Region, token: str, total: int, progress: Callable[
     raise AssertionError("unreachable")
 
 
+def still_to_reach(reader: Reader, row: Row, token: str) -> frozenset[TP]:
+    """What the run waits for: not for partitions that were paused meanwhile, or moved to a member that is, nor for forgotten topics."""
+    left = goals.missing(reader, row.epoch, token)
+    if left:
+        left &= starts.known(reader).keys()
+    return left - pauses.paused_now(reader, left)
+
+
 def _await_reached(region: Region, token: str, total: int, progress: Callable[[str], None]) -> int:
     """The epoch in which all ends were reached."""
     said = -1
@@ -84,8 +92,7 @@ def _await_reached(region: Region, token: str, total: int, progress: Callable[[s
             raise RegionStopped(
                 f"Region {row.name} is {row.phase.lower()}: {row.stop_reason or 'no members are wanted'}."
             )
-        left = goals.missing(reader, row.name, row.epoch, token)
-        left -= pauses.paused_now(reader, row.name, left)  # paused meanwhile, or moved to a member that is
+        left = still_to_reach(reader, row, token)
         if len(left) != said:
             said = len(left)
             progress(f"{total - said} of {total} partitions are caught up")

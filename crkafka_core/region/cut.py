@@ -18,13 +18,15 @@ class CutAborted(Refused):
     """The cut was aborted; the region resets to the head. Reaction: look at the reason; the next cut is due by itself."""
 
 
-def open_cut(plane: ControlPlane, *, token: str, cause: str, lease: Lease | None = None) -> Checkpoint:
+def open_cut(
+    plane: ControlPlane, *, token: str, cause: str, lease: Lease | None = None, if_new: bool = False
+) -> Checkpoint:
     """Open a cut; the same token finds its own cut again. With a driver's lease, only as long as it holds (SPEC A6)."""
-    return plane.do(lambda tx: cuts.open_cut(tx, token=token, cause=cause, lease=lease))
+    return plane.do(lambda tx: cuts.open_cut(tx, token=token, cause=cause, lease=lease, if_new=if_new))
 
 
 def _row(reader: Reader, region: Region, checkpoint: int) -> Checkpoint:
-    row = reader.get(Checkpoint, region.name, checkpoint)
+    row = reader.get(Checkpoint, checkpoint)
     if row is None:
         raise NoSuchCheckpoint(
             f"Region {region.name} has no checkpoint {checkpoint}.", hint="`crkafka checkpoints` lists them."
@@ -61,6 +63,9 @@ def await_merged(plane: ControlPlane, checkpoint: int, progress: Progress) -> Ch
 
     found = waiting.until(plane, answer)
     assert found is not None
+    if found.status is CheckpointStatus.EMPTY:
+        progress(f"cut {checkpoint}: {found.note}")
+        return found
     if not found.merged_at:
         raise CutAborted(
             f"Cut {checkpoint} of region {plane.region} was aborted: {found.note}",
@@ -70,9 +75,17 @@ def await_merged(plane: ControlPlane, checkpoint: int, progress: Progress) -> Ch
     return found
 
 
-def cut(plane: ControlPlane, *, token: str, cause: str, progress: Progress, lease: Lease | None = None) -> Checkpoint:
+def cut(
+    plane: ControlPlane,
+    *,
+    token: str,
+    cause: str,
+    progress: Progress,
+    lease: Lease | None = None,
+    if_new: bool = False,
+) -> Checkpoint:
     """All of it."""
-    opened = open_cut(plane, token=token, cause=cause, lease=lease)
+    opened = open_cut(plane, token=token, cause=cause, lease=lease, if_new=if_new)
     progress(f"cut {opened.id} opened: {opened.members} members")
     await_drained(plane, opened.id, progress)
     return await_merged(plane, opened.id, progress)

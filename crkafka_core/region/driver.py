@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
+from crkafka_core.config import redact
+from crkafka_core.loop import Loop
 from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused, ServiceUnavailable
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Lease
 from crkafka_core.plane import triggers
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.region.region import Region
@@ -18,67 +18,111 @@ from crkafka_core.region.waiting import TICK
 
 _log = logging.getLogger(__name__)
 RETIRE_EVERY = 60.0
+STEEPEST = 60.0
+"""Seconds between two tries when every one fails of something unknown."""
 
 
-class Driver(threading.Thread):
+class Driver(Loop):
     """Holds the driver's lease while it runs; a second driver is refused (SPEC A6)."""
 
     def __init__(
         self, region: Region, *, progress: Callable[[str], None] = lambda _: None, retire_every: float = RETIRE_EVERY
     ) -> None:
-        super().__init__(name="driver", daemon=True)
+        super().__init__("driver", region.runtime)
         self._region = region
         self._progress = progress
         self._retire_every = retire_every
+        self._retired_at = 0.0
         self._over = threading.Event()
+        self._held = ExitStack()
+        self._lease: DriverLease | None = None
+        self._failures = 0
 
     def end(self) -> None:
         self._over.set()
         if self.is_alive():
             self.join()
 
-    def run(self) -> None:
-        while not self._over.is_set():
-            try:
-                with self._region.driver() as lease:
-                    self._drive(lease)
-            except ServiceUnavailable as error:
-                _log.warning("driver: %s", error)
-                self._over.wait(1.0)
-            except CrkafkaError as error:
-                _log.warning("driver: %s", error)
-                self._over.wait(2.0)
-
-    def _drive(self, lease: DriverLease) -> None:
-        trigger, plane = self._region.config.trigger, self._region.plane
-        retired_at = time.monotonic()
-        while not self._over.is_set():
-            row, cause = plane.read(
-                lambda reader, region: (
-                    region,
-                    triggers.cause(reader, region, period=trigger.period, counted=trigger.tuples is not None),
-                )
-            )
-            if cause:
-                lease.check()
-                self._cut(cause, lease.lease)
-            elif row.phase is Phase.RUNNING and time.monotonic() - retired_at > self._retire_every:
-                retired_at = time.monotonic()
-                self._retire()
-            else:
-                plane.wait(row.version, TICK)
-
-    def _cut(self, cause: str, lease: Lease | None) -> None:
+    def turn(self, patience: float = TICK) -> bool:
+        """Take the lease if it is not held; then do what is due, or wait for a change. Any failure lets the lease go."""
+        wait = 0.0
         try:
-            self._region.cut(cause=cause, token=uuid.uuid4().hex, lease=lease, progress=self._progress)
+            if self._over.is_set():
+                self._let_go()
+            elif self._lease is None:
+                self._lease = self._held.enter_context(self._region.driver())
+                self._retired_at = self._runtime.now()
+            else:
+                self._drive(self._lease, patience)
+            self._failures = 0
+        except Exception as error:  # whatever it is: a host without its driver would go on without cuts
+            self._failures += 1
+            wait = self._failed(error)
+            try:
+                self._let_go()
+            except Exception as another:
+                self._failed(another)
+        self._runtime.wait(self._over, wait)
+        return not self._over.is_set() or self._lease is not None
+
+    def _failed(self, error: Exception) -> float:
+        """How long to wait then: longer each time for what is none of ours, such as a right that the database refuses."""
+        if isinstance(error, CrkafkaError):
+            _log.warning("driver: no cuts by this process for now: %s", error)
+            return 1.0 if isinstance(error, ServiceUnavailable) else 2.0
+        wait = min(2.0**self._failures, STEEPEST)
+        reason = redact(" ".join(str(error).split()))
+        _log.warning("driver: no cuts; it is tried again in %.0f s: %s: %s", wait, type(error).__name__, reason)
+        return wait
+
+    def _let_go(self) -> None:
+        held, self._held, self._lease = self._held, ExitStack(), None
+        held.close()
+
+    def _drive(self, lease: DriverLease, patience: float) -> None:
+        trigger, plane = self._region.config.trigger, self._region.plane
+        row, cause = plane.read(
+            lambda reader, region: (
+                region,
+                triggers.cause(reader, region, period=trigger.period, counted=trigger.tuples is not None),
+            )
+        )
+        if cause:
+            lease.check()
+            self._cut(cause, lease)
+        elif row.phase is Phase.RUNNING and self._runtime.now() - self._retired_at > self._retire_every:
+            self._retired_at = self._runtime.now()
+            self._retire()
+        else:
+            plane.wait(row.version, patience)
+
+    def _cut(self, cause: str, lease: DriverLease) -> None:
+        try:
+            self._region.cut(
+                cause=cause, token=self._runtime.unique(), lease=lease.lease, if_new=True, progress=self._progress
+            )
         except (ServiceUnavailable, LeaseLost):
             raise
         except Refused as refused:
             self._progress(str(refused))
-            self._over.wait(TICK)
+            self._runtime.wait(self._over, TICK)
 
     def _retire(self) -> None:
         try:
             self._region.retire()
         except CrkafkaError as error:
             _log.warning("retiring: %s", error)
+
+
+@contextmanager
+def driving(region: Region, *, drive: bool) -> Iterator[None]:
+    """Open the cuts that are due, and retire, while the block runs, unless somebody else does."""
+    if not drive:
+        yield
+        return
+    driver = Driver(region)
+    driver.start()
+    try:
+        yield
+    finally:
+        driver.end()

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import getpass
+import json
+import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from crkafka_core.loop import Runtime
+from crkafka_core.machine import is_gone, machine
+from crkafka_core.model.errors import LeaseHeld
+from crkafka_core.model.rows import Lease
+from crkafka_core.plane import leases
+from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.region.feeder import Ending, Warm, feeding
+from crkafka_core.region.feeder_process import Tell
+from crkafka_core.region.lease import DriverLease
 
 if TYPE_CHECKING:
     from crkafka_core.region.region import Region
 
 GROUP = "crkafka.host"
+_MARGIN = 1.0
+LEASE = "host"
+"""Kind of the lease of who runs the members."""
+
+
+def whoami() -> str:
+    """User and machine, for the event log and for who meets them."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 class Host(Protocol):
@@ -23,6 +46,21 @@ class Host(Protocol):
         """Until the region is idle and all members have ended; whether that came to pass."""
 
     def end(self) -> None: ...
+
+    def given_up(self) -> str:
+        """Why no member will be started any more; empty while there is hope."""
+
+
+@runtime_checkable
+class Warmed(Protocol):
+    """A host with a Spark session, by which it feeds tables as well."""
+
+    def feeder(self, tell: Tell) -> Ending: ...
+
+
+def warm(host: Host) -> Warm | None:
+    """How the host feeds tables that Spark writes; None: it has no session."""
+    return host.feeder if isinstance(host, Warmed) else None
 
 
 Opener = Callable[["Region", Path | None], Host]
@@ -36,11 +74,59 @@ def open_host(region: Region, logs: Path | None = None) -> Host:
 
 
 @contextmanager
-def hosting(region: Region, logs: Path | None = None) -> Iterator[Host]:
-    """Members run until the block ends."""
+def only_host(region: Region, *, say: Callable[[str], None] = lambda _: None) -> Iterator[DriverLease]:
+    """The right to run the members, for as long as the block lasts; refused, with the holder's name, while another host lives.
+
+    A host that was killed leaves its right behind: on this machine its process tells, elsewhere that nobody renews it.
+    """
+    plane, runtime = region.plane, region.runtime
+    pid = os.getpid()
+    holder, data = f"{whoami()} (process {pid})", json.dumps({"host": machine(), "pid": pid})
+    held = _held(plane)
+    if held is not None:
+        said = json.loads(held.data_json)
+        if "pid" in said and is_gone(str(said.get("host")), int(said["pid"])):
+            plane.do(partial(leases.release, lease=held))  # of several that see it dead, one takes the right after that
+        else:
+            say(f"the members are hosted by {held.holder}; is it still there?")
+            _until_free(plane, runtime, held)
+    with DriverLease(plane, LEASE, holder, data=data, runtime=runtime) as lease:
+        yield lease
+
+
+def hosted(region: Region) -> bool:
+    """Whether somebody has the right to run the members."""
+    return _held(region.plane) is not None
+
+
+def _held(plane: ControlPlane) -> Lease | None:
+    return next(iter(plane.read(lambda reader, row: leases.held(reader, LEASE))), None)
+
+
+def _until_free(plane: ControlPlane, runtime: Runtime, seen: Lease) -> None:
+    """Until the right has ended; who renews it meanwhile lives.
+
+    No longer than it lasts by our own clock: the database's may have stepped back.
+    """
+    limit = runtime.now() + seen.length + _MARGIN
+    while (now := _held(plane)) is not None and (runtime.now() < limit or not seen.length):
+        if (now.token, now.until) != (seen.token, seen.until):
+            raise LeaseHeld(
+                f"The members of region {plane.region} are hosted by {now.holder} already.",
+                hint="End that host first, or leave the members to it.",
+            )
+        runtime.sleep(0.2)
+
+
+@contextmanager
+def hosting(
+    region: Region, logs: Path | None = None, *, tell: Callable[[str], None] = lambda _: None
+) -> Iterator[Host]:
+    """Members run, and declared tables are kept fresh, until the block ends; `tell` hears what keeps a table back."""
     host = open_host(region, logs)
-    host.begin()
-    try:
-        yield host
-    finally:
-        host.end()
+    with feeding(region, tell=tell, warm=warm(host)):
+        host.begin()
+        try:
+            yield host
+        finally:
+            host.end()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-import uuid
+from collections.abc import Callable
 from functools import partial
 from typing import Self
 
+from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.model.errors import CrkafkaError, LeaseLost
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import leases, limits
@@ -16,11 +17,22 @@ from crkafka_core.plane.transact import ControlPlane
 class DriverLease:
     """`with region.driver() as lease: … lease.check()`."""
 
-    def __init__(self, plane: ControlPlane, kind: str, holder: str, *, token: str = "") -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        kind: str,
+        holder: str,
+        *,
+        token: str = "",
+        data: str = "{}",
+        runtime: Runtime = THREADS,
+    ) -> None:
         self._plane = plane
         self._kind = kind
         self._holder = holder
-        self._token = token or uuid.uuid4().hex
+        self._data = data
+        self._runtime = runtime
+        self._token = token or runtime.unique()
         self._length = plane.read(lambda _, region: limits.of(region).driver_lease)
         self._over = threading.Event()
         self._lost: CrkafkaError | None = None
@@ -29,9 +41,11 @@ class DriverLease:
 
     def __enter__(self) -> Self:
         self.lease = self._plane.do(
-            lambda tx: leases.take(tx, self._kind, holder=self._holder, token=self._token, length=self._length)
+            lambda tx: leases.take(
+                tx, self._kind, holder=self._holder, token=self._token, length=self._length, data=self._data
+            )
         )
-        threading.Thread(target=self._renew, name=f"{self._kind} lease", daemon=True).start()
+        self._runtime.start(_Renewal(f"{self._kind} lease", self._runtime, self._renew))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -39,6 +53,11 @@ class DriverLease:
         lease = self.lease
         if lease is not None and self._lost is None and (kind is not None or not self._kept):
             self._plane.do(lambda tx: leases.release(tx, lease))
+
+    @property
+    def lost(self) -> CrkafkaError | None:
+        """That somebody else has taken over, once a renewal has found it."""
+        return self._lost
 
     def keep(self) -> None:
         """Leave it to the next step of the same token when this block ends well; if none comes, it ends by itself."""
@@ -52,14 +71,26 @@ class DriverLease:
         assert lease is not None
         self._plane.read(lambda reader, _: leases.check(reader, lease))
 
-    def _renew(self) -> None:
-        while not self._over.wait(self._length / 3):
-            lease = self.lease
-            assert lease is not None
-            try:
-                self.lease = self._plane.do(partial(leases.renew, lease=lease, length=self._length))
-            except LeaseLost as lost:
-                self._lost = lost
-                return
-            except CrkafkaError:
-                continue
+    def _renew(self) -> bool:
+        """Wait a third of its length, then renew once; whether there is more to renew."""
+        if self._runtime.wait(self._over, self._length / 3):
+            return False
+        lease = self.lease
+        assert lease is not None
+        try:
+            self.lease = self._plane.do(partial(leases.renew, lease=lease, length=self._length))
+        except LeaseLost as lost:
+            self._lost = lost
+            return False
+        except CrkafkaError:
+            pass
+        return True
+
+
+class _Renewal(Loop):
+    def __init__(self, name: str, runtime: Runtime, renew: Callable[[], bool]) -> None:
+        super().__init__(name, runtime)
+        self._renew = renew
+
+    def turn(self, patience: float = 0.0) -> bool:
+        return self._renew()

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.region.region import Region
 from crkafka_core.region.status import Status
 
-GAUGES = {
-    "nPartitionsAssigned": ("partitions_assigned", "Partitions that the member holds."),
-    "nConsumedTopics": ("topics_consumed", "Topics of those partitions."),
-    "drainTimeMillis": ("drain_time_millis", "Last drain, in milliseconds."),
-    "drainTimeMillisMax": ("drain_time_millis_max", "Longest drain, in milliseconds."),
-    "queueRecords": ("queue_records", "Records in the message queue."),
-    "lag": ("lag", "Offsets between what is submitted and the high watermarks of the held partitions."),
-    "tuplesPerSecond": ("tuples_per_second", "Throughput since the renewal of the lease before."),
-    "queueBytes": ("queue_bytes", "Bytes in the message queue."),
+GAUGES: dict[str, tuple[str, str, float]] = {
+    "nPartitionsAssigned": ("partitions_assigned", "Partitions that the member holds.", 1),
+    "nConsumedTopics": ("topics_consumed", "Topics of those partitions.", 1),
+    "drainTimeMillis": ("drain_seconds", "How long the last drain took.", 0.001),
+    "drainTimeMillisMax": ("drain_max_seconds", "How long the longest drain took.", 0.001),
+    "queueRecords": ("queue_records", "Records in the message queue.", 1),
+    "queueBytes": ("queue_bytes", "Bytes in the message queue.", 1),
+    "lag": ("lag_records", "Offsets between what is submitted and the high watermarks of the held partitions.", 1),
 }
+"""What a member reports → the metric, what it is, and its factor to seconds, bytes or records."""
 COUNTERS = {
     "nPartitionRebalances": ("partition_rebalances", "Rebalances that the process has seen."),
     "submitted": ("tuples_submitted", "Tuples that the process has submitted."),
@@ -44,11 +45,19 @@ class _Collector:
             ("epoch", "Raised by every reset and abort.", s.epoch),
             ("head", "The latest merged checkpoint.", s.head),
             ("consecutive_resets", "Resets in a row without a completed cut.", s.consecutive_resets),
+            ("last_cut_timestamp_seconds", "When the last cut was completed, by the database's clock.", s.last_cut_at),
+            ("stopped", "1 when the region has stopped itself, and waits for a person.", s.phase is Phase.STOPPED),
             (
-                "seconds_since_last_cut",
-                "Since the last completed cut.",
-                s.now - s.last_cut_at if s.last_cut_at else 0.0,
+                "last_cut_missed",
+                "1 when the last stop came about without the promised last cut.",
+                bool(s.last_cut_missed),
             ),
+            (
+                "alarmed",
+                "1 when somebody should look: stopped, no merge for three periods, not settled.",
+                bool(s.alarm),
+            ),
+            ("no_merge", "1 when no checkpoint was merged for three periods of the trigger.", bool(s.no_merge)),
             ("members_wanted", "Members that are wanted.", s.members_wanted),
             ("members_live", "Members that hold a lease.", sum(m.status == "LIVE" for m in s.members)),
             ("unfenced_tables", "Declared tables that owe a fence.", len(s.unfenced)),
@@ -56,14 +65,32 @@ class _Collector:
             gauge = GaugeMetricFamily(f"crkafka_region_{name}", text, labels=["region"])
             gauge.add_metric([s.name], float(value))
             yield gauge
+        yield from self._of_tables()
         yield from self._of_members()
+
+    def _of_tables(self) -> Iterator[Metric]:
+        behind = GaugeMetricFamily(
+            "crkafka_table_checkpoints_behind",
+            "Merged checkpoints with rows that the table has not acknowledged.",
+            labels=["region", "table"],
+        )
+        seconds = GaugeMetricFamily(
+            "crkafka_table_behind_seconds", "How long the first of them has waited.", labels=["region", "table"]
+        )
+        late = GaugeMetricFamily("crkafka_table_late", "1 when somebody should look.", labels=["region", "table"])
+        for lag in self._status.tables:
+            labels = [self._status.name, lag.table.name]
+            behind.add_metric(labels, float(lag.waiting))
+            seconds.add_metric(labels, lag.seconds)
+            late.add_metric(labels, float(bool(lag.late)))
+        yield from (behind, seconds, late)
 
     def _of_members(self) -> Iterator[Metric]:
         live = [m for m in self._status.members if m.status == "LIVE"]
-        for key, (name, text) in GAUGES.items():
+        for key, (name, text, factor) in GAUGES.items():
             gauge = GaugeMetricFamily(f"crkafka_member_{name}", text, labels=["region", "member"])
             for m in live:
-                gauge.add_metric([self._status.name, m.name], float(m.metrics.get(key, 0)))
+                gauge.add_metric([self._status.name, m.name], float(m.metrics.get(key, 0)) * factor)
             yield gauge
         for key, (name, text) in COUNTERS.items():
             counter = CounterMetricFamily(f"crkafka_member_{name}", text, labels=["region", "member"])
@@ -75,5 +102,12 @@ class _Collector:
 def prometheus(region: Region) -> str:
     """The region as it is now; for a scrape target or a text file collector."""
     registry = CollectorRegistry()
-    registry.register(_Collector(region.status()))
+    up = Gauge(
+        "crkafka_control_plane_up", "1 when the control plane answered this question.", ["region"], registry=registry
+    )
+    try:
+        registry.register(_Collector(region.status()))
+        up.labels(region.config.region).set(1)
+    except ServiceUnavailable:
+        up.labels(region.config.region).set(0)
     return generate_latest(registry).decode()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import re
-import socket
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,22 +10,26 @@ from typing import Literal, NoReturn, Self
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.edge import Admin
+from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.member.look_back import look
 from crkafka_core.model import rows
 from crkafka_core.model.errors import ManualAssignment
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus
-from crkafka_core.plane import limits, pauses, regions, resets, starts
+from crkafka_core.model.rows import Checkpoint
+from crkafka_core.plane import checkpoints, life, limits, members, pauses, resets, skips, starts
 from crkafka_core.plane import restored as restoring
 from crkafka_core.plane.stores import open_plane
 from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.protocol import subscription
 from crkafka_core.region import cut as cutting
 from crkafka_core.region import retire as retiring
 from crkafka_core.region import waiting
 from crkafka_core.region.availability import check_available
-from crkafka_core.region.host import hosting
+from crkafka_core.region.host import hosting, only_host, whoami
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.region.status import Status, status_of
+from crkafka_core.segments import owner
 from crkafka_core.segments.storage import Storage
 
 Progress = Callable[[str], None]
@@ -38,17 +39,13 @@ def _silent(_: str) -> None:
     return None
 
 
-def whoami() -> str:
-    """User and host, for the event log."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
-
-
 class Region:
     """Opened from a configuration; holds a connection pool and nothing else. Cheap to make, safe to use from several threads."""
 
-    def __init__(self, config: RegionConfig, plane: ControlPlane) -> None:
+    def __init__(self, config: RegionConfig, plane: ControlPlane, runtime: Runtime = THREADS) -> None:
         self.config = config
         self.plane = plane
+        self.runtime = runtime
 
     @classmethod
     def open(cls, config: RegionConfig | Path | str, *, region: str | None = None) -> Self:
@@ -71,56 +68,95 @@ class Region:
     def init(self) -> rows.Region:
         """Make the region in the control plane, or bring its configuration up to date."""
         config = self.config
-        tables = tuple(rows.Table(config.region, t.name, t.format, t.path) for t in config.tables)
+        tables = tuple(
+            rows.Table(config.region, t.name, t.format, t.path, shape=t.shape or "", output=t.output or "")
+            for t in config.tables
+        )
         fresh = rows.Region(
             name=config.region, uid=uuid.uuid4().hex, region_index=config.region_index, members_wanted=max(1, config.members),
-            limits_json=limits.dump(config.limits()), config_json=config.to_json(),
+            limits_json=limits.dump(config.limits()), config_json=config.to_json(), period=config.trigger.period or 0.0,
+            subscription_json=subscription.dump(config.topics, config.pattern),
         )  # fmt: skip
-        return regions.declare(self.plane.store, fresh, tables, self._subscribed)
+        return life.declare(self.plane.store, fresh, tables)
 
-    def _subscribed(self, topic: str) -> bool:
-        topics, pattern = self.config.topics, self.config.pattern
-        return topic in topics if topics is not None else re.search(pattern or "", topic) is not None
+    def start(self, *, by: str = "", restored: Literal["", "rewind"] = "", moved: bool = False) -> rows.Region:
+        """Want the region to run; also leaves STOPPED. `restored` says how to go on after SQL went back in time (SPEC G10).
 
-    def start(self, *, by: str = "", restored: Literal["", "rewind"] = "") -> rows.Region:
-        """Want the region to run; also leaves STOPPED. `restored` says how to go on after SQL went back in time (SPEC G10)."""
-        uid, known = self.plane.read(lambda reader, region: (region.uid, list(starts.known(reader, region.name))))
-        seen = look(uid, self.config.group_id, known, self.admin(), self.storage())
+        `moved`: the control plane is at another place than before, and takes over its segments; else it would be refused as a copy.
+        """
+        storage, admin = self.storage(), self.admin()
+        self._check_group(admin)
+        seen = look(self.plane, storage, admin, self.config.group_id, claim=moved).seen
         if restored:
-            head, tables = self.plane.read(lambda reader, row: (row.head, regions.tables_of(reader, row.name)))
+            head, tables = self.plane.read(lambda reader, row: (row.head, life.tables_of(reader)))
             if tables:  # their rows are removed, to be read again
                 check_available(self.plane, self.admin(), head)
-            return self.plane.do(lambda tx: restoring.rewind(tx, seen, by=by or whoami()))
-        self.plane.do(lambda tx: restoring.stop(tx, seen, by=by or whoami()))
-        return self.plane.do(lambda tx: resets.start(tx, by=by or whoami()))
+            row = self.plane.do(lambda tx: restoring.rewind(tx, seen, by=by or whoami()))
+        else:
+            self.plane.do(lambda tx: restoring.trust(tx, seen, by=by or whoami()))
+            row = self.plane.do(lambda tx: life.start(tx, by=by or whoami()))
+        retiring.own(self.plane, storage, row)
+        return row
+
+    def refuse_copy(self) -> None:
+        """Raises `NotOwner` for a copy of the control plane over the storage of its original (SPEC T3).
+
+        Such a copy gives nothing up, and runs no members: they would join the group of the original.
+        """
+        uid = self.plane.read(lambda _, row: row.uid)
+        owner.check(self.storage(), uid, self.plane.place(), region=self.config.region)
+
+    def _check_group(self, admin: Admin) -> None:
+        """Refuse another region's group, or another group than before, before any member tries (SPEC G1)."""
+        config = self.config
+        if not self.plane.read(lambda reader, row: row.group_id or members.regions_of(reader, config.group_id)):
+            return  # nobody has a group yet: Kafka need not be there
+        cluster = admin.cluster_id()
+        self.plane.read(
+            lambda reader, row: members.check_group(
+                reader, row, who=f"this configuration, {config.region},", region_index=config.region_index,
+                cluster_id=cluster, group_id=config.group_id,
+            )
+        )  # fmt: skip
 
     def stop(self, *, by: str = "", wait: bool = True, progress: Progress = _silent) -> rows.Region:
         """A last cut, then members leave (SPEC G9)."""
         token = uuid.uuid4().hex
-        region = self.plane.do(lambda tx: regions.stop(tx, token=token, by=by or whoami()))
+        region = self.plane.do(lambda tx: life.stop(tx, token=token, by=by or whoami()))
         return waiting.until_idle(self.plane, progress) if wait else region
 
     def scale(self, members: int, *, by: str = "") -> rows.Region:
         """Want another number of members (SPEC G5)."""
-        return self.plane.do(lambda tx: regions.scale(tx, members, by=by or whoami()))
+        return self.plane.do(lambda tx: life.scale(tx, members, by=by or whoami()))
 
     def delete(self) -> int:
         """Remove an idle region and its segments; the number of files removed (SPEC G9)."""
         storage = self.storage()
-        uid = self.plane.do(regions.delete)
+        seen = look(self.plane, storage, None).seen
+        region = self.plane.do(lambda tx: restoring.check(tx, seen, by=whoami()))
+        if refused := restoring.refuse(region):
+            raise refused
+        uid = self.plane.do(life.delete)
         return retiring.delete_all(storage, uid)
 
     # Cuts and resets
 
     def cut(
-        self, *, cause: str = "by hand", token: str = "", lease: rows.Lease | None = None, progress: Progress = _silent
-    ) -> Checkpoint:
-        """Drain, checkpoint, merge; returns the merged checkpoint. The same token finds its own cut again."""
-        return cutting.cut(self.plane, token=token or uuid.uuid4().hex, cause=cause, lease=lease, progress=progress)
+        self, *, cause: str = "by hand", token: str = "", lease: rows.Lease | None = None, if_new: bool = False,
+        progress: Progress = _silent,
+    ) -> Checkpoint:  # fmt: skip
+        """Drain, checkpoint, merge; returns the merged checkpoint. The same token finds its own cut again.
 
-    def open_cut(self, *, token: str, cause: str, lease: rows.Lease | None = None) -> Checkpoint:
+        It holds what members have submitted by then, not what Kafka has: for that there is `consume`. With `if_new` nothing new
+        makes no checkpoint: the status of what is returned is EMPTY then, and the head stays.
+        """
+        return cutting.cut(
+            self.plane, token=token or uuid.uuid4().hex, cause=cause, lease=lease, if_new=if_new, progress=progress
+        )
+
+    def open_cut(self, *, token: str, cause: str, lease: rows.Lease | None = None, if_new: bool = False) -> Checkpoint:
         """Open a cut; members begin to drain. A driver gives its lease, so that a late one is refused (SPEC A6)."""
-        return cutting.open_cut(self.plane, token=token, cause=cause, lease=lease)
+        return cutting.open_cut(self.plane, token=token, cause=cause, lease=lease, if_new=if_new)
 
     def await_drained(self, checkpoint: int, *, progress: Progress = _silent) -> Checkpoint:
         """Until all members have contributed, or the cut is over."""
@@ -138,9 +174,12 @@ class Region:
 
         An unknown outcome is asked again with the same token, so that one call is one reset.
         """
+        if (refused := self.plane.read(lambda _, region: restoring.refuse(region))) is not None:
+            raise refused
         token = token or uuid.uuid4().hex
         target = 0 if to == "initial" else to
         if target is not None:
+            self.refuse_copy()
             self.plane.read(lambda reader, region: resets.check_target(reader, region, target))
             check_available(self.plane, self.admin(), target)
         epoch = self.plane.do(lambda tx: resets.request(tx, cause=cause, by=by or whoami(), target=target, token=token))
@@ -156,11 +195,33 @@ class Region:
 
     def retire(self, *, progress: Progress = _silent) -> retiring.Retired:
         """Retire what is older than `retain` and held by nobody, and collect orphans (SPEC §10)."""
-        return retiring.retire(self.plane, self.storage(), holder=whoami(), progress=progress)
+        admin = self.admin()
+        try:
+            return retiring.retire(
+                self.plane,
+                self.storage(),
+                admin,
+                group_id=self.config.group_id,
+                holder=whoami(),
+                progress=progress,
+                runtime=self.runtime,
+            )
+        finally:
+            admin.close()
 
     def forget(self, topic: str, *, by: str = "") -> int:
         """A deleted or unsubscribed topic is carried forward from now on (SPEC S4)."""
+        self.refuse_copy()
         return self.plane.do(lambda tx: starts.forget(tx, topic, by=by or whoami()))
+
+    def skip(self, tp: TP, first: int, last: int, *, by: str = "", token: str = "") -> int:
+        """Pass over offsets that no client can read, as a recorded gap; where the partition goes on (SPEC X9).
+
+        An unknown outcome is asked again with the same token.
+        """
+        self.refuse_copy()
+        token = token or uuid.uuid4().hex
+        return self.plane.do(lambda tx: skips.skip(tx, tp, first, last, by=by or whoami(), token=token))
 
     def assign(self, partitions: Iterable[TP]) -> NoReturn:
         """Refused: the partitions of a group are assigned by Kafka, among all members (SPEC G2)."""
@@ -193,20 +254,15 @@ class Region:
 
     def checkpoints(self, *, limit: int | None = None) -> list[Checkpoint]:
         """Merged checkpoints that are live, retired ones included; the newest first."""
-        live = (CheckpointStatus.MERGED, CheckpointStatus.RETIRED)
-        return self.plane.read(
-            lambda reader, region: reader.select(
-                Checkpoint, ("region", "=", region.name), ("status", "in", live), order=("id",), desc=True, limit=limit
-            )
-        )
+        return self.plane.read(lambda reader, _: checkpoints.newest(reader, limit, checkpoints.LIVE))
 
     def driver(self, *, holder: str = "") -> DriverLease:
         """The right to drive cuts; a second driver is refused, with the holder named (SPEC A6)."""
-        return DriverLease(self.plane, "driver", holder or whoami())
+        return DriverLease(self.plane, "driver", holder or whoami(), runtime=self.runtime)
 
     # Connections
 
-    def admin(self) -> KafkaAdmin:
+    def admin(self) -> Admin:
         return KafkaAdmin(self.config.resolved_kafka(), client_id=f"crkafka-{self.config.region}-admin")
 
     def storage(self) -> Storage:
@@ -217,11 +273,13 @@ class Region:
     def hosted(self, *, progress: Progress = _silent, settle: bool = True) -> Iterator[Self]:
         """Members run, on the host that the configuration names, until the block ends; then the region is stopped."""
         self.init()
-        self.start()
-        with hosting(self):
-            try:
-                if settle:
-                    waiting.until_running(self.plane, 0, progress)
-                yield self
-            finally:
-                self.stop(progress=progress)
+        with only_host(self, say=progress) as right:
+            self.start()
+            with hosting(self):
+                try:
+                    if settle:
+                        waiting.until_running(self.plane, 0, progress)
+                    yield self
+                finally:
+                    if right.lost is None:
+                        self.stop(progress=progress)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from crkafka_core.control import Tx
+from crkafka_core.loop import THREADS, Runtime
+from crkafka_core.member.look_back import Commits, look
+from crkafka_core.model.rows import Lease, Region
+from crkafka_core.plane import growth, leases, restored
 from crkafka_core.plane import retire as rules
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region.lease import DriverLease
+from crkafka_core.segments import owner
 from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.storage import Storage
 
@@ -26,55 +31,87 @@ class Retired:
     held: tuple[str, ...]
 
 
-def retire(plane: ControlPlane, storage: Storage, *, holder: str, progress: Callable[[str], None]) -> Retired:
-    """Retire what may be; interrupted anywhere, the next call goes on (SPEC T3)."""
-    with DriverLease(plane, "retire", holder) as lease:
+def retire(
+    plane: ControlPlane,
+    storage: Storage,
+    kafka: Commits | None,
+    *,
+    group_id: str,
+    holder: str,
+    progress: Callable[[str], None],
+    runtime: Runtime = THREADS,
+) -> Retired:
+    """Retire what may be; interrupted anywhere, the next call goes on (SPEC T3).
+
+    Nothing is deleted before a look back: a control plane that was restored from a backup, or copied, would take for orphans, and for
+    old, what its newer self or its original still names (SPEC G10).
+    """
+    with DriverLease(plane, "retire", holder, runtime=runtime) as lease:
+        _refuse(plane)
+        found = look(plane, storage, kafka, group_id)
+        region = plane.do(lambda tx: restored.check(tx, found.seen, by=holder))
+        own(plane, storage, region)
+        plane.do(growth.collect)
         plan = plane.read(rules.plan)
         done, segments = list(plan.retire), 0
         for at in range(0, len(done), CHUNK):
-            lease.check()
             chunk = done[at : at + CHUNK]
-            paths = plane.do(lambda tx, c=chunk: rules.retire(tx, c))  # type: ignore[misc]
+            paths = plane.do(lambda tx, c=chunk: _retire(tx, lease.lease, region, c))  # type: ignore[misc]
             for path in paths:
                 storage.delete(path)
             segments += len(paths)
             progress(f"{min(at + CHUNK, len(done))} of {len(done)} checkpoints retired")
         lease.check()
-        return Retired(tuple(done), segments, collect_orphans(plane, storage), plan.held)
+        return Retired(tuple(done), segments, collect_orphans(plane, storage, region, found.files), plan.held)
 
 
-def collect_orphans(plane: ControlPlane, storage: Storage) -> int:
-    """Remove files that no contribution names and none can name any more: of older epochs, or written before the head (SPEC T3).
+def _refuse(plane: ControlPlane) -> None:
+    refused = plane.read(lambda _, region: restored.refuse(region))
+    if refused is not None:
+        raise refused
 
-    The latter are of retired checkpoints, whose deletion was interrupted. The head is read before the listing, the names after it,
-    so that what a cut names meanwhile is kept.
+
+def _retire(tx: Tx, lease: Lease | None, looked: Region, checkpoints: list[int]) -> list[str]:
+    """In one transaction with the look at the lease: one that was taken over from while it slept retires nothing (SPEC G11)."""
+    assert lease is not None
+    leases.check(tx, lease)
+    restored.same(tx, looked)
+    return rules.retire(tx, checkpoints)
+
+
+def own(plane: ControlPlane, storage: Storage, region: Region) -> None:
+    """Leave the mark, with what has been issued by now: who opens a copy or an older state is refused by it (SPEC T3)."""
+    owner.claim(storage, region.uid, plane.store.place(), epoch=region.epoch, checkpoint=region.next_checkpoint - 1)
+
+
+def collect_orphans(plane: ControlPlane, storage: Storage, region: Region, files: Iterable[str]) -> int:
+    """Remove files that no contribution names and none can name any more: those begun before the head (SPEC T3).
+
+    They are left by killed members and aborted cuts, or are of retired checkpoints whose deletion was interrupted. A file begun at
+    the head or after it stays: a newer state of this control plane may name it. `region` is as it was right after `files` were
+    listed, the names are read after that, so that what a cut names meanwhile is kept.
     """
-    uid, epoch, head = plane.read(lambda _, region: (region.uid, region.epoch, region.head))
-    storage.end_uploads(uid, lambda path: _epoch(path) < epoch)  # never of the current epoch: members are writing it
-    files = [file.path for file in storage.list(uid)]
-    parsed = [(path, SegmentName.parse(path)) for path in files]
-    found = [
-        path
-        for path, name in parsed
-        if name is not None and (name.epoch < epoch or (name.epoch == epoch and name.parent < head))
-    ]
+
+    def over(path: str) -> bool:
+        name = SegmentName.parse(path)
+        return name is not None and name.epoch <= region.epoch and name.parent < region.head
+
+    storage.end_uploads(region.uid, over)
+    found = [path for path in files if over(path)]
     if not found:
         return 0
-    named = plane.read(lambda reader, region: rules.named(reader, region.name))
-    orphans = [path for path in found if path not in named]
-    for path in orphans:
-        storage.delete(path)
-    return len(orphans)
+    named = plane.do(lambda tx: _named(tx, region))
+    return sum(storage.delete(path) for path in found if path not in named)
 
 
-def _epoch(path: str) -> int:
-    """Of a segment of ours; anything else is left alone."""
-    name = SegmentName.parse(path)
-    return sys.maxsize if name is None else name.epoch
+def _named(tx: Tx, looked: Region) -> set[str]:
+    restored.same(tx, looked)
+    return rules.named(tx)
 
 
 def delete_all(storage: Storage, uid: str) -> int:
     """Remove every file of a deleted region."""
     files = sum(1 for _ in storage.list(uid))
     storage.delete_folder(uid)
+    owner.remove(storage, uid)
     return files

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from crkafka_core.control import Reader
-from crkafka_core.model.errors import NotSettled, RegionStopped
-from crkafka_core.model.phase import Phase
+from crkafka_core.model.errors import NotRunning, NotSettled, RegionStopped
+from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import advance, cuts
 from crkafka_core.plane.transact import ControlPlane
@@ -44,6 +44,11 @@ def until_running(
         if region.phase is Phase.STOPPED:
             raise RegionStopped(
                 f"Region {region.name} is stopped: {region.stop_reason}", hint="Mend it, then `crkafka start`."
+            )
+        if region.phase is Phase.IDLE and region.wanted is Wanted.STOP:
+            raise NotRunning(
+                f"Region {region.name} is idle: nobody wants it to run, so that there is nothing to wait for.",
+                hint="`crkafka start` or `crkafka host` starts it.",
             )
         if region.phase in (Phase.RUNNING, Phase.CUTTING) and region.epoch >= epoch:
             return region

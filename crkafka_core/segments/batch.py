@@ -7,7 +7,7 @@ an offset and splitting only change the list of runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -43,10 +43,26 @@ class Run:
     """Offset of the first record."""
     next: int
     """Offset of the last record, plus one."""
+    since: int | None = None
+    """The offset that this run continues from: nothing between it and `first` was left out. None: nobody vouches for that (SPEC M3)."""
+    leader_epoch: int = -1
+    """Of the leader that wrote these records, as Kafka counts its elections; −1 is unknown (SPEC S4)."""
 
     @property
     def rows(self) -> int:
         return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record of which a part could not be kept, and is null (SPEC X9)."""
+
+    tp: TP
+    offset: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.tp}@{self.offset}: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,8 @@ class Batch:
 
     records: pa.RecordBatch
     runs: tuple[Run, ...]
+    unreadable: tuple[Unreadable, ...] = ()
+    """As the records came: what is dropped of the runs stays named here."""
 
     @cached_property
     def rows(self) -> int:
@@ -94,12 +112,30 @@ class Batch:
     def select(self, keep: Callable[[Run], bool]) -> Batch:
         """Only the runs that are wanted."""
         runs = tuple(run for run in self.runs if keep(run))
-        return self if len(runs) == len(self.runs) else Batch(self.records, runs)
+        return self if len(runs) == len(self.runs) else replace(self, runs=runs)
 
     def only(self, tps: Iterable[TP]) -> Batch:
         """Only the runs of these partitions."""
         wanted = frozenset(tps)
         return self.select(lambda run: run.tp in wanted)
+
+    def until(self, rows: Mapping[TP, int]) -> Batch:
+        """Without what lies at or behind the given row of its partition; others stay."""
+        runs = []
+        for run in self.runs:
+            stop = min(run.stop, rows.get(run.tp, run.stop))
+            if stop > run.start:
+                runs.append(self._cut(run, run.start, stop))
+        return replace(self, runs=tuple(runs))
+
+    def continuing(self, frontier: Mapping[TP, int]) -> Batch:
+        """Each run says what it continues from: the frontier of its partition, or the run before it here (SPEC M3)."""
+        ends = dict(frontier)
+        runs = []
+        for run in self.runs:
+            runs.append(replace(run, since=ends.get(run.tp)))
+            ends[run.tp] = run.next
+        return replace(self, runs=tuple(runs))
 
     def skip_below(self, nexts: Mapping[TP, int]) -> Batch:
         """Without the records below the given offset of their partition (SPEC M3); others stay."""
@@ -110,12 +146,12 @@ class Batch:
                 runs.append(run)
             elif least < run.next:
                 runs.append(self._cut(run, run.start + self._rows_below(run, least), run.stop))
-        return Batch(self.records, tuple(runs)) if len(runs) < len(self.runs) or runs != list(self.runs) else self
+        return replace(self, runs=tuple(runs)) if len(runs) < len(self.runs) or runs != list(self.runs) else self
 
     def head(self, rows: int) -> tuple[Batch, Batch]:
         """The first so many rows, and the rest (SPEC V2)."""
         if rows >= self.rows:
-            return self, Batch(self.records, ())
+            return self, replace(self, runs=())
         before, after, left = [], [], rows
         for run in self.runs:
             taken = min(left, run.rows)
@@ -124,14 +160,17 @@ class Batch:
                 before.append(self._cut(run, run.start, run.start + taken))
             if taken < run.rows:
                 after.append(self._cut(run, run.start + taken, run.stop))
-        return Batch(self.records, tuple(before)), Batch(self.records, tuple(after))
+        return replace(self, runs=tuple(before)), replace(self, runs=tuple(after))
 
     def _cut(self, run: Run, start: int, stop: int) -> Run:
         """The part [start, stop) of a run; never empty."""
         if (start, stop) == (run.start, run.stop):
             return run
         at = self._offset_column
-        return Run(run.tp, start, stop, int(at[start]), run.next if stop == run.stop else int(at[stop - 1]) + 1)
+        since = run.since if start == run.start else int(at[start - 1]) + 1
+        end = run.next if stop == run.stop else int(at[stop - 1]) + 1
+        vouched = None if run.since is None else since
+        return replace(run, start=start, stop=stop, first=int(at[start]), next=end, since=vouched)
 
     def _rows_below(self, run: Run, offset: int) -> int:
         return int(np.searchsorted(self._offset_column[run.start : run.stop], offset))

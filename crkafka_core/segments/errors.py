@@ -45,10 +45,21 @@ _NEVER = re.compile(
 )
 
 
+_BEFORE = re.compile(
+    r"^.*AWS Error \w+ during \w+ operation(?: \([^)]*\))?: (?:curlCode: \d+, )?(?:[^;]*; Details: )?", re.DOTALL
+)
+"""What Arrow's S3 client says before the reason."""
+
+
 def storage_error(error: OSError, doing: str, where: str) -> CrkafkaError:
     """The error for an OSError that happened while doing `doing` ("writing") at a path."""
-    reason = error.strerror or (str(error).splitlines() or [type(error).__name__])[0][:400]
+    reason = error.strerror or (str(error).splitlines() or [type(error).__name__])[0]
+    reason = _BEFORE.sub("", reason)[:400]
     hint = _HINTS.get(error.errno or 0) or next((h for w, h in _WORDS if w.search(str(error))), "It is tried again.")
+    if isinstance(error, FileNotFoundError) and doing == "Creating":
+        return StorageUnavailable(
+            f"Nothing can be written to {without_secrets(where)}.", hint="Choose another folder for storage."
+        )
     if isinstance(error, FileNotFoundError):
         return SegmentMissing(f"{without_secrets(where)} is not there.", hint="Was it deleted by hand?")
     return StorageUnavailable(f"{doing} {without_secrets(where)} failed: {without_secrets(reason)}.", hint=hint)

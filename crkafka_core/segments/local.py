@@ -7,20 +7,23 @@ import ctypes
 import os
 import shutil
 import sys
+import threading
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
-from crkafka_core.segments.errors import SegmentExists, storage_error
+from crkafka_core.segments.errors import SegmentExists, StorageUnavailable, storage_error
 from crkafka_core.segments.storage import Output, Storage, Stored
 
 
 class LocalStorage(Storage):
     """A folder of this machine, or one that all machines mount."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, mode: int = 0o600) -> None:
         self.root = Path(root).expanduser().absolute()
+        self._mode = mode
         self.url = str(self.root)
 
     @property
@@ -57,8 +60,10 @@ class LocalStorage(Storage):
     def open_write(self, path: str) -> Output:
         full = self._full(path)
         try:
-            _make_folder(full.parent)
-            output = _LocalOutput(full, os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+            _make_folder(full.parent, self._mode)
+            output = _LocalOutput(full, os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._mode))
+            if self._mode & 0o077:
+                os.chmod(full, self._mode)  # noqa: PTH101  what the configuration says, whatever the umask of this process
         except FileExistsError as error:
             raise SegmentExists(f"{full} is there already.", hint="Do two members share an identity?") from error
         except OSError as error:
@@ -70,6 +75,37 @@ class LocalStorage(Storage):
             output.discard()
             raise storage_error(error, "Creating", str(full)) from error
         return output
+
+    def put(self, path: str, data: bytes) -> None:
+        full = self._full(path)
+        folder, _, name = path.rpartition("/")
+        new = f"{folder}/.{name}" if folder else f".{name}"
+        new += f".{os.getpid()}-{threading.get_ident()}"
+        output = self.open_write(new)
+        try:
+            output.write(memoryview(data))
+            output.close()
+            self._full(new).replace(full)
+            _sync_folder(full.parent)
+        except OSError as error:
+            output.discard()
+            raise storage_error(error, "Writing", str(full)) from error
+        except StorageUnavailable:
+            output.discard()
+            raise
+
+    def own(self, source: Storage, path: str, name: str) -> int:
+        full = self._full(name)
+        try:
+            _make_folder(full.parent, self._mode)
+            if not full.exists() and not _link(source, path, full):
+                _copy(source, path, full)
+            os.chmod(full, self._mode)  # noqa: PTH101  a link has the mode of what it is linked to: one for both
+            os.utime(full)  # what a VACUUM takes for garbage is old; this is new here, whatever its age elsewhere
+            _sync_folder(full.parent)
+            return full.stat().st_size
+        except OSError as error:
+            raise storage_error(error, "Taking over", source.uri(path)) from error
 
     def delete(self, path: str) -> bool:
         full = self._full(path)
@@ -152,6 +188,35 @@ class _LocalOutput(Output):
             os.close(descriptor)
 
 
+def _link(source: Storage, path: str, full: Path) -> bool:
+    """Whether the file system could."""
+    if not isinstance(source, LocalStorage):
+        return False
+    try:
+        os.link(source._full(path), full)
+    except FileNotFoundError:
+        raise
+    except FileExistsError:
+        pass  # whole, since it is only ever made whole
+    except OSError:
+        return False  # another file system, or one without links
+    return True
+
+
+def _copy(source: Storage, path: str, full: Path) -> None:
+    """Under another name first: what is there is whole."""
+    part = full.with_name(f"{full.name}.{uuid.uuid4().hex}.part")
+    try:
+        with source.open_read(path) as reading, part.open("xb") as writing:
+            while chunk := reading.read(_FLUSH_EVERY):
+                writing.write(chunk)
+            writing.flush()
+            os.fsync(writing.fileno())
+        part.rename(full)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 _AT_ONCE = 1 << 20
 """Bytes up to which a file is read at one go: mapped, each of its pages costs a fault, together twice the time."""
 _FLUSH_EVERY = 8 << 20
@@ -177,15 +242,18 @@ def _find_sync_file_range() -> ctypes._NamedFuncPointer | None:
 _sync_file_range = _find_sync_file_range()
 
 
-def _make_folder(folder: Path) -> None:
-    """Make a folder and what is above it, each made durable in its parent."""
+def _make_folder(folder: Path, mode: int) -> None:
+    """Make a folder and what is above it, each made durable in its parent; who may read its files may enter it."""
+    mode |= (mode & 0o444) >> 2
     missing = []
     while not folder.is_dir():
         missing.append(folder)
         folder = folder.parent
     for new in reversed(missing):
         with contextlib.suppress(FileExistsError):
-            new.mkdir()
+            new.mkdir(mode=mode)
+            if mode & 0o077:
+                new.chmod(mode)
         _sync_folder(new.parent)
 
 

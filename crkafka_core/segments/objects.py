@@ -82,6 +82,33 @@ class ObjectStorage(Storage):
         except OSError as error:
             raise storage_error(error, "Creating", self.uri(path)) from error
 
+    def put(self, path: str, data: bytes) -> None:
+        output = self.open_write(path)
+        output.write(memoryview(data))
+        output.close()
+
+    def own(self, source: Storage, path: str, name: str) -> int:
+        full = self._full(name)
+        try:
+            if isinstance(source, ObjectStorage) and (source._scheme, source._options) == (self._scheme, self._options):
+                self._files.copy_file(source._full(path), full)
+            else:
+                self._copied(source, path, name)
+            return int(self._files.get_file_info(full).size)
+        except OSError as error:
+            raise storage_error(error, "Taking over", source.uri(path)) from error
+
+    def _copied(self, source: Storage, path: str, name: str) -> None:
+        output = self.open_write(name)
+        try:
+            with source.open_read(path) as reading:
+                while chunk := reading.read(_CHUNK):
+                    output.write(memoryview(chunk))
+            output.close()
+        except BaseException:
+            output.discard()  # or an unfinished upload stays for ever
+            raise
+
     def delete(self, path: str) -> bool:
         try:
             if self._files.get_file_info(self._full(path)).type == fs.FileType.NotFound:
@@ -154,6 +181,7 @@ class ObjectStorage(Storage):
         return named
 
 
+_CHUNK = 8 << 20
 _FLAT = ("s3", "s3a", "gs", "gcs")
 """Stores without folders: making one would only leave an empty object behind."""
 

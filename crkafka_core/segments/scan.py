@@ -2,33 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from crkafka_core.model.errors import DataLoss
+from crkafka_core.model.selection import EVERYTHING, Between, Selection
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import storage_error
 from crkafka_core.segments.storage import Storage
 
+BATCH_ROWS = 10_000
+BATCH_BYTES = 8 << 20
+"""A batch has at most so many rows, and about so many bytes: records of a megabyte come a few at a time."""
 
-def scan_segment(storage: Storage, path: str, *, rows: int = 10_000) -> Iterator[pa.RecordBatch]:
-    """The rows of a segment in file order; SegmentMissing if it is not there.
 
-    On the caller's core alone: who has many files, mostly small ones, reads them side by side, and Arrow's own threads would
-    cost more than they bring.
+def scan_segment(
+    storage: Storage,
+    path: str,
+    *,
+    landed: int | None = None,
+    columns: Sequence[str] | None = None,
+    selection: Selection = EVERYTHING,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a segment in file order; SegmentMissing if it is not there, DataLoss if it has not the rows that were `landed`.
+
+    Only some columns if named, and only the rows that are selected: row groups without any are not read. On the caller's core
+    alone: who has many files, mostly small ones, reads them side by side, and Arrow's own threads would cost more than they bring.
     """
     with storage.open_read(path) as source:
         try:
-            file = _File(source, pre_buffer=not storage.is_local)
-            if file.metadata.num_rows <= rows:
+            whole = columns is None and selection.everything
+            file = (_File if whole else pq.ParquetFile)(source, pre_buffer=not storage.is_local)
+            meta = file.metadata
+            if landed is not None and meta.num_rows != landed:
+                raise DataLoss(
+                    f"Segment {path} has {meta.num_rows} rows; {landed} were landed.",
+                    hint="The file was changed after it was published.",
+                )
+            if whole and meta.num_rows <= BATCH_ROWS and _bytes(meta) <= BATCH_BYTES:
                 yield from _as_written(file.read(use_threads=False)).to_batches()
                 return
-            for batch in file.iter_batches(batch_size=rows, use_threads=False):
+            for batch in _batches(file, columns, selection):
                 yield _as_written(batch)
         except OSError as error:
             raise storage_error(error, "Reading", storage.uri(path)) from error
+
+
+def _batches(file: pq.ParquetFile, columns: Sequence[str] | None, selection: Selection) -> Iterator[pa.RecordBatch]:
+    wanted = SCHEMA.names if columns is None else [name for name in SCHEMA.names if name in columns]
+    needed = None if columns is None else sorted({*wanted, *_filtered(selection)}, key=SCHEMA.names.index)
+    groups = [i for i in range(file.metadata.num_row_groups) if _touched(file.metadata.row_group(i), selection)]
+    for batch in file.iter_batches(_rows(file.metadata), row_groups=groups, columns=needed, use_threads=False):
+        kept = selected(batch, selection)
+        if kept.num_rows:
+            yield kept if needed == wanted or needed is None else kept.select(wanted)
+
+
+def selected(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
+    """The rows that are selected; whose columns that are looked at are in the batch."""
+    masks = []
+    if selection.topics is not None:
+        masks.append(pc.is_in(batch.column("topic"), pa.array(selection.topics, pa.string())))
+    if selection.partitions is not None:
+        masks.append(pc.is_in(batch.column("partition"), pa.array(selection.partitions, pa.int32())))
+    masks += _inside(batch, "offset", selection.offsets, pa.int64())
+    masks += _inside(batch, "timestamp", selection.times, pa.timestamp("us", tz="UTC"))
+    for mask in masks[1:]:
+        masks[0] = pc.and_kleene(masks[0], mask)
+    return batch.filter(masks[0]) if masks else batch
+
+
+def _inside(batch: pa.RecordBatch, name: str, between: Between, kind: pa.DataType) -> list[Any]:
+    masks = []
+    if between.start is not None:
+        masks.append(pc.greater_equal(batch.column(name), pa.scalar(between.start, kind)))
+    if between.stop is not None:
+        masks.append(pc.less(batch.column(name), pa.scalar(between.stop, kind)))
+    return masks
+
+
+def _filtered(selection: Selection) -> set[str]:
+    """The columns that the selection looks at."""
+    looked = {
+        "topic": selection.topics is not None,
+        "partition": selection.partitions is not None,
+        "offset": selection.offsets != Between(),
+        "timestamp": selection.times != Between(),
+    }
+    return {name for name, does in looked.items() if does}
+
+
+def _touched(group: Any, selection: Selection) -> bool:
+    """Whether a row group may have a row that is selected, by the statistics that members write."""
+    columns = [group.column(i) for i in range(group.num_columns)]
+    return all(
+        _may_hold(column.path_in_schema, column.statistics, selection)
+        for column in columns
+        if column.statistics is not None and column.statistics.has_min_max
+    )
+
+
+def _may_hold(name: str, stats: Any, selection: Selection) -> bool:
+    match name:
+        case "topic":
+            return selection.topics is None or any(stats.min <= t <= stats.max for t in selection.topics)
+        case "partition":
+            return selection.partitions is None or any(stats.min <= p <= stats.max for p in selection.partitions)
+        case "offset":
+            return selection.offsets.touches(stats.min, stats.max + 1)
+        case "timestamp":  # raw, since it may lie past the year 9999, which Python does not have
+            return selection.times.touches(stats.min_raw, stats.max_raw + 1)
+    return True
+
+
+def _bytes(meta: Any) -> int:
+    """Of all row groups, as they are in memory, about."""
+    return sum(int(meta.row_group(i).total_byte_size) for i in range(meta.num_row_groups))
+
+
+def _rows(meta: Any) -> int:
+    """Rows of a batch, so that it has about `BATCH_BYTES` where rows are widest."""
+    least = BATCH_ROWS
+    for i in range(meta.num_row_groups):
+        group = meta.row_group(i)
+        if group.total_byte_size:
+            least = min(least, group.num_rows * BATCH_BYTES // group.total_byte_size)
+    return max(1, int(least))
 
 
 class _File(pq.ParquetFile):  # type: ignore[misc]
@@ -42,4 +145,6 @@ T = TypeVar("T", pa.Table, pa.RecordBatch)
 
 
 def _as_written(found: T) -> T:
-    return found if found.schema.equals(SCHEMA) else found.select(SCHEMA.names).cast(SCHEMA)
+    names = [name for name in SCHEMA.names if name in found.schema.names]
+    wanted = SCHEMA if names == SCHEMA.names else pa.schema([SCHEMA.field(name) for name in names])
+    return found if found.schema.equals(wanted) else found.select(names).cast(wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from crkafka_core.model.errors import ConfigError
 from crkafka_core.segments.errors import refuse_credentials
 
 
@@ -48,7 +50,8 @@ class Storage(ABC):
         """The storage of a path, a `file://` URL, or an object store (`s3://bucket/prefix`, `hdfs://…`, `gs://…`).
 
         `options` for S3: endpoint, region, scheme, access_key, secret_key, session_token; what is not given comes from
-        the environment. Nothing is contacted yet.
+        the environment. For a folder: mode, of the files in it (`0600`); those that may read also enter the folders.
+        Nothing is contacted yet.
         """
         from crkafka_core.segments.local import LocalStorage
         from crkafka_core.segments.objects import ObjectStorage
@@ -57,9 +60,9 @@ class Storage(ABC):
         refuse_credentials(text)
         scheme = urlsplit(text).scheme
         if len(scheme) <= 1:  # none, or a drive letter
-            return LocalStorage(text)
+            return LocalStorage(text, _mode(options))
         if scheme == "file":
-            return LocalStorage(urlsplit(text).path)
+            return LocalStorage(urlsplit(text).path, _mode(options))
         return ObjectStorage(text, options or {})
 
     @property
@@ -87,6 +90,18 @@ class Storage(ABC):
         """A new file; SegmentExists if there is one (object stores cannot tell)."""
 
     @abstractmethod
+    def put(self, path: str, data: bytes) -> None:
+        """Write a small file whole, in place of one that may be there; a reader sees the old or the new one."""
+
+    @abstractmethod
+    def own(self, source: Storage, path: str, name: str) -> int:
+        """Have a file of another storage under a name of this one as well, whole and durable; its size.
+
+        A link where the file system can, a copy inside the object store where both are in it, else a copy. What becomes of the
+        other one afterwards does not matter. May be repeated; SegmentMissing if it is not there.
+        """
+
+    @abstractmethod
     def delete(self, path: str) -> bool:
         """Remove a file; False if it was not there, which is no error: deleting may be repeated."""
 
@@ -104,6 +119,16 @@ class Storage(ABC):
     @abstractmethod
     def delete_folder(self, prefix: str) -> None:
         """Remove a folder with all its files, such as a deleted region's (SPEC G9); it need not be there."""
+
+
+def _mode(options: Mapping[str, str] | None) -> int:
+    """Records are nobody else's business, unless the configuration says whose (SPEC §17)."""
+    text = (options or {}).get("mode", "0600")
+    if re.fullmatch(r"0?6[0-7][0-7]", text) is None:
+        raise ConfigError(
+            f"storage: mode {text!r} is no mode of a file.", hint='Write it as chmod does: "0640", "0660".'
+        )
+    return int(text, 8)
 
 
 __all__ = ["Output", "Storage", "Stored"]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import zlib
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from isal import isal_zlib
 
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
@@ -18,7 +21,14 @@ from crkafka_core.segments.storage import Output, Storage
 ROW_GROUP_BYTES = 4 << 20
 """Tuples in memory before they become a row group. What a cut waits for is at most one, and then the rest of one: about 10 ms each."""
 
-COMPRESSIONS = ("lz4", "snappy", "zstd", "none")
+TOPIC_IDS = "crkafka.topic_ids"
+"""Key of the footer's metadata under which a segment names the ids of its topics, as JSON."""
+COMPRESSIONS = ("auto", "lz4", "snappy", "zstd", "none")
+"""`auto` is lz4, but none for keys and values of which a sample hardly shrinks: random or encrypted bytes cost a tenth of a
+microsecond each for nothing."""
+_SAMPLE_BYTES = 64 << 10
+_WORTH_IT = 0.9
+"""A column is compressed if its sample becomes smaller than this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +56,21 @@ class ClosedSegment:
     """One per partition, in order of first appearance."""
 
 
+class Writer(Protocol):
+    """An open segment."""
+
+    @property
+    def bytes(self) -> int: ...
+    def write(self, batch: Batch) -> None: ...
+    def close(self, topic_ids: Mapping[str, str] | None = None) -> ClosedSegment: ...
+    def discard(self) -> None: ...
+
+
 class SegmentWriter:
     """Belongs to one thread. Nothing it wrote counts before `close` has returned and SQL names the path."""
 
     def __init__(
-        self, storage: Storage, path: str, *, compression: str = "lz4", row_group_bytes: int = ROW_GROUP_BYTES
+        self, storage: Storage, path: str, *, compression: str = "auto", row_group_bytes: int = ROW_GROUP_BYTES
     ) -> None:
         self.path = path
         self.rows = 0
@@ -60,19 +80,8 @@ class SegmentWriter:
         self._spans: dict[TP, Span] = {}
         self._sink = _Sink(storage.open_write(path), storage.uri(path))
         self._closed: ClosedSegment | None = None
-        try:
-            self._parquet = pq.ParquetWriter(
-                pa.PythonFile(self._sink, mode="w"),
-                SCHEMA,
-                compression=compression,
-                # A dictionary of offsets, keys or values costs time and saves nothing.
-                use_dictionary=["topic", "partition", "timestampType"],
-                write_statistics=["topic", "partition", "offset", "timestamp"],
-                store_schema=False,
-            )
-        except BaseException:
-            self._sink.output.discard()
-            raise
+        self._compression = compression
+        self._parquet: pq.ParquetWriter | None = None
 
     @property
     def bytes(self) -> int:
@@ -96,13 +105,22 @@ class SegmentWriter:
         if self._pending_bytes >= self._row_group_bytes:
             self._write_row_group()
 
-    def close(self) -> ClosedSegment:
-        """Write the rest and the footer, make it durable; if it fails the file is removed. Again gives the same."""
+    def close(self, topic_ids: Mapping[str, str] | None = None) -> ClosedSegment:
+        """Write the rest and the footer, make it durable; if it fails the file is removed. Again gives the same.
+
+        `topic_ids` of what is in it go into the footer: an offset says nothing without the topic that it counts in (SPEC S4).
+        """
         if self._closed is None:
             try:
                 self._write_row_group()
+                ids = (
+                    {tp.topic: topic_ids[tp.topic] for tp in self._spans if tp.topic in topic_ids} if topic_ids else {}
+                )
                 with _Translated(self._sink):
-                    self._parquet.close()
+                    parquet = self._opened(pa.Table.from_batches([], SCHEMA))
+                    if ids:
+                        parquet.add_key_value_metadata({TOPIC_IDS: json.dumps(ids, ensure_ascii=False)})
+                    parquet.close()
                 self._sink.output.close()
             except BaseException:
                 self.discard()
@@ -118,8 +136,9 @@ class SegmentWriter:
             return
         self._pending = []
         self._sink.dead = True
-        with contextlib.suppress(Exception):
-            self._parquet.close()
+        if self._parquet is not None:
+            with contextlib.suppress(Exception):
+                self._parquet.close()
         self._sink.output.discard()
 
     def _write_row_group(self) -> None:
@@ -128,7 +147,37 @@ class SegmentWriter:
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         table = pa.Table.from_batches(pending, SCHEMA)
         with _Translated(self._sink):
-            self._parquet.write_table(table, row_group_size=table.num_rows)
+            self._opened(table).write_table(table, row_group_size=table.num_rows)
+
+    def _opened(self, first: pa.Table) -> pq.ParquetWriter:
+        """Parquet's writer, made when the first rows are there: they say what is worth compressing."""
+        if self._parquet is None:
+            self._parquet = pq.ParquetWriter(
+                pa.PythonFile(self._sink, mode="w"),
+                SCHEMA,
+                compression=_by_column(first) if self._compression == "auto" else self._compression,
+                # A dictionary of offsets, keys or values costs time and saves nothing.
+                use_dictionary=["topic", "partition", "timestampType"],
+                write_statistics=["topic", "partition", "offset", "timestamp"],
+                store_schema=False,
+            )
+        return self._parquet
+
+
+def _by_column(first: pa.Table) -> dict[str, str]:
+    """The compression of each Parquet column."""
+    chosen = {field.name: "lz4" for field in SCHEMA if field.name != "headers"}
+    chosen |= {"headers.list.element.key": "lz4", "headers.list.element.value": "lz4"}
+    return chosen | {name: "none" for name in ("key", "value") if not _shrinks(first.column(name))}
+
+
+def _shrinks(column: pa.ChunkedArray) -> bool:
+    """Whether a sample of these bytes becomes smaller by lz4; of too few it is not asked."""
+    data = column.chunk(0).buffers()[2] if column.num_chunks else None
+    if data is None or data.size < _SAMPLE_BYTES:
+        return True
+    packed = pa.Codec("lz4_raw").compress(data.slice(0, _SAMPLE_BYTES), asbytes=True)
+    return len(packed) < _WORTH_IT * _SAMPLE_BYTES
 
 
 class _Sink:
@@ -153,7 +202,7 @@ class _Sink:
         except CrkafkaError as error:
             self.error = error
             raise
-        self.crc = zlib.crc32(view, self.crc)
+        self.crc = isal_zlib.crc32(view, self.crc)
         self.written += len(view)
         return len(view)
 

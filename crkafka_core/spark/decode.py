@@ -1,29 +1,35 @@
 """Typed records from raw ones: JSON, Avro and Protobuf, with what cannot be decoded kept beside it (fault 46).
 
 `decode` adds nothing and loses nothing: each row lands either in `good`, with the decoded columns, or in `dead`, with topic,
-partition, offset, reason and the raw bytes, from which `replay` makes rows to decode again.
+partition, offset, reason and the raw bytes, from which `original_records` makes rows to decode again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.spark import shipping
 from crkafka_core.spark.decoders import Decoder
+from crkafka_core.spark.one_pass import keep as keep_once
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 REASON = "reason"
-_DECODED = "crkafka_decoded"
+TOMBSTONE = "tombstone"
+KEY = "key"
+_VALUE = "crkafka_decoded"
+_KEY = "crkafka_decoded_key"
+
+OnBadRecord = Literal["dead_letter", "stop", "skip"]
 
 
 @dataclass(frozen=True)
@@ -31,9 +37,14 @@ class Decoded:
     """Two frames over the same read; cache the source, or write both from one, if reading twice is dear."""
 
     good: DataFrame
-    """The columns of the source without key, value and headers, and the decoded ones."""
+    """The columns of the source that are kept, and the decoded ones."""
     dead: DataFrame
     """The columns of the source, and why: a dead-letter table."""
+    skipped: DataFrame | None
+    """With `on_bad_record="skip"`: what is in neither, to be counted."""
+    on_bad_record: OnBadRecord
+    counts: Observation
+    """After an action on `good`: `rows`, `good`, `bad` and `tombstones` of what it read. A sort reads twice, and counts so."""
 
 
 def decode(
@@ -41,47 +52,89 @@ def decode(
     decoder: Decoder,
     schema: StructType,
     *,
+    key: tuple[Decoder, StructType] | None = None,
     keep: Sequence[str] = ("topic", "partition", "offset", "timestamp"),
+    tombstones: bool = True,
+    on_bad_record: OnBadRecord = "dead_letter",
+    prefix: str = "",
 ) -> Decoded:
-    """Decode the column `value` into `schema`; `keep` names the columns that stay beside it.
+    """Decode the column `value` into `schema`; `keep` names the columns that stay beside it, their names begun with `prefix`.
 
-    A null value (a tombstone) is a dead letter with that reason, unless the decoder says otherwise.
+    `key`: the record's key too, as a struct in the column `key`. With `tombstones`, a null value is a good row whose decoded
+    columns are null and whose column `tombstone` is true; else a bad one. Bad records are kept in `dead`, or stop the write,
+    naming the first, or are skipped: in neither frame, but counted.
     """
+    if on_bad_record not in ("dead_letter", "stop", "skip"):
+        raise ConfigError(f"on_bad_record is dead_letter, stop or skip, not {on_bad_record!r}.")
     kept = [*keep, *([CHECKPOINT] if CHECKPOINT in rows.columns and CHECKPOINT not in keep else [])]
-    clash = sorted(set(kept) & set(schema.fieldNames()))
+    if key is not None:
+        kept = [name for name in kept if name != KEY]
+    names = {name: name if name == CHECKPOINT else prefix + name for name in [*kept, KEY, TOMBSTONE]}
+    added = [*([KEY] if key is not None else []), *([TOMBSTONE] if tombstones else [])]
+    clash = sorted({names[name] for name in [*kept, *added]} & set(schema.fieldNames()))
     if clash:
         raise ConfigError(
             f"The decoded rows have a column {clash[0]!r}, which the record has too.",
             hint="Leave it out of `keep`, or rename it.",
         )
-    tried = _tried(rows, decoder, schema)
-    good = tried.where(F.col(REASON).isNull()).select(*kept, f"{_DECODED}.*")
-    dead = tried.where(F.col(REASON).isNotNull()).select(*rows.columns, REASON)
-    return Decoded(good, dead)
+    tried = _tried(rows, decoder, schema, key, tombstones=tombstones, stop=on_bad_record == "stop")
+    tried = keep_once(tried)
+    counts = Observation()
+    fine, null = F.col(REASON).isNull(), F.col("value").isNull()
+    seen = tried.observe(
+        counts,
+        F.count(F.lit(1)).alias("rows"),
+        F.count_if(fine).alias("good"),
+        F.count_if(~fine).alias("bad"),
+        F.count_if(fine & null).alias("tombstones"),
+    )
+    columns: list[Column] = [F.col(name).alias(names[name]) for name in kept]
+    if key is not None:
+        columns.append(F.col(_KEY).alias(names[KEY]))
+    if tombstones:
+        columns.append(null.cast(BooleanType()).alias(names[TOMBSTONE]))
+    good = seen.where(fine).select(*columns, f"{_VALUE}.*")
+    bad = tried.where(~fine) if on_bad_record == "dead_letter" else tried.limit(0)
+    skipped = tried.where(~fine) if on_bad_record == "skip" else None
+    return Decoded(good, bad.select(*rows.columns, REASON), skipped, on_bad_record, counts)
 
 
-def replay(dead: DataFrame) -> DataFrame:
+def original_records(dead: DataFrame) -> DataFrame:
     """Rows of a dead-letter table as records again, to decode with a better decoder."""
     wanted = [*RECORDS.fieldNames(), *([CHECKPOINT] if CHECKPOINT in dead.columns else [])]
     return dead.select(*(c for c in wanted if c in dead.columns))
 
 
-def _tried(rows: DataFrame, decoder: Decoder, schema: StructType) -> DataFrame:
+def _tried(
+    rows: DataFrame,
+    decoder: Decoder,
+    schema: StructType,
+    key: tuple[Decoder, StructType] | None,
+    *,
+    tombstones: bool,
+    stop: bool,
+) -> DataFrame:
     shipping.ship(rows.sparkSession)
-    out = StructType([*rows.schema.fields, StructField(_DECODED, schema), StructField(REASON, StringType())])
+    added = [
+        StructField(_VALUE, schema.toNullable()),  # a row that is not decoded has nothing
+        *([StructField(_KEY, key[1].toNullable())] if key else []),
+        StructField(REASON, StringType()),
+    ]
+    out = StructType([*rows.schema.fields, *added])
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         # Types of the decoded columns as Spark has them; the worker checks that they fit.
         from pyspark.sql.pandas.types import to_arrow_type
 
-        from crkafka_core.spark.decoders import decode_batch
+        from crkafka_core.spark.decoding import Columns, Names, decode_batch
 
-        kind = to_arrow_type(schema)
-        opened = decoder.open()
+        values = Columns("value", decoder, to_arrow_type(schema))
+        keys = Columns("key", key[0], to_arrow_type(key[1])) if key else None
+        names = Names(_VALUE, _KEY, REASON)
         for batch in batches:
-            yield decode_batch(batch, opened, kind, _DECODED, REASON)
+            yield decode_batch(batch, values, keys, names, tombstones=tombstones, stop=stop)
 
     return rows.mapInArrow(run, out)
 
 
-__all__ = ["REASON", "Decoded", "decode", "replay"]
+__all__ = ["REASON", "TOMBSTONE", "Decoded", "OnBadRecord", "decode", "original_records"]

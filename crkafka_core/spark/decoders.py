@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import struct
-import urllib.error
-import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from decimal import Decimal
+from typing import Any, cast
 
 import pyarrow as pa
 
+from crkafka_core.spark.fitting import Misfit, has_decimal
+from crkafka_core.spark.json_bulk import JsonBulk
+from crkafka_core.spark.registry import PATIENCE, Registry, Schema, UnknownSchema
+
+TIMESTAMP = "google.protobuf.Timestamp"
+
 Opened = Callable[[bytes, str], Mapping[str, Any]]
-"""Decodes one value of a topic; raises `Undecodable`, or whatever its library raises."""
+"""Decodes one value of a topic; raises `Undecodable`, or whatever its library raises. An `OSError` or one of ours is an outage."""
+
+Bulk = Callable[[pa.Array], pa.Array]
+"""Decodes many values, none of them null, as structs; raises `pa.ArrowException` if it cannot tell each of them for sure."""
 
 
-class Undecodable(ValueError):
+class Undecodable(Misfit):
     """This value is none of this kind; the text is the reason in the dead-letter table."""
 
 
@@ -26,21 +35,36 @@ class Decoder(ABC):
     """What to decode by; small and picklable, opened once in each task."""
 
     @abstractmethod
-    def open(self) -> Opened: ...
+    def open(self, kind: pa.DataType) -> Opened:
+        """Ready to decode into columns of this type."""
+
+    def bulk(self, kind: pa.DataType) -> Bulk | None:
+        """For what can be decoded without Python; what it refuses is decoded one by one."""
+        return None
 
 
 @dataclass(frozen=True)
 class Json(Decoder):
     """A JSON object; keys that the schema lacks are left out, keys that the value lacks are null."""
 
-    def open(self) -> Opened:
+    def open(self, kind: pa.DataType) -> Opened:
+        number = Decimal if has_decimal(kind) else float
+
         def decode(value: bytes, _: str) -> Mapping[str, Any]:
-            found = json.loads(value)
+            try:
+                found = json.loads(value, parse_float=number)
+            except json.JSONDecodeError as error:
+                raise Undecodable(f"no JSON, from character {error.pos + 1} on") from None
+            except UnicodeDecodeError as error:
+                raise Undecodable(f"no text, from byte {error.start + 1} on") from None
             if not isinstance(found, dict):
                 raise Undecodable(f"a JSON {type(found).__name__}, not an object")
             return found
 
         return decode
+
+    def bulk(self, kind: pa.DataType) -> Bulk | None:
+        return JsonBulk.of(kind)
 
 
 @dataclass(frozen=True)
@@ -53,24 +77,38 @@ class Avro(Decoder):
     schema: str | None = None
     registry: str | None = None
     reader: str | None = None
+    user: str = ""
+    """Of the registry, as `name:password`; `${env:NAME}` and `${file:path}` are resolved where it is asked, in executors."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Sent to the registry; a secret belongs into the environment of the workers, not here."""
+    """Sent to the registry; may hold references as well."""
+    patience: float = PATIENCE
+    """Seconds for which a registry that does not answer is asked again, before the write fails."""
 
-    def open(self) -> Opened:
+    def open(self, kind: pa.DataType) -> Opened:
         import fastavro
 
         known: dict[int, Any] = {}
         fixed = fastavro.parse_schema(json.loads(self.schema)) if self.schema else None
         reader = fastavro.parse_schema(json.loads(self.reader)) if self.reader else None
+        registry = Registry(self.registry, self.user, self.headers, self.patience) if self.registry else None
+
+        def writer_of(number: int) -> Any:
+            if number not in known:
+                assert registry is not None
+                try:
+                    known[number] = avro_schema(registry, registry.schema(number))
+                except (UnknownSchema, Undecodable) as error:
+                    known[number] = str(error)
+            found = known[number]
+            if isinstance(found, str):
+                raise Undecodable(found)
+            return found
 
         def decode(value: bytes, _: str) -> Mapping[str, Any]:
-            body = value
-            writer: Any = fixed
-            if self.registry is not None:
+            body, writer = value, cast(Any, fixed)
+            if registry is not None:
                 body, number = framed(value)
-                if number not in known:
-                    known[number] = fastavro.parse_schema(json.loads(self._fetch(number)))
-                writer = known[number]
+                writer = writer_of(number)
             stream = io.BytesIO(body)
             found = fastavro.schemaless_reader(stream, writer, reader)
             if stream.read(1):
@@ -81,17 +119,24 @@ class Avro(Decoder):
 
         return decode
 
-    def _fetch(self, number: int) -> str:
-        request = urllib.request.Request(
-            f"{(self.registry or '').rstrip('/')}/schemas/ids/{number}", headers=dict(self.headers)
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return str(json.load(answer)["schema"])
-        except urllib.error.HTTPError as error:
-            if error.code == 404:
-                raise Undecodable(f"the schema registry knows no schema {number}") from error
-            raise
+
+def avro_schema(registry: Registry, schema: Schema) -> Any:
+    """Parsed, with the schemas that it refers to."""
+    import fastavro
+
+    if schema.kind != "AVRO":
+        raise Undecodable(f"the schema of its id is {schema.kind}, not Avro")
+    named: dict[str, Any] = {}
+
+    def parse(of: Schema) -> Any:
+        for _, subject, version in of.references:
+            parse(registry.version(subject, version))
+        return fastavro.parse_schema(json.loads(of.text), named_schemas=named)
+
+    try:
+        return parse(schema)
+    except (ValueError, KeyError, fastavro.schema.SchemaParseException) as error:
+        raise Undecodable(f"the schema of its id cannot be read as Avro: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -103,24 +148,32 @@ class Protobuf(Decoder):
     """Full name, such as `shop.Order`."""
     wire_format: bool = False
     """Values begin with the registry's id and message indexes."""
+    indexes: tuple[int, ...] | None = None
+    """With the wire format: values of another message of the file are refused."""
+    times: bool = False
+    """`google.protobuf.Timestamp` as a time, not as seconds and nanoseconds."""
 
-    def open(self) -> Opened:
+    def open(self, kind: pa.DataType) -> Opened:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
         pool = descriptor_pool.DescriptorPool()
         files = descriptor_pb2.FileDescriptorSet.FromString(self.descriptors)
         for each in files.file:
             pool.Add(each)
-        kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(self.message))
+        message = message_factory.GetMessageClass(pool.FindMessageTypeByName(self.message))
 
         def decode(value: bytes, _: str) -> Mapping[str, Any]:
-            body = _after_indexes(framed(value)[0]) if self.wire_format else value
-            return plain(kind.FromString(body))
+            body = value
+            if self.wire_format:
+                body, indexes = _after_indexes(framed(value)[0])
+                if self.indexes not in (None, indexes):
+                    raise Undecodable(f"message {list(indexes)} of its file, not {list(self.indexes or ())}")
+            return plain(message.FromString(body), self.times)
 
         return decode
 
 
-def plain(message: Any) -> dict[str, Any]:
+def plain(message: Any, times: bool = False) -> dict[str, Any]:
     """A message as columns: numbers and bytes as they are (JSON would make text of them), enums by name, unset ones null."""
     found: dict[str, Any] = {}
     for each in message.DESCRIPTOR.fields:
@@ -128,19 +181,21 @@ def plain(message: Any) -> dict[str, Any]:
         repeated = each.is_repeated if hasattr(each, "is_repeated") else each.label == each.LABEL_REPEATED
         if repeated and each.message_type is not None and each.message_type.GetOptions().map_entry:
             kind = each.message_type.fields_by_name["value"]
-            found[each.name] = [(key, _plain_value(kind, value[key])) for key in value]
+            found[each.name] = [(key, _plain_value(kind, value[key], times)) for key in value]
         elif repeated:
-            found[each.name] = [_plain_value(each, item) for item in value]
+            found[each.name] = [_plain_value(each, item, times) for item in value]
         elif each.has_presence and not message.HasField(each.name):
             found[each.name] = None
         else:
-            found[each.name] = _plain_value(each, value)
+            found[each.name] = _plain_value(each, value, times)
     return found
 
 
-def _plain_value(field: Any, value: Any) -> Any:
+def _plain_value(field: Any, value: Any, times: bool) -> Any:
     if field.message_type is not None:
-        return plain(value)
+        if times and field.message_type.full_name == TIMESTAMP:
+            return value.ToDatetime(tzinfo=dt.UTC)
+        return plain(value, times)
     if field.enum_type is not None:
         named = field.enum_type.values_by_number.get(value)
         return named.name if named is not None else str(value)
@@ -156,8 +211,8 @@ def framed(value: bytes) -> tuple[bytes, int]:
     return value[5:], struct.unpack(">I", value[1:5])[0]
 
 
-def _after_indexes(body: bytes) -> bytes:
-    """Protobuf in the wire format has the message's indexes first, as zig-zag numbers: how many, then each."""
+def _after_indexes(body: bytes) -> tuple[bytes, tuple[int, ...]]:
+    """Protobuf in the wire format has the message's indexes first, as zig-zag numbers: how many, then each; none is the first."""
     at = 0
 
     def number() -> int:
@@ -173,35 +228,8 @@ def _after_indexes(body: bytes) -> bytes:
             if not byte & 0x80:
                 return (result >> 1) ^ -(result & 1)
 
-    for _ in range(number()):
-        number()
-    return body[at:]
+    indexes = tuple(number() for _ in range(number())) or (0,)
+    return body[at:], indexes
 
 
-def decode_batch(batch: pa.RecordBatch, decode: Opened, kind: pa.DataType, name: str, reason: str) -> pa.RecordBatch:
-    """The batch with a column of decoded structs and one of reasons; exactly one of them is null in each row."""
-    values, topics = batch.column("value").to_pylist(), batch.column("topic").to_pylist()
-    found: list[Any] = []
-    reasons: list[str | None] = []
-    for value, topic in zip(values, topics, strict=True):
-        row, why = _one(value, topic, decode, kind)
-        found.append(row)
-        reasons.append(why)
-    columns = [*batch.columns, pa.array(found, kind), pa.array(reasons, pa.string())]
-    return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, name, reason])
-
-
-def _one(value: bytes | None, topic: str, decode: Opened, kind: pa.DataType) -> tuple[Any, str | None]:
-    if value is None:
-        return None, "the value is null"
-    try:
-        row = dict(decode(value, topic))
-        wanted = {f.name: row.get(f.name) for f in kind}
-        pa.array([wanted], kind)  # one that does not fit must not take the whole batch with it
-    except Undecodable as error:
-        return None, str(error)
-    except (ConnectionError, TimeoutError):
-        raise
-    except Exception as error:
-        return None, f"{type(error).__name__}: {error}"[:500]
-    return wanted, None
+__all__ = ["Avro", "Bulk", "Decoder", "Json", "Opened", "Protobuf", "Undecodable", "framed", "plain"]

@@ -1,41 +1,43 @@
-"""Delta Lake: `replaceWhere` with a transaction number, by which the table itself drops a late write (SPEC K6, FACTS P5)."""
+"""Delta Lake: `replaceWhere` with a transaction number, by which the table itself drops a late write (SPEC K6, docs/clients.md P5)."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from crkafka_core.config.location import in_catalog
+from crkafka_core.model.errors import ConfigError
 from crkafka_core.spark import location
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.spark.table_format import History, Seen, Stamp, TableFormat, Where
+from crkafka_core.spark.table_format import TableFormat, Where
+from crkafka_core.tables.delta_log import changes_rows
+from crkafka_core.tables.stamp import History, Seen, Stamp
 
-_HARMLESS = (
-    "OPTIMIZE",
-    "VACUUM",
-    "SET TBLPROPERTIES",
-    "UNSET TBLPROPERTIES",
-    "ADD CONSTRAINT",
-    "COMPUTE STATS",
-    "REORG",
-)
-
+_log = logging.getLogger(__name__)
+_LOOKS = 10
 _FEW = 8
 """Commits that are asked for first: each question costs Spark a plan, and rarely is more new."""
 
 
 class DeltaTable(TableFormat):
-    """At a path; readable by anybody."""
+    """At a path, readable by anybody; or by its name in a catalog of the session. Rows know their checkpoint by a column.
+
+    A table that an older crkafka has made is partitioned by that column, and goes on so: Delta keeps to how a table is partitioned.
+    """
 
     @property
-    def _path(self) -> str:
-        return location.uri(self.table.path)
+    def path(self) -> str:
+        """Empty for a table by its name in a catalog."""
+        return "" if in_catalog("delta", self.table.path) else location.uri(self.table.path)
 
     @property
-    def _name(self) -> str:
-        return f"delta.`{self._path}`"
+    def name(self) -> str:
+        return f"delta.`{self.path}`" if self.path else self.table.path
 
     def history(self, after: str) -> History:
         known = int(after) if after else -1
@@ -48,10 +50,9 @@ class DeltaTable(TableFormat):
 
     def _described(self, limit: int) -> list[Seen]:
         """The last commits, oldest first."""
-        rows = self._collected(lambda: self.spark.sql(f"DESCRIBE HISTORY {self._name} LIMIT {limit}"))
+        rows = self._collected(lambda: self.spark.sql(f"DESCRIBE HISTORY {self.name} LIMIT {limit}"))
         found = [
-            Seen(str(r["version"]), Stamp.from_json(r["userMetadata"]), not r["operation"].startswith(_HARMLESS))
-            for r in rows
+            Seen(str(r["version"]), Stamp.from_json(r["userMetadata"]), changes_rows(r["operation"])) for r in rows
         ]
         return sorted(found, key=lambda s: int(s.version))
 
@@ -78,20 +79,90 @@ class DeltaTable(TableFormat):
         if frame is None:
             frame = self.read().where(F.lit(False))
         self.needs_column(frame.columns)
-        if based_on:
-            self.needs_column(self.read().columns)
-        # Ordered by checkpoint inside a task, so that a partition becomes few files (SPEC K7).
-        writer = frame.write.format("delta").mode("overwrite").partitionBy(CHECKPOINT).options(**self.options)
+        there = self.read().schema if based_on else frame.schema
+        self.needs_column(there.fieldNames())
+        self.must_fit(there, frame.schema)
+        bare = there.fieldNames() == [CHECKPOINT]
+        first = not based_on or bare
+        if first:  # in front, so that the log has its bounds for each file: it has those of the first 32 columns
+            frame = frame.select(CHECKPOINT, *(c for c in frame.columns if c != CHECKPOINT))
+        self._check_partitions(frame, first)
+        writer = frame.write.format("delta").mode("overwrite").options(**self.options)
         writer = writer.option("txnAppId", f"crkafka/{stamp.uid}/{stamp.table}").option("txnVersion", stamp.number)
         writer = writer.option("userMetadata", stamp.to_json())
-        # Also for a table that is not there yet: somebody else may make it meanwhile.
-        writer.option("replaceWhere", where.sql()).save(self._path)
+        if first and self.partition_by and len(frame.columns) > 1:
+            writer = writer.partitionBy(*self.partition_by)
+        if bare and self.partition_by and len(frame.columns) > 1:
+            # A fence has made it, without these columns and without a row.
+            writer = writer.option("overwriteSchema", "true")
+        else:
+            # A fence may have made the table, without the columns of its rows; those of a shape may become more.
+            if self.table.shape or not self.table.acknowledged or bare:
+                writer = writer.option("mergeSchema", "true")
+            # Also for a table that is not there yet: somebody else may make it meanwhile.
+            writer = writer.option("replaceWhere", where.sql())
+        beside_compaction(lambda: writer.save(self.path) if self.path else writer.saveAsTable(self.name))
+
+    def property(self, name: str) -> str:
+        """Of the table's own; empty when it has none of this name."""
+        found = self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()
+        return next((str(row["value"]) for row in found if row["key"] == name), "")
+
+    def _check_partitions(self, frame: DataFrame, first: bool) -> None:
+        """Refuse a table that is partitioned otherwise than its declaration says, and a column that is not there."""
+        if not self.partition_by:
+            return
+        if not first:
+            found = self.spark.sql(f"DESCRIBE DETAIL {self.name}").select("partitionColumns").collect()[0][0]
+            if list(self.partition_by) != list(found):
+                raise ConfigError(
+                    f"Table {self.table.name} at {self.table.path} is partitioned by {', '.join(found) or 'nothing'}, and is declared "
+                    f"with partition_by: [{', '.join(self.partition_by)}].",
+                    hint="Declare it as it is, or as a table of another name. Nothing was written.",
+                )
+        elif len(frame.columns) > 1 and (missing := [c for c in self.partition_by if c not in frame.columns]):
+            raise ConfigError(
+                f"Table {self.table.name} is declared with partition_by: {missing[0]}, and its rows have no such column; "
+                f"they have {', '.join(frame.columns)}.",
+                hint="Name one of these. Nothing was written.",
+            )
 
     def fence(self, stamp: Stamp, where: Where, in_flight: Collection[int], based_on: str) -> None:
         self.replace(None, where, stamp, based_on)
 
+    def make_fenced(self, stamp: Stamp) -> None:
+        self.replace(self.spark.createDataFrame([], f"{CHECKPOINT} BIGINT"), Where(), stamp, "")
+
+    def compact(self) -> tuple[int, int]:
+        # Rows keep their checkpoint in a column, or in their partition: a rewind takes exactly its rows out, whatever files they are in.
+        (done,) = (
+            self.spark.sql(f"OPTIMIZE {self.name}").select("metrics.numFilesRemoved", "metrics.numFilesAdded").collect()
+        )
+        return done[0], done[1]
+
+    def clean(self) -> None:
+        location.list_by_few(self.spark)
+        self.spark.sql(f"VACUUM {self.name}").collect()
+
     def read(self) -> DataFrame:
-        return self.spark.read.format("delta").load(self._path)
+        return self.spark.read.format("delta").load(self.path) if self.path else self.spark.read.table(self.name)
+
+
+def beside_compaction(commit: Callable[[], object]) -> None:
+    """Try again where an OPTIMIZE has come between: Delta refuses a commit whose files it may have moved, and has taken nothing of it."""
+    for _ in range(_LOOKS):
+        try:
+            commit()
+            return
+        except PySparkException as error:
+            if "io.delta.exceptions.Concurrent" not in str(error):
+                raise
+            _log.info("a commit to a Delta table is tried again: %s", str(error).partition("\n")[0])
+        except Py4JJavaError as error:
+            if not error.java_exception.getClass().getName().startswith("io.delta.exceptions.Concurrent"):
+                raise
+            _log.info("a commit to a Delta table is tried again: %s", error.java_exception.getMessage())
+    commit()
 
 
 def _no_table(error: AnalysisException) -> bool:
@@ -102,6 +173,7 @@ def _no_table(error: AnalysisException) -> bool:
             "DELTA_MISSING_DELTA_TABLE",
             "DELTA_TABLE_NOT_FOUND",
             "PATH_NOT_FOUND",
+            "TABLE_OR_VIEW_NOT_FOUND",
             "DELTA_PATH_DOES_NOT_EXIST",
             "is not a Delta table",
         )

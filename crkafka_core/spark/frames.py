@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import uuid
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
 
 from crkafka_core.config.region_config import RegionConfig
+from crkafka_core.model.selection import Moment, Selection
 from crkafka_core.plane import limits, reading
 from crkafka_core.plane.reading import Reading, ReadPlan
 from crkafka_core.spark import kafka_ranges, segment_files
-from crkafka_core.spark.handle import Handle
-from crkafka_core.spark.hold import Hold
-from crkafka_core.spark.schema import RECORDS, with_checkpoint
+from crkafka_core.spark.schema import CHECKPOINT, RECORDS, columns_of
+from crkafka_core.spark.work import Wanted
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.hold import Hold
+from crkafka_core.tables.writing import holder
 
 LINGER = 600.0
 """Seconds for which segments are still held once the DataFrame of `checkpoints` is gone: what was derived from it may still run."""
@@ -31,14 +32,28 @@ def checkpoints(
     after: int | None = None,
     upto: int | None = None,
     numbered: bool = False,
+    columns: Sequence[str] | None = None,
+    topics: Collection[str] | None = None,
+    partitions: Collection[int] | None = None,
+    from_offset: int | None = None,
+    to_offset: int | None = None,
+    from_time: Moment | None = None,
+    to_time: Moment | None = None,
 ) -> DataFrame:
     """The rows of (after, upto], or of exactly `ids`; with `numbered`, which checkpoint each row belongs to.
+
+    Of these only the `columns` named, and only the records of these topics and partitions, from one offset or time (included)
+    to another (not included). Segments that have none of them are not opened.
 
     Retirement waits while the DataFrame lives and ten minutes more; `held` holds for as long as a block runs. A read that
     comes too late fails by name of the missing file, never by fewer rows.
     """
-    taken, hold = _take(region, ids=ids, after=after, upto=upto)
-    frame = from_plan(spark, region.config, taken.plan, numbered=numbered)
+    selection = Selection.of(
+        topics=topics, partitions=partitions, from_offset=from_offset, to_offset=to_offset, from_time=from_time, to_time=to_time
+    )  # fmt: skip
+    names = _names(numbered, columns)
+    taken, hold = take(region, ids=ids, after=after, upto=upto)
+    frame = _frame(spark, region.config, taken.plan.selecting(selection), names)
     weakref.finalize(frame, hold.end_after, LINGER)
     return frame
 
@@ -52,27 +67,60 @@ def held(
     after: int | None = None,
     upto: int | None = None,
     numbered: bool = False,
+    columns: Sequence[str] | None = None,
+    topics: Collection[str] | None = None,
+    partitions: Collection[int] | None = None,
+    from_offset: int | None = None,
+    to_offset: int | None = None,
+    from_time: Moment | None = None,
+    to_time: Moment | None = None,
 ) -> Iterator[DataFrame]:
     """As `checkpoints`, with retirement waiting until the block ends."""
-    taken, hold = _take(region, ids=ids, after=after, upto=upto)
+    selection = Selection.of(
+        topics=topics, partitions=partitions, from_offset=from_offset, to_offset=to_offset, from_time=from_time, to_time=to_time
+    )  # fmt: skip
+    names = _names(numbered, columns)
+    taken, hold = take(region, ids=ids, after=after, upto=upto)
     with hold:
-        yield from_plan(spark, region.config, taken.plan, numbered=numbered)
+        yield _frame(spark, region.config, taken.plan.selecting(selection), names)
         hold.check()
 
 
 def from_plan(spark: SparkSession, config: RegionConfig, plan: ReadPlan, *, numbered: bool = False) -> DataFrame:
     """The DataFrame of a plan that somebody holds."""
+    return _frame(spark, config, plan, _names(numbered, None))
+
+
+def _names(numbered: bool, columns: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns of the answer, in order."""
+    named = tuple(RECORDS.fieldNames() if columns is None else dict.fromkeys(columns))
+    more = (CHECKPOINT,) if numbered and CHECKPOINT not in named else ()
+    return tuple(columns_of((*named, *more)).fieldNames())
+
+
+def _frame(
+    spark: SparkSession, config: RegionConfig, plan: ReadPlan, names: tuple[str, ...], *, arrow: bool = False
+) -> DataFrame:
+    wanted = Wanted(names, plan.selection)
     parts = []
     if plan.segments:
-        parts.append(segment_files.frame(spark, config, plan, numbered=numbered))
+        parts.append(segment_files.frame(spark, config, plan, wanted, arrow=arrow))
     if plan.ranges:
-        parts.append(kafka_ranges.frame(spark, config, plan, numbered=numbered))
+        parts.append(kafka_ranges.frame(spark, config, plan, wanted))
     if not parts:
-        return spark.createDataFrame([], with_checkpoint() if numbered else RECORDS)
+        return spark.createDataFrame([], columns_of(names))
     return parts[0] if len(parts) == 1 else parts[0].unionAll(parts[1])
 
 
-def _take(region: Handle, *, ids: Collection[int] | None, after: int | None, upto: int | None) -> tuple[Reading, Hold]:
+def counted(spark: SparkSession, config: RegionConfig, plan: ReadPlan) -> DataFrame:
+    """The rows of a plan that somebody holds, numbered, each file's counted as it is read: who shapes them cannot count them after."""
+    return _frame(spark, config, plan, _names(True, None), arrow=True)
+
+
+def take(
+    region: Handle, *, ids: Collection[int] | None = None, after: int | None = None, upto: int | None = None
+) -> tuple[Reading, Hold]:
+    """A plan and what holds its segments until it is let go (SPEC T1)."""
     token = f"read-{uuid.uuid4().hex}"
     length = region.plane.read(lambda _, row: limits.of(row).driver_lease)
     taken = region.plane.do(
@@ -85,8 +133,3 @@ def _take(region: Handle, *, ids: Collection[int] | None, after: int | None, upt
         f"reader of region {taken.plan.region}",
     )
     return taken, hold
-
-
-def holder() -> str:
-    """Who holds a lease, in words that a person can follow."""
-    return f"{socket.gethostname()}:{os.getpid()}"

@@ -1,79 +1,131 @@
 """The Spark host: each member is a Spark job of one long-lived task, restarted on its own (SPEC K1, G5).
 
 Spark restarts a task that died, at once and elsewhere if need be. Its failure limit ends one job, so one member and no other;
-that job is submitted again here, after a pause, for as long as the region wants the member. What flaps is stopped by the
+that job is submitted again by the supervisor, for as long as the region wants the member. What flaps is stopped by the
 region's own budgets (SPEC X6). The limit itself stays as it is, so that a table's job that can only fail does so soon.
 
-Life: `begin` checks the slots and starts one thread → the thread keeps one job per wanted member running, and makes the
-fences that a rewind owes (SPEC X4) → members end by themselves when the region is idle → `end` waits for that.
-Threads here: `host` watches SQL; one `member …` thread per job waits for Spark.
+Threads here: `host` watches SQL, and sees to the fences that a rewind owes (SPEC X4); one `member …` thread per job waits for Spark.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
+import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from crkafka_core.member.main import NO_RESTART
+from crkafka_core import logs as logs_of
+from crkafka_core.hosts.supervisor import Supervisor
 from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import MemberStatus
+from crkafka_core.model.rows import MemberStatus, Region
 from crkafka_core.plane import members
-from crkafka_core.spark import location, session, shipping, tables
-from crkafka_core.spark.handle import Handle
+from crkafka_core.region.feeder import feeding
+from crkafka_core.spark import launch, location, session, shipping, tables
+from crkafka_core.spark.feeder import SparkFeeder
+from crkafka_core.tables.handle import Handle
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _log = logging.getLogger(__name__)
-AGAIN = 0.5
-"""Seconds after a clean end before a member that is wanted after all is started again."""
-PATIENCE = 15.0
-"""Seconds that members have for a clean end before their jobs are cancelled."""
 _EXECUTORS = 60.0
 """Seconds for executors of a cluster to come."""
+_FAILED = 1
+"""Stands for the exit code of a job that Spark gave up."""
 
 
-@dataclass
-class _Job:
-    name: str
-    tag: str = ""
-    thread: threading.Thread | None = None
-    done: bool = False
-    """It ended for good: superseded, or refused."""
-    failures: int = 0
-    next_start: float = 0.0
-    codes: list[int] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
+class MemberJob:
+    """One member as one Spark job of one task, submitted when made."""
 
-    @property
-    def running(self) -> bool:
-        return self.thread is not None and self.thread.is_alive()
+    def __init__(
+        self, spark: SparkSession, name: str, order: tuple[str, str, str, str], failed: Callable[[str], None]
+    ) -> None:
+        """`order`: for `be_member`. `failed` hears why the job failed as a whole; a task that Spark restarted is no failed job."""
+        self._spark, self._order, self._failed = spark, order, failed
+        self._tag = f"crkafka-{uuid.uuid4().hex[:12]}"
+        self._code = _FAILED
+        self._cancelled = False
+        self._thread = threading.Thread(target=self._run, name=f"member {name}", daemon=True)
+        self._thread.start()
+
+    def poll(self) -> int | None:
+        return None if self._thread.is_alive() else self._code
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise subprocess.TimeoutExpired(self._thread.name, timeout or 0.0)
+        return self._code
+
+    def terminate(self) -> None:
+        """Nothing reaches a task from here: members end when SQL says that their region is idle."""
+
+    def kill(self) -> None:
+        """Cancel the job."""
+        if launch.gone():
+            return
+        self._cancelled = True
+        location.cancel_jobs(self._spark, self._tag)
+
+    def _run(self) -> None:
+        try:
+            self._code = self._submit()
+        except Exception as error:
+            self._failed(f"{type(error).__name__}: {error}"[:2000])
+            if not self._cancelled and not launch.gone():
+                _log.warning("the %s failed as a job of Spark: %s", self._thread.name, str(error).splitlines()[0])
+
+    def _submit(self) -> int:
+        """Until the member ends; its exit code."""
+        order = self._order
+
+        def member(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+            import pyarrow as pa
+
+            from crkafka_core.spark.member_task import be_member
+
+            for batch in batches:
+                if batch.num_rows:
+                    yield pa.RecordBatch.from_pydict({"code": [be_member(*order)]}, pa.schema([("code", pa.int64())]))
+
+        location.tag_jobs(self._spark, self._tag)
+        if not location.is_connect(self._spark):
+            self._spark.sparkContext.setJobDescription(f"crkafka {self._thread.name}")
+        rows = self._spark.range(0, 1, 1, 1).mapInArrow(member, "code long").collect()
+        return int(rows[0]["code"])
 
 
-class SparkHost:
+class SparkHost(Supervisor[MemberJob]):
     """Members of one region as tasks of one session; `members` is the number to make room for, by default the wanted one."""
 
     def __init__(
-        self, spark: SparkSession, region: Handle, *, members: int | None = None, log_level: str = "INFO"
+        self,
+        spark: SparkSession,
+        region: Handle,
+        *,
+        members: int | None = None,
+        log_level: str = "INFO",
+        log_format: str = "text",
     ) -> None:
-        self._spark, self._region, self._members, self._log_level = spark, region, members, log_level
-        self._config_json = region.config.to_json()
-        self._jobs: dict[str, _Job] = {}
-        self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="host", daemon=True)
+        self._spark, self._region, self._members = spark, region, members
         self._fencing: threading.Thread | None = None
+        self._errors: dict[str, list[str]] = {}
+        config_json = region.config.to_json()
+
+        def submit(name: str) -> MemberJob:
+            order = (config_json, name, log_level, log_format)
+            return MemberJob(spark, name, order, self._errors.setdefault(name, []).append)
+
+        super().__init__(region.config, region.plane, submit)
 
     def begin(self) -> None:
         """Refuse at once what cannot work; then host in the background."""
@@ -81,83 +133,39 @@ class SparkHost:
         check_session(self._spark)
         check_slots(self._spark, wanted)
         shipping.ship(self._spark)
-        self._thread.start()
+        super().begin()
 
-    def join(self, timeout: float | None = None) -> bool:
-        """Until the region is idle and all members have ended; whether that came to pass."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while end is None or time.monotonic() < end:
-            if self._region.plane.read(lambda _, row: row.phase is Phase.IDLE) and not self.running():
-                return True
-            time.sleep(0.1)
-        return False
-
-    def end(self, patience: float = PATIENCE) -> None:
-        """Start no more members and wait for those there are; jobs that do not end are cancelled."""
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        limit = time.monotonic() + patience
-        for job in list(self._jobs.values()):
-            if job.thread is not None:
-                job.thread.join(max(0.0, limit - time.monotonic()))
-        for job in list(self._jobs.values()):
-            if job.running:
-                _log.warning("%s did not end in %.0f s: its job is cancelled", job.name, patience)
-                self._cancel(job.tag)
-                if job.thread is not None:
-                    job.thread.join(10)
-
-    def running(self) -> list[str]:
-        """Names of members whose job runs."""
-        with self._lock:
-            return sorted(job.name for job in self._jobs.values() if job.running)
+    def given_up(self) -> str:
+        """Why none of the wanted members will be started any more."""
+        if launch.gone():
+            return "Spark's Java process has ended; was it killed, or out of memory?"
+        return super().given_up()
 
     def pids(self) -> dict[str, int]:
         """Process ids of the members that are registered from this machine, by name."""
         here = socket.gethostname()
-        rows = self._region.plane.read(lambda reader, row: members.all_of(reader, row.name))
+        rows = self._region.plane.read(lambda reader, row: members.all_of(reader))
         said = {m.name: m.host.split(" pid ") for m in rows if m.status is MemberStatus.LIVE}
         return {name: int(parts[1]) for name, parts in said.items() if len(parts) == 2 and parts[0] == here}
 
+    def feeder(self, tell: Callable[[str], None]) -> SparkFeeder:
+        """Keeps tables fresh in the session of the members."""
+        return SparkFeeder(self._region, lambda: self._spark, tell=tell, why_not=self._no_slot)
+
+    def _no_slot(self) -> str:
+        """Members take a slot each for as long as they run: a job beside them would wait for ever."""
+        wanted = self._region.plane.read(lambda _, row: row.members_wanted)
+        if location.is_connect(self._spark) or task_slots(self._spark) > wanted:
+            return ""
+        return f"{wanted} members take every task slot of this Spark: tables are left to others; give it one core more"
+
     def errors(self) -> dict[str, list[str]]:
         """Jobs that failed as a whole, and why; a task that Spark restarted is no failed job."""
-        with self._lock:
-            return {job.name: list(job.errors) for job in self._jobs.values() if job.errors}
+        return {name: list(errors) for name, errors in sorted(self._errors.items()) if errors}
 
-    # -- on the thread `host`
-
-    def _watch(self) -> None:
-        while not self._over.is_set():
-            try:
-                row = self._region.plane.read(lambda _, row: row)
-                self._tend(0 if row.phase is Phase.IDLE else row.members_wanted)
-                if row.phase is Phase.REWINDING:
-                    self._fence()
-                self._region.plane.wait(row.version, 0.5)
-            except CrkafkaError as error:
-                _log.warning("host: %s", error)
-                self._over.wait(1.0)
-            except Exception:  # a thread that died in silence would never restart a member again
-                _log.exception("host")
-                self._over.wait(1.0)
-            self._over.wait(0.05)
-
-    def _tend(self, wanted: int) -> None:
-        now = time.monotonic()
-        names = [self._region.config.member_name(i) for i in range(wanted)]
-        with self._lock:
-            for name in names:
-                job = self._jobs.setdefault(name, _Job(name))
-                if not job.running and not job.done and now >= job.next_start:
-                    self._start(job)
-            for name, job in self._jobs.items():
-                if name not in names and not job.running:
-                    job.done = False  # wanted again, it is started again
-
-    def _fence(self) -> None:
-        """In a thread of its own: a slow table must not keep members from being restarted."""
-        if self._fencing is not None and self._fencing.is_alive():
+    def also(self, region: Region) -> None:
+        """Make the fences that a rewind owes, in a thread of their own: a slow table must not keep members from being restarted."""
+        if region.phase is not Phase.REWINDING or (self._fencing is not None and self._fencing.is_alive()):
             return
 
         def run() -> None:
@@ -169,67 +177,12 @@ class SparkHost:
         self._fencing = threading.Thread(target=run, name="fence", daemon=True)
         self._fencing.start()
 
-    def _start(self, job: _Job) -> None:
-        job.tag = f"crkafka-{uuid.uuid4().hex[:12]}"
-        job.thread = threading.Thread(target=self._run, args=(job,), name=f"member {job.name}", daemon=True)
-        job.thread.start()
-
-    # -- on a thread `member …`
-
-    def _run(self, job: _Job) -> None:
-        started = time.monotonic()
-        try:
-            code = self._submit(job)
-        except Exception as error:
-            with self._lock:
-                job.errors.append(f"{type(error).__name__}: {error}"[:2000])
-                job.failures = 1 if time.monotonic() - started > 30 else job.failures + 1
-                job.next_start = time.monotonic() + min(0.5 * 2**job.failures, 30.0)
-            if not self._over.is_set():
-                _log.warning("the job of %s failed; it is submitted again: %s", job.name, str(error).splitlines()[0])
-            return
-        with self._lock:
-            job.codes.append(code)
-            job.done = code in NO_RESTART
-            job.next_start = (
-                time.monotonic() + AGAIN
-            )  # a clean end: not wanted at that moment, started again if it still is
-        _log.info("%s ended with code %s", job.name, code)
-
-    def _submit(self, job: _Job) -> int:
-        """One Spark job of one task, until the member ends."""
-        config_json, name, log_level = self._config_json, job.name, self._log_level
-
-        def member(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-            import pyarrow as pa
-
-            from crkafka_core.spark.member_task import be_member
-
-            for batch in batches:
-                if batch.num_rows:
-                    yield pa.RecordBatch.from_pydict(
-                        {"code": [be_member(config_json, name, log_level)]}, pa.schema([("code", pa.int64())])
-                    )
-
-        if location.is_connect(self._spark):
-            self._spark.addTag(job.tag)
-        else:
-            self._spark.sparkContext.addJobTag(job.tag)
-            self._spark.sparkContext.setJobDescription(f"crkafka member {name}")
-        rows = self._spark.range(0, 1, 1, 1).mapInArrow(member, "code long").collect()
-        return int(rows[0]["code"])
-
-    def _cancel(self, tag: str) -> None:
-        """A classic session knows only the tags of the thread that asks, so there the context's tags are used."""
-        if location.is_connect(self._spark):
-            self._spark.interruptTag(tag)
-        else:
-            self._spark.sparkContext.cancelJobsWithTag(tag)
-
 
 def open_host(region: Handle, logs: Path | None) -> SparkHost:
-    """The host of a region whose configuration names Spark; members log to Spark's own logs."""
-    return SparkHost(session.open_session(region.config), region)
+    """The host of a region whose configuration names Spark; members log to Spark's own logs, in local mode `spark.log`."""
+    log_level, log_format = logs_of.level("INFO"), logs_of.form()
+    opened = session.open_session(region.config, log=None if logs is None else logs / "spark.log")
+    return SparkHost(opened, region, log_level=log_level, log_format=log_format)
 
 
 def check_session(spark: SparkSession) -> None:
@@ -278,11 +231,12 @@ def hosted(region: Handle, spark: SparkSession | None = None, *, members: int | 
     host = SparkHost(mine, facade, members=members)
     facade.init()
     facade.start()
-    host.begin()
-    try:
-        yield host
-    finally:
+    with feeding(facade, warm=host.feeder):
+        host.begin()
         try:
-            facade.stop()
+            yield host
         finally:
-            host.end()
+            try:
+                facade.stop()
+            finally:
+                host.end()

@@ -1,12 +1,11 @@
-"""Apache Iceberg: overwrite by partition, refused by the table when somebody wrote the same partitions since (SPEC K6, FACTS P5).
+"""Apache Iceberg, written row by row: overwrite by partition, refused by the table when somebody wrote the same partitions since.
 
 What Iceberg cannot refuse, a late write to partitions that nobody else has written, is found by every later writer, by the
-stamps in the snapshots' summaries, and undone.
+stamps in the snapshots' summaries, and undone (SPEC K6, docs/clients.md P5). Raw tables adopt segments instead (`iceberg_log`).
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 
 from pyspark.errors import AnalysisException
@@ -14,30 +13,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
-from crkafka_core.spark import location
+from crkafka_core.spark import iceberg_catalog
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.spark.table_format import Dropped, History, Seen, Stamp, TableFormat, Where
+from crkafka_core.spark.table_format import TableFormat, Where
+from crkafka_core.tables.stamp import Dropped, History, Seen, Stamp
 
 _STAMP = "crkafka"
+_ANY = "write.spark.accept-any-schema"
 
 
 class IcebergTable(TableFormat):
-    """At a path (`…/warehouse/name`), or, when the path is no path but an identifier, in a catalog that the session has."""
+    """One that Spark writes: shaped, or through Connect, or declared before raw tables adopted segments."""
 
     @property
     def _name(self) -> str:
-        path = self.table.path
-        if "/" not in path:
-            return path
-        parent, name = path.rstrip("/").rsplit("/", 1)
-        catalog = f"crkafka_{hashlib.blake2b(parent.encode(), digest_size=6).hexdigest()}"
-        key = f"spark.sql.catalog.{catalog}"
-        if not self.spark.conf.get(key, ""):
-            self.spark.conf.set(f"{key}.type", "hadoop")
-            self.spark.conf.set(f"{key}.warehouse", _plain(location.uri(parent)))
-            self.spark.conf.set(f"{key}.cache-enabled", "false")
-            self.spark.conf.set(key, "org.apache.iceberg.spark.SparkCatalog")
-        return f"{catalog}.`{name}`"
+        return iceberg_catalog.named(self.spark, self.table.path)
 
     def _exists(self) -> bool:
         try:
@@ -85,12 +75,20 @@ class IcebergTable(TableFormat):
     def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> None:
         if frame is None:
             frame = self.spark.table(self._name).where(F.lit(False))
-        elif not based_on and not self._exists():
-            self._create(frame, stamp)
+        elif not based_on:
+            self._make(frame, stamp)
+        elif self.table.shape:
+            self._accept_any()
+        else:
+            self._add_columns(frame)
         self.needs_column(frame.columns)
-        self.needs_column(self.spark.table(self._name).columns)
+        there = self.spark.table(self._name).schema
+        self.needs_column(there.fieldNames())
+        self.must_fit(there, frame.schema)
         based_on = based_on or self._first(stamp)
         writer = frame.sortWithinPartitions(CHECKPOINT).writeTo(self._name).options(**self.options)
+        if self.table.shape:  # columns may become more, and come in another order
+            writer = writer.option("mergeSchema", "true").option("check-ordering", "false")
         writer = writer.option("isolation-level", "serializable").option("validate-from-snapshot-id", based_on)
         try:
             writer.option(f"snapshot-property.{_STAMP}", stamp.to_json()).overwrite(F.expr(where.sql()))
@@ -102,12 +100,44 @@ class IcebergTable(TableFormat):
                 ) from error
             raise
 
+    def _make(self, frame: DataFrame, stamp: Stamp) -> None:
+        """For a first write: when we looked there was nothing. Who has made the table since, a fence above all, refuses it."""
+        if not self._exists():
+            try:
+                self._create(frame, stamp)
+                return
+            except AnalysisException as error:
+                if (error.getCondition() or "") != "TABLE_OR_VIEW_ALREADY_EXISTS":
+                    raise
+        if self.history("").version:
+            raise Dropped(
+                f"Table {stamp.table} refused commit {stamp.number}: somebody else has made the table since we looked.",
+                hint="Stop; the next writer looks anew.",
+            )
+
+    def make_fenced(self, stamp: Stamp) -> None:
+        self._create(self.spark.createDataFrame([], f"{CHECKPOINT} BIGINT"), stamp)
+
+    def _add_columns(self, frame: DataFrame) -> None:
+        """A table that a fence has made knows one column only."""
+        if self.spark.table(self._name).columns == [CHECKPOINT]:
+            added = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in frame.schema if f.name != CHECKPOINT)
+            self.spark.sql(f"ALTER TABLE {self._name} ADD COLUMNS ({added})")
+
+    def _accept_any(self) -> None:
+        """Spark leaves it to Iceberg then how the columns of the rows fit to those of the table."""
+        known = self.spark.sql(f"SHOW TBLPROPERTIES {self._name}").where(F.col("key") == _ANY).collect()
+        if not known or known[0]["value"] != "true":
+            self.spark.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ('{_ANY}' = 'true')")
+
     def _create(self, frame: DataFrame, stamp: Stamp) -> None:
         """With a snapshot of ours: whatever else is there, somebody else has done."""
         empty = frame.where(F.lit(False))
         self.needs_column(empty.columns)
         made = empty.withColumn(CHECKPOINT, F.col(CHECKPOINT).cast(LongType())).writeTo(self._name).using("iceberg")
         made = made.partitionedBy(F.col(CHECKPOINT)).tableProperty("format-version", "2")
+        if self.table.shape:
+            made = made.tableProperty(_ANY, "true")
         made = made.tableProperty("write.distribution-mode", "none").tableProperty("write.spark.fanout.enabled", "true")
         made.option(f"snapshot-property.{_STAMP}", stamp.to_json()).create()
 
@@ -122,7 +152,7 @@ class IcebergTable(TableFormat):
 
     def fence(self, stamp: Stamp, where: Where, in_flight: Collection[int], based_on: str) -> None:
         # A removal without hits fences nothing: a row of ours in each partition that a late write may be for makes the
-        # table refuse it, and is removed at once (FACTS P5).
+        # table refuse it, and is removed at once (docs/clients.md P5).
         marked = [i for i in in_flight if i in where.ids]
         if marked:
             columns = self.spark.table(self._name).schema
@@ -131,13 +161,19 @@ class IcebergTable(TableFormat):
             based_on = self.own(self.history(based_on), stamp)
         self.replace(None, where, stamp, based_on)
 
+    def compact(self) -> tuple[int, int]:
+        done = self._call("rewrite_data_files").select("rewritten_data_files_count", "added_data_files_count").collect()
+        return done[0][0], done[0][1]
+
+    def clean(self) -> None:
+        self._call("expire_snapshots").collect()
+
+    def _call(self, procedure: str) -> DataFrame:
+        catalog, _, table = self._name.partition(".")
+        return self.spark.sql(f"CALL {catalog}.system.{procedure}(table => '{table.replace('`', '')}')")
+
     def read(self) -> DataFrame:
         return self.spark.table(self._name)
-
-
-def _plain(uri: str) -> str:
-    """Hadoop's own spelling of a local folder."""
-    return uri.removeprefix("file://")
 
 
 __all__ = ["IcebergTable"]

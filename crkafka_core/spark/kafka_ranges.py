@@ -6,26 +6,30 @@ from pyspark.sql import DataFrame, SparkSession
 
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.identity import check_same, check_uncut
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.plane.reading import KafkaRange, ReadPlan
 from crkafka_core.spark import location, tasks
-from crkafka_core.spark.work import spread
+from crkafka_core.spark.work import Wanted, spread
 
 
-def frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, *, numbered: bool) -> DataFrame:
+def frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: Wanted) -> DataFrame:
     """The rows of the plan's ranges; refused at once if Kafka no longer holds one of them."""
     check_held(config, plan)
-    return tasks.of_work(spark, config, spread(plan.ranges, 2 * location.slots(spark)), numbered=numbered)
+    return tasks.of_work(spark, config, spread(plan.ranges, 2 * location.slots(spark)), wanted)
 
 
 def check_held(config: RegionConfig, plan: ReadPlan) -> None:
-    """Refuse ranges that Kafka has let go, naming the first checkpoint that can still be read."""
+    """Refuse ranges of another topic or cluster, and those that Kafka has let go, naming the first checkpoint that can still be read."""
     admin = KafkaAdmin(config.resolved_kafka(), client_id=f"crkafka-{config.region}-reads")
     try:
+        check_same(admin, plan.ranges)
         ends = admin.watermarks({r.tp for r in plan.ranges})
+        gone = [r for r in plan.ranges if r.start < ends[r.tp][0]]
+        if not gone:
+            check_uncut(admin, plan.ranges)
     finally:
         admin.close()
-    gone = [r for r in plan.ranges if r.start < ends[r.tp][0]]
     if not gone:
         return
     first = gone[0]

@@ -6,8 +6,20 @@ import os
 
 from pyspark.sql import SparkSession
 
+from crkafka_core.model.errors import Refused
+
 _LISTED_BY_DRIVER = 20_000
 _OBJECT_STORES = ("s3", "s3a", "gs", "gcs")
+
+
+EXACTLY = {
+    "mergeSchema": "false",
+    # A session may tolerate files that are missing or broken; rows of a checkpoint never go missing in silence (SPEC K3).
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+}
+"""How Spark's own reader reads what SQL names; options of a read win over settings of the session."""
+_TOLERATES = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 
 
 def uri(root: str, relative: str = "") -> str:
@@ -20,9 +32,24 @@ def uri(root: str, relative: str = "") -> str:
     return whole
 
 
+def refuse_tolerant(spark: SparkSession) -> None:
+    """For Delta, which heeds these settings of the session and no options of a read: rows would go missing in silence (SPEC K3)."""
+    if wrong := [key for key in _TOLERATES if str(spark.conf.get(key, "false")).lower() == "true"]:
+        raise Refused(
+            f"This session reads over files that are missing or broken ({', '.join(wrong)}): rows of a Delta table would be missing, "
+            "and nothing would say so.",
+            hint="Set it to false, or read in another session.",
+        )
+
+
 def in_object_store(root: str) -> bool:
     """Whether Spark by itself cannot open this: it would need jars, and credentials in words of its own."""
     return root.split("://")[0] in _OBJECT_STORES
+
+
+def is_pattern(root: str) -> bool:
+    """Whether Hadoop takes this for a pattern of many names, and not for the one that it is."""
+    return any(c in root for c in "*?[]{}\\")
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -34,6 +61,22 @@ def is_local(spark: SparkSession) -> bool:
     """Whether tasks of this classic session run in the driver's own process tree."""
     master = spark.sparkContext.master or ""
     return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def tag_jobs(spark: SparkSession, tag: str) -> None:
+    """What this thread asks of Spark from now on can be cancelled by that name."""
+    if is_connect(spark):
+        spark.addTag(tag)
+    else:
+        spark.sparkContext.addJobTag(tag)
+
+
+def cancel_jobs(spark: SparkSession, tag: str) -> None:
+    """Cancel jobs by their tag. A classic session knows only the tags of the thread that asks, so there the context's are used."""
+    if is_connect(spark):
+        spark.interruptTag(tag)
+    else:
+        spark.sparkContext.cancelJobsWithTag(tag)
 
 
 def slots(spark: SparkSession) -> int:
@@ -52,6 +95,11 @@ def cores(spark: SparkSession) -> int:
     """How many tasks get on at once: a local session may have more slots than the machine has cores."""
     there = slots(spark)
     return there if is_connect(spark) or not is_local(spark) else min(there, os.cpu_count() or there)
+
+
+def list_by_few(spark: SparkSession) -> None:
+    """Let Delta's VACUUM list with as many tasks as there are slots for: it takes ten thousand of them for the smallest table."""
+    spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", str(4 * slots(spark)))
 
 
 def list_on_driver(spark: SparkSession) -> None:

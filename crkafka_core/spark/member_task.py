@@ -5,14 +5,13 @@ Runs in executors. An end that calls for a restart is raised, so that Spark runs
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
-import sys
 import time
 
 from pyspark import TaskContext
 
+from crkafka_core import logs
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.member.main import NO_RESTART, run_member
 from crkafka_core.model.errors import CrkafkaError
@@ -28,14 +27,11 @@ class MemberEnded(RuntimeError):
     """A member was lost or failed; Spark's next attempt is its next incarnation."""
 
 
-def be_member(config_json: str, name: str, log_level: str) -> int:
+def be_member(config_json: str, name: str, log_level: str, log_format: str = "text") -> int:
     """Be this member until its clean end; the exit code."""
-    logging.basicConfig(
-        level=log_level,
-        stream=sys.stderr,
-        force=True,  # Spark uses its Python processes again: the one before was another member
-        format=f"%(asctime)s %(levelname)s {name} %(threadName)s %(name)s: %(message)s",
-    )
+    logs.begin(
+        log_level, log_format, who=name, anew=True
+    )  # Spark uses its Python processes again: the one before was another member
     config = RegionConfig.from_json(config_json)
     context = TaskContext.get()
     _back_off(config, name, context.attemptNumber() if context else 0)
@@ -53,7 +49,7 @@ def _back_off(config: RegionConfig, name: str, attempt: int) -> None:
         plane = open_plane(config)
         try:
             lived = plane.read(
-                lambda reader, row: reader.now() - getattr(reader.get(Member, row.name, name), "registered_at", 0.0)
+                lambda reader, row: reader.now() - getattr(reader.get(Member, name), "registered_at", 0.0)
             )
         finally:
             plane.store.close()

@@ -1,4 +1,4 @@
 """Names that code in executors and code in the driver share; imports nothing of Spark."""
 
 CHECKPOINT = "crkafka_checkpoint"
-"""The added column: which checkpoint a row belongs to; tables are partitioned by it (SPEC K6)."""
+"""The added column: which checkpoint a row belongs to (SPEC K6)."""

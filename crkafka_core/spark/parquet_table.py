@@ -31,7 +31,7 @@ def write(frame: DataFrame, table: Table, number: int, options: Mapping[str, str
         raise ConfigError(f"What is written to table {table.name} has no column {CHECKPOINT}.", hint="Keep it.")
     target = location.uri(table.path, folder(table, number))
     frame.write.mode("overwrite").partitionBy(CHECKPOINT).options(**options).parquet(target)
-    return frame.sparkSession.read.schema(_body(frame.schema)).parquet(target).count()
+    return frame.sparkSession.read.schema(_body(frame.schema)).options(**location.EXACTLY).parquet(target).count()
 
 
 def _body(schema: StructType) -> StructType:
@@ -47,7 +47,10 @@ def read(
         return None
     location.list_on_driver(spark)
     paths = [location.uri(table.path, folder(table, n)) for n in numbers]
-    rows = spark.read.option("basePath", location.uri(table.path)).option("mergeSchema", "false").parquet(*paths)
+    reader = spark.read.option("basePath", location.uri(table.path)).options(**location.EXACTLY)
+    if table.shape:  # its columns may have become more
+        reader = reader.option("mergeSchema", "true")
+    rows = reader.parquet(*paths)
     for number in numbers:
         stale = sorted(c for c in written[number] if counting.get(c) != number)
         if stale:

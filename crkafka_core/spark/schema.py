@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -13,6 +15,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from crkafka_core.model.errors import ConfigError
 from crkafka_core.spark.names import CHECKPOINT
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -37,4 +40,16 @@ def with_checkpoint(schema: StructType = RECORDS) -> StructType:
     return StructType([*schema.fields, StructField(CHECKPOINT, LongType())])
 
 
-__all__ = ["CHECKPOINT", "HEADERS", "RECORDS", "with_checkpoint"]
+def columns_of(names: Sequence[str]) -> StructType:
+    """These columns of them, in this order."""
+    known = with_checkpoint()
+    wrong = [name for name in names if name not in known.fieldNames()]
+    if wrong or not names:
+        raise ConfigError(
+            f"Records have no column {wrong[0]!r}." if wrong else "No column is named.",
+            hint=f"There are: {', '.join(RECORDS.fieldNames())}.",
+        )
+    return StructType([known[name] for name in names])
+
+
+__all__ = ["CHECKPOINT", "HEADERS", "RECORDS", "columns_of", "with_checkpoint"]

@@ -2,7 +2,8 @@
 
 Spark reads the named files itself, so that pruning and filters reach Parquet. Two kinds its tasks read as members write
 them, with Arrow: those in an object store, with the region's own `storage_options`, so that no session needs jars or
-credentials for it; and a great many small ones, each of which would cost Spark's reader five times as much.
+credentials for it; a great many small ones, each of which would cost Spark's reader five times as much; and those in a
+folder whose name Spark would take for a pattern.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from crkafka_core.config import reference
 from crkafka_core.config.region_config import RegionConfig
+from crkafka_core.config.resolving import resolve
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.rows import Segment
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.spark import location, tasks
+from crkafka_core.segments.path import SegmentName
+from crkafka_core.spark import location, selecting, tasks
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS
-from crkafka_core.spark.work import packed
+from crkafka_core.spark.work import Wanted, packed
 
 _TASK_BYTES = 128 * 2**20
 """A task reads at most about so much."""
@@ -34,22 +36,38 @@ _SMALL = 2**20
 _PATH = "crkafka_path"
 
 
-def frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, *, numbered: bool) -> DataFrame:
-    """The rows of the plan's segments."""
-    root = reference.resolve(config.storage, "storage")
-    if location.in_object_store(root) or _many_and_small(plan.segments):
-        return tasks.of_work(spark, config, packed(plan.segments, _tasks(spark, plan.segments)), numbered=numbered)
+def frame(
+    spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: Wanted, *, arrow: bool = False
+) -> DataFrame:
+    """The rows of the plan's segments; with `arrow` never by Spark's own reader."""
+    root = resolve(config.storage, "storage")
+    check_names(plan)
+    if arrow or location.in_object_store(root) or location.is_pattern(root) or _many_and_small(plan.segments):
+        return tasks.of_work(spark, config, packed(plan.segments, _tasks(spark, plan.segments)), wanted)
     paths = [location.uri(root, s.path) for s in plan.segments]
     location.list_on_driver(spark)
     try:
-        rows = spark.read.schema(RECORDS).option("mergeSchema", "false").parquet(*paths)
+        rows = spark.read.schema(RECORDS).options(**location.EXACTLY).parquet(*paths)
         if location.is_connect(spark):
             rows.schema  # noqa: B018  analysis, and with it the look-up of the files, is now and not at the first action
     except AnalysisException as error:
         if (error.getCondition() or "") != "PATH_NOT_FOUND":
             raise
         raise missing(plan, str(error)) from error
-    return _numbered(spark, rows, plan.segments) if numbered else _packed(spark, rows, plan.segments)
+    numbered = CHECKPOINT in wanted.columns
+    named = _numbered(spark, rows, plan.segments) if numbered else _packed(spark, rows, plan.segments)
+    condition = selecting.condition(wanted.selection)
+    return (named if condition is None else named.where(condition)).select(*wanted.columns)
+
+
+def check_names(plan: ReadPlan) -> None:
+    """SQL names segments below the root of the storage, in the one form that they have; nothing else is opened."""
+    for segment in plan.segments:
+        if SegmentName.parse(segment.path) is None:
+            raise DataLoss(
+                f"Region {plan.region}: {segment.path!r} of checkpoint {segment.checkpoint} is no segment's name.",
+                hint="No program of crkafka has written that: look at who may write to the control plane.",
+            )
 
 
 def missing(plan: ReadPlan, said: str) -> DataLoss:

@@ -6,12 +6,14 @@ import os
 import re
 import sys
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from crkafka_core import maven
+from crkafka_core.config.reference import has_reference
 from crkafka_core.config.region_config import RegionConfig
-from crkafka_core.spark import location
+from crkafka_core.spark import launch, location
 
 S3 = "s3"
 PACKAGES = {"delta": maven.DELTA, "iceberg": maven.ICEBERG, S3: maven.S3A}
@@ -42,34 +44,36 @@ def conf(formats: Collection[str] = ()) -> dict[str, str]:
     return out
 
 
-def open_session(config: RegionConfig, *, name: str = "", extra: Mapping[str, str] | None = None) -> SparkSession:
-    """The session that the region's `host.spark` names; its `host.conf` wins over ours."""
+def open_session(
+    config: RegionConfig, *, name: str = "", extra: Mapping[str, str] | None = None, log: Path | None = None
+) -> SparkSession:
+    """The session that the region's `host.spark` names; its `host.conf` wins over ours. Java writes to `log`, else where we do."""
     resolved = config.resolve()
     formats = {t.format for t in config.tables}
-    builder = SparkSession.builder
     settings = {**conf(formats), **(extra or {}), **resolved.spark_conf}
     if config.host.connect:
-        builder = builder.remote(str(resolved.spark))
-        settings = {k: v for k, v in settings.items() if k.startswith("spark.sql.") and k != "spark.sql.extensions"}
-    else:
-        python = settings.get("spark.pyspark.python") or ("" if config.host.remote else sys.executable)
-        if python:
-            os.environ.setdefault("PYSPARK_PYTHON", python)  # PySpark takes it from nowhere else
-        master = restarting(resolved.spark or "local[*]")
-        if master.startswith("local[") and os.environ["PYSPARK_PYTHON"] == sys.executable:
-            settings = {**HERE, **settings}
-        builder = builder.master(master).appName(name or f"crkafka {config.region}")
-        in_s3 = any(location.uri(t.path).startswith("s3a://") for t in config.tables)
-        wanted = sorted(formats | ({S3} if in_s3 else set()))
-        if in_s3:
-            settings = {**s3a(resolved.storage_options), **settings}
-        packages = [name for each in wanted for name in PACKAGES.get(each, ())]
-        if packages and not {"spark.jars", "spark.jars.packages"} & set(settings):
-            settings["spark.jars.packages"] = ",".join(packages)
-            settings.setdefault("spark.jars.excludes", ",".join(maven.NOT_NEEDED))
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+        builder = SparkSession.builder.remote(str(resolved.spark))
+        for key, value in settings.items():
+            if key.startswith("spark.sql.") and key != "spark.sql.extensions":
+                builder = builder.config(key, value)
+        return builder.getOrCreate()
+    python = settings.get("spark.pyspark.python") or ("" if config.host.remote else sys.executable)
+    if python:
+        os.environ.setdefault("PYSPARK_PYTHON", python)  # PySpark takes it from nowhere else
+    master = restarting(resolved.spark or "local[*]")
+    if master.startswith("local[") and os.environ["PYSPARK_PYTHON"] == sys.executable:
+        settings = {**HERE, **settings}
+    in_s3 = any(location.uri(t.path).startswith("s3a://") for t in config.tables)
+    wanted = sorted(formats | ({S3} if in_s3 else set()))
+    if in_s3:
+        settings = {**s3a(resolved.storage_options), **settings}
+    packages = [name for each in wanted for name in PACKAGES.get(each, ())]
+    if packages and not {"spark.jars", "spark.jars.packages"} & set(settings):
+        settings["spark.jars.packages"] = ",".join(packages)
+        settings.setdefault("spark.jars.excludes", ",".join(maven.NOT_NEEDED))
+    settings |= {"spark.master": master, "spark.app.name": name or f"crkafka {config.region}"}
+    hidden = {k for k, v in config.host.conf.items() if has_reference(v)}
+    return launch.start(settings, hidden=hidden, log=log)
 
 
 def s3a(options: Mapping[str, str]) -> dict[str, str]:
@@ -89,7 +93,7 @@ def s3a(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def restarting(master: str) -> str:
-    """A local master that restarts a task that died, as clusters do; by itself it gives up at the first failure (FACTS P3)."""
+    """A local master that restarts a task that died, as clusters do; by itself it gives up at the first failure (docs/clients.md P3)."""
     if master == "local":
         return "local[1,4]"
     return re.sub(r"^local\[(\*|\d+)\]$", r"local[\1,4]", master)

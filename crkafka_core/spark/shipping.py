@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from crkafka_core.spark import location
 
-PACKAGES = ("crkafka_core", "checkpoints_db")
+PACKAGES = ("crkafka", "crkafka_core", "checkpoints_db")
 _lock = threading.Lock()
 _shipped: set[str] = set()
 

@@ -1,9 +1,19 @@
 """`format("crkafka")`: checkpoints through Spark's Python data source API, in batch and as a stream (SPEC K4).
 
-Options: `controlPlane` (its URL; `${env:NAME}` for a password) and `region`; batch: `after`, `upto`; stream: `after` (where it
-begins; default: birth), `maxCheckpointsPerTrigger` (default 100), `name` (whose lease holds back retirement) and
+Where it connects is the reader's own to say, and nothing of it is taken out of SQL, which gives names, offsets and numbers alone
+(else whoever writes to the database could have a reader send its files to a broker of theirs). Either `config`, a region's file on
+the driver (and `region`, if it has several); or `controlPlane` (a URL; `${env:NAME}` for a password), `region`, `storage`, its
+options as `storage.NAME`, and for archived checkpoints the client's properties as `kafka.NAME`.
+
+Other options; batch: `after`, `upto` or `ids`; stream: `after` (where
+it begins; default: birth), `maxCheckpointsPerTrigger` (default: all there are), `name` (whose lease holds back retirement) and
 `holdSeconds` (how long after its last sign of life, default 3600); both: `checkpoint` (true adds the column
-`crkafka_checkpoint`). A stream's offsets are checkpoint ids; one that is no ancestor of the head any more fails, naming the fork.
+`crkafka_checkpoint`), `columns`, `topics`, `partitions`, `fromOffset`, `toOffset`, `fromTime`, `toTime`, as `checkpoints` has them.
+A stream's offsets are checkpoint ids; one that is no ancestor of the head any more fails, naming the fork.
+
+Spark never tells a Python data source which columns a query needs: `columns`, or a schema of these names, says it. Nor does this
+one take a query's filters: PySpark 4.1 keeps what was planned with them for the next query on the same DataFrame, which then
+lacks rows. `topics` and the like say what not to read.
 """
 
 from __future__ import annotations
@@ -15,45 +25,50 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from crkafka_core.config import reference
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError, NoSuchCheckpoint
 from crkafka_core.model.rows import Region
+from crkafka_core.model.selection import Selection
 from crkafka_core.plane import reading
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.plane.stores import open_store
+from crkafka_core.plane.stores import open_plane
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.spark import shipping
-from crkafka_core.spark.schema import RECORDS, with_checkpoint
-from crkafka_core.spark.work import Work, packed, spread
+from crkafka_core.spark.schema import CHECKPOINT, RECORDS, columns_of
+from crkafka_core.spark.segment_files import check_names
+from crkafka_core.spark.work import Wanted, Work, packed, spread
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 NAME = "crkafka"
 _KNOWN = {
-    "region",
-    "controlplane",
-    "after",
-    "upto",
-    "checkpoint",
-    "maxcheckpointspertrigger",
-    "name",
-    "holdseconds",
-    "path",
-}
+    *("region", "controlplane", "after", "upto", "ids", "checkpoint", "maxcheckpointspertrigger", "name", "holdseconds", "path"),
+    *("config", "storage", "columns", "topics", "partitions", "fromoffset", "tooffset", "fromtime", "totime"),
+}  # fmt: skip
+_PREFIXES = ("storage.", "kafka.")
+_NOWHERE = "not-said:1"
+"""For a reader that has not said where Kafka is: segments it reads all the same."""
 _FILE_TASK_BYTES = 64 * 2**20
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("crkafka")` known to this session; its code reaches the executors with it."""
+    """Make `format("crkafka")` known to this session; its code reaches the executors with it.
+
+    Not needed where this package is installed in the Python of the driver and of the executors: Spark finds it by itself.
+    """
     shipping.ship(spark)
-    spark.dataSource.register(CrkafkaSource)
+    try:
+        spark.dataSource.register(CrkafkaSource)
+    except AnalysisException as error:
+        if (error.getCondition() or "") != "DATA_SOURCE_ALREADY_EXISTS":
+            raise  # Spark has found it by itself, and what it finds cannot be registered over
 
 
 class CrkafkaSource(DataSource):
@@ -64,13 +79,26 @@ class CrkafkaSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        return with_checkpoint() if _Options(self.options).numbered else RECORDS
+        return _Options(self.options).schema()
 
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(_Options(self.options))
+        return BatchReader(_Options(self.options), _names(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(_Options(self.options))
+        return StreamReader(_Options(self.options), _names(schema))
+
+
+def _names(schema: StructType) -> tuple[str, ...]:
+    """The columns of a schema, which a person may have given."""
+    ours = columns_of(schema.fieldNames())
+    for given, known in zip(schema.fields, ours.fields, strict=True):
+        if given.dataType != known.dataType:
+            raise ConfigError(
+                f'format("crkafka") gives {known.name} as {known.dataType.simpleString()}, '
+                f"not as {given.dataType.simpleString()}.",
+                hint="Convert it by cast, or see docs/spark.md for decoding.",
+            )
+    return tuple(ours.fieldNames())
 
 
 class _Options:
@@ -78,26 +106,66 @@ class _Options:
 
     def __init__(self, given: object) -> None:
         options = {str(k).lower(): str(v) for k, v in dict(given).items()}  # type: ignore[call-overload]
-        unknown = sorted(set(options) - _KNOWN)
+        unknown = sorted(k for k in options if k not in _KNOWN and not k.startswith(_PREFIXES))
         if unknown:
             raise ConfigError(
                 f'format("crkafka") has no option {unknown[0]!r}.',
                 hint="See crkafka_core.spark.source for those it has.",
             )
-        for needed, written in (("region", "region"), ("controlplane", "controlPlane")):
-            if not options.get(needed):
-                raise ConfigError(f'format("crkafka") needs the option {written!r}.')
-        self.region = options["region"]
-        self.control_plane = options["controlplane"]
+        self.config = _connection(options)
         self.after = _number(options, "after")
         self.upto = _number(options, "upto")
+        self.ids = _numbers(options, "ids")
+        if self.ids is not None and (self.after is not None or self.upto is not None):
+            raise ConfigError('format("crkafka") takes either ids, or after and upto.')
         self.numbered = options.get("checkpoint", "false").lower() == "true"
-        self.most = _number(options, "maxcheckpointspertrigger") or 100
+        self.columns = _list(options, "columns")
+        self.selection = Selection.of(
+            topics=_list(options, "topics"),
+            partitions=_numbers(options, "partitions"),
+            from_offset=_number(options, "fromoffset"),
+            to_offset=_number(options, "tooffset"),
+            from_time=options.get("fromtime"),
+            to_time=options.get("totime"),
+        )
+        self.most = _number(options, "maxcheckpointspertrigger")
         self.name = options.get("name", "")
         self.hold = _number(options, "holdseconds") or 3600
 
+    def schema(self) -> StructType:
+        named = RECORDS.fieldNames() if self.columns is None else list(dict.fromkeys(self.columns))
+        return columns_of([*named, *([CHECKPOINT] if self.numbered and CHECKPOINT not in named else [])])
+
     def plane(self) -> ControlPlane:
-        return ControlPlane(open_store(reference.resolve(self.control_plane, "controlPlane")), self.region)
+        return open_plane(self.config)
+
+
+def _connection(options: dict[str, str]) -> RegionConfig:
+    """The region's configuration as this reader has it: never the one that SQL keeps."""
+    if "config" in options:
+        with_it = [key for key in options if key in ("controlplane", "storage") or key.startswith(_PREFIXES)]
+        if with_it:
+            raise ConfigError(f'format("crkafka") takes either config or {with_it[0]}: the file names all of it.')
+        return RegionConfig.load(options["config"], region=options.get("region"))
+    for needed, written in (("region", "region"), ("controlplane", "controlPlane"), ("storage", "storage")):
+        if not options.get(needed):
+            raise ConfigError(
+                f'format("crkafka") needs the option {written!r}.',
+                hint="Or the option `config`, the region's file: a reader says itself where it connects.",
+            )
+    kafka = _below(options, "kafka.")
+    return RegionConfig.of(
+        region=options["region"],
+        control_plane=options["controlplane"],
+        storage=options["storage"],
+        storage_options=_below(options, "storage."),
+        kafka={"bootstrap.servers": _NOWHERE, "group.id": options["region"], **kafka},
+        pattern="^",
+    )
+
+
+def _below(options: dict[str, str], prefix: str) -> dict[str, str]:
+    return {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
 
 
 def _number(options: dict[str, str], key: str) -> int | None:
@@ -109,33 +177,52 @@ def _number(options: dict[str, str], key: str) -> int | None:
     return int(text)
 
 
+def _list(options: dict[str, str], key: str) -> list[str] | None:
+    text = options.get(key)
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _numbers(options: dict[str, str], key: str) -> list[int] | None:
+    found = _list(options, key)
+    if found is None:
+        return None
+    for part in found:
+        if not part.isdigit():
+            raise ConfigError(
+                f'Option {key} of format("crkafka") must be whole numbers with commas between, not {part!r}.'
+            )
+    return [int(part) for part in found]
+
+
 class Share(InputPartition):
     """One task's part."""
 
-    def __init__(self, config_json: str, work: Work, numbered: bool) -> None:
+    def __init__(self, config_json: str, work: Work, wanted: Wanted) -> None:
         super().__init__(None)
-        self.config_json, self.work, self.numbered = config_json, work.to_json(), numbered
+        self.config_json, self.work, self.wanted = config_json, work.to_json(), wanted.to_json()
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        from crkafka_core.spark.work import Work, rows_of
+        from crkafka_core.spark.work import Wanted, Work, rows_of
 
-        return rows_of(self.config_json, Work.from_json(self.work), numbered=self.numbered)
+        return rows_of(self.config_json, Work.from_json(self.work), Wanted.from_json(self.wanted))
 
 
-def shares(config_json: str, plan: ReadPlan, *, numbered: bool) -> list[Share]:
+def shares(config_json: str, plan: ReadPlan, columns: tuple[str, ...]) -> list[Share]:
     """A plan as tasks: segments packed by size, ranges by rows (SPEC K7)."""
+    check_names(plan)
     tasks = max(1, math.ceil(plan.bytes / _FILE_TASK_BYTES))
     works = packed(plan.segments, tasks)
     if plan.ranges:
         works += spread(plan.ranges, 2 * (os.cpu_count() or 1))
-    return [Share(config_json, work, numbered) for work in works]
+    wanted = Wanted(columns, plan.selection)
+    return [Share(config_json, work, wanted) for work in works]
 
 
 class BatchReader(DataSourceReader):
     """Plans in the driver's planner process, reads in tasks."""
 
-    def __init__(self, options: _Options) -> None:
-        self._options = options
+    def __init__(self, options: _Options, columns: tuple[str, ...]) -> None:
+        self._options, self._columns = options, columns
 
     def partitions(self) -> Sequence[InputPartition]:
         options, plane = self._options, self._options.plane()
@@ -144,16 +231,15 @@ class BatchReader(DataSourceReader):
             # Nobody renews this lease, since the planner ends now: its length has to do (SPEC T1).
             taken = plane.do(
                 lambda tx: reading.take(
-                    tx, holder=_me(), token=token, length=options.hold, after=options.after, upto=options.upto
+                    tx, holder=_me(), token=token, length=options.hold, after=options.after, upto=options.upto, ids=options.ids
                 )
-            )
-            config_json = plane.read(lambda _, row: row.config_json)
+            )  # fmt: skip
         finally:
             plane.store.close()
-        _check_ranges(config_json, taken.plan)
-        return shares(config_json, taken.plan, numbered=options.numbered) or [
-            Share(config_json, Work(), options.numbered)
-        ]
+        plan = taken.plan.selecting(options.selection)
+        _check_ranges(options.config, plan)
+        config_json = options.config.to_json()
+        return shares(config_json, plan, self._columns) or [Share(config_json, Work(), Wanted(self._columns))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
@@ -163,8 +249,10 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader):
     """Lives in the query's planner process. Spark tells where it stands by `partitions(start, end)`, also after a restart."""
 
-    def __init__(self, options: _Options) -> None:
-        self._options = options
+    def __init__(self, options: _Options, columns: tuple[str, ...]) -> None:
+        if options.ids is not None or options.upto is not None:
+            raise ConfigError('A stream of format("crkafka") has no end: it takes neither ids nor upto.')
+        self._options, self._columns = options, columns
         self._at: int | None = None
         self._store_plane: ControlPlane | None = None
         self._lease = (options.name and f"stream-{options.name}") or f"stream-{uuid.uuid4().hex}"
@@ -184,12 +272,15 @@ class StreamReader(DataSourceStreamReader):
         return {"checkpoint": self._at}
 
     def latestOffset(self) -> dict[str, int]:
-        """At most `maxCheckpointsPerTrigger` past where the stream stands: admission control."""
-        at = self._at or 0
-        waiting = self._plane.read(lambda reader, row: reader.line(row.name, row.head, after=at))
+        """At most `maxCheckpointsPerTrigger` past where the stream stands. Spark asks this before the first offset.
+
+        Without it all there are: Spark asks once for a run of `availableNow`, which would else end before it has caught up.
+        """
+        at = (self._options.after or 0) if self._at is None else self._at
+        waiting = self._plane.read(lambda reader, row: reader.line(row.head, after=at))
         self._check_fork(at)
         self._follow(at)
-        return {"checkpoint": waiting[: self._options.most][-1] if waiting else at}
+        return {"checkpoint": waiting[: self._options.most or None][-1] if waiting else at}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         after, upto = int(start["checkpoint"]), int(end["checkpoint"])
@@ -199,10 +290,11 @@ class StreamReader(DataSourceStreamReader):
         self._check_fork(after)
         self._check_fork(upto)
         self._follow(after)
-        plan = self._plane.read(lambda reader, row: reading.plan(reader, row, after=after, upto=upto))
-        config_json = self._plane.read(lambda _, row: row.config_json)
-        _check_ranges(config_json, plan)
-        return shares(config_json, plan, numbered=self._options.numbered)
+        plan = self._plane.read(lambda reader, row: reading.plan(reader, row, after=after, upto=upto)).selecting(
+            self._options.selection
+        )
+        _check_ranges(self._options.config, plan)
+        return shares(self._options.config.to_json(), plan, self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
@@ -229,10 +321,10 @@ class StreamReader(DataSourceStreamReader):
             return
 
         def answer(reader: Reader, row: Region) -> NoSuchCheckpoint | None:
-            if at == row.head or at in reader.line(row.name, row.head, after=at - 1):
+            if at == row.head or at in reader.line(row.head, after=at - 1):
                 return None
-            shared = reader.line(row.name, row.head)
-            fork = max((i for i in reader.line(row.name, at) if i in set(shared)), default=0)
+            shared = reader.line(row.head)
+            fork = max((i for i in reader.line(at) if i in set(shared)), default=0)
             return NoSuchCheckpoint(
                 f"The stream stands at checkpoint {at} of region {row.name}, which is not on the line to the head {row.head} any more: "
                 f"the region went back to {fork} and on from there.",
@@ -245,11 +337,17 @@ class StreamReader(DataSourceStreamReader):
             raise refused
 
 
-def _check_ranges(config_json: str, plan: ReadPlan) -> None:
-    if plan.ranges:
-        from crkafka_core.spark.kafka_ranges import check_held
+def _check_ranges(config: RegionConfig, plan: ReadPlan) -> None:
+    if not plan.ranges:
+        return
+    if config.kafka["bootstrap.servers"] == _NOWHERE:
+        raise ConfigError(
+            f"Checkpoint {plan.ranges[0].checkpoint} of region {plan.region} is archived: its records are read again from Kafka.",
+            hint="Say where that is: the option `config`, or `kafka.bootstrap.servers` and what else the client needs.",
+        )
+    from crkafka_core.spark.kafka_ranges import check_held
 
-        check_held(RegionConfig.from_json(config_json), plan)
+    check_held(config, plan)
 
 
 def _me() -> str:

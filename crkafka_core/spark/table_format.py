@@ -2,70 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from crkafka_core.model.errors import ConfigError, LeaseLost, Refused
-from crkafka_core.model.rows import Table, TableCommit
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.rows import Table
 from crkafka_core.spark.names import CHECKPOINT
+from crkafka_core.tables.stamp import History, Stamp, dropped
 
 
-@dataclass(frozen=True)
-class Stamp:
-    """What every commit of ours carries inside the table: whose it is and which number SQL gave it (SPEC G6, G10)."""
-
-    uid: str
-    table: str
-    number: int
-    token: str
-
-    @classmethod
-    def of(cls, uid: str, commit: TableCommit) -> Stamp:
-        return cls(uid, commit.table, commit.number, commit.token)
-
-    def to_json(self) -> str:
-        return json.dumps(
-            {"crkafka": {"uid": self.uid, "table": self.table, "number": self.number, "token": self.token}}
-        )
-
-    @classmethod
-    def from_json(cls, text: str | None) -> Stamp | None:
-        try:
-            return cls(**json.loads(text or "")["crkafka"])
-        except (ValueError, KeyError, TypeError):
-            return None
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One commit found in a table."""
-
-    version: str
-    stamp: Stamp | None
-    """None: not made by us."""
-    changes_rows: bool
-
-
-@dataclass(frozen=True)
-class History:
-    """What a table says of itself, at one look."""
-
-    version: str
-    """The current one; empty: there is no table."""
-    seen: tuple[Seen, ...] = ()
-    """Commits after the version that was asked for, oldest first."""
-
-
-class Dropped(LeaseLost):
-    """The table itself did not take a commit: a later number is there (FACTS P5). Reaction: stop; the later writer goes on."""
-
-
-class OtherRegion(Refused):
-    """The table holds another region's rows (SPEC G6). Reaction: another path, or adopt them."""
+def _other(there: DataType, new: DataType, path: str) -> tuple[str, str, str] | None:
+    """The first column of two types: its name and both."""
+    if isinstance(there, StructType) and isinstance(new, StructType):
+        known = {f.name.lower(): f for f in there}
+        pairs = [(known[f.name.lower()], f) for f in new if f.name.lower() in known]
+        found = (_other(a.dataType, b.dataType, f"{path}.{a.name}" if path else a.name) for a, b in pairs)
+        return next(filter(None, found), None)
+    if isinstance(there, ArrayType) and isinstance(new, ArrayType):
+        return _other(there.elementType, new.elementType, path)
+    if isinstance(there, MapType) and isinstance(new, MapType):
+        return _other(there.valueType, new.valueType, path)
+    same = there == new or path == CHECKPOINT
+    return None if same else (path, there.simpleString(), new.simpleString())
 
 
 @dataclass(frozen=True)
@@ -79,7 +41,7 @@ class Where:
     """And these."""
 
     def sql(self) -> str:
-        """As a condition on the table's partitions."""
+        """As a condition on the table's rows."""
         parts = []
         if self.upto > self.after:
             parts.append(f"({CHECKPOINT} > {self.after} AND {CHECKPOINT} <= {self.upto})")
@@ -91,8 +53,10 @@ class Where:
 class TableFormat(ABC):
     """One table. Versions are the format's own, as text; an empty one means that there is no table yet."""
 
-    def __init__(self, spark: SparkSession, table: Table, options: Mapping[str, str]) -> None:
-        self.spark, self.table, self.options = spark, table, dict(options)
+    def __init__(
+        self, spark: SparkSession, table: Table, options: Mapping[str, str], partition_by: Sequence[str] = ()
+    ) -> None:
+        self.spark, self.table, self.options, self.partition_by = spark, table, dict(options), tuple(partition_by)
 
     @abstractmethod
     def history(self, after: str) -> History:
@@ -121,18 +85,36 @@ class TableFormat(ABC):
         """
 
     @abstractmethod
+    def make_fenced(self, stamp: Stamp) -> None:
+        """Make the table with nothing but the fence in it: a first write under way is refused then. Columns come with the first rows."""
+
+    @abstractmethod
     def read(self) -> DataFrame:
         """All rows."""
 
+    @abstractmethod
+    def compact(self) -> tuple[int, int]:
+        """The same rows in fewer files: how many were replaced, and by how many. Somebody who writes meanwhile is not disturbed."""
+
+    @abstractmethod
+    def clean(self) -> None:
+        """Delete what no version within the format's own retention needs."""
+
     def own(self, history: History, stamp: Stamp) -> str:
-        """The version of our commit; a table may have dropped a late one in silence (FACTS P5)."""
+        """The version of our commit; a table may have dropped a late one in silence (docs/clients.md P5)."""
         mine = [s.version for s in history.seen if s.stamp == stamp]
         if not mine:
-            raise Dropped(
-                f"Table {stamp.table} did not take commit {stamp.number}: a later one is there.",
-                hint="Stop; the later writer goes on.",
-            )
+            raise dropped(stamp)
         return mine[-1]
+
+    def must_fit(self, there: StructType, new: StructType) -> None:
+        """Columns may be more, or fewer, or in another order; one that is there keeps its type."""
+        if self.table.shape and (found := _other(there, new, "")):
+            raise ConfigError(
+                f"Column {found[0]} of table {self.table.name} is {found[1]} and would become {found[2]}: its rows would not fit together.",
+                hint=f"Nothing was written. Declare the new rows as a table of another name, or `crkafka undeclare {self.table.name}` "
+                "and declare it at a new path.",
+            )
 
     def needs_column(self, columns: Collection[str]) -> None:
         """Refuse rows, or a table, without the checkpoint's number."""
@@ -140,13 +122,4 @@ class TableFormat(ABC):
             raise ConfigError(
                 f"Table {self.table.name} at {self.table.path} has no column {CHECKPOINT}: rows could not be told apart by checkpoint.",
                 hint="Keep that column in what is written, or name another path.",
-            )
-
-    def check_owner(self, seen: Collection[Seen], uid: str) -> None:
-        """Refuse a table whose last commit of ours is another region's (SPEC G6)."""
-        stamps = [s.stamp for s in seen if s.stamp is not None]
-        if stamps and stamps[-1].uid != uid:
-            raise OtherRegion(
-                f"Table {self.table.name} at {self.table.path} holds rows of region uid {stamps[-1].uid}; this region is {uid}.",
-                hint="Two regions of one name are two regions: name another path.",
             )

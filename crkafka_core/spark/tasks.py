@@ -9,26 +9,25 @@ from pyspark.sql import DataFrame, SparkSession
 
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.spark import shipping
-from crkafka_core.spark.schema import RECORDS, with_checkpoint
-from crkafka_core.spark.work import Work
+from crkafka_core.spark.schema import columns_of
+from crkafka_core.spark.work import Wanted, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def of_work(spark: SparkSession, config: RegionConfig, shares: Sequence[Work], *, numbered: bool) -> DataFrame:
+def of_work(spark: SparkSession, config: RegionConfig, shares: Sequence[Work], wanted: Wanted) -> DataFrame:
     """The rows of all shares."""
     shipping.ship(spark)
-    schema = with_checkpoint() if numbered else RECORDS
-    config_json = config.to_json()
-
+    config_json, wanted_json = config.to_json(), wanted.to_json()
     texts = [share.to_json() for share in shares]
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        from crkafka_core.spark.work import Work, rows_of
+        from crkafka_core.spark.work import Wanted, Work, rows_of
 
+        what = Wanted.from_json(wanted_json)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from rows_of(config_json, Work.from_json(texts[number]), numbered=numbered)
+                yield from rows_of(config_json, Work.from_json(texts[number]), what)
 
-    return spark.range(0, len(texts), 1, len(texts)).mapInArrow(run, schema)
+    return spark.range(0, len(texts), 1, len(texts)).mapInArrow(run, columns_of(wanted.columns))

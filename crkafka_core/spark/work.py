@@ -15,13 +15,16 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 
 from crkafka_core.config.region_config import RegionConfig
+from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.identity import check_same
 from crkafka_core.kafka.range_reader import RangeReader
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Segment
+from crkafka_core.model.selection import EVERYTHING, Selection
 from crkafka_core.plane.reading import KafkaRange
 from crkafka_core.segments.batch import SCHEMA
-from crkafka_core.segments.scan import scan_segment
+from crkafka_core.segments.scan import BATCH_BYTES, BATCH_ROWS, scan_segment, selected
 from crkafka_core.segments.storage import Storage
 from crkafka_core.spark.names import CHECKPOINT
 
@@ -80,29 +83,53 @@ def spread(ranges: Sequence[KafkaRange], tasks: int) -> list[Work]:
     return [Work(ranges=tuple(share)) for share in shares]
 
 
-def rows_of(config_json: str, work: Work, *, numbered: bool) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True)
+class Wanted:
+    """What a read wants of its records; for all its tasks the same."""
+
+    columns: tuple[str, ...] = tuple(NUMBERED.names)
+    """In the order of the answer."""
+    selection: Selection = EVERYTHING
+
+    @property
+    def of_record(self) -> tuple[str, ...] | None:
+        """The columns to read; None: all of them."""
+        found = tuple(c for c in self.columns if c != CHECKPOINT)
+        return None if len(found) == len(SCHEMA.names) else found or ("partition",)
+
+    def to_json(self) -> str:
+        return json.dumps({"columns": self.columns, "selection": self.selection.to_json()})
+
+    @classmethod
+    def from_json(cls, text: str) -> Wanted:
+        read = json.loads(text)
+        return cls(tuple(read["columns"]), Selection.from_json(read["selection"]))
+
+    def answer(self, batch: pa.RecordBatch, checkpoint: int) -> pa.RecordBatch:
+        """The batch with these columns, the checkpoint's number among them."""
+        if CHECKPOINT in self.columns:
+            batch = batch.append_column(NUMBERED.field(CHECKPOINT), _number(checkpoint, batch.num_rows))
+        return batch if tuple(batch.schema.names) == self.columns else batch.select(self.columns)
+
+
+def rows_of(config_json: str, work: Work, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     """The rows of this share; fewer or more than was landed is a data-loss error, not a shorter answer."""
     config = RegionConfig.from_json(config_json)
     if work.files:
-        yield from filled(_files(config, work.files, numbered))
+        yield from filled(_files(config, work.files, wanted))
     if work.ranges:
-        yield from filled(_ranges(config, work.ranges, numbered))
+        yield from filled(_ranges(config, work.ranges, wanted))
     forget_archives()
 
 
-def _files(config: RegionConfig, files: Iterable[File], numbered: bool) -> Iterator[pa.RecordBatch]:
+def _files(config: RegionConfig, files: Iterable[File], wanted: Wanted) -> Iterator[pa.RecordBatch]:
     resolved = config.resolve()
     storage = Storage.open(resolved.storage, resolved.storage_options)
     for file in files:
-        count = 0
-        for batch in scan_segment(storage, file.path):
-            count += batch.num_rows
-            yield _with_number(batch, file.checkpoint) if numbered else batch
-        if count != file.rows:
-            raise DataLoss(
-                f"Segment {file.path} of checkpoint {file.checkpoint} has {count} rows; {file.rows} were landed.",
-                hint="The file was changed after it was published.",
-            )
+        for batch in scan_segment(
+            storage, file.path, landed=file.rows, columns=wanted.of_record, selection=wanted.selection
+        ):
+            yield wanted.answer(batch, file.checkpoint)
 
 
 def forget_archives() -> None:
@@ -116,36 +143,68 @@ def forget_archives() -> None:
             del sys.path_importer_cache[path]
 
 
-def filled(batches: Iterable[pa.RecordBatch], rows: int = 10_000) -> Iterator[pa.RecordBatch]:
-    """Many small batches as few: one of a hundred rows costs Spark as much as one of thousands (SPEC K7)."""
+def filled(
+    batches: Iterable[pa.RecordBatch], rows: int = BATCH_ROWS, size: int = BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Many small batches as few: one of a hundred rows costs Spark as much as one of thousands (SPEC K7). Large ones in parts.
+
+    None has more than about `rows` rows or `size` bytes, but for a single record that is larger: Spark holds a batch of each
+    task in memory, and takes none of 2 GiB.
+    """
     held: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
+    count = filling = 0
+    for batch in (part for given in batches for part in _parts(given, size)):
+        if held and filling + batch.nbytes > size:
+            yield from _joined(held)
+            held, count, filling = [], 0, 0
         held.append(batch)
-        count += batch.num_rows
+        count, filling = count + batch.num_rows, filling + batch.nbytes
         if count >= rows:
-            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
-            held, count = [], 0
-    if held:
-        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            yield from _joined(held)
+            held, count, filling = [], 0, 0
+    yield from _joined(held)
 
 
-def _ranges(config: RegionConfig, ranges: Iterable[KafkaRange], numbered: bool) -> Iterator[pa.RecordBatch]:
-    with RangeReader(config.resolved_kafka()) as reader:
+def _parts(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+    """Halves of halves, until each fits."""
+    if batch.num_rows <= 1 or batch.nbytes <= size:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _parts(batch.slice(0, half), size)
+    yield from _parts(batch.slice(half), size)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if batches:
+        yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
+
+
+def _ranges(config: RegionConfig, ranges: Sequence[KafkaRange], wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    """Each range is read to its end, whatever is selected: only so its rows can be counted."""
+    kafka = config.resolved_kafka()
+    with RangeReader(kafka) as reader:
         for item in ranges:
             count = 0
             for batch in reader.read(TP(item.topic, item.partition), item.start, item.stop):
                 for piece in batch.pieces():
                     count += piece.num_rows
-                    yield _with_number(piece, item.checkpoint) if numbered else piece
+                    kept = selected(piece, wanted.selection)
+                    if kept.num_rows:
+                        yield wanted.answer(kept, item.checkpoint)
             if count != item.rows:
                 raise DataLoss(
                     f"Checkpoint {item.checkpoint}: Kafka now gives {count} records of {item.tp} [{item.start}, {item.stop}); "
                     f"{item.rows} were landed.",
                     hint="Compaction or deletion changed them: this checkpoint cannot be read again from Kafka.",
                 )
+    # Looked at last: the plan may be old when the task runs, and a topic can be made anew while it is read.
+    admin = KafkaAdmin(kafka, client_id=f"crkafka-{config.region}-reads")
+    try:
+        check_same(admin, ranges)
+    finally:
+        admin.close()
 
 
-def _with_number(batch: pa.RecordBatch, checkpoint: int) -> pa.RecordBatch:
-    number = pa.array([checkpoint], pa.int64()).take(pa.array([0] * batch.num_rows, pa.int32()))
-    return pa.RecordBatch.from_arrays([*batch.columns, number], schema=NUMBERED)
+def _number(checkpoint: int, rows: int) -> pa.Array:
+    return pa.array([checkpoint], pa.int64()).take(pa.array([0] * rows, pa.int32()))

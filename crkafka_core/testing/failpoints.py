@@ -39,7 +39,7 @@ SAVED = "saved"
 WRITE = "write"
 """Before a batch is written to the open segment, under the permit."""
 POLL = "poll"
-"""`raise`: the next poll loses its batch, as an exception out of `consume` does (FACTS K3)."""
+"""`raise`: the next poll loses its batch, as an exception out of `consume` does (docs/clients.md K3)."""
 COMMIT = "commit"
 """The name of an error: the synchronous commit of a drain fails with it."""
 SQL = "sql"
@@ -189,7 +189,7 @@ def _sql(parts: Parts, inside: _Inside) -> None:
             time.sleep(0.05)
             refuse()
 
-    store: Any = parts.plane.store
+    store: Any = parts.store
     _around(store, "run", before=refuse)
     _around(store, "read", before=refuse)
     _around(store, "wait", before=slowly)

@@ -64,6 +64,10 @@ class Generator:
         self._plain = Producer(self._settings)
         self._admin = KafkaAdmin({"bootstrap.servers": bootstrap}, client_id="generator", timeout=timeout)
 
+    def value(self, seq: int, topic: str, padding: bytes = b"") -> bytes:
+        """The value of a record; one of your own has the twelve digits of its number at the same place (`SEQ_AT`)."""
+        return value_of(self.ledger.run, seq, topic, padding)
+
     def send(
         self,
         topic: str,
@@ -128,7 +132,7 @@ class Generator:
         for start in range(first, first + count, _CHUNK):
             stop = min(start + _CHUNK, first + count)
             for seq, padding in zip(range(start, stop), self._paddings(topic, stop - start), strict=True):
-                value = value_of(self.ledger.run, seq, topic, padding)
+                value = self.value(seq, topic, padding)
                 while True:
                     try:
                         producer.produce(topic, value, partition=(seq - first) % partitions)
@@ -220,7 +224,7 @@ class Generator:
                     options["key"] = f"{seq % 97:02d}"
                 if headers is not None:
                     options["headers"] = list(headers)
-                value = value_of(self.ledger.run, seq, topic, padding)
+                value = self.value(seq, topic, padding)
                 while True:
                     try:
                         producer.produce(topic, value, **options)
@@ -282,7 +286,7 @@ class Generator:
 
     def _paddings(self, topic: str, count: int) -> Iterator[bytes]:
         """Random hex digits: half of them is information, as in text; constant padding would flatter compression."""
-        size = self.value_bytes - len(value_of(self.ledger.run, 0, topic))
+        size = self.value_bytes - len(self.value(0, topic))
         if size <= 0:
             return iter([b""] * count)
         digits = _HEX[self._numbers.integers(0, 16, count * size, dtype=np.uint8)].tobytes()

@@ -112,20 +112,18 @@ class HandMember:
             members=(self.name,),
             offsets=offsets,
             topic_ids={tp.topic: f"id-{tp.topic}" for tp in self.tps},
-            segments=self._segment(uid, epoch, checkpoint, offsets),
+            segments=self._segment(uid, epoch, head, offsets),
             drain_ms=12,
         )
         self.plane.do(lambda tx: cuts.contribute(tx, part))
         self._next = {tp: to for tp, (_, to, _) in offsets.items()}
 
     def _segment(
-        self, uid: str, epoch: int, checkpoint: int, offsets: dict[TP, tuple[int, int, int]]
+        self, uid: str, epoch: int, head: int, offsets: dict[TP, tuple[int, int, int]]
     ) -> tuple[NamedSegment, ...]:
         if not self.rows:
             return ()
-        writer = SegmentWriter(
-            Storage.open(self.config.storage), segment_path(uid, epoch, self.incarnation, checkpoint, 0)
-        )
+        writer = SegmentWriter(Storage.open(self.config.storage), segment_path(uid, epoch, self.incarnation, head, 0))
         for tp, (start, stop, _) in offsets.items():
             writer.write(records(tp, start, stop))
         closed = writer.close()

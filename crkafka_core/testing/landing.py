@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from crkafka_core.config.region_config import RegionConfig
+from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Store, Tx
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, MergedOffset, Region, Segment
-from crkafka_core.plane import regions, resets, retire
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, MergedOffset, Region, Segment, Table
+from crkafka_core.plane import life, resets, retire
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
@@ -44,20 +45,33 @@ class Landing:
         """`batch_of` makes the batch of a partition between two offsets."""
         self._batch_of = batch_of or records
         self.config = RegionConfig.of(
-            base=folder, region=name, control_plane=control_plane or f"sqlite:///{folder}/crkafka.db", storage=str(folder / "segments"),
+            base=folder, region=name, control_plane=control_plane or f"sqlite:///{folder}/crkafka.db",
+            storage=str(keys.pop("storage", folder / "segments")),
             kafka=kafka or {"bootstrap.servers": "localhost:1", "group.id": name}, topics=list(topics), members=members, **keys,
         )  # fmt: skip
         self.uid = uuid.uuid4().hex[:12]
         region = Region(name=name, uid=self.uid, region_index=0, config_json=self.config.to_json())
-        regions.declare(store, region)
+        life.declare(store, region)
         self.region = Landed(self.config, ControlPlane(store, name))
-        self.storage = Storage.open(self.config.storage)
+        resolved = self.config.resolve()
+        self.storage = Storage.open(resolved.storage, resolved.storage_options)
         self.tps = [TP(topic, p) for topic in topics for p in range(partitions)]
         self.members = members
         self.offsets: dict[int, dict[TP, int]] = {0: dict.fromkeys(self.tps, 0)}
+        self.topics_made = 0
+        self.starts = 0
+        """How often the members' processes began anew: each has an incarnation of its own."""
         self.region.plane.do(lambda tx: tx.set_region(phase=Phase.RUNNING, resumed_at=tx.now()))
         for table in self.config.tables:
-            self.region.plane.do(lambda tx, t=table: plane_tables.declare(tx, t.name, t.format, t.path))  # type: ignore[misc]
+            self.declare(table)
+
+    def declare(self, table: TableConfig) -> Table:
+        """A table more, or again."""
+        return self.region.plane.do(
+            lambda tx: plane_tables.declare(
+                tx, table.name, table.format, table.path, shape=table.shape or "", output=table.output or ""
+            )
+        )
 
     def land(self, rows: int = 100) -> int:
         """One checkpoint with so many rows in each partition; its number."""
@@ -74,7 +88,7 @@ class Landing:
                     number,
                     tp.topic,
                     tp.partition,
-                    f"id-{tp.topic}",
+                    f"id-{tp.topic}" + (f"-{self.topics_made}" if self.topics_made else ""),
                     before[tp],
                     before[tp] + rows,
                     rows,
@@ -90,6 +104,12 @@ class Landing:
         self.region.plane.do(lambda tx: self._merge(tx, row, number, segments, merged))
         return number
 
+    def make_topics_anew(self) -> None:
+        """What lands from now on is of other topics of the same names, from offset 0."""
+        self.topics_made += 1
+        head = self.region.plane.read(lambda _, row: row.head)
+        self.offsets[head] = dict.fromkeys(self.tps, 0)
+
     def rewind(self, target: int) -> None:
         """Go back to a checkpoint: those after it are superseded, tables owe a fence."""
         self.region.plane.do(lambda tx: resets.request(tx, cause="test", by="test", target=target))
@@ -101,13 +121,14 @@ class Landing:
             self.storage.delete(path)
 
     def _segment(self, row: Region, number: int, parent: int, member: int, spans: list[tuple[TP, int, int]]) -> Segment:
-        path = segment_path(self.uid, row.epoch, f"m{member}", parent, 0)
+        incarnation = f"m{member}" + (f".{self.starts}" if self.starts else "")
+        path = segment_path(self.uid, row.epoch, incarnation, parent, 0)
         writer = SegmentWriter(self.storage, path)
         for tp, start, stop in spans:
             writer.write(self._batch_of(tp, start, stop))
         closed = writer.close()
         return Segment(
-            region=row.name, path=path, checkpoint=number, member=f"{row.name}/{member}", incarnation=f"m{member}", epoch=row.epoch,
+            region=row.name, path=path, checkpoint=number, member=f"{row.name}/{member}", incarnation=incarnation, epoch=row.epoch,
             rows=closed.rows, bytes=closed.bytes, hash=closed.hash,
             spans_json=json.dumps([[s.tp.topic, s.tp.partition, s.first, s.next, s.rows] for s in closed.spans]),
         )  # fmt: skip

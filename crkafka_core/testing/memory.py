@@ -9,7 +9,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from crkafka_core.control import Cond, KeyExists, Reader, Tx
+from crkafka_core.control import Cond, KeyExists, Place, Reader, Tx, own_key
 from crkafka_core.model.errors import NoSuchRegion, ServiceUnavailable
 from crkafka_core.model.rows import ROWS, Checkpoint, Region, Row
 from crkafka_core.testing.memory_rows import MemoryRows
@@ -37,7 +37,9 @@ class MemoryStore:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._open: str | None = None
-        self._reader = _Reader(self)
+
+    def place(self) -> Place:
+        return Place("memory", "memory")
 
     def run(self, region: str, work: Callable[[Tx], T]) -> T:
         return self._retried(region, work, None)
@@ -45,9 +47,9 @@ class MemoryStore:
     def create(self, region: Region, work: Callable[[Tx], T]) -> T:
         return self._retried(region.name, work, region)
 
-    def read(self) -> _Reader:
+    def read(self, region: str) -> _Reader:
         """Rows are frozen and nothing is interleaved on one thread; other threads wait until the block ends."""
-        return self._reader
+        return _Reader(self, region)
 
     def wait(self, region: str, version: int, timeout: float) -> int:
         """Waits in real time, for another thread; a simulation on one thread passes 0."""
@@ -64,8 +66,9 @@ class MemoryStore:
             return current()
 
     def regions(self) -> list[Region]:
-        with self.read() as reader:
-            return reader.select(Region)
+        with self._lock:
+            self._hook("select Region")
+            return list(self._tables[Region].all.ordered().values())
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -106,7 +109,8 @@ class MemoryStore:
 class _Reader:
     """Implements `crkafka_core.control.Reader`; a snapshot as long as its block lasts."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, region: str) -> None:
+        self.name = region
         self._store = store
         self._tables = store._tables
 
@@ -122,13 +126,20 @@ class _Reader:
             hook("now")
         return self._store.clock()
 
+    def region(self) -> Region:
+        found = self.get(Region)
+        if found is None:
+            raise _no_such_region(self.name)
+        return found
+
     def get(self, row: type[R], *key: Any) -> R | None:
         table = self._table(row)
         if (hook := self._store.on_statement) is not None:
             hook(f"get {row.__name__}")
-        if len(key) != len(row.KEY):
-            raise TypeError(f"{row.__name__} has the key {row.KEY}, not {len(key)} values")
-        found: R | None = table.rows.get(key)
+        full = key if row.SHARED else (self.name, *key)
+        if len(full) != len(row.KEY):
+            raise TypeError(f"{row.__name__} has the key {own_key(row)}, not {len(key)} values")
+        found: R | None = table.rows.get(full)
         return found
 
     def select(
@@ -137,17 +148,28 @@ class _Reader:
         table = self._table(row)
         if (hook := self._store.on_statement) is not None:
             hook(f"select {row.__name__}")
-        return table.select(where, order, desc, limit)
+        return table.select(where if row.SHARED else ((row.REGION, "=", self.name), *where), order, desc, limit)
+
+    def column(
+        self,
+        row: type[R],
+        name: str,
+        *where: Cond,
+        order: Sequence[str] = (),
+        desc: bool = False,
+        limit: int | None = None,
+    ) -> list[Any]:
+        return [getattr(found, name) for found in self.select(row, *where, order=order, desc=desc, limit=limit)]
 
     def count(self, row: type[R], *where: Cond) -> int:
         return len(self.select(row, *where))
 
-    def line(self, region: str, checkpoint: int, *, after: int = 0) -> list[int]:
+    def line(self, checkpoint: int, *, after: int = 0) -> list[int]:
         if (hook := self._store.on_statement) is not None:
             hook("line")
         rows = self._tables[Checkpoint].rows
         found: list[int] = []
-        while checkpoint > after and (row := rows.get((region, checkpoint))) is not None:
+        while checkpoint > after and (row := rows.get((self.name, checkpoint))) is not None:
             found.append(checkpoint)
             checkpoint = row.parent
         return found[::-1]
@@ -161,8 +183,7 @@ class _Tx(_Reader):
     """Implements `crkafka_core.control.Tx`: writes in place, and keeps what was there for the case of a rollback."""
 
     def __init__(self, store: MemoryStore, region: str) -> None:
-        super().__init__(store)
-        self.name = region
+        super().__init__(store, region)
         self._undo: list[tuple[MemoryRows, tuple[Any, ...], Any]] = []
         self._before: Region | None = None
         self._region: Region | None = None
@@ -249,11 +270,8 @@ class _Tx(_Reader):
     def delete(self, row: type[Row], *where: Cond) -> int:
         if (hook := self._store.on_statement) is not None:
             hook(f"delete {row.__name__}")
-        own = "name" if row is Region else "region"
-        if (own, "=", self.name) not in where:
-            raise ValueError(f"A delete of {row.__name__} must name the locked region {self.name!r}.")
         table = self._table(row)
-        found = table.select(where, (), False, None)
+        found = table.select(((row.REGION, "=", self.name), *where), (), False, None)
         for each in found:
             key = table.key_of(each)
             self._undo.append((table, key, table.drop(key)))

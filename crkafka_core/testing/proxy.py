@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
-from crkafka_core.dev.ports import free_ports
+from crkafka_core.dev.ports import is_free
 
 _HEADER = struct.Struct(">ihhih")
 """Of each request: size, kind, version, correlation, length of the client's name, which follows."""
@@ -21,14 +23,15 @@ _HEADER = struct.Struct(">ihhih")
 class KafkaProxy:
     """One thread per direction of a connection. Who is at the other end says its first request, by the client's name."""
 
-    def __init__(self, port: int, target: int) -> None:
-        """Listens on `port`, and passes on to `target`; both on this machine."""
-        self._target = target
+    def __init__(self, targets: Mapping[int, int], *, delay: float = 0.0) -> None:
+        """Listens on the ports, and passes on to their targets. `delay`: seconds that each way takes, as to a far broker."""
+        self._delay = delay
         self._cut = ""
         self._open: dict[socket.socket, str] = {}
         self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", port))
-        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+        self._listeners = {socket.create_server(("127.0.0.1", port)): target for port, target in targets.items()}
+        for listener, target in self._listeners.items():
+            threading.Thread(target=self._accept, args=(listener, target), name="proxy", daemon=True).start()
 
     def cut(self, name: str) -> None:
         """End the connections of clients with `name` in theirs, and refuse new ones, until `mend`."""
@@ -43,17 +46,18 @@ class KafkaProxy:
             self._cut = ""
 
     def close(self) -> None:
-        _close(self._listener)
+        for end in self._listeners:
+            _close(end)
         for connection in list(self._open):
             _close(connection)
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket, target: int) -> None:
         with contextlib.suppress(OSError):
             while True:
-                connection, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(connection,), name="proxy", daemon=True).start()
+                connection, _ = listener.accept()
+                threading.Thread(target=self._serve, args=(connection, target), name="proxy", daemon=True).start()
 
-    def _serve(self, near: socket.socket) -> None:
+    def _serve(self, near: socket.socket, target: int) -> None:
         with contextlib.suppress(OSError), near:
             first = _exactly(near, _HEADER.size)
             name = _exactly(near, max(0, _HEADER.unpack(first)[-1]))
@@ -62,10 +66,10 @@ class KafkaProxy:
                     return
                 self._open[near] = name.decode()
             try:
-                with socket.create_connection(("127.0.0.1", self._target)) as far:
+                with socket.create_connection(("127.0.0.1", target)) as far:
                     far.sendall(first + name)
-                    threading.Thread(target=_pump, args=(far, near), name="proxy", daemon=True).start()
-                    _pump(near, far)
+                    threading.Thread(target=_pump, args=(far, near, self._delay), name="proxy", daemon=True).start()
+                    _pump(near, far, self._delay)
             finally:
                 with self._lock:
                     del self._open[near]
@@ -81,10 +85,12 @@ def _exactly(source: socket.socket, count: int) -> bytes:
     return found
 
 
-def _pump(source: socket.socket, sink: socket.socket) -> None:
+def _pump(source: socket.socket, sink: socket.socket, delay: float) -> None:
     """Until one end closes; then the other is closed too."""
     with contextlib.suppress(OSError):
         while data := source.recv(65_536):
+            if delay:
+                time.sleep(delay)
             sink.sendall(data)
     _close(source)
     _close(sink)
@@ -98,20 +104,35 @@ def _close(end: socket.socket) -> None:
 
 
 @contextmanager
-def kafka_behind_proxy(folder: Path) -> Iterator[tuple[KafkaCluster, KafkaProxy, str]]:
-    """A Kafka of one node with a second address, at which a proxy listens; the cluster, the proxy, that address."""
-    listens, proxied = free_ports(2)
+def kafka_behind_proxy(
+    folder: Path, *, nodes: int = 1, delay: float = 0.0
+) -> Iterator[tuple[KafkaCluster, KafkaProxy, str]]:
+    """A Kafka whose nodes have a second address each, at which a proxy listens; the cluster, the proxy, those addresses."""
+    listens, proxied = _ports(nodes), _ports(nodes)
     settings = {
         "listeners": f"PLAINTEXT://127.0.0.1:{{port}},PROXIED://127.0.0.1:{listens},CONTROLLER://127.0.0.1:{{controller_port}}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{{port}},PROXIED://127.0.0.1:{proxied}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
     }
     leash = Leash(folder, remove=True)
-    cluster = KafkaCluster(folder, leash=leash, settings=settings)
-    proxy = KafkaProxy(proxied, listens)
+    cluster = KafkaCluster(folder, nodes, leash=leash, settings=settings)
+    ids = range(1, nodes + 1)
+    proxy = KafkaProxy({_of(proxied, node): _of(listens, node) for node in ids}, delay=delay)
     try:
         cluster.start()
-        yield cluster, proxy, f"127.0.0.1:{proxied}"
+        yield cluster, proxy, ",".join(f"127.0.0.1:{_of(proxied, node)}" for node in ids)
     finally:
         proxy.close()
         leash.release()
+
+
+def _ports(nodes: int) -> str:
+    """A port for each node that nothing listens on, as one text with the node's id in it."""
+    while True:
+        ports = f"2{random.randint(0, 9)}{{id}}{random.randint(0, 99):02}"
+        if all(is_free(_of(ports, node)) for node in range(1, nodes + 1)):
+            return ports
+
+
+def _of(ports: str, node: int) -> int:
+    return int(ports.replace("{id}", str(node)))

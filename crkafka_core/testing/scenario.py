@@ -28,6 +28,7 @@ from crkafka_core.plane import cuts, events, starts
 from crkafka_core.region import Region
 from crkafka_core.region.caught_up import consume
 from crkafka_core.testing.failpoints import HOOK, Failpoints
+from crkafka_core.testing.forked import ForkedProcess
 from crkafka_core.testing.generator import Generator
 from crkafka_core.testing.ledger import Ledger
 from crkafka_core.testing.oracle import Remembered, Verdict, verify
@@ -118,7 +119,12 @@ class Scenario:
     def new_host(self, log: str = "logs") -> ProcessHost:
         """Another host of the same region: fault 55."""
         return ProcessHost(
-            self.config, self.region.plane, log=self.folder / log, hook=HOOK, hook_argument=str(self.points.folder)
+            self.config,
+            self.region.plane,
+            log=self.folder / log,
+            hook=HOOK,
+            hook_argument=str(self.points.folder),
+            launch=ForkedProcess,
         )
 
     def produce(self, rate: float, *, topics: Sequence[str] = (), partitions: int = 0, abort_every: int = 0) -> None:
@@ -297,7 +303,7 @@ class Scenario:
 
         def flows() -> bool:
             cut = self.cut_soon()
-            offsets = self.region.plane.read(lambda reader, row: starts.merged(reader, row.name, cut.id))
+            offsets = self.region.plane.read(lambda reader, row: starts.merged(reader, cut.id))
             return all(m.rows for m in offsets.values())
 
         self.until(flows, "records of every partition land")
@@ -308,7 +314,7 @@ class Scenario:
 
     def events(self, *kinds: str, since: int = 0) -> list[Event]:
         """Of the log, oldest first; all kinds unless named."""
-        found = self.region.plane.read(lambda reader, row: events.since(reader, row.name, since))
+        found = self.region.plane.read(lambda reader, row: events.since(reader, since))
         return [e for e in found if not kinds or e.kind in kinds]
 
     def mark(self) -> int:

@@ -92,8 +92,8 @@ class SparkCluster:
         )
         return pid
 
-    def start_connect(self, jars: list[Path] | None = None, **conf: str) -> str:
-        """A Connect server on this cluster; its address."""
+    def start_connect(self, jars: list[Path] | None = None, *, token: str = "", **conf: str) -> str:
+        """A Connect server on this cluster; its address. `token`: it serves nobody without it."""
         settings = {
             "spark.connect.grpc.binding.port": str(self._connect_port), "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g",
@@ -105,7 +105,8 @@ class SparkCluster:
                 "org.apache.spark.deploy.SparkSubmit", "--master", self.master, *flags,
                 "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal",
             ),
-            env={**self._env(), "SPARK_DAEMON_MEMORY": "1g"},  # for this class it outranks spark.driver.memory
+            # For this class the first outranks spark.driver.memory; the second is how it is told a token without showing it.
+            env={**self._env(), "SPARK_DAEMON_MEMORY": "1g", **({"SPARK_CONNECT_AUTHENTICATE_TOKEN": token} if token else {})},
             cwd=self.folder,
         )  # fmt: skip
         self._serving(self._connect_port, "the Spark Connect server")

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.segments.reader import read_segment
+from crkafka_core.segments.reader import read_with_topics
 from dagster_project.resources import RegionResource
 
 POSITION = ["topic", "partition", "offset"]
@@ -31,23 +31,25 @@ class Landed:
 
 def counts(region: RegionResource, plan: ReadPlan) -> Counter[int]:
     """Rows of each checkpoint that still has segments, counted in the files."""
-    found: Counter[int] = Counter()
-    for checkpoint, table in _segments(region, plan):
-        found[checkpoint] += table.num_rows
-    return found
+    per_checkpoint: Counter[int] = Counter()
+    for checkpoint, table, _ in _segments(region, plan):
+        per_checkpoint[checkpoint] += table.num_rows
+    return per_checkpoint
 
 
 def landed(region: RegionResource, plan: ReadPlan) -> Landed:
     """Rows, spans and duplicates over all the plan's segments."""
-    out, offsets = Landed(), dict[TP, list[pa.Array]]()
-    for checkpoint, table in _segments(region, plan):
+    out, offsets = Landed(), dict[tuple[TP, str], list[pa.Array]]()
+    for checkpoint, table, topic_ids in _segments(region, plan):
         out.rows[checkpoint] += table.num_rows
-        for tp, found in _by_partition(table):
-            low, high = pc.min_max(found).as_py().values()
+        for tp, offsets_here in _by_partition(table):
+            low, high = pc.min_max(offsets_here).as_py().values()
             before = out.spans.get((checkpoint, tp), (low, high))
             out.spans[(checkpoint, tp)] = (min(low, before[0]), max(high, before[1]))
-            offsets.setdefault(tp, []).append(found)
-    for tp, parts in sorted(offsets.items()):
+            offsets.setdefault((tp, topic_ids.get(tp.topic, "")), []).append(
+                offsets_here
+            )  # a topic made anew counts anew
+    for (tp, _), parts in sorted(offsets.items()):
         counted = pc.value_counts(pa.chunked_array(parts))
         twice = pc.filter(counted.field("values"), pc.greater(counted.field("counts"), 1))
         if len(twice):
@@ -55,10 +57,10 @@ def landed(region: RegionResource, plan: ReadPlan) -> Landed:
     return out
 
 
-def _segments(region: RegionResource, plan: ReadPlan) -> Iterator[tuple[int, pa.Table]]:
+def _segments(region: RegionResource, plan: ReadPlan) -> Iterator[tuple[int, pa.Table, dict[str, str]]]:
     storage = region.open().storage()
     for segment in plan.segments:
-        yield segment.checkpoint, read_segment(storage, segment.path, POSITION)
+        yield segment.checkpoint, *read_with_topics(storage, segment.path, POSITION)
 
 
 def _by_partition(table: pa.Table) -> Iterator[tuple[TP, pa.Array]]:

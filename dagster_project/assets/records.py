@@ -1,17 +1,19 @@
 """The checkpointed records: landed by the members, published by the merge; a run of this asset reads them back (SPEC A3, C7)."""
 
+from collections.abc import Sequence
+
 import dagster as dg
 
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.rows import Checkpoint, Region
-from crkafka_core.plane import reading
+from crkafka_core.plane import checkpoints, reading
 from dagster_project import metadata, partitions
 from dagster_project.assets import reading_back
+from dagster_project.failures import as_dagster_failure
 from dagster_project.names import Names, key_of
 from dagster_project.options import Options
 from dagster_project.resources import RegionResource
-from dagster_project.telling import told
 
 
 def make(names: Names, options: Options) -> dg.AssetsDefinition:
@@ -21,23 +23,26 @@ def make(names: Names, options: Options) -> dg.AssetsDefinition:
         key=names.records,
         deps=[names.group],
         partitions_def=partitions.definition(names),
+        io_manager_key=names.rows,
         backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=names.slug,
         kinds={"parquet"},
-        owners=list(options.owners),
         required_resource_keys={names.slug},
-        description="The records of each checkpoint, exactly once. A partition appears with the merge; materializing it reads its "
-        "segments back and compares them with what was merged.",
-        metadata={"region": names.region},
+        **options.about(
+            "records",
+            group=names.slug,
+            description="The records of each checkpoint, exactly once. A partition appears with the merge, by the sensor "
+            f"{names.of('publish')}; materializing it by hand reads its segments back and compares them with what was merged.",
+            metadata={"region": names.region},
+        ),
     )
     def records(context: dg.AssetExecutionContext) -> None:
         region: RegionResource = getattr(context.resources, names.slug)
-        with told():
+        with as_dagster_failure():
             ids = region.checkpoints(context)
             rows, spans, plan = region.read(lambda reader, row: _about(reader, row, ids))
-            found = reading_back.counts(region, plan)
+            counted = reading_back.counts(region, plan)
             for checkpoint, parent in rows:
-                kept = found.get(checkpoint.id)
+                kept = counted.get(checkpoint.id)
                 if kept is not None and kept != checkpoint.rows:
                     raise DataLoss(
                         f"Checkpoint {checkpoint.id} of region {names.region} merged {checkpoint.rows} rows; its segments hold {kept}.",
@@ -52,13 +57,8 @@ def make(names: Names, options: Options) -> dg.AssetsDefinition:
 
 
 def _about(
-    reader: Reader, region: Region, ids: list[int]
+    reader: Reader, region: Region, ids: Sequence[int]
 ) -> tuple[list[tuple[Checkpoint, Checkpoint | None]], dict[int, list[metadata.Range]], reading.ReadPlan]:
     plan = reading.plan(reader, region, ids=ids)
-    parents = {
-        c.id: c
-        for c in reader.select(
-            Checkpoint, ("region", "=", region.name), ("id", "in", sorted({c.parent for c in plan.line}))
-        )
-    }
+    parents = checkpoints.named(reader, {c.parent for c in plan.line})
     return [(c, parents.get(c.parent)) for c in plan.line], metadata.ranges(reader, region, plan.line), plan

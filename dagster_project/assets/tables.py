@@ -1,17 +1,22 @@
 """Declared tables as Spark assets: they keep up by ranges, and a backfill rewrites what is there (SPEC A7, K6)."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 import dagster as dg
 
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.model.rows import Table
-from dagster_project import partitions
-from dagster_project.names import Names, key_of
+from crkafka_core.control import Reader
+from crkafka_core.model.rows import Region, Table
+from crkafka_core.plane import checkpoints
+from crkafka_core.plane import tables as plane_tables
+from dagster_project import metadata, partitions
+from dagster_project.failures import as_dagster_failure
+from dagster_project.names import KEEPING_UP, Names, key_of
 from dagster_project.options import Options
 from dagster_project.resources import RegionResource, SparkSessionResource
-from dagster_project.telling import told
+
+PARENT_RUN = "dagster/parent_run_id"
+"""The tag of a run that a person executes again: that means again."""
 
 
 def make(table: TableConfig, names: Names, options: Options) -> dg.AssetsDefinition:
@@ -19,21 +24,24 @@ def make(table: TableConfig, names: Names, options: Options) -> dg.AssetsDefinit
 
     @dg.asset(
         key=names.table(table.name), deps=[names.records], partitions_def=partitions.definition(names),
-        backfill_policy=dg.BackfillPolicy.single_run(), group_name=names.slug, kinds={"spark", table.format}, owners=list(options.owners),
+        backfill_policy=dg.BackfillPolicy.single_run(), kinds={"spark", table.format},
         required_resource_keys={names.slug, names.spark},
-        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(seconds=max(60.0, options.fresh))),
-        description=f"The records as a {table.format} table at {table.path}, each checkpoint's rows once.",
-        metadata={"dagster/uri": table.path, "format": table.format},
+        **options.about(
+            table.name, group=names.slug,
+            description=f"The records as a {table.format} table at {table.path}, each checkpoint's rows once. The host of the members "
+            f"or a run of the sensor {names.of('tables')} brings it what is merged; materializing a partition writes its rows again.",
+            metadata={"dagster/uri": table.path, "format": table.format},
+        ),
     )  # fmt: skip
     def keep_up(context: dg.AssetExecutionContext) -> None:
         region: RegionResource = getattr(context.resources, names.slug)
         spark: SparkSessionResource = getattr(context.resources, names.spark)
-        with told():
+        with as_dagster_failure():
             ids = region.checkpoints(context)
             rows = write(context, region, spark, table.name, ids)
         for checkpoint in ids:
             context.add_asset_metadata(
-                {"rows": rows[checkpoint], "dagster/row_count": rows[checkpoint]}, partition_key=key_of(checkpoint)
+                {"rows": rows[checkpoint], metadata.ROWS: rows[checkpoint]}, partition_key=key_of(checkpoint)
             )
 
     return keep_up
@@ -52,28 +60,40 @@ def write(
     checkpoints between what it has and the range come along.
     """
     from crkafka_core.spark import tables
+    from crkafka_core.tables.log import NeedsSpark
 
-    before = region.read(lambda reader, row: tables.plane.of(reader, row.name, name))
-    old = [i for i in ids if i <= before.acknowledged]
+    before = region.read(lambda reader, row: plane_tables.of(reader, name))
+    old = [] if _brought_along(context, before) else [i for i in ids if i <= before.acknowledged]
     if old:
         done = tables.rewrite(spark.session(), region.handle, name, old)
         context.log.info(f"{len(old)} checkpoints rewritten, {done.rows if done else 0} rows")
     if ids and ids[-1] > before.acknowledged:
-        done = tables.advance(spark.session(), region.handle, name, upto=ids[-1])
+        try:
+            session = spark.session() if plane_tables.needs_spark(before) else None
+            done = tables.advance(session, region.handle, name, upto=ids[-1])
+        except NeedsSpark:  # segments that are retired, or a feature of Delta that only Spark writes
+            done = tables.advance(spark.session(), region.handle, name, upto=ids[-1])
         context.log.info(f"advanced from {before.acknowledged} to {ids[-1]}, {done.rows if done else 0} rows")
         _tell_along(context, region, name, before, ids)
-    return region.read(lambda reader, row: {c.id: c.rows for c in partitions.live(reader, row) if c.id in set(ids)})
+    return region.read(lambda reader, row: checkpoints.rows_of(reader, ids))
+
+
+def _brought_along(context: dg.AssetExecutionContext, table: Table) -> bool:
+    """Tables of one shape are written together: what the run of one has brought here meanwhile is not written again."""
+    tags = context.run.tags
+    return bool(table.shape) and KEEPING_UP in tags and PARENT_RUN not in tags
 
 
 def _tell_along(
     context: dg.AssetExecutionContext, region: RegionResource, name: str, before: Table, ids: Sequence[int]
 ) -> None:
     """Partitions of checkpoints that came along are materialized too."""
-    live = region.read(partitions.live)
-    for checkpoint in live:
-        if before.acknowledged < checkpoint.id < ids[0]:
-            context.log_event(
-                dg.AssetMaterialization(
-                    region.names.table(name), partition=key_of(checkpoint.id), metadata={"rows": checkpoint.rows}
-                )
-            )
+
+    def along(reader: Reader, row: Region) -> dict[int, int]:
+        there = checkpoints.filled(reader, above=before.acknowledged, upto=ids[0] - 1)
+        return checkpoints.rows_of(reader, there)
+
+    for checkpoint, rows in region.read(along).items():
+        context.log_event(
+            dg.AssetMaterialization(region.names.table(name), partition=key_of(checkpoint), metadata={"rows": rows})
+        )

@@ -1,4 +1,7 @@
-"""Warm runs: a run launcher that hands runs to a process with everything imported, which forks (FACTS D2). An opt-in of the instance."""
+"""Warm runs: a run launcher that hands runs to a process with everything imported, which forks (docs/clients.md D2).
+
+An opt-in of the instance.
+"""
 
 from dagster_project.launcher.warm import WarmRunLauncher
 

@@ -1,4 +1,4 @@
-"""The launcher: a run goes to the zygote of its code location; while there is none, to Dagster's own launcher (FACTS D2)."""
+"""The launcher: a run goes to the zygote of its code location; while there is none, to Dagster's own launcher (docs/clients.md D2)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import Any
 
 import dagster as dg
 
+from crkafka_core.private_folder import private_folder
 from dagster_project.launcher.compat import (
     GRPC_INFO_TAG,
     CheckRunHealthResult,
@@ -29,6 +30,7 @@ from dagster_project.launcher.compat import (
     serialize_value,
 )
 from dagster_project.launcher.process import Process
+from dagster_project.launcher.zygote import GOES
 
 _log = logging.getLogger(__name__)
 
@@ -65,13 +67,36 @@ class WarmRunLauncher(DefaultRunLauncher):
         return cls(inst_data=inst_data, **config_value)
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        run, origin = context.dagster_run, context.job_code_origin
-        found = self._ask(origin, run.run_id) if origin is not None else None
-        if found is None:
+        run = context.dagster_run
+        try:
+            warm = asks(run) and self._launched(context)
+        except Exception:
+            _log.exception("run %s is launched as usual", run.run_id)
+            warm = False
+            self._forget(run.run_id)
+        if not warm:
             super().launch_run(context)
-            return
-        self._instance.add_run_tags(run.run_id, {TAG: str(Process.of(found))})
         self._run_ids.add(run.run_id)
+
+    def _forget(self, run_id: str) -> None:
+        """A process that was never told to go is no process of the run."""
+        kept = self._instance.get_run_by_id(run_id)
+        if kept is not None and TAG in kept.tags:
+            self._instance.add_run_tags(run_id, {TAG: ""})
+
+    def _launched(self, context: LaunchRunContext) -> bool:
+        """Whether a warm process runs it. An exception before the last line leaves the run to be launched as usual."""
+        run, origin, server = context.dagster_run, context.job_code_origin, server_of(context)
+        if origin is None or not server:
+            return False
+        path = socket_of(origin, server)
+        with socket.socket(socket.AF_UNIX) as door:
+            pid = self._ask(door, origin, path, run.run_id)
+            if pid is None:
+                return False
+            self._instance.add_run_tags(run.run_id, {TAG: str(Process.of(pid))})
+            door.sendall(GOES)
+        return True
 
     def terminate(self, run_id: str) -> bool:
         run = self._instance.get_run_by_id(run_id) if self.has_instance else None
@@ -79,7 +104,7 @@ class WarmRunLauncher(DefaultRunLauncher):
             return False
         process = Process.parse(run.tags.get(TAG, ""))
         if process is None:
-            return bool(super().terminate(run_id))
+            return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]
         self._instance.report_run_canceling(run)
         if process.interrupt():
             return True
@@ -121,24 +146,21 @@ class WarmRunLauncher(DefaultRunLauncher):
 
     # Zygotes
 
-    def _ask(self, origin: JobPythonOrigin, run_id: str) -> int | None:
-        """The process of the run, or None: there is no zygote yet, it has other code, or it does not answer."""
-        path = socket_of(origin)
+    def _ask(self, door: socket.socket, origin: JobPythonOrigin, path: Path, run_id: str) -> int | None:
+        """The process that will run it once it is told to go, or None: there is no zygote yet, it has other code, or it does not answer."""
         request = {
             "run_id": run_id,
             "instance": serialize_value(self._instance.get_ref()),
             "home": os.environ.get("DAGSTER_HOME", ""),
         }
         try:
-            with socket.socket(socket.AF_UNIX) as door:
-                door.settimeout(ANSWER)
-                door.connect(str(path))
-                door.sendall(json.dumps(request).encode() + b"\n")
-                answer = json.loads(door.makefile().readline() or "{}")
+            door.settimeout(ANSWER)
+            door.connect(str(path))
+            door.sendall(json.dumps(request).encode() + b"\n")
+            answer = json.loads(door.makefile().readline() or "{}")
         except (OSError, ValueError) as error:
             _log.info("no warm process for %s yet: %s", path.name, error)
-            self._start(origin, path)
-            return None
+            answer = {}
         if "pid" in answer:
             return int(answer["pid"])
         self._start(origin, path)
@@ -171,21 +193,39 @@ class WarmRunLauncher(DefaultRunLauncher):
 
 def _pid_of(event: dg.DagsterEvent | None) -> int:
     """The process that an engine event tells of; 0 for any other."""
-    found = event.engine_event_data.metadata.get("pid") if event is not None else None
-    text = str(found.value) if found is not None else ""
+    entry = event.engine_event_data.metadata.get("pid") if event is not None else None
+    text = str(entry.value) if entry is not None else ""
     return int(text) if text.isdigit() else 0
 
 
-def socket_of(origin: JobPythonOrigin) -> Path:
-    """Where the zygote of a code location listens: one per location, instance and user."""
+def asks(run: dg.DagsterRun) -> bool:
+    """Only runs that ask for it start warm: those of a region, and others by the tag `crkafka/warm: "true"`."""
+    return "crkafka/region" in run.tags or run.tags.get("crkafka/warm") == "true"
+
+
+def server_of(context: LaunchRunContext) -> str:
+    """The code server of the run's location, which is another one after a reload; empty when it is not of this machine."""
+    origin = context.dagster_run.remote_job_origin
+    if origin is None or context.workspace is None:
+        return ""
+    location: Any = context.workspace.get_code_location(origin.repository_origin.code_location_origin.location_name)
+    local = location.socket or location.host in ("localhost", "127.0.0.1", "::1")
+    return str(location.server_id) if local else ""
+
+
+def socket_of(origin: JobPythonOrigin, server: str) -> Path:
+    """Where the zygote of a code location listens: one per code server, location, instance and user."""
     repository = origin.repository_origin
     what = [
+        server,
         repository.executable_path,
-        serialize_value(repository.code_pointer),
+        serialize_value(repository.code_pointer),  # type: ignore[arg-type]
         os.environ.get("DAGSTER_HOME", ""),
         os.getuid(),
     ]
     digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"crkafka-runs-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder / f"{digest}.sock"
+    # Whoever owns the socket runs what comes through it with the rights and the environment of this user.
+    home = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not Path(home).is_dir() or not home:
+        home = tempfile.gettempdir()
+    return private_folder(Path(home) / f"crkafka-runs-{os.getuid()}") / f"{digest}.sock"

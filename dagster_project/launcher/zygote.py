@@ -1,6 +1,6 @@
 """The warm process of one code location: imports it, waits, and forks a child per run. Nothing here starts a thread before the fork.
 
-It ends when it is idle for long, when the process that started it is gone, and when a file it has imported was changed:
+It ends when it is idle for long, when the process that started it is gone, and when something that the definitions came from was changed:
 then runs start cold until the next one is there, with the new code.
 """
 
@@ -21,17 +21,21 @@ from pathlib import Path
 from typing import Any
 
 from dagster_project.launcher import compat
+from dagster_project.launcher.sources import Sources
 
-LOOK = 2.0
+POLL_S = 2.0
 """How often it looks whether it is still wanted, in seconds."""
+
+GO, GOES = 30.0, b"+"
+"""For how many seconds a child waits for the launcher's word, and the word."""
 
 
 def main() -> None:
     order = json.load(sys.stdin)
     origin = compat.deserialize_value(order["origin"], compat.JobPythonOrigin)
-    warm(origin)
+    with Sources() as sources:
+        warm(origin)
     path = Path(order["socket"])
-    fingerprint = files()
     # A fork copies one thread only: a lock that another holds would stay locked in the child.
     if threading.active_count() != 1:
         sys.exit(f"the definitions started threads: {[t.name for t in threading.enumerate()]}; runs stay cold")
@@ -41,7 +45,7 @@ def main() -> None:
     door = listen(path)
     mine = path.stat().st_ino
     try:
-        serve(door, order["idle"], order["parent"], fingerprint)
+        serve(door, order["idle"], order["parent"], sources)
     finally:
         with contextlib.suppress(OSError):
             if path.stat().st_ino == mine:  # a newer one may have taken the place
@@ -55,7 +59,7 @@ def warm(origin: compat.JobPythonOrigin) -> None:
     import dagster._core.storage.runs.sqlite  # noqa: F401
 
     pointer = origin.repository_origin.code_pointer
-    loaded = compat.def_from_pointer(pointer)
+    loaded: Any = compat.def_from_pointer(pointer)
     if isinstance(pointer, compat.ModuleCodePointer):
         if callable(loaded):
             loaded = loaded()
@@ -65,28 +69,6 @@ def warm(origin: compat.JobPythonOrigin) -> None:
             setattr(module, pointer.fn_name, loaded)
     with contextlib.suppress(ImportError):
         import crkafka_core.region  # noqa: F401
-
-
-def files() -> dict[str, float]:
-    """When each source file of the project was changed: of all modules outside the environment."""
-    outside = (sys.prefix, sys.base_prefix)
-    found: dict[str, float] = {}
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if file and not file.startswith(outside):
-            with contextlib.suppress(OSError):
-                found[file] = Path(file).stat().st_mtime
-                for yaml in Path(file).parent.glob("*/defs.yaml"):
-                    found[str(yaml)] = yaml.stat().st_mtime
-    return found
-
-
-def changed(fingerprint: dict[str, float]) -> bool:
-    """Whether a file is not as it was imported."""
-    try:
-        return any(Path(file).stat().st_mtime != at for file, at in fingerprint.items())
-    except OSError:
-        return True
 
 
 def listen(path: Path) -> socket.socket:
@@ -100,29 +82,41 @@ def listen(path: Path) -> socket.socket:
     return door
 
 
-def serve(door: socket.socket, idle: float, parent: int, fingerprint: dict[str, float]) -> None:
+def serve(door: socket.socket, idle: float, parent: int, sources: Sources) -> None:
     last = time.monotonic()
     while time.monotonic() - last < idle and os.getppid() == parent:
-        ready, _, _ = select.select([door], [], [], LOOK)
+        ready, _, _ = select.select([door], [], [], POLL_S)
         if not ready:
             continue
         guest, _ = door.accept()
         with guest:
-            guest.settimeout(LOOK)
+            guest.settimeout(POLL_S)
             try:
                 request = json.loads(guest.makefile().readline())
             except (OSError, ValueError):
                 continue
-            if changed(fingerprint):
+            if sources.changed():
                 guest.sendall(b'{"stale": true}\n')
                 return
             last = time.monotonic()
             pid = os.fork()
             if pid == 0:
                 door.close()
+                if not told_to_go(guest):
+                    os._exit(0)
                 guest.close()
                 run(request)
-            guest.sendall(json.dumps({"pid": pid}).encode() + b"\n")
+            with contextlib.suppress(OSError):
+                guest.sendall(json.dumps({"pid": pid}).encode() + b"\n")
+
+
+def told_to_go(guest: socket.socket) -> bool:
+    """In the child: whether the launcher has got the answer. One that has not launches the run elsewhere: it must not run twice."""
+    guest.settimeout(GO)
+    try:
+        return guest.recv(1) == GOES
+    except OSError:
+        return False
 
 
 def run(request: dict[str, Any]) -> None:

@@ -4,14 +4,16 @@ import dagster as dg
 from pydantic import Field
 
 from crkafka_core.control import Reader
-from crkafka_core.model.rows import Lease, Member, MemberStatus
+from crkafka_core.model.rows import Lease
 from crkafka_core.model.rows import Region as Row
-from crkafka_core.plane import limits
+from crkafka_core.plane import limits, members
 from crkafka_core.region import Region, waiting
 from crkafka_core.region.caught_up import consume as caught_up
+from crkafka_core.region.host import LEASE
+from dagster_project.failures import as_dagster_failure
 from dagster_project.ops import host
 from dagster_project.resources import RegionResource, SparkSessionResource
-from dagster_project.telling import asker, token, told
+from dagster_project.run_identity import asker, token
 
 
 class Consume(dg.Config):
@@ -28,7 +30,7 @@ class Consume(dg.Config):
 def consume(
     context: dg.OpExecutionContext, config: Consume, region: RegionResource, spark: SparkSessionResource
 ) -> dg.Output[int]:
-    with told():
+    with as_dagster_failure():
         it = region.made()
         if _hosted(it, token(context)):
             done = caught_up(it, token=token(context), progress=context.log.info)
@@ -68,8 +70,8 @@ def _hosted(region: Region, mine: str) -> bool:
 
 def _hosting(reader: Reader, row: Row) -> tuple[dict[str, int], Lease | None, float, float]:
     """Renewals of each live incarnation, the lease of a run that hosts them, the time, and how long a member's lease is."""
-    there = reader.select(Member, ("region", "=", row.name), ("status", "=", MemberStatus.LIVE))
-    lease = reader.get(Lease, row.name, host.LEASE, "")
+    there = members.live(reader)
+    lease = reader.get(Lease, LEASE, "")
     return {m.incarnation: m.renewals for m in there}, lease, reader.now(), limits.of(row).session_timeout
 
 

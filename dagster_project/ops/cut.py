@@ -1,15 +1,22 @@
-"""The cut in three ops: open it, wait until members have drained and contributed, wait until it is merged (SPEC §8, §9)."""
+"""The cut in three ops: open it, wait until members have drained and contributed, wait until it is merged (SPEC §8, §9).
+
+The ops hand nothing on but their order: each finds the run's cut by its token, so that no run leaves files behind.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
 
 import dagster as dg
 from pydantic import Field
 
-from crkafka_core.model.errors import CutOpen, NotRunning, NotSettled
+from crkafka_core.model.errors import CutOpen, NotRunning, NotSettled, Refused
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
+from crkafka_core.plane import checkpoints
 from crkafka_core.region import Region
 from crkafka_core.region.lease import DriverLease
+from dagster_project.failures import as_dagster_failure
 from dagster_project.resources import RegionResource
-from dagster_project.telling import asker, token, told
+from dagster_project.run_identity import again, asker, token
 
 
 class OpenCut(dg.Config):
@@ -20,6 +27,9 @@ class OpenCut(dg.Config):
     head: int = Field(
         -1, description="Only if this is still the latest checkpoint; -1: whatever it is. Sensors set it."
     )
+    if_new: bool = Field(
+        False, description="Make no checkpoint if nothing was submitted since the last one. Sensors set it."
+    )
     patience: float = Field(
         120.0,
         description="Seconds to wait for a region that is settling, resetting, or in another cut, before giving up.",
@@ -27,23 +37,27 @@ class OpenCut(dg.Config):
     )
 
 
-def driver(region: Region, context: dg.OpExecutionContext) -> DriverLease:
-    """The right to drive cuts, kept from op to op; a second run is refused, with this one named (SPEC A6)."""
-    return DriverLease(region.plane, "driver", asker(context), token=token(context))
+def driver(region: RegionResource, context: dg.OpExecutionContext) -> AbstractContextManager[DriverLease | None]:
+    """The right to drive cuts, kept from op to op; a second run is refused, with this one named (SPEC A6).
+
+    Where the members' host drives them, this run is a person's and opens its cut beside it.
+    """
+    return DriverLease(region.plane, "driver", asker(context), token=token(context)) if region.cuts else nullcontext()
 
 
 @dg.op(
-    out=dg.Out(int, is_required=False, description="The open cut; nothing when the reason for it is past."),
+    out=dg.Out(dg.Nothing, is_required=False, description="Nothing at all when the reason for the cut is past."),
     description="Open a cut: fixes who is expected to contribute what. Members begin to drain.",
 )
 def open_cut(context: dg.OpExecutionContext, config: OpenCut, region: RegionResource):  # type: ignore[no-untyped-def]
-    with told(), driver(it := region.open(), context) as lease:
-        opened = _opened(context, config, it, lease)
-        if opened is not None:
+    opened = None
+    with as_dagster_failure(), driver(region, context) as lease:
+        opened = _opened(context, config, region.open(), lease)
+        if opened is not None and lease is not None:
             lease.keep()
     if opened is not None:
         yield dg.Output(
-            opened.id,
+            None,
             metadata={
                 "checkpoint": opened.id,
                 "parent": opened.parent,
@@ -53,32 +67,40 @@ def open_cut(context: dg.OpExecutionContext, config: OpenCut, region: RegionReso
         )
 
 
-def _mine(region: Region, root: str) -> tuple[str, Checkpoint | None]:
-    """The token of this run's cut, and the cut, if it or the run that it retries has opened one that was not aborted."""
-    for number in range(1_000_000):
-        name = f"{root}-{number}" if number else root
-        found = region.plane.read(
-            lambda reader, row, n=name: reader.select(Checkpoint, ("region", "=", row.name), ("token", "=", n), limit=1)  # type: ignore[misc]
-        )
-        if not found or found[0].status is not CheckpointStatus.ABORTED:
-            return name, found[0] if found else None
-    raise AssertionError("unreachable")
+def _of_run(region: Region, root: str) -> list[Checkpoint]:
+    """The cuts that a run, and those that it goes on with, have opened; oldest first, all but the last aborted."""
+    cuts: list[Checkpoint] = []
+    while True:
+        token = _token(root, len(cuts))
+        there = region.plane.read(lambda reader, _, t=token: checkpoints.of_token(reader, t))  # type: ignore[misc]
+        if not there:
+            return cuts
+        cuts += there
 
 
-def _opened(context: dg.OpExecutionContext, config: OpenCut, region: Region, driver: DriverLease) -> Checkpoint | None:
-    name, mine = _mine(region, token(context))
-    if mine is not None:
-        return mine
+def _token(root: str, number: int) -> str:
+    return f"{root}-{number}" if number else root
+
+
+def _opened(
+    context: dg.OpExecutionContext, config: OpenCut, region: Region, driver: DriverLease | None
+) -> Checkpoint | None:
+    mine = _of_run(region, token(context))
+    if mine and mine[-1].status is not CheckpointStatus.ABORTED:
+        return mine[-1]
+    name = _token(token(context), len(mine))
     left = config.patience
     while True:
         row = region.plane.read(lambda _, row: row)
-        if config.epoch and (row.epoch, row.head) != (config.epoch, config.head):
+        if config.epoch and not again(context) and (row.epoch, row.head) != (config.epoch, config.head):
             context.log.info(
                 f"Region {row.name} is at epoch {row.epoch}, head {row.head}: the reason for this cut is past."
             )
             return None
         try:
-            return region.open_cut(token=name, cause=config.cause, lease=driver.lease)
+            return region.open_cut(
+                token=name, cause=config.cause, lease=driver.lease if driver else None, if_new=config.if_new
+            )
         except CutOpen as there:
             context.log.info(f"{there} Waiting for it.")
             other = region.plane.read(lambda _, row: row.open_cut)
@@ -96,25 +118,48 @@ def _opened(context: dg.OpExecutionContext, config: OpenCut, region: Region, dri
                 region.await_running(timeout=left, progress=context.log.info)
 
 
-@dg.op(description="Wait until every member has drained, closed its segments, and contributed.")
-def drain(context: dg.OpExecutionContext, region: RegionResource, checkpoint: int) -> dg.Output[int]:
-    with told(), driver(it := region.open(), context) as lease:
+def _begun(region: Region, context: dg.OpExecutionContext) -> int:
+    """The cut that this run, or the one that it goes on with, has opened last."""
+    mine = _of_run(region, token(context))
+    if not mine:
+        raise Refused(
+            f"SQL knows no cut of region {region.config.region} that this run has opened.",
+            hint="Run the whole job again.",
+        )
+    return mine[-1].id
+
+
+@dg.op(
+    ins={"opened": dg.In(dg.Nothing)},
+    out=dg.Out(dg.Nothing),
+    description="Wait until every member has drained, closed its segments, and contributed.",
+)
+def drain(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
+    with as_dagster_failure(), driver(region, context) as lease:
+        it = region.open()
+        checkpoint = _begun(it, context)
         row = it.await_drained(checkpoint, progress=context.log.info)
         if row.status is CheckpointStatus.ABORTED:
             it.await_merged(checkpoint)
-        lease.keep()
-    return dg.Output(checkpoint, metadata={"checkpoint": checkpoint, "drain_ms": row.drain_ms})
+        if lease is not None:
+            lease.keep()
+    return dg.Output(None, metadata={"checkpoint": checkpoint, "drain_ms": row.drain_ms})
 
 
 @dg.op(
     name="checkpoint",
+    ins={"drained": dg.In(dg.Nothing)},
+    out=dg.Out(dg.Nothing),
     description="Wait until the contributions are merged; the region goes on. An aborted cut fails here, with its reason.",
 )
-def merge(context: dg.OpExecutionContext, region: RegionResource, checkpoint: int) -> dg.Output[int]:
-    with told(), driver(it := region.open(), context):
-        row = it.await_merged(checkpoint, progress=context.log.info)
+def merge(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
+    with as_dagster_failure(), driver(region, context):
+        it = region.open()
+        row = it.await_merged(_begun(it, context), progress=context.log.info)
+    if row.status is CheckpointStatus.EMPTY:
+        return dg.Output(None, metadata={"checkpoint": row.parent, "rows": 0, "note": row.note})
     return dg.Output(
-        checkpoint,
+        None,
         metadata={
             "checkpoint": row.id,
             "rows": row.rows,
@@ -129,4 +174,4 @@ def merge(context: dg.OpExecutionContext, region: RegionResource, checkpoint: in
 
 @dg.graph(description="Drain the members, checkpoint them, go on: one consistent checkpoint of the whole group.")
 def cut() -> None:
-    merge(drain(open_cut()))
+    merge(drained=drain(opened=open_cut()))

@@ -7,15 +7,23 @@ from contextlib import contextmanager
 import dagster as dg
 from pydantic import Field
 
-from crkafka_core.model.errors import ServiceUnavailable
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import Refused, ServiceUnavailable
+from crkafka_core.model.phase import UNSETTLED, Phase
+from crkafka_core.model.rows import MemberStatus
+from crkafka_core.model.rows import Region as Row
+from crkafka_core.plane import members
 from crkafka_core.region import Region
-from crkafka_core.region.host import Host
+from crkafka_core.region.driver import driving
+from crkafka_core.region.feeder import feeding
+from crkafka_core.region.host import LEASE, Host, warm
 from crkafka_core.region.lease import DriverLease
+from dagster_project.failures import PAUSE_S, as_dagster_failure
 from dagster_project.resources import RegionResource, SparkSessionResource
-from dagster_project.telling import PAUSE, asker, token, told
+from dagster_project.run_identity import asker, token
 
-LEASE = "host"
-"""Kind of the lease of a run that hosts the members."""
+POLL_S = 2.0
+"""Seconds between two looks at the region."""
 
 
 class HostConfig(dg.Config):
@@ -30,19 +38,42 @@ class HostConfig(dg.Config):
 def host(
     context: dg.OpExecutionContext, config: HostConfig, region: RegionResource, spark: SparkSessionResource
 ) -> None:
-    with told(), hosted(context, region.made(), spark, start=config.start) as hosting:
-        _join(context, hosting)
+    with as_dagster_failure():
+        it = region.made()
+        with hosted(context, it, spark, start=config.start) as hosting, driving(it, drive=not region.cuts):
+            _join(context, it, hosting)
 
 
-def _join(context: dg.OpExecutionContext, hosting: Host) -> None:
-    """Members outlive an outage of SQL; so does their host (SPEC G4, fault 37)."""
+def _join(context: dg.OpExecutionContext, region: Region, hosting: Host) -> None:
+    """Until the region is idle; tells what changes. Members outlive an outage of SQL; so does their host (SPEC G4, fault 37)."""
+    said = ""
     while True:
         try:
-            hosting.join()
-            return
+            now = region.plane.read(state)
+            if now != said:
+                context.log.info(now)
+            said = now
+            if hosting.join(POLL_S):
+                return
+            if why := hosting.given_up():
+                raise Refused(
+                    f"No member is left here: {why}.", hint="The region is left as it is; its page tells more."
+                )
         except ServiceUnavailable as error:
             context.log.warning(f"{error} The members stay.")
-            time.sleep(PAUSE)
+            time.sleep(PAUSE_S)
+
+
+def state(reader: Reader, region: Row) -> str:
+    """What the run's log tells when it changes: phase, epoch, members, why the region stopped. Not its cuts: there would be too many."""
+    there = members.all_of(reader)
+    phase = Phase.RUNNING if region.phase is Phase.CUTTING else region.phase
+    live = ", ".join(m.name for m in there if m.status is MemberStatus.LIVE) or "none"
+    gone = "".join(f"; {m.name} is {m.status.lower()}" for m in there if m.status is not MemberStatus.LIVE)
+    why = (
+        f"; {region.stop_reason}" if phase is Phase.STOPPED else f"; {region.reset_cause}" if phase in UNSETTLED else ""
+    )
+    return f"{phase}, epoch {region.epoch}; members: {live}{gone}{why}"
 
 
 @contextmanager
@@ -53,27 +84,27 @@ def hosted(
     with DriverLease(region.plane, LEASE, asker(context), token=token(context)):
         if start:
             region.start(by=asker(context))
-        hosting = _begun(region, spark)
-        try:
-            context.log.info(f"Members of region {region.config.region} are hosted by this run.")
-            yield hosting
-        finally:
-            hosting.end()
+        else:
+            region.refuse_copy()
+        hosting = _opened(region, spark)
+        with feeding(region, tell=context.log.warning, warm=warm(hosting)):
+            hosting.begin()
+            try:
+                context.log.info(f"Members of region {region.config.region} are hosted by this run.")
+                yield hosting
+            finally:
+                hosting.end()
 
 
-def _begun(region: Region, spark: SparkSessionResource) -> Host:
-    """A host of the configured kind, started."""
-    hosting: Host
+def _opened(region: Region, spark: SparkSessionResource) -> Host:
+    """A host of the configured kind."""
     if region.config.host.spark:
         from crkafka_core.spark.host import SparkHost
 
-        hosting = SparkHost(spark.session(), region)
-    else:
-        from crkafka_core.hosts.processes import ProcessHost
+        return SparkHost(spark.session(), region)
+    from crkafka_core.hosts.processes import ProcessHost
 
-        hosting = ProcessHost(region.config, region.plane)
-    hosting.begin()
-    return hosting
+    return ProcessHost(region.config, region.plane)
 
 
 @dg.graph(description="Host the region's members in this run until the region is stopped.")

@@ -3,17 +3,32 @@
 import dagster as dg
 from pydantic import Field
 
-from crkafka_core.model.errors import RegionStopped
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import ConfigError, RegionStopped
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint, Region
+from crkafka_core.plane import checkpoints
+from crkafka_core.plane import retire as retiring
+from dagster_project.failures import as_dagster_failure
 from dagster_project.resources import RegionResource
-from dagster_project.telling import asker, told
+from dagster_project.run_identity import asker
+
+
+class Retire(dg.Config):
+    """Whether to do it."""
+
+    dry_run: bool = Field(
+        default=False, description="Delete nothing: only tell what would be deleted, and what is held back."
+    )
 
 
 @dg.op(
     description="Delete what is older than the last `retain` checkpoints and held by nobody; collect orphaned files.",
 )
-def retire(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[int]:
-    with told():
+def retire(context: dg.OpExecutionContext, config: Retire, region: RegionResource) -> dg.Output[int]:
+    if config.dry_run:
+        return _would_retire(context, region)
+    with as_dagster_failure():
         done = region.open().retire(progress=context.log.info)
     for why in done.held:
         context.log.warning(f"Held back: {why}")
@@ -28,6 +43,27 @@ def retire(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[
     )
 
 
+def _would_retire(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[int]:
+    with as_dagster_failure():
+        plan, old = region.read(_retirable)
+    rows, segments, size = (sum(getattr(c, what) for c in old) for what in ("rows", "segments", "bytes"))
+    which = f", {old[0].id} to {old[-1].id}," if old else ""
+    context.log.info(
+        f"The segments of {len(old)} checkpoints{which} would be deleted: {rows} rows in {segments} files of {size} bytes."
+    )
+    for why in plan.held:
+        context.log.warning(f"Held back: {why}")
+    about = {"would_retire": len(old), "rows": rows, "segments": segments, "bytes": size}
+    return dg.Output(0, metadata={**about, "held_by": ", ".join(plan.held) or "nobody"})
+
+
+def _retirable(reader: Reader, row: Region) -> tuple[retiring.Plan, list[Checkpoint]]:
+    plan = retiring.plan(reader, row)
+    if not plan.retire:
+        return plan, []
+    return plan, list(checkpoints.named(reader, plan.retire).values())
+
+
 @dg.graph(
     description="Delete old checkpoints with their segments; their offsets stay in the archive, so that they can be replayed from Kafka."
 )
@@ -38,12 +74,17 @@ def retire_checkpoints() -> None:
 class Scale(dg.Config):
     """How many."""
 
-    members: int = Field(description="Wanted number of members; the change costs at most one reset.", ge=1)
+    members: int = Field(description="Wanted number of members, at least 1; the change costs at most one reset.")
 
 
 @dg.op(description="Want another number of members.")
 def scale(context: dg.OpExecutionContext, config: Scale, region: RegionResource) -> dg.Output[int]:
-    with told():
+    with as_dagster_failure():
+        if config.members < 1:
+            raise ConfigError(
+                f"A region cannot be scaled to {config.members} members.",
+                hint="Write 1 or more; stop_region makes it rest.",
+            )
         row = region.open().scale(config.members, by=asker(context))
     return dg.Output(row.members_wanted, metadata={"members": row.members_wanted})
 
@@ -55,7 +96,7 @@ def scale_region() -> None:
 
 @dg.op(description="Want the region to run; also leaves STOPPED, once its reason is mended.")
 def start(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[str]:
-    with told():
+    with as_dagster_failure():
         row = region.made().start(by=asker(context))
     return dg.Output(str(row.phase), metadata={"phase": str(row.phase), "epoch": row.epoch})
 
@@ -69,7 +110,7 @@ def start_region() -> None:
 
 @dg.op(description="Cut a last time; then members leave the group cleanly.")
 def stop(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[str]:
-    with told():
+    with as_dagster_failure():
         row = region.open().stop(by=asker(context), progress=context.log.info)
     return dg.Output(str(row.phase), metadata={"phase": str(row.phase), "head": row.head})
 
@@ -81,7 +122,7 @@ def stop_region() -> None:
 
 @dg.op(description="Fails with the reason for which the region stopped: what alerting hooks on.")
 def alarm(context: dg.OpExecutionContext, region: RegionResource) -> None:
-    with told():
+    with as_dagster_failure():
         row = region.read(lambda _, row: row)
         if row.phase is not Phase.STOPPED:
             context.log.info(f"Region {row.name} is {row.phase} by now: nothing to alarm.")

@@ -6,8 +6,8 @@ import dagster as dg
 
 from crkafka_core.kafka.group import PartitionProgress, report
 from crkafka_core.plane import starts
+from dagster_project.failures import as_dagster_failure
 from dagster_project.resources import RegionResource
-from dagster_project.telling import told
 
 SHOWN = 200
 
@@ -17,30 +17,30 @@ SHOWN = 200
 )
 def observe(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[int]:
     names = region.names
-    with told():
+    with as_dagster_failure():
         it = region.open()
-        known = region.read(lambda reader, row: list(starts.known(reader, row.name)))
-        found = report(it.admin(), region.settings.group_id, known)
-    for gap in found.gaps:
+        known = region.read(lambda reader, row: list(starts.known(reader)))
+        progress = report(it.admin(), region.settings.group_id, known)
+    for gap in progress.gaps:
         context.log.warning(gap)
-    lag = found.lag or 0
+    lag = progress.lag or 0
     context.log_event(
         dg.AssetObservation(
             names.group,
             metadata={
                 "lag": lag,
-                "state": found.state,
-                "coordinator": found.coordinator,
-                "assignor": found.assignor,
-                "kafka_members": len(found.members),
-                "partitions": len(found.partitions),
-                "progress": _table(found.partitions[:SHOWN]),
+                "state": progress.state,
+                "coordinator": progress.coordinator,
+                "assignor": progress.assignor,
+                "kafka_members": len(progress.members),
+                "partitions": len(progress.partitions),
+                "progress": _table(progress.partitions[:SHOWN]),
             },
         )
     )
-    topics = sorted({p.tp.topic for p in found.partitions})
+    topics = sorted({p.tp.topic for p in progress.partitions})
     for topic in topics:
-        parts = [p for p in found.partitions if p.tp.topic == topic]
+        parts = [p for p in progress.partitions if p.tp.topic == topic]
         key = names.topic(topic) if region.settings.topics else names.topic("by_pattern")
         context.log_event(
             dg.AssetObservation(

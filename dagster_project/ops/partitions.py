@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from crkafka_core.plane import checkpoints
 from dagster_project import partitions
 from dagster_project.resources import RegionResource
 
@@ -12,7 +13,9 @@ def remove_superseded(instance: dg.DagsterInstance, region: RegionResource) -> l
     present = instance.get_dynamic_partitions(name)
     if not present:
         return []
-    live = {partitions.key_of(c.id) for c in region.read(partitions.live)}
+    lowest = min(map(partitions.checkpoint_of, present))
+    there = region.read(lambda reader, row: checkpoints.filled(reader, above=lowest - 1))
+    live = set(map(partitions.key_of, there))
     gone = [key for key in present if key not in live]
     for key in gone:
         instance.delete_dynamic_partition(name, key)

@@ -1,23 +1,29 @@
 """Replay: the rows of a range of checkpoints written into tables again, from segments or from Kafka (SPEC A3, K3)."""
 
+from collections.abc import Sequence
+
 import dagster as dg
 from pydantic import Field
 
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.plane import reading
+from crkafka_core.plane import tables as plane_tables
+from dagster_project.failures import as_dagster_failure
 from dagster_project.names import key_of
 from dagster_project.resources import RegionResource, SparkSessionResource
-from dagster_project.telling import told
 
 
 class Replay(dg.Config):
     """Which checkpoints, into what."""
 
     after: int = Field(
-        description="The first bound, left out: 3 begins with what followed checkpoint 3; 0 with the first one.", ge=0
+        description="The first bound, left out: 3 begins with what followed checkpoint 3; 0 with the first one."
     )
-    upto: int = Field(description="The last checkpoint, included.", ge=1)
-    tables: list[str] = Field([], description="Declared tables to write; none named: all of them.")
+    upto: int = Field(description="The last checkpoint, included.")
+    tables: list[str] = Field(default_factory=list, description="Declared tables to write; none named: all of them.")
+    dry_run: bool = Field(
+        default=False, description="Write nothing: only tell which rows would be written, and where they are read."
+    )
 
 
 @dg.op(
@@ -26,37 +32,57 @@ class Replay(dg.Config):
 def rewrite(
     context: dg.OpExecutionContext, config: Replay, region: RegionResource, spark: SparkSessionResource
 ) -> dg.Output[int]:
+    with as_dagster_failure():
+        names = _tables(config, [t.name for t in region.settings.tables], region.settings.region)
+        plan = region.read(lambda reader, row: reading.plan(reader, row, after=config.after, upto=config.upto))
+        about: dict[str, int | str] = {"rows": plan.rows, "checkpoints": len(plan.filled), "tables": ", ".join(names)}
+        if config.dry_run:
+            from_kafka = sum(r.rows for r in plan.ranges)
+            context.log.info(
+                f"{plan.rows} rows of {len(plan.filled)} checkpoints would be written again into {about['tables']}: "
+                f"{plan.rows - from_kafka} read from segments, {from_kafka} from Kafka."
+            )
+            return dg.Output(0, metadata={**about, "rows_from_kafka": from_kafka, "dry_run": True})
+        for name in names:
+            _rewrite(context, region, spark, name, plan)
+    return dg.Output(plan.rows, metadata=about)
+
+
+def _tables(config: Replay, declared: Sequence[str], region: str) -> Sequence[str]:
+    """The tables that are meant; refuses what cannot be meant."""
+    if not declared:
+        raise ConfigError(f"Region {region} declares no table.", hint="Only declared tables are replayed.")
+    if unknown := sorted(set(config.tables) - set(declared)):
+        raise ConfigError(
+            f"Region {region} declares no table {', '.join(unknown)}.", hint=f"Declared: {', '.join(declared)}."
+        )
+    return config.tables or declared
+
+
+def _rewrite(
+    context: dg.OpExecutionContext,
+    region: RegionResource,
+    spark: SparkSessionResource,
+    name: str,
+    plan: reading.ReadPlan,
+) -> None:
     from crkafka_core.spark import tables
 
-    declared = [t.name for t in region.settings.tables]
-    with told():
-        unknown = sorted(set(config.tables) - set(declared))
-        if unknown or not declared:
-            raise ConfigError(
-                f"Region {region.settings.region} declares no table {', '.join(unknown)}."
-                if unknown
-                else "The region declares no table.",
-                hint=f"Declared: {', '.join(declared) or 'none'}.",
+    table = region.read(lambda reader, row: plane_tables.of(reader, name))
+    tables.rewrite(spark.session(), region.handle, name, [i for i in plan.filled if i <= table.acknowledged])
+    if plan.filled and plan.filled[-1] > table.acknowledged:
+        tables.advance(spark.session(), region.handle, name, upto=plan.checkpoints[-1])
+    for checkpoint in plan.filled:
+        context.log_event(
+            dg.AssetMaterialization(
+                region.names.table(name), partition=key_of(checkpoint), metadata={"replayed": True}
             )
-        plan = region.read(lambda reader, row: reading.plan(reader, row, after=config.after, upto=config.upto))
-        rows = 0
-        for name in config.tables or declared:
-            table = region.read(lambda reader, row, n=name: tables.plane.of(reader, row.name, n))  # type: ignore[misc]
-            done = tables.rewrite(
-                spark.session(), region.handle, name, [i for i in plan.filled if i <= table.acknowledged]
-            )
-            if plan.filled and plan.filled[-1] > table.acknowledged:
-                tables.advance(spark.session(), region.handle, name, upto=plan.checkpoints[-1])
-            rows += done.rows if done else 0
-            for checkpoint in plan.filled:
-                context.log_event(
-                    dg.AssetMaterialization(
-                        region.names.table(name), partition=key_of(checkpoint), metadata={"replayed": True}
-                    )
-                )
-    return dg.Output(rows, metadata={"rows": rows, "checkpoints": len(plan.filled)})
+        )  # fmt: skip
 
 
-@dg.graph(description="Write a range of checkpoints into the tables again.")
+@dg.graph(
+    description="Write the rows of a range of checkpoints into the tables again, from segments or, once retired, from Kafka; each row is "
+    "there once afterwards."
+)
 def replay() -> None:
     rewrite()

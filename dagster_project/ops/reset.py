@@ -1,35 +1,46 @@
 """A reset in three ops: ask for it, let partitions and tables follow, wait until the region runs (SPEC §11, X4)."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import dagster as dg
 from pydantic import Field
 
+from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Event
-from crkafka_core.plane import resets
+from crkafka_core.model.rows import Region as Row
+from crkafka_core.plane import checkpoints, epochs, resets
+from crkafka_core.plane import tables as plane_tables
+from dagster_project.failures import as_dagster_failure
 from dagster_project.ops.partitions import remove_superseded
 from dagster_project.resources import RegionResource, SparkSessionResource
-from dagster_project.telling import asker, root, told
+from dagster_project.run_identity import asker, token
 
 
 class Reset(dg.Config):
     """Where to, and why."""
 
-    to: str = Field(
+    to: Any = Field(
         "head",
         description="head: undo what is not checkpointed yet. A number: that merged checkpoint; those after it are superseded, and "
         "their rows leave the tables. initial: the offsets at which the group first saw each partition.",
     )
     cause: str = Field("asked by a person", description="Shown in the event log and with what is superseded.")
+    dry_run: bool = Field(
+        False, description="Ask for nothing: only tell which checkpoints and rows would be superseded."
+    )
+    sure: str = Field(
+        default="",
+        description="For `initial` alone: the region's name, since every checkpoint is superseded and leaves the tables.",
+    )
     follow: bool = Field(
         False, description="Ask for nothing: only finish what somebody else has asked for. Sensors set it."
     )
 
 
-def target(text: str) -> int | Literal["initial"] | None:
-    """What `to` means."""
+def target(to: object) -> int | Literal["initial"] | None:
+    """What `to` means; YAML makes a number of 10."""
+    text = str(to)
     if text == "head":
         return None
     if text == "initial":
@@ -41,26 +52,50 @@ def target(text: str) -> int | Literal["initial"] | None:
     return int(text)
 
 
+def superseded_by(reader: Reader, region: Row, to: int | Literal["initial"] | None) -> dict[int, int]:
+    """The rows of each checkpoint that a reset would leave behind."""
+    after = region.head if to is None else 0 if to == "initial" else to
+    return checkpoints.rows_of(reader, checkpoints.filled(reader, above=after))
+
+
+def _confirmed(config: Reset, region: str) -> None:
+    """Going back to the beginning supersedes every checkpoint: a slip of the hand must not do it."""
+    if target(config.to) == "initial" and config.sure != region:
+        raise ConfigError(
+            f"Region {region} is not reset to its beginning: `sure` says {config.sure!r}. All checkpoints would be superseded, and their "
+            "rows would leave the tables.",
+            hint=f"Look with `dry_run: true`; if you mean it, write `sure: {region}`.",
+        )
+
+
 @dg.op(
+    out=dg.Out(int, is_required=False, description="The epoch of the reset; nothing after a dry run."),
     description="Raise the epoch: members seek back and rest. Refused if Kafka no longer holds the target.",
 )
-def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource) -> dg.Output[int]:
-    mine = f"dagster run {root(context)}"
-    with told():
+def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource):  # type: ignore[no-untyped-def]
+    mine = token(context)
+    if config.dry_run:
+        with as_dagster_failure():
+            to = target(config.to)
+            gone = region.read(lambda reader, row: superseded_by(reader, row, to))
+        first, last = (min(gone), max(gone)) if gone else (0, 0)
+        context.log.info(
+            f"A reset to {config.to} would supersede {len(gone)} checkpoints with {sum(gone.values())} rows"
+            + (f", {first} to {last}." if gone else ".")
+        )
+        return
+    with as_dagster_failure():
         it = region.open()
-        row, asked = it.plane.read(
-            lambda reader, row: (
-                row,
-                [e for e in reader.select(Event, ("region", "=", row.name), ("kind", "=", "reset"), order=("seq",), desc=True, limit=50)
-                 if e.by.startswith(mine)],
-            )
-        )  # fmt: skip
-        if config.follow or asked:
-            epoch = asked[0].epoch if asked else row.epoch
+        row, asked = it.plane.read(lambda reader, row: (row, resets.of_token(reader, mine)))
+        if asked is not None:
+            epoch = asked.epoch
+        elif config.follow:
+            epoch = row.epoch
         else:
-            epoch = it.reset(target(config.to), by=asker(context), cause=config.cause)
+            _confirmed(config, row.name)
+            epoch = it.reset(target(config.to), by=asker(context), cause=config.cause, token=mine)
         head = it.plane.read(lambda _, row: row.head)
-    return dg.Output(epoch, metadata={"epoch": epoch, "head": head})
+    yield dg.Output(epoch, metadata={"epoch": epoch, "head": head})
 
 
 @dg.op(
@@ -69,13 +104,13 @@ def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource)
 def rewind(
     context: dg.OpExecutionContext, region: RegionResource, spark: SparkSessionResource, epoch: int
 ) -> dg.Output[int]:
-    with told():
+    with as_dagster_failure():
         removed = remove_superseded(context.instance, region)
-        owed = region.read(lambda reader, row: resets.unfenced(reader, row.name))
+        owed = region.read(lambda reader, row: epochs.unfenced(reader))
         if owed:
             from crkafka_core.spark.tables import fence_all
 
-            session = spark.session() if any(t.format != "parquet" for t in owed) else None
+            session = spark.session() if any(plane_tables.fence_needs_spark(t) for t in owed) else None
             fence_all(session, region.handle)
     return dg.Output(
         epoch, metadata={"partitions_removed": len(removed), "tables": ", ".join(t.name for t in owed) or "none"}
@@ -84,7 +119,7 @@ def rewind(
 
 @dg.op(description="Wait until the region runs again.")
 def resume(context: dg.OpExecutionContext, region: RegionResource, epoch: int) -> dg.Output[int]:
-    with told():
+    with as_dagster_failure():
         it = region.open()
         row = it.plane.read(lambda _, row: row)
         if row.phase is Phase.IDLE:

@@ -6,9 +6,10 @@ import dagster as dg
 
 from crkafka_core.control import Reader
 from crkafka_core.model.phase import Phase, Wanted
-from crkafka_core.model.rows import Lease, Member, MemberStatus, Region
-from dagster_project.ops.host import LEASE
-from dagster_project.sensors.asking import Made, asked, attempt, on_its_way, run_key
+from crkafka_core.model.rows import Lease, Region
+from crkafka_core.plane import members
+from crkafka_core.region.host import LEASE
+from dagster_project.sensors.shared import SensorSetup, attempt, on_its_way, read_or_skip, run_key
 
 GRACE = 5.0
 """Seconds for which a region may be without members before a host is started for it."""
@@ -19,31 +20,30 @@ def missing(reader: Reader, region: Region) -> tuple[Region, float, str]:
     now = reader.now()
     if region.wanted is not Wanted.RUN or region.phase is Phase.IDLE:
         return region, now, ""
-    live = reader.count(Member, ("region", "=", region.name), ("status", "=", MemberStatus.LIVE))
-    lease = reader.get(Lease, region.name, LEASE, "")
-    if now - region.phase_since < GRACE or (lease is not None and lease.until > now):
+    live = len(members.live(reader))
+    lease = reader.get(Lease, LEASE, "")
+    if now - region.phase_since < GRACE or (lease is not None and lease.until > now - GRACE):
         return region, now, ""
-    if live < region.members_wanted and lease is not None and lease.token:
+    if lease is not None and lease.token:  # not given back: nobody starts again what is left of its members
         return region, now, f"{lease.holder} does not host its members any more, {live} are there"
     if live:
         return region, now, ""
     return region, now, f"{region.phase}, {region.members_wanted} members are wanted and none is there"
 
 
-def sensor(made: Made, job: dg.JobDefinition) -> dg.SensorDefinition:
+def sensor(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:
     @dg.sensor(
-        name=made.names.of("host"),
+        name=setup.names.of("host"),
         job=job,
         minimum_interval_seconds=5,
-        default_status=made.status if made.options.host else dg.DefaultSensorStatus.STOPPED,
-        required_resource_keys=made.resources,
+        default_status=setup.status if setup.options.host else dg.DefaultSensorStatus.STOPPED,
         description="Hosts the members when the region is wanted and nobody else does.",
     )
     def hosting(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        found = asked(made.region(context), missing)
-        if isinstance(found, dg.SkipReason):
-            return found
-        region, now, why = found
+        answer = read_or_skip(setup.region, missing)
+        if isinstance(answer, dg.SkipReason):
+            return answer
+        region, now, why = answer
         if not why:
             return dg.SkipReason(f"{region.phase}: {'nothing to host' if region.phase is Phase.IDLE else 'hosted'}")
         if on_its_way(context.instance, job.name):

@@ -1,43 +1,109 @@
-"""Tables keep up: one run takes all that waits, in a range; never one run each (SPEC A7)."""
+"""Tables keep up: what a host feeds is published; for the rest one run takes all that waits, in a range, never one run each (SPEC A7)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
 import dagster as dg
 
-from crkafka_core.control import Reader
+from crkafka_core.config.sections import TableConfig
+from crkafka_core.control import Reader, Tx
+from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Table
-from crkafka_core.plane import resets, tables
-from dagster_project import partitions
-from dagster_project.names import Names, key_of
-from dagster_project.sensors.asking import Made, asked, attempt, on_its_way, run_key
+from crkafka_core.plane import checkpoints, epochs, life, tables
+from dagster_project.metadata import ROWS
+from dagster_project.names import KEEPING_UP, Names, key_of
+from dagster_project.resources import RegionResource
+from dagster_project.sensors.cursor import Cursor
+from dagster_project.sensors.shared import SensorSetup, UnresolvedJob, attempt, on_its_way, read_or_skip, run_key
 
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
-TABLE = "crkafka/table"
-"""Tag of the runs that write a table."""
 
 
 def waiting(
     reader: Reader, region: Region, names: list[str], *, limit: int
 ) -> tuple[Region, float, dict[str, tuple[str, list[int]]]]:
     """Per table that may be written: who writes it at this moment, and which checkpoints wait for it."""
-    if region.phase is Phase.REWINDING or resets.unfenced(reader, region.name):
+    if region.phase is Phase.REWINDING or epochs.unfenced(reader):
         return region, reader.now(), {}
-    found: dict[str, tuple[str, list[int]]] = {}
+    behind: dict[str, tuple[str, list[int]]] = {}
     for name in names:
-        row = reader.get(Table, region.name, name)
-        if row is None or row.acknowledged >= region.head:
+        row = reader.get(Table, name)
+        if row is None or row.acknowledged >= region.head or tables.feeder_of(reader, row):
             continue
-        filled = {
-            c.id
-            for c in partitions.live(
-                reader, region, limit=None if row.acknowledged == 0 else region.head - row.acknowledged
-            )
-        }
-        ids = [i for i in tables.behind(reader, region, row) if i in filled][:limit]
+        ids = checkpoints.filled(reader, above=row.acknowledged, oldest=limit)
         if ids:
-            found[name] = (tables.writer(reader, region.name, name), ids)
-    return region, reader.now(), found
+            behind[name] = (tables.writer(reader, name), ids)
+    return region, reader.now(), behind
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What a host has brought into a table since the sensor last told."""
+
+    upto: int
+    rows: dict[int, int]
+    """Checkpoint → rows."""
+    by: str
+    about: dict[str, int | str]
+    """How far the table is: what its page shows."""
+
+
+@dataclass(frozen=True)
+class TablesCursor(Cursor):
+    """Per table, the checkpoint up to which its materializations were told."""
+
+    told: dict[str, int] = field(default_factory=dict)
+
+
+def fed(reader: Reader, region: Region, names: list[str], told: Mapping[str, int], *, limit: int) -> dict[str, Fed]:
+    """Per table that a host brings forward: what it has acknowledged and was not told yet."""
+    brought: dict[str, Fed] = {}
+    for name in names:
+        row = reader.get(Table, name)
+        if row is None:
+            continue
+        by = tables.feeder_of(reader, row)
+        if not by and tables.needs_spark(row):
+            continue  # what runs bring there they tell themselves
+        after = min(told.get(name, 0), row.acknowledged)
+        ids = checkpoints.filled(reader, above=after, upto=row.acknowledged, oldest=limit) if row.acknowledged else []
+        upto = ids[-1] if len(ids) == limit else row.acknowledged
+        behind = checkpoints.count_filled(reader, above=row.acknowledged)
+        about: dict[str, int | str] = {"checkpoints_behind": behind, "version": row.version or "none"}
+        rows = checkpoints.rows_of(reader, ids)
+        brought[name] = Fed(upto, rows, by, about)
+    return brought
+
+
+def materializations(
+    instance: dg.DagsterInstance, names: Names, new: Mapping[str, Fed]
+) -> list[dg.AssetMaterialization]:
+    """One for each checkpoint; none for those that a run has brought there, and told itself."""
+    out = []
+    for table, part in new.items():
+        there = _materialized(instance, names.table(table), [key_of(checkpoint) for checkpoint in part.rows])
+        out += [
+            dg.AssetMaterialization(
+                names.table(table),
+                partition=key_of(checkpoint),
+                metadata={"rows": rows, ROWS: rows, "by": part.by or "a host that has ended", **part.about},
+            )
+            for checkpoint, rows in part.rows.items()
+            if key_of(checkpoint) not in there
+        ]
+    return out
+
+
+def _materialized(instance: dg.DagsterInstance, asset: dg.AssetKey, keys: list[str]) -> set[str | None]:
+    """Which of these are; the others of a long history are not listed."""
+    if not keys:
+        return set()
+    wanted = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=keys)
+    return {r.partition_key for r in instance.fetch_materializations(wanted, limit=10 * len(keys)).records}
 
 
 def request(names: Names, region: Region, table: str, ids: list[int], attempt_: int) -> dg.RunRequest:
@@ -45,29 +111,58 @@ def request(names: Names, region: Region, table: str, ids: list[int], attempt_: 
     return dg.RunRequest(
         run_key=run_key(region, f"table:{table}:{ids[0]}", attempt_, checkpoint=ids[-1]),
         asset_selection=[names.table(table)],
+        asset_check_keys=[],
         tags={
             RANGE_START: key_of(ids[0]),
             RANGE_END: key_of(ids[-1]),
-            TABLE: f"{region.name}/{table}",
+            KEEPING_UP: f"{region.name}/{table}",
             "crkafka/region": region.name,
         },
     )
 
 
-def sensor(made: Made, declared: list[str]) -> dg.SensorDefinition:
-    names = made.names
+def declare(region: RegionResource) -> str:
+    """Declare tables that the configuration has got since the region was made; why that was refused, or nothing."""
+    try:
+        known = region.read(lambda reader, row: {t.name for t in life.tables_of(reader)})
+        for table in region.settings.tables:
+            if table.name not in known:
+                region.plane.do(partial(_declare, table=table))
+    except CrkafkaError as error:
+        return str(error)
+    return ""
+
+
+def _declare(tx: Tx, *, table: TableConfig) -> None:
+    shape, output = table.shape or "", table.output or ""
+    tables.declare(tx, table.name, table.format, table.path, shape=shape, output=output, by="the Dagster sensor")
+
+
+def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.SensorDefinition:
+    names = setup.names
 
     @dg.sensor(
-        name=names.of("tables"), minimum_interval_seconds=1, default_status=made.status, required_resource_keys=made.resources,
-        asset_selection=dg.AssetSelection.assets(*(names.table(t) for t in declared)),
-        description="Launches one run for all checkpoints that a table has not got yet.",
+        name=names.of("tables"), job=job, minimum_interval_seconds=1, default_status=setup.status,
+        description="Tells what a host has brought into tables; launches one run for all checkpoints that a table has not got yet.",
     )  # fmt: skip
     def keep_up(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        found = asked(made.region(context), lambda r, row: waiting(r, row, declared, limit=made.options.keep_up))
-        if isinstance(found, dg.SkipReason):
-            return found
-        region, now, behind = found
-        there = set(context.instance.get_dynamic_partitions(names.partitions)) if behind else set()
+        resource = setup.region
+        refused = declare(resource)
+        if refused:
+            return dg.SkipReason(refused)
+        told, limit = TablesCursor.parse(context.cursor).told, setup.options.keep_up
+        answer = read_or_skip(
+            resource, lambda r, row: (waiting(r, row, declared, limit=limit), fed(r, row, declared, told, limit=limit))
+        )
+        if isinstance(answer, dg.SkipReason):
+            return answer
+        (region, now, behind), new = answer
+        events = materializations(context.instance, names, new) if any(part.rows for part in new.values()) else []
+        cursor = str(TablesCursor({**told, **{name: part.upto for name, part in new.items()}}))
+        asked_for = sorted({key_of(i) for _, ids in behind.values() for i in ids})
+        there = (
+            set(context.instance.get_existing_dynamic_partitions(names.partitions, asked_for)) if asked_for else set()
+        )
         requests, says = [], []
         for table, (writer, ids) in behind.items():
             published = _prefix(ids, there)
@@ -75,22 +170,23 @@ def sensor(made: Made, declared: list[str]) -> dg.SensorDefinition:
                 says.append(f"{table}: checkpoint {ids[0]} is not published yet")
             elif writer:
                 says.append(f"{table}: {writer} writes it")
-            elif on_its_way(context.instance, **{TABLE: f"{region.name}/{table}"}):
+            elif on_its_way(context.instance, tags={KEEPING_UP: f"{region.name}/{table}"}):
                 says.append(f"{table}: a run is on its way")
             else:
                 # The attempt goes on with time, so that what a failed run left is asked for again.
                 requests.append(request(names, region, table, published, attempt(now, region.last_cut_at)))
-        if requests:
-            return dg.SensorResult(run_requests=requests)
+        if requests or events:
+            return dg.SensorResult(run_requests=requests, asset_events=events, cursor=cursor)
+        context.update_cursor(cursor)
         return dg.SkipReason("; ".join(says) or "every table has all checkpoints")
 
     return keep_up
 
 
 def _prefix(ids: list[int], there: set[str]) -> list[int]:
-    found = []
+    published = []
     for checkpoint in ids:
         if key_of(checkpoint) not in there:
             break
-        found.append(checkpoint)
-    return found
+        published.append(checkpoint)
+    return published

@@ -1,8 +1,10 @@
-"""The group as people see it: observations with numbers, and checks that alerting hooks on (SPEC A4, X8, T1)."""
+"""The group and the tables as people see them: observations with numbers, and checks that alerting hooks on (SPEC A4, X8, T1)."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,36 +12,78 @@ import dagster as dg
 
 from crkafka_core.control import Reader
 from crkafka_core.model.phase import UNSETTLED, Phase
-from crkafka_core.model.rows import Member, MemberStatus, Region
-from crkafka_core.plane import cuts, limits, retire
+from crkafka_core.model.rows import Region, Table
+from crkafka_core.plane import alarms, cuts, lateness, limits, members, retire
 from dagster_project import metadata
 from dagster_project.names import Names
-from dagster_project.sensors.asking import Made, asked
+from dagster_project.sensors.cursor import Cursor
+from dagster_project.sensors.shared import SensorSetup, read_or_skip
 
 EVERY = 60.0
 """Seconds after which an unchanged group is observed again."""
 
+UNCHANGED = 600.0
+"""Seconds after which checks with the same outcome are evaluated again."""
+
 CHECKS = {
     "region_runs": "The region has not stopped itself.",
     "group_settles": "A group that is to run has come to rest within its time.",
+    "cuts_merge": "Where cuts come by time, one was merged within three periods.",
     "retirement_is_free": "Nobody has held back retirement for too long.",
 }
 
+SEVERE = ("region_runs", "cuts_merge")
+
+KEEPS_UP = "keeps_up"
+"""The check of a table: no checkpoint has waited for it for too long. A quiet topic is no reason to fail."""
+
 
 @dataclass(frozen=True)
-class View:
-    """What a person wants to know of the group now."""
+class Outcome:
+    """Of one check."""
+
+    asset: dg.AssetKey
+    check: str
+    why: str
+    """Why it fails; empty when it passes."""
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN
+
+    @property
+    def evaluation(self) -> dg.AssetCheckEvaluation:
+        return dg.AssetCheckEvaluation(
+            asset_key=self.asset, check_name=self.check, passed=not self.why, description=self.why or None, severity=self.severity
+        )  # fmt: skip
+
+    @property
+    def result(self) -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(
+            asset_key=self.asset, check_name=self.check, passed=not self.why, description=self.why or None, severity=self.severity
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RegionView:
+    """What a person wants to know of the region now."""
 
     now: float
     fingerprint: str
     values: dict[str, Any]
-    failed: dict[str, str]
-    """Check → why it fails."""
+    tables: dict[str, dict[str, Any]]
+    """Numbers of each table that the control plane knows."""
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def verdict(self) -> str:
+        """Which checks fail: what makes an evaluation worth an event."""
+        return json.dumps(sorted(f"{o.asset.to_user_string()}:{o.check}" for o in self.outcomes if o.why))
 
 
-def look(reader: Reader, region: Region) -> View:
-    now, limit = reader.now(), limits.of(region)
-    there = [m for m in reader.select(Member, ("region", "=", region.name)) if m.status is MemberStatus.LIVE]
+def view_of(
+    reader: Reader, region: Region, *, names: Names, declared: Sequence[str] = (), fresh: float = 3_600.0
+) -> RegionView:
+    """One snapshot of the control plane. `declared`: tables of the configuration; `fresh`: how long a checkpoint may wait for one."""
+    now = reader.now()
+    there = members.live(reader)
     metrics = [json.loads(m.metrics_json) for m in there]
     waits = "" if region.phase in (Phase.IDLE, Phase.STOPPED) else cuts.unready(reader, region)
     values: dict[str, Any] = {
@@ -55,71 +99,105 @@ def look(reader: Reader, region: Region) -> View:
         "waits_for": waits or "nothing",
     }
     for name in ("lag", "queueRecords", "queueBytes", "submitted"):
-        found = metadata.total(metrics, name)
-        if found is not None:
-            values[name] = found
+        total = metadata.total(metrics, name)
+        if total is not None:
+            values[name] = total
+    tables, kept_up = {}, []
+    for name in declared:
+        row = reader.get(Table, name)
+        if row is not None:
+            tables[name] = _table(lateness.lag(reader, row))
+        kept_up.append(Outcome(names.table(name), KEEPS_UP, _behind(name, tables.get(name), fresh)))
+    outcomes = (*_of_group(reader, region, names, waits, now), *kept_up)
+    told = [values[k] for k in ("phase", "epoch", "head", "members", "members_wanted")]
+    fingerprint = json.dumps([*told, [[n, t["acknowledged"]] for n, t in tables.items()]])
+    return RegionView(now, fingerprint, values, tables, outcomes)
+
+
+def _of_group(reader: Reader, region: Region, names: Names, waits: str, now: float) -> list[Outcome]:
+    limit, held = limits.of(region), retire.plan(reader, region)
     failed: dict[str, str] = {}
     if region.phase is Phase.STOPPED:
         failed["region_runs"] = f"Stopped: {region.stop_reason}. Mend it, then run start_region."
     if region.phase in UNSETTLED and waits and now - region.phase_since > limit.settle_timeout:
         failed["group_settles"] = f"{region.phase} for {now - region.phase_since:.0f} s: {waits}."
-    held = retire.plan(reader, region)
+    if why := alarms.no_merge(reader, region):
+        failed["cuts_merge"] = f"{why[0].upper()}{why[1:]}."
     if held.held and held.held_since and now - held.held_since > limit.hold_max:
         failed["retirement_is_free"] = "; ".join(held.held)
-    fingerprint = json.dumps(
-        [values[k] for k in ("phase", "epoch", "head", "members", "members_wanted")] + sorted(failed)
+    error, warn = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
+    return [
+        Outcome(names.group, check, failed.get(check, ""), error if check in SEVERE else warn) for check in CHECKS
+    ]  # fmt: skip
+
+
+def _table(lag: lateness.TableLag) -> dict[str, Any]:
+    """How far a table is; `waiting_seconds`: since when the first checkpoint that it has not got is merged."""
+    return {
+        "acknowledged": lag.table.acknowledged,
+        "checkpoints_behind": lag.waiting,
+        "waiting_seconds": round(lag.seconds),
+        "version": lag.table.version or "none",
+        "commits": lag.table.commits,
+    }
+
+
+def _behind(name: str, table: dict[str, Any] | None, fresh: float) -> str:
+    if table is None:
+        return f"The control plane does not know table {name}: run start_region, which declares it."
+    if table["waiting_seconds"] <= fresh:
+        return ""
+    return (
+        f"{table['checkpoints_behind']} checkpoints wait for table {name}, the first for {table['waiting_seconds']} s."
     )
-    return View(now, fingerprint, values, failed)
 
 
-def events(names: Names, view: View) -> list[dg.AssetObservation | dg.AssetCheckEvaluation]:
-    """The observation and the outcome of each check."""
-    found: list[dg.AssetObservation | dg.AssetCheckEvaluation] = [
-        dg.AssetObservation(names.group, metadata=view.values)
-    ]
-    for check in CHECKS:
-        why = view.failed.get(check, "")
-        found.append(
-            dg.AssetCheckEvaluation(
-                asset_key=names.group,
-                check_name=check,
-                passed=not why,
-                description=why or None,
-                severity=dg.AssetCheckSeverity.ERROR if check == "region_runs" else dg.AssetCheckSeverity.WARN,
-                metadata={"phase": view.values["phase"]},
-            )
-        )
-    return found
+@dataclass(frozen=True)
+class ObserveCursor(Cursor):
+    """What was told last; one that cannot be read costs an observation more."""
+
+    observed: float = 0.0
+    fingerprint: str = ""
+    checked: float = 0.0
+    verdict: str = ""
 
 
-def sensor(made: Made) -> dg.SensorDefinition:
+def events(
+    names: Names, view: RegionView, cursor: ObserveCursor
+) -> tuple[list[dg.AssetObservation | dg.AssetCheckEvaluation], ObserveCursor]:
+    """What is worth telling now, and what will have been told then."""
+    news: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
+    if cursor.fingerprint != view.fingerprint or view.now - cursor.observed >= EVERY:
+        news.append(dg.AssetObservation(names.group, metadata=view.values))
+        news += [dg.AssetObservation(names.table(name), metadata=values) for name, values in view.tables.items()]
+        cursor = dataclasses.replace(cursor, observed=view.now, fingerprint=view.fingerprint)
+    if cursor.verdict != view.verdict or view.now - cursor.checked >= UNCHANGED:
+        news += [outcome.evaluation for outcome in view.outcomes]
+        cursor = dataclasses.replace(cursor, checked=view.now, verdict=view.verdict)
+    return news, cursor
+
+
+def sensor(setup: SensorSetup, declared: Sequence[str]) -> dg.SensorDefinition:
+    names = setup.names
+
     @dg.sensor(
-        name=made.names.of("observe"),
+        name=names.of("observe"),
         minimum_interval_seconds=5,
-        default_status=made.status,
-        required_resource_keys=made.resources,
-        description="Observes the group, when something changed and once a minute, and evaluates its checks.",
+        default_status=setup.status,
+        description="Observes the group and the tables, when something changed and once a minute, and evaluates the checks that read SQL.",
     )
     def observe(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        view = asked(made.region(context), look)
+        fresh = setup.options.fresh
+        view = read_or_skip(setup.region, lambda r, row: view_of(r, row, names=names, declared=declared, fresh=fresh))
         if isinstance(view, dg.SkipReason):
             return view
-        at, fingerprint = _cursor(context.cursor)
-        if fingerprint == view.fingerprint and view.now - at < EVERY:
+        news, cursor = events(names, view, ObserveCursor.parse(context.cursor))
+        if not news:
             return dg.SkipReason(f"{view.values['phase']}: nothing new")
         return dg.SensorResult(
-            asset_events=events(made.names, view),
-            cursor=json.dumps([view.now, view.fingerprint]),
+            asset_events=news,
+            cursor=str(cursor),
             skip_reason=dg.SkipReason(f"{view.values['phase']}, {view.values['members']} members"),
         )
 
     return observe
-
-
-def _cursor(text: str | None) -> tuple[float, str]:
-    """What was last observed; a cursor that cannot be read only costs one observation more."""
-    try:
-        at, fingerprint = json.loads(text or "")
-        return float(at), str(fingerprint)
-    except (ValueError, TypeError):
-        return 0.0, ""

@@ -1,91 +1,172 @@
-"""Publishing: merged checkpoints become partitions and materializations, superseded ones leave (SPEC A3, A4, X4)."""
+"""Publishing: merged checkpoints become partitions and materializations, superseded ones leave (SPEC A3, A4, X4).
+
+A tick reads what is new since the last one, by id. Every `WHOLE` seconds, and when the latest published checkpoint was superseded,
+it compares everything: ids only, never archives.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
 
 from crkafka_core.control import Reader
 from crkafka_core.model.rows import Checkpoint, Region
+from crkafka_core.plane import checkpoints
 from dagster_project import metadata, partitions
-from dagster_project.names import Names, checkpoint_of, key_of
-from dagster_project.sensors.asking import Made, asked
+from dagster_project.names import Names, key_of, keys_of
+from dagster_project.sensors import owner
+from dagster_project.sensors.cursor import Cursor
+from dagster_project.sensors.shared import SensorSetup, read_or_skip
 
 CHUNK = 500
-"""Changes of one tick: the daemon takes some 3 ms for a partition and 8 ms for an event, and 60 s at most (FACTS D1, D5)."""
+"""Changes of one tick: the daemon takes some 3 ms for a partition and 8 ms for an event, and 60 s at most (docs/clients.md D1, D5)."""
+
+WHOLE = 600.0
+"""Seconds after which everything is compared again: somebody may have deleted a partition by hand."""
 
 
 @dataclass(frozen=True)
-class Published:
-    """What one tick publishes."""
+class PublishCursor(Cursor):
+    """Where the last tick ended. It only saves work: without it, everything is compared."""
+
+    uid: str = ""
+    """Of the region whose checkpoints are published: one of the same name may have followed it (SPEC G6)."""
+    top: int = 0
+    """The latest checkpoint that is published and was live then."""
+    told: int = 0
+    """The highest checkpoint that was ever materialized: one that comes back is not told of again, and wakes nothing."""
+    count: int = 0
+    """Partitions that Dagster has."""
+    compared: float = 0.0
+    """When everything was compared last, by database time; 0: more is to be done."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What one tick publishes, and where the next one begins."""
 
     change: partitions.Change
     events: list[dg.AssetMaterialization]
-    live: int
+    cursor: PublishCursor
 
 
-def look(reader: Reader, region: Region, *, names: Names, present: list[str], history: int) -> Published:
-    """Compare what is live with what Dagster has, and describe what is new."""
-    live = partitions.live(reader, region, limit=history)
-    change = partitions.reconcile(present, [key_of(c.id) for c in live], chunk=CHUNK)
-    fresh = {checkpoint_of(k) for k in change.add}
-    return Published(change, describe(reader, region, names, [c for c in live if c.id in fresh]), len(live))
+class Publisher:
+    """One tick over one snapshot of the control plane."""
 
+    def __init__(self, names: Names, instance: Callable[[], dg.DagsterInstance], history: int) -> None:
+        self._names = names
+        self._instance = instance
+        self._history = history
 
-def describe(reader: Reader, region: Region, names: Names, fresh: list[Checkpoint]) -> list[dg.AssetMaterialization]:
-    """Materializations of the records: their segments are there, the merge has published them (SPEC C7)."""
-    if not fresh:
-        return []
-    spans = metadata.ranges(reader, region, fresh)
-    parents = {
-        c.id: c
-        for c in reader.select(
-            Checkpoint, ("region", "=", region.name), ("id", "in", sorted({c.parent for c in fresh}))
+    def plan(self, reader: Reader, region: Region, cursor: PublishCursor) -> Tick:
+        """What has to be done, and where the next tick begins."""
+        now = reader.now()
+        if cursor.uid and cursor.uid != region.uid:
+            return self._leave(cursor)
+        if cursor.uid and now - cursor.compared < WHOLE and self._still(reader, region, cursor.top):
+            change = self._new(reader, region, cursor)
+        else:
+            present = list(self._instance().get_dynamic_partitions(self._names.partitions))
+            change, top = self._compare(reader, region, present)
+            cursor = dataclasses.replace(cursor, compared=0.0 if change.more else now, count=len(present), top=top)
+        added = [int(k) for k in change.add]
+        events = self._describe(reader, region, [i for i in added if i > cursor.told])
+        return Tick(
+            change,
+            events,
+            dataclasses.replace(
+                cursor,
+                uid=region.uid,
+                top=max([cursor.top, *added]),
+                told=max([cursor.told, *added]),
+                count=cursor.count + len(change.add) - len(change.remove),
+            ),
         )
-    }
-    return [
-        dg.AssetMaterialization(
-            asset_key=names.records,
-            partition=key_of(c.id),
-            metadata=metadata.of_checkpoint(c, parents.get(c.parent), spans[c.id]),
-        )
-        for c in fresh
-    ]
+
+    def _leave(self, cursor: PublishCursor) -> Tick:
+        """The partitions of a region that is gone leave first: its numbers mean something else now."""
+        there = self._lowest(CHUNK + 1)
+        change = partitions.Change(remove=tuple(there[:CHUNK]), more=True)
+        return Tick(change, [], cursor if len(there) > CHUNK else PublishCursor())
+
+    def _still(self, reader: Reader, region: Region, checkpoint: int) -> bool:
+        row = reader.get(Checkpoint, checkpoint) if checkpoint else None
+        return not checkpoint or (row is not None and row.status in checkpoints.LIVE)
+
+    def _new(self, reader: Reader, region: Region, cursor: PublishCursor) -> partitions.Change:
+        fresh = checkpoints.filled(reader, above=cursor.top, oldest=CHUNK + 1)
+        add = keys_of(fresh[:CHUNK])
+        excess = min(CHUNK, cursor.count + len(add) - self._history)
+        remove = self._lowest(excess) if add and excess > 0 else []
+        return partitions.Change(tuple(add), tuple(k for k in remove if k not in add), more=len(fresh) > CHUNK)
+
+    def _compare(self, reader: Reader, region: Region, present: list[str]) -> tuple[partitions.Change, int]:
+        """What is to be done about what is there, and the latest live checkpoint that is there and stays."""
+        live = checkpoints.filled(reader, latest=self._history)
+        change = partitions.reconcile(present, keys_of(live), chunk=CHUNK)
+        if not change.remove:  # all that is there is live
+            return change, int(present[-1]) if present else 0
+        there = set(present) - set(change.remove)
+        return change, next((i for i in reversed(live) if key_of(i) in there), 0)
+
+    def _lowest(self, count: int) -> Sequence[str]:
+        page = self._instance().get_paginated_dynamic_partitions(self._names.partitions, limit=count, ascending=True)
+        return page.results
+
+    def _describe(self, reader: Reader, region: Region, ids: list[int]) -> list[dg.AssetMaterialization]:
+        """Materializations of the records: their segments are there, the merge has published them (SPEC C7)."""
+        if not ids:
+            return []
+        fresh = list(checkpoints.named(reader, ids).values())
+        spans = metadata.ranges(reader, region, fresh)
+        parents = checkpoints.named(reader, {c.parent for c in fresh})
+        return [
+            dg.AssetMaterialization(
+                asset_key=self._names.records,
+                partition=key_of(c.id),
+                metadata=metadata.of_checkpoint(c, parents.get(c.parent), spans[c.id]),
+            )
+            for c in fresh
+        ]
 
 
-def sensor(made: Made) -> dg.SensorDefinition:
-    names = made.names
+def sensor(setup: SensorSetup) -> dg.SensorDefinition:
+    names = setup.names
 
     @dg.sensor(
         name=names.of("publish"),
         minimum_interval_seconds=1,
-        default_status=made.status,
-        required_resource_keys=made.resources,
+        default_status=setup.status,
+        asset_selection=dg.AssetSelection.assets(
+            names.records
+        ),  # it launches nothing: the asset's page names its automation
         description="Adds a partition for each merged checkpoint with rows, in order; removes those that were superseded.",
     )
     def publish(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        region = made.region(context)
-        present = list(context.instance.get_dynamic_partitions(names.partitions))
-        history = region.settings.ui_history
-        found = asked(region, lambda reader, row: look(reader, row, names=names, present=present, history=history))
-        if isinstance(found, dg.SkipReason):
-            return found
-        change = found.change
-        if not change.add and not change.remove:
-            return dg.SkipReason(f"{found.live} checkpoints are published")
+        region = setup.region
+        publisher = Publisher(names, lambda: context.instance, region.settings.ui_history)
+        cursor = PublishCursor.parse(context.cursor)
+        tick = read_or_skip(region, lambda reader, row: publisher.plan(reader, row, cursor))
+        if isinstance(tick, dg.SkipReason):
+            return tick
+        change = tick.change
+        if (change.add or change.remove or not cursor.uid) and (other := owner.claim(context.instance, region)):
+            return dg.SkipReason(other)
         definition = partitions.definition(names)
         requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
         if change.remove:
             requests.append(definition.build_delete_request(list(change.remove)))
         if change.add:
             requests.append(definition.build_add_request(list(change.add)))
+        said = f"{len(change.add)} published, {len(change.remove)} removed" + (", more to come" if change.more else "")
         return dg.SensorResult(
             dynamic_partitions_requests=requests,
-            asset_events=found.events,
-            skip_reason=dg.SkipReason(
-                f"{len(change.add)} published, {len(change.remove)} removed" + (", more to come" if change.more else "")
-            ),
+            asset_events=tick.events,
+            cursor=str(tick.cursor),
+            skip_reason=dg.SkipReason(said if requests else f"{tick.cursor.count} checkpoints are published"),
         )
 
     return publish

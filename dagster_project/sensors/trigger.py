@@ -1,4 +1,7 @@
-"""Due cuts: the tick waits for one to fall due, so that it is seen within milliseconds (SPEC V1, V2; FACTS D2)."""
+"""Due cuts: the tick waits for one to fall due, so that it is seen within milliseconds (SPEC V1, V2; docs/clients.md D2).
+
+While nothing comes from Kafka it opens the cuts itself: a quiet topic costs no runs.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ import dagster as dg
 
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import CrkafkaError
-from crkafka_core.model.rows import Region
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
 from crkafka_core.plane import leases, triggers
+from crkafka_core.region.lease import DriverLease
 from dagster_project.resources import RegionResource
-from dagster_project.sensors.asking import Made, attempt, run_key
+from dagster_project.sensors.shared import SensorSetup, attempt, lingering, on_its_way, run_key, threads_of
 
 NEVER = 60.0
+BY = "the Dagster sensor"
 
 
 @dataclass(frozen=True)
@@ -29,16 +34,22 @@ class Due:
     driver: str
     """Who drives a cut at this moment; nothing is launched beside him."""
     since: float
+    quiet: bool
+    """The last cut was empty: most likely the next one is, too."""
 
 
-def look(reader: Reader, region: Region, *, period: float | None, counted: bool) -> Due:
+def next_cut(reader: Reader, region: Region, *, period: float | None, counted: bool) -> Due:
     """When the next cut is due, in one snapshot."""
     now = reader.now()
     at = triggers.due_at(region, period=period, counted=counted)
-    held = leases.held(reader, region.name, "driver")
+    held = leases.held(reader, "driver")
     cause = triggers.cause(reader, region, period=period, counted=counted)
     since = at or max(region.last_cut_at, region.resumed_at)
-    return Due(region, now, NEVER if at is None else at - now, cause, held[0].holder if held else "", since)
+    last = reader.get(Checkpoint, region.next_checkpoint - 1) if cause else None
+    quiet = last is not None and (
+        last.status is CheckpointStatus.EMPTY or (last.status is CheckpointStatus.MERGED and not last.rows)
+    )
+    return Due(region, now, NEVER if at is None else at - now, cause, held[0].holder if held else "", since, quiet)
 
 
 def wait(region: RegionResource, linger: float) -> Due:
@@ -47,7 +58,7 @@ def wait(region: RegionResource, linger: float) -> Due:
     end = time.monotonic() + linger
     while True:
         due = region.read(
-            lambda reader, row: look(reader, row, period=trigger.period, counted=trigger.tuples is not None)
+            lambda reader, row: next_cut(reader, row, period=trigger.period, counted=trigger.tuples is not None)
         )
         left = end - time.monotonic()
         if (due.after <= 0 and due.cause and not due.driver) or left <= 0:
@@ -56,19 +67,30 @@ def wait(region: RegionResource, linger: float) -> Due:
         region.plane.wait(due.region.version, max(0.005, pause))
 
 
-def sensor(made: Made, job: dg.JobDefinition) -> dg.SensorDefinition:
+def open_here(region: RegionResource, due: Due) -> str:
+    """Open the cut in the tick: where nothing comes from Kafka, a cut is worth no run (SPEC C6). Members finish it by themselves."""
+    token = f"{BY} {due.region.epoch}:{due.region.next_checkpoint}"
+    try:
+        with DriverLease(region.plane, "driver", BY, token=token) as lease:
+            opened = region.open().open_cut(token=token, cause=due.cause, lease=lease.lease, if_new=True)
+    except CrkafkaError as error:
+        return str(error)
+    return f"the last cut was empty: cut {opened.id} is opened without a run"
+
+
+def sensor(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:
     @dg.sensor(
-        name=made.names.of("trigger"),
+        name=setup.names.of("trigger"),
         job=job,
         minimum_interval_seconds=1,
-        default_status=made.status,
-        required_resource_keys=made.resources,
+        default_status=setup.status,
         description="Launches a cut when it is due: by period, or when a member asks for one.",
     )
     def trigger(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        region = made.region(context)
+        region = setup.region
         try:
-            due = wait(region, made.options.linger)
+            with lingering(threads_of(context), setup.options.linger) as seconds:
+                due = wait(region, seconds)
         except CrkafkaError as error:
             return dg.SkipReason(str(error))
         row = due.region
@@ -78,9 +100,15 @@ def sensor(made: Made, job: dg.JobDefinition) -> dg.SensorDefinition:
             )
         if due.driver:
             return dg.SkipReason(f"a cut is due; {due.driver} drives one")
-        key = run_key(row, "cut", attempt(due.now, due.since))
-        config = {"ops": {"open_cut": {"config": {"cause": due.cause, "epoch": row.epoch, "head": row.head}}}}
-        tags = {"crkafka/region": row.name, "crkafka/late_ms": str(round((due.now - max(0.0, due.since)) * 1000))}
+        if on_its_way(context.instance, job.name, begun=False):
+            return dg.SkipReason("a cut is due; a run is on its way")
+        if due.quiet:
+            return dg.SkipReason(open_here(region, due))
+        # By the number that it would get: a cut that finds nothing new leaves the head where it is.
+        key = run_key(row, "cut", attempt(due.now, due.since), checkpoint=row.next_checkpoint)
+        wanted = {"cause": due.cause, "epoch": row.epoch, "head": row.head, "if_new": True}
+        config = {"ops": {"open_cut": {"config": wanted}}}
+        tags = {"crkafka/region": row.name}
         return dg.SensorResult(run_requests=[dg.RunRequest(run_key=key, run_config=config, tags=tags)])
 
     return trigger

@@ -1,4 +1,4 @@
-"""A real `dagster dev` (webserver, daemon, code server) as local processes: started, asked by GraphQL, stopped (FACTS D10)."""
+"""A real `dagster dev` (webserver, daemon, code server) as local processes: started, asked by GraphQL, stopped (docs/clients.md D10)."""
 
 from __future__ import annotations
 
@@ -145,12 +145,12 @@ class LiveDagster:
                 os.kill(pid, signal.SIGKILL)
 
     def _strays(self) -> list[int]:
-        mark, found = f"DAGSTER_HOME={self.home}".encode(), []
+        mark, pids = f"DAGSTER_HOME={self.home}".encode(), []
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 if entry.name != str(os.getpid()) and mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-        return found
+                    pids.append(int(entry.name))
+        return pids
 
     def wait(self) -> None:
         """Until it has ended."""
@@ -170,7 +170,7 @@ class LiveDagster:
 
     def parts(self, *words: str) -> list[int]:
         """Process ids of its descendants whose command line has all these words."""
-        found = []
+        pids = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
@@ -181,8 +181,8 @@ class LiveDagster:
                     and all(w in line for w in words)
                     and _under(int(entry.name), self._process.pid)
                 ):
-                    found.append(int(entry.name))
-        return found
+                    pids.append(int(entry.name))
+        return pids
 
     # GraphQL
 
@@ -191,10 +191,10 @@ class LiveDagster:
         body = json.dumps({"query": query, "variables": variables}).encode()
         request = urllib.request.Request(f"{self.url}/graphql", data=body, headers={"content-type": "application/json"})
         with urllib.request.urlopen(request, timeout=30) as answer:
-            found = json.load(answer)
-        if found.get("errors"):
-            raise RuntimeError(str(found["errors"])[:2000])
-        return found["data"]
+            answer = json.load(answer)
+        if answer.get("errors"):
+            raise RuntimeError(str(answer["errors"])[:2000])
+        return answer["data"]
 
     def launch(self, job: str, config: dict[str, Any] | None = None, tags: dict[str, str] | None = None) -> str:
         """Launch a run of a job; its id."""
@@ -235,22 +235,27 @@ class LiveDagster:
         return list(node["partitionKeysByDimension"][0]["partitionKeys"])
 
     def run(self, run_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.ask(_RUN, id=run_id)["runOrError"]
-        return found
+        details: dict[str, Any] = self.ask(_RUN, id=run_id)["runOrError"]
+        return details
 
     def finished(self, run_id: str, patience: float = 90.0) -> str:
         """The final status of a run."""
         final = ("SUCCESS", "FAILURE", "CANCELED")
-        return self.until(lambda: (s := self.run(run_id)["status"]) in final and s, patience, f"run {run_id} has ended")
 
-    def until(self, found: Callable[[], T], patience: float, what: str) -> T:
+        def ended() -> str:
+            status = str(self.run(run_id)["status"])
+            return status if status in final else ""
+
+        return self.until(ended, patience, f"run {run_id} has ended")
+
+    def until(self, question: Callable[[], T], patience: float, what: str) -> T:
         """Ask again and again until the answer is true; it."""
         end, last = time.monotonic() + patience, ""
         while time.monotonic() < end:
             if self._process is not None and self._process.poll() is not None:
                 raise RuntimeError(f"dagster dev has ended: see {self.log}\n{self.log.read_text()[-3000:]}")
             try:
-                answer = found()
+                answer = question()
                 if answer:
                     return answer
             except (OSError, KeyError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""`make demo`: about two minutes, each step explained as it happens; ends with the oracle's word."""
+"""`make demo`: under two minutes, each step explained as it happens; ends with the oracle's word."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
+from deltalake import DeltaTable
+
 from checkpoints_db import initialise
+from crkafka_core.cli.report import report
+from crkafka_core.cli.report_page import page
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.dev.kafka import KafkaCluster
@@ -20,17 +25,18 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Table
 from crkafka_core.region import Region, caught_up, waiting
-from crkafka_core.spark import session, tables
-from crkafka_core.testing.generator import Generator
 from crkafka_core.testing.ledger import Ledger
 from crkafka_core.testing.oracle import verify
 from dagster_project.testing.live import LiveDagster
 from examples.demo import project
 from examples.demo.narrator import Narrator
+from examples.demo.orders import Orders
 
 FOLDER = Path("var/demo")
+REPORT = FOLDER / "report.html"
 PER_SECOND, PER_SECOND_UI = 2_000.0, 200.0
 RUN_BEFORE, RUN_AFTER = 20.0, 20.0
+PLACE = ("topic", "partition", "offset")
 PATIENCE = 45.0
 """Seconds that the region, and then the runs, have for a clean end."""
 
@@ -62,7 +68,9 @@ def main() -> int:
             location="demo",
             working_directory=FOLDER.absolute() / "project",
         )
-        with Generator(kafka.bootstrap).stream("orders", per_second=PER_SECOND, partitions=8) as ledger:
+        with Orders(kafka.bootstrap, properties={"log_level": 0}).stream(
+            "orders", per_second=PER_SECOND, partitions=8
+        ) as ledger:
             _run(narrator, region, dagster)
         verdict = _finish(narrator, region, ledger)
         if ui:
@@ -70,7 +78,7 @@ def main() -> int:
         return 0 if verdict else 1
     except (CrkafkaError, RuntimeError, TimeoutError, KeyboardInterrupt) as error:
         narrator.console.print(
-            f"\n[red]{error or 'interrupted'}[/]\nLogs: {FOLDER}/dagster/dagster.log, {FOLDER}/kafka"
+            f"\n[red]{str(error) or 'interrupted'}[/]\nLogs: {FOLDER}/dagster/dagster.log, {FOLDER}/kafka"
         )
         return 1
     finally:
@@ -109,7 +117,7 @@ def _run(narrator: Narrator, region: Region, dagster: LiveDagster) -> None:
     region.start()
     region.await_running(timeout=240)
     narrator.step(
-        "Cuts, driven by Dagster every 5 seconds: drain, checkpoint, merge; a Spark run takes them into the table"
+        "Cuts, driven by Dagster every 5 seconds: drain, checkpoint, merge; the raw table adopts their files, the typed one is written"
     )
     time.sleep(RUN_BEFORE)
     narrator.step("kill -9 of a member")
@@ -130,44 +138,61 @@ def _kill(narrator: Narrator, region: Region) -> None:
 
 
 def _finish(narrator: Narrator, region: Region, ledger: Ledger) -> bool:
-    narrator.step("No more orders: consume to the end, cut a last time, let the table catch up")
+    narrator.step("No more orders: consume to the end, let the tables catch up, cut a last time")
     last = caught_up.consume(region, progress=narrator.say).checkpoint.id
-    region.stop()
     if (
-        waiting.until(
-            region.plane, lambda reader, row: True if _acknowledged(reader, row.name) >= last else None, timeout=400
-        )
+        waiting.until(region.plane, lambda reader, row: True if _acknowledged(reader) >= last else None, timeout=400)
         is None
     ):
-        raise CrkafkaError(f"The table did not take checkpoint {last} within 400 s.", hint=f"See {dagster_log()}.")
+        raise CrkafkaError(f"A table did not take checkpoint {last} within 400 s.", hint=f"See {dagster_log()}.")
+    region.stop()
     narrator.step(
         "The oracle reads back what landed, from segments and Kafka, and compares with every order that was produced"
     )
     verdict = verify(region, ledger=ledger)
     narrator.say(str(verdict))
-    rows, distinct = _table(region)
-    narrator.say(f"the table, read by Spark: {rows} rows, {distinct} different records")
-    well = bool(verdict.ok) and rows == distinct == ledger.rows()
+    well = bool(verdict.ok) and _compare(narrator, region, ledger)
     narrator.console.print(
-        f"\n[bold green]No row is lost, none is doubled: {ledger.rows()} orders produced, as many in the table.[/]"
+        f"\n[bold green]No row is lost, none is doubled: {ledger.rows()} orders produced, as many in the tables.[/]"
         if well
-        else f"\n[bold red]{ledger.rows()} orders were produced; the oracle or the table says otherwise: see above.[/]"
+        else f"\n[bold red]{ledger.rows()} orders were produced; the oracle or a table says otherwise: see above.[/]"
     )
+    REPORT.write_text(page(report(region.config)), encoding="utf-8")
+    narrator.say(f"what happened, as a page for a browser: {REPORT}")
     return well
 
 
-def _table(region: Region) -> tuple[int, int]:
-    """Rows of the table, and records that differ."""
-    spark = session.open_session(region.config)
-    try:
-        table = tables.read_table(spark, region, "orders_bronze")
-        return table.count(), table.select("topic", "partition", "offset").distinct().count()
-    finally:
-        spark.stop()
+def _compare(narrator: Narrator, region: Region, ledger: Ledger) -> bool:
+    """Whether the raw table has every record once, and so have the typed one and its dead letters together."""
+    raw = _records(region, "orders_bronze")
+    typed = _records(region, "orders_typed", "kafka_")
+    dead = _records(region, "orders_typed_dead")
+    narrator.say(
+        f"orders_bronze, read by a plain Delta reader: {raw.num_rows} rows, {_distinct(raw)} different records"
+    )
+    narrator.say(f"orders_typed: {typed.num_rows} orders; orders_typed_dead: {dead.num_rows} records that were none")
+    spoiled = sum(Orders.spoiled(int(seq)) for tp in ledger.tps for seq in ledger.of(tp)[1])
+    both = pa.concat_tables([typed, dead])
+    return (
+        raw.num_rows == _distinct(raw) == both.num_rows == _distinct(both) == ledger.rows() and dead.num_rows == spoiled
+    )
 
 
-def _acknowledged(reader: Reader, region: str) -> int:
-    return min(t.acknowledged for t in reader.select(Table, ("region", "=", region)))
+def _records(region: Region, name: str, prefix: str = "") -> pa.Table:
+    """Topic, partition and offset of a table's rows."""
+    columns = [f"{prefix}{column}" for column in PLACE]
+    (path,) = region.plane.read(lambda reader, _: [t.path for t in reader.select(Table) if t.name == name])
+    table = DeltaTable(path).to_pyarrow_table(columns=columns)
+    return table.rename_columns(list(PLACE))
+
+
+def _distinct(records: pa.Table) -> int:
+    rows: int = records.group_by(list(PLACE)).aggregate([]).num_rows
+    return rows
+
+
+def _acknowledged(reader: Reader) -> int:
+    return min(t.acknowledged for t in reader.select(Table))
 
 
 def dagster_log() -> Path:
@@ -179,7 +204,7 @@ def _leave_open(narrator: Narrator, region: Region, dagster: LiveDagster, bootst
     narrator.step(f"Dagster stays open at {dagster.url}")
     narrator.say(f"orders come again, {PER_SECOND_UI:.0f} a second; end with Ctrl-C")
     try:
-        with Generator(bootstrap).stream("orders", per_second=PER_SECOND_UI, partitions=8):
+        with Orders(bootstrap, properties={"log_level": 0}).stream("orders", per_second=PER_SECOND_UI, partitions=8):
             region.start()
             dagster.wait()
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Tells what happens as it happens: steps, and the region's own event log."""
+"""Tells what happens as it happens: steps, the region's own event log, and on a terminal a live view below them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import threading
 import time
 
 from rich.console import Console
+from rich.live import Live
 
+from crkafka_core.cli.snapshot import Snapshot, take
+from crkafka_core.cli.watching import brief, rate_of
 from crkafka_core.model.rows import Event, TableCommit
 from crkafka_core.plane import events
 from crkafka_core.region import Region
@@ -30,6 +33,8 @@ class Narrator:
         self._began = time.monotonic()
         self._step = 0
         self._over = threading.Event()
+        self._live: Live | None = None
+        self._look: Snapshot | None = None
 
     def step(self, text: str) -> None:
         self._step += 1
@@ -39,27 +44,39 @@ class Narrator:
         self.console.print(f"   [dim]{time.monotonic() - self._began:5.1f} s[/]  {text}")
 
     def follow(self, region: Region) -> None:
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, auto_refresh=False, transient=True)
+            self._live.start()
         threading.Thread(target=self._follow, args=(region,), name="narrator", daemon=True).start()
 
     def end(self) -> None:
+        """No more is told; the live view is gone."""
         self._over.set()
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    def _show(self, region: Region) -> None:
+        """Throughput, members, the open cut, and how fresh the tables are."""
+        look = region.plane.read(lambda reader, row: take(reader, row, region.config, last=0))
+        if self._live is not None:
+            self._live.update(brief(look, rate_of(self._look, look)), refresh=True)
+        self._look = look
 
     def _follow(self, region: Region) -> None:
         seq, total, taken = 0, 0, 0
         while not self._over.wait(0.3):
-            done = region.plane.read(
-                lambda reader, row: reader.select(TableCommit, ("region", "=", row.name), ("status", "=", "DONE"))
-            )
+            done = region.plane.read(lambda reader, row: reader.select(TableCommit, ("status", "=", "DONE")))
             for commit in done[taken:]:
-                self.say(
-                    f"the table grew: {commit.rows} rows of checkpoints {commit.after + 1} to {commit.upto}, by a Spark run"
-                )
+                self.say(f"{commit.table} grew: {commit.rows} rows of checkpoints {commit.after + 1} to {commit.upto}")
             taken = len(done)
-            for event in region.plane.read(lambda reader, row, s=seq: events.since(reader, row.name, s)):  # type: ignore[misc]
+            for event in region.plane.read(lambda reader, row, s=seq: events.since(reader, s)):  # type: ignore[misc]
                 seq = event.seq
                 if event.kind == "merged":
                     total += int(event.text.split()[0])
                 self._tell(event, total)
+            if self._live is not None:
+                self._show(region)
 
     def _tell(self, event: Event, total: int) -> None:
         if event.kind not in TOLD:

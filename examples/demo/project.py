@@ -1,4 +1,4 @@
-"""The demo's project: a region in a few lines of YAML, two lines of Python for Dagster, and an instance of its own."""
+"""The demo's project: a region in a few lines of YAML, a schema, two lines of Python for Dagster."""
 
 from __future__ import annotations
 
@@ -14,9 +14,23 @@ topics: [orders]
 members: 2
 trigger: {{period: 5s}}
 tables:
-  - {{name: orders_bronze, format: parquet, path: tables/orders_bronze}}
+  - {{name: orders_bronze, format: delta, path: tables/orders_bronze}}
+  - {{name: orders_typed, format: delta, path: tables/orders_typed, typed: {{json: order.schema.json}}, on_bad_record: dead_letter}}
 host: {{spark: "local[4]"}}
 start_grace: 20s
+"""
+
+SCHEMA = """\
+{
+  "type": "object",
+  "required": ["code", "cents"],
+  "properties": {
+    "code": {"type": "string"},
+    "item": {"type": "string"},
+    "quantity": {"type": "integer"},
+    "cents": {"type": "integer"}
+  }
+}
 """
 
 DEFINITIONS = '''\
@@ -37,6 +51,7 @@ def make(folder: Path, bootstrap: str) -> Path:
     project.mkdir(parents=True)
     (project / "pyproject.toml").write_text('[project]\nname = "demo"\nversion = "0"\n')
     (project / "definitions.py").write_text(DEFINITIONS)
+    (project / "order.schema.json").write_text(SCHEMA)
     region = project / "region.yaml"
     region.write_text(REGION.format(bootstrap=bootstrap))
     return region

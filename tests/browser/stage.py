@@ -12,6 +12,7 @@ from checkpoints_db import initialise
 from crkafka_core.config import RegionConfig
 from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.region import Region
+from crkafka_core.testing.forked import ForkedProcess
 from crkafka_core.testing.generator import Generator
 from dagster_project.testing.live import LiveDagster
 
@@ -55,7 +56,7 @@ def staged(folder: Path, bootstrap: str, topic: str, *, period: str = "4s", tabl
     with Region.open(config) as region, Generator(bootstrap).stream(topic, per_second=80, partitions=2):
         region.init()
         region.start(by="test")
-        host = ProcessHost(config, region.plane, log=folder / "members")
+        host = ProcessHost(config, region.plane, log=folder / "members", launch=ForkedProcess)
         host.begin()
         try:
             region.await_running(timeout=90)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from checkpoints_db import initialise, open_store
+from checkpoints_db import open_store
 from checkpoints_db.testing.compliance import SharedStoreCompliance, StoreCompliance
 from crkafka_core.control import Store
 from crkafka_core.testing.memory import MemoryStore
@@ -29,10 +30,10 @@ class TestSqliteInMemory(StoreCompliance):
 
 class TestSqlite(SharedStoreCompliance):
     @pytest.fixture
-    def url(self, tmp_path: Path) -> str:
-        url = f"sqlite:///{tmp_path}/with space, % and #/control.db"
-        initialise(url)
-        return url
+    def url(self, sqlite_template: Path, tmp_path: Path) -> str:
+        folder = tmp_path / "with space, % and #"
+        folder.mkdir()
+        return f"sqlite:///{shutil.copy(sqlite_template, folder)}"
 
     @pytest.fixture
     def store(self, url: str) -> Iterator[Store]:
@@ -44,9 +45,8 @@ class TestSqlite(SharedStoreCompliance):
 @pytest.mark.postgres
 class TestPostgres(SharedStoreCompliance):
     @pytest.fixture
-    def url(self, postgres_url: str) -> str:
-        initialise(postgres_url)
-        return postgres_url
+    def url(self, new_postgresql_url: str) -> str:
+        return new_postgresql_url
 
     @pytest.fixture
     def store(self, url: str) -> Iterator[Store]:

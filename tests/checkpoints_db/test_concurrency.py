@@ -21,7 +21,7 @@ from crkafka_core.control import Tx
 from crkafka_core.model.errors import LeaseHeld, LeaseLost, Refused
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease
-from crkafka_core.plane import advance, cuts, leases, regions, resets, retire
+from crkafka_core.plane import advance, cuts, leases, life, retire
 from crkafka_core.plane.transact import ControlPlane
 
 NAME = "crowd"
@@ -40,8 +40,8 @@ def test_a_crowd_keeps_the_invariants_for_a_minute(new_url: str) -> None:
 
 def _crowd(url: str, *, seconds: float, merges: int) -> None:
     store = open_store(url)
-    regions.declare(store, new_region(NAME, members_wanted=MEMBERS, retain=3, driver_lease=2.0))
-    store.run(NAME, lambda tx: resets.start(tx, by="test"))
+    life.declare(store, new_region(NAME, members_wanted=MEMBERS, retain=3, driver_lease=2.0))
+    store.run(NAME, lambda tx: life.start(tx, by="test"))
     store.close()
     until, errors = _fork.RawValue("d", time.time() + 120 + seconds), _fork.Queue()
     jobs: dict[str, tuple[Callable[..., None], int]] = {f"member {n}": (_member, n) for n in range(MEMBERS)}
@@ -79,7 +79,7 @@ def _crowd(url: str, *, seconds: float, merges: int) -> None:
 
 def _merged(url: str) -> int:
     store = open_store(url)
-    with store.read() as reader:
+    with store.read(NAME) as reader:
         done = (CheckpointStatus.MERGED, CheckpointStatus.RETIRED)
         number = sum(c.status in done for c in reader.select(Checkpoint))
     store.close()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import event
@@ -16,12 +17,10 @@ from sqlalchemy import event
 from checkpoints_db import SqlStore, initialise, open_store
 from checkpoints_db.retry import Patience
 from checkpoints_db.testing.samples import REGION, region
-from crkafka_core.control import Cond, Tx
+from crkafka_core.control import Tx
 from crkafka_core.dev.postgres import Postgres
 from crkafka_core.model.errors import SchemaError, ServiceUnavailable
 from crkafka_core.model.rows import Event, Launch, Region
-
-OWN: Cond = ("region", "=", REGION)
 
 
 class Crash(BaseException):
@@ -32,7 +31,7 @@ def _once(token: str) -> object:
     """A mutation as all are: it finds its own earlier effect."""
 
     def work(tx: Tx) -> int:
-        mine = tx.select(Event, OWN, ("text", "=", token))
+        mine = tx.select(Event, ("text", "=", token))
         if mine:
             return mine[0].seq
         seq = tx.region().next_event
@@ -53,9 +52,9 @@ def store(new_url: str) -> Iterator[SqlStore]:
 
 
 def _texts(store: SqlStore) -> list[str]:
-    with store.read() as reader:
-        assert reader.count(Launch, OWN) == reader.count(Event, OWN)
-        return [e.text for e in reader.select(Event, OWN)]
+    with store.read(REGION) as reader:
+        assert reader.count(Launch) == reader.count(Event)
+        return [e.text for e in reader.select(Event)]
 
 
 def test_a_crash_after_each_statement_leaves_all_or_nothing(store: SqlStore, new_url: str) -> None:
@@ -90,13 +89,16 @@ def test_a_connection_that_dies_at_each_statement_is_cured_by_the_store(store: S
     for step in range(1, steps + 1):
         left = [step]
         cut = open_store(new_url)
+        used: list[Any] = []
 
-        def kill(connection: object, cursor: object, *args: object, left: list[int] = left) -> None:
-            left[0] -= 1
-            if left[0] == 0:
-                connection.connection.dbapi_connection.close()  # type: ignore[attr-defined]
+        def kill(statement: str, left: list[int] = left, used: list[Any] = used) -> None:
+            if statement not in ("begin", "commit", "committed"):
+                left[0] -= 1
+                if left[0] == 0:
+                    used[-1].close()
 
-        event.listen(cut.engine, "before_cursor_execute", kill)
+        event.listen(cut.engine, "checkout", lambda connection, *_, used=used: used.append(connection))
+        cut.on_statement = kill
         assert cut.run(REGION, _once(f"cut {step}"))  # type: ignore[arg-type]
         assert left[0] <= 0, "it was cut"
         cut.close()
@@ -154,10 +156,10 @@ def test_a_file_that_stays_busy_is_told_within_the_bound(file: Path) -> None:
     store.create(region(), lambda tx: None)
     with _locked(file, 4):
         started = time.monotonic()
-        with pytest.raises(ServiceUnavailable, match="locked"):
+        with pytest.raises(ServiceUnavailable, match="is held by another process"):
             store.run(REGION, lambda tx: tx.set_region(epoch=2))
         assert 0.4 < time.monotonic() - started < 3.5
-        with store.read() as reader:
+        with store.read(REGION) as reader:
             assert reader.count(Event) == 0, "readers are not held up"
     store.close()
 
@@ -179,7 +181,7 @@ def test_a_missing_table_names_the_command(file: Path) -> None:
         connection.execute("DROP TABLE event")
     store.create(region(), lambda tx: None)
     with pytest.raises(SchemaError, match=r"event.*`crkafka init`"):
-        store.run(REGION, lambda tx: tx.count(Event, OWN))
+        store.run(REGION, lambda tx: tx.count(Event))
     store.close()
 
 
@@ -214,9 +216,8 @@ class _locked:
 
 
 @pytest.fixture
-def on_postgres(postgres_url: str) -> Iterator[SqlStore]:
-    initialise(postgres_url)
-    store = open_store(postgres_url, patience=Patience(bound=30))
+def on_postgres(new_postgresql_url: str) -> Iterator[SqlStore]:
+    store = open_store(new_postgresql_url, patience=Patience(bound=30))
     store.create(region(), lambda tx: None)
     yield store
     store.close()
@@ -314,11 +315,11 @@ def test_a_reader_whose_connection_dies_after_its_answer_keeps_it(postgres: Post
     """Giving the connection back is no part of the question; it killed the thread of a host."""
     database = str(on_postgres.address.url.database)
     for _ in range(3):
-        with on_postgres.read() as reader:
+        with on_postgres.read(REGION) as reader:
             found = reader.select(Region)
             postgres.cut_connections(database)
         assert [row.name for row in found] == [REGION]
-    with pytest.raises(ServiceUnavailable), on_postgres.read() as reader:
+    with pytest.raises(ServiceUnavailable), on_postgres.read(REGION) as reader:
         reader.select(Region)
         postgres.cut_connections(database)
         reader.select(Region)

@@ -17,30 +17,31 @@ from crkafka_core.model.rows import (
     Event,
     Lease,
     MergedOffset,
+    Reset,
     Row,
     Segment,
     Start,
     TableCommit,
 )
-
-OWN: Cond = ("region", "=", REGION)
+from crkafka_core.protocol.reset_policy import BUDGETED
 
 _ASKED: list[tuple[type[Row], tuple[Cond, ...], dict[str, Any], str]] = [
-    (Checkpoint, (OWN, ("token", "=", "t")), {}, "region=? AND token=?"),
-    (Checkpoint, (OWN, ("status", "=", CheckpointStatus.MERGED)), {"order": ("id",)}, "region=? AND status=?"),
-    (Checkpoint, (OWN, ("id", ">=", 1), ("id", "<=", 2)), {"order": ("id",)}, "region=? AND id>? AND id<?"),
-    (Segment, (OWN, ("checkpoint", "=", 1)), {}, "region=? AND checkpoint=?"),
-    (MergedOffset, (OWN, ("checkpoint", "=", 1)), {}, "region=? AND checkpoint=?"),
-    (Event, (OWN, ("seq", ">", 1)), {"order": ("seq",)}, "region=? AND seq>?"),
+    (Checkpoint, (("token", "=", "t"),), {}, "region=? AND token=?"),
+    (Checkpoint, (("status", "=", CheckpointStatus.MERGED),), {"order": ("id",)}, "region=? AND status=?"),
+    (Checkpoint, (("id", ">=", 1), ("id", "<=", 2)), {"order": ("id",)}, "region=? AND id>? AND id<?"),
+    (Segment, (("checkpoint", "=", 1),), {}, "region=? AND checkpoint=?"),
+    (MergedOffset, (("checkpoint", "=", 1),), {}, "region=? AND checkpoint=?"),
+    (Event, (("seq", ">", 1),), {"order": ("seq",)}, "region=? AND seq>?"),
     (
-        Event,
-        (OWN, ("kind", "=", "reset"), ("member", "=", "m")),
-        {"order": ("seq",), "desc": True},
-        "region=? AND kind=?",
+        Reset,
+        (("member", "=", "m"), ("epoch", ">", 1), ("cause", "in", BUDGETED)),
+        {"order": ("epoch",), "desc": True},
+        "region=? AND member=? AND epoch>?",
     ),
-    (Start, (OWN, ("epoch", "=", 1), ("base", "=", 1)), {}, "region=? AND epoch=? AND base=?"),
-    (TableCommit, (OWN, ("table", "=", "t"), ("status", "=", "OPEN")), {}, "region=? AND table=? AND status=?"),
-    (Lease, (OWN, ("kind", "=", "reader"), ("until", ">", 1.0)), {}, "region=? AND kind=?"),
+    (Reset, (("token", "=", "t"),), {}, "region=? AND token=?"),
+    (Start, (("epoch", "=", 1), ("base", "=", 1)), {}, "region=? AND epoch=? AND base=?"),
+    (TableCommit, (("table", "=", "t"), ("status", "=", "OPEN")), {}, "region=? AND table=? AND status=?"),
+    (Lease, (("kind", "=", "reader"), ("until", ">", 1.0)), {}, "region=? AND kind=?"),
 ]
 
 
@@ -51,6 +52,7 @@ def test_a_question_uses_the_index_that_was_made_for_it(
     url = f"sqlite:///{tmp_path}/control.db"
     initialise(url)
     store = open_store(url)
+    where = (("region", "=", REGION), *where)  # as a reader of the region asks
     prepared = store.statements.select(row, where, how.get("order", ()), how.get("desc", False), limited=False)
     with store.engine.connect() as connection:
         sql = f"EXPLAIN QUERY PLAN {prepared.sql}"
@@ -65,12 +67,12 @@ def test_the_line_of_100_000_checkpoints_is_one_quick_question(new_url: str) -> 
     store, count = open_store(new_url), 100_000
     rows = [Checkpoint(REGION, n, n - 1, 1, CheckpointStatus.RETIRED, merged_at=float(n)) for n in range(1, count + 1)]
     store.create(region(), lambda tx: tx.add(*rows))
-    with store.read() as reader:
+    with store.read(REGION) as reader:
         started = time.perf_counter()
-        assert reader.line(REGION, count) == list(range(1, count + 1))
+        assert reader.line(count) == list(range(1, count + 1))
         whole = time.perf_counter() - started
         started = time.perf_counter()
-        assert reader.line(REGION, count, after=count - 20) == list(range(count - 19, count + 1))
+        assert reader.line(count, after=count - 20) == list(range(count - 19, count + 1))
         short = time.perf_counter() - started
     store.close()
     assert whole < 5, f"{whole:.2f} s"

@@ -6,23 +6,29 @@ import multiprocessing
 import shutil
 import subprocess
 import sys
+import uuid
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import inspect
+from sqlalchemy import Connection, MetaData, inspect, text
+from sqlalchemy import Table as SqlTable
+from sqlalchemy.engine import make_url
 
 from checkpoints_db import SqlStore, check, initialise, migrations, open_store, schema
 from checkpoints_db.address import parse
 from checkpoints_db.engines import make_engine
 from checkpoints_db.retry import Patience
-from checkpoints_db.tables import Base
+from checkpoints_db.tables import METADATA
 from checkpoints_db.testing.samples import REGION, region, sample
 from checkpoints_db.views import VIEWS
 from crkafka_core.model.errors import ConfigError, SchemaError, ServiceUnavailable
-from crkafka_core.model.rows import ROWS, PauseMark, Region
+from crkafka_core.model.rows import ROWS, Checkpoint, PauseMark, Region, Reset, ResetCause
+from crkafka_core.plane.reading import archived
 
+_COMPARED = {"compare_type": True, "version_table": migrations.VERSION_TABLE}
 _LATER = '''"""A version of tomorrow."""
 
 import sqlalchemy as sa
@@ -89,9 +95,9 @@ def test_several_processes_initialise_at_once(empty_url: str) -> None:
 
 def test_models_and_migrations_agree(new_url: str) -> None:
     with make_engine(parse(new_url)).connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, Base.metadata) == []
-        for table in Base.metadata.sorted_tables:
+        context = MigrationContext.configure(connection, opts=_COMPARED)
+        assert compare_metadata(context, METADATA) == []
+        for table in METADATA.sorted_tables:
             reflected = inspect(connection).get_pk_constraint(table.name)["constrained_columns"]
             assert reflected == [c.name for c in table.primary_key.columns], table.name
 
@@ -101,8 +107,8 @@ def test_a_missing_index_would_be_found(new_url: str) -> None:
     with make_engine(parse(new_url)).connect() as connection:
         connection.exec_driver_sql("DROP INDEX ix_checkpoint_region_token_id")
         connection.exec_driver_sql("ALTER TABLE launch ADD COLUMN extra TEXT")
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert len(compare_metadata(context, Base.metadata)) == 2
+        context = MigrationContext.configure(connection, opts=_COMPARED)
+        assert len(compare_metadata(context, METADATA)) == 2
 
 
 def test_versions_are_those_of_the_files() -> None:
@@ -135,6 +141,11 @@ def test_an_upgrade_from_each_version_keeps_the_data(empty_url: str, version: st
         connection.commit()
     if version == migrations.HEAD:
         _fill(store)
+    else:  # one that is two or nine versions older is told what to do, and changed by nobody else
+        with pytest.raises(
+            SchemaError, match=rf"version {version}, this program needs {migrations.HEAD}.*`crkafka init`; it keeps"
+        ):
+            check(empty_url)
     store.close()
     initialise(empty_url)
     if version == migrations.HEAD:
@@ -153,9 +164,81 @@ def test_P1_pauses_of_an_older_schema_count_for_whoever_holds_the_partition(empt
     store.close()
     initialise(empty_url)
     opened = open_store(empty_url)
-    with opened.read() as reader:
+    with opened.read("r") as reader:
         assert reader.select(PauseMark) == [PauseMark("r", "topic", "orders", "", "me", 7.0)]
     opened.close()
+
+
+def test_t2_older_archives_get_the_id_of_each_topic_that_had_only_one(empty_url: str) -> None:
+    """Version 0004 keeps ids with archives; of a topic that was made anew before, nobody can tell which one was read."""
+    store = SqlStore(parse(empty_url), may_create=True)
+    with store.engine.connect() as connection:
+        if not store.address.postgres:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        schema.migrate(connection, upto="0003")
+        _insert(connection, "region", name="r", cluster_id="kraft")
+        for topic, topic_id in (("a", "id-a"), ("b", "id-b1"), ("b", "id-b2")):
+            _insert(connection, "initial_offset", region="r", topic=topic, topic_id=topic_id)
+        archive = '{"a":{"0":[0,5,5]},"b":{"0":[0,7,7]}}'
+        _insert(connection, "checkpoint", region="r", id=1, status="RETIRED", rows=12, archive_json=archive)
+        connection.commit()
+    store.close()
+    initialise(empty_url)
+    with closing(open_store(empty_url)) as opened, opened.read("r") as reader:
+        (row,) = reader.select(Checkpoint)
+        (made,) = reader.select(Region)
+        ranges = archived(made, row)
+    assert [(r.topic, r.topic_id, r.cluster_id) for r in ranges] == [("a", "id-a", "kraft"), ("b", None, "kraft")]
+
+
+def test_x6_budgets_and_tokens_of_an_older_schema_are_rows_of_resets(empty_url: str) -> None:
+    """Version 0005 takes out of the event log what was decided from it."""
+    store = SqlStore(parse(empty_url), may_create=True)
+    with store.engine.connect() as connection:
+        if not store.address.postgres:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        schema.migrate(connection, upto="0004")
+        _insert(connection, "region", name="r", stopping=True, config_json='{"trigger": {"period": 45.0}}')
+        for seq, (kind, epoch, at, who) in enumerate(
+            [
+                ("start", 2, 5.0, {"by": "me", "data_json": "{}"}),
+                (
+                    "reset",
+                    3,
+                    6.0,
+                    {"member": "m/1", "by": "m/1", "text": "revoked", "data_json": '{"budget": "forced"}'},
+                ),
+                ("merged", 3, 7.0, {"data_json": "{}"}),
+                ("reset", 4, 8.0, {"member": "m/0", "by": "m/0", "text": "lost", "data_json": '{"budget": "loss"}'}),
+                ("reset", 5, 9.0, {"by": "ann", "text": "bad rows", "data_json": '{"token": "run 7"}'}),
+                ("stop", 5, 9.5, {"by": "ann", "data_json": "{}"}),
+            ]
+        ):
+            _insert(connection, "event", region="r", seq=seq, kind=kind, epoch=epoch, at=at, checkpoint=8, **who)
+        connection.commit()
+    store.close()
+    initialise(empty_url)
+    with closing(open_store(empty_url)) as opened, opened.read("r") as reader:
+        assert reader.select(Reset) == [
+            Reset("r", 3, 6.0, ResetCause.REBALANCE, "revoked", "m/1", "m/1", target=8),
+            Reset("r", 4, 8.0, ResetCause.LOST, "lost", "m/0", "m/0", target=8),
+            Reset("r", 5, 9.0, ResetCause.PERSON, "bad rows", "", "ann", "run 7", target=8),
+        ]
+        (row,) = reader.select(Region)
+        assert (row.proven_epoch, row.started_epoch, row.period, row.stopping_since) == (3, 2, 45.0, 9.5)
+
+
+def _insert(connection: Connection, table: str, **values: object) -> None:
+    """A row of a schema of then, empty but for these columns."""
+    columns = SqlTable(table, MetaData(), autoload_with=connection).columns
+    empty = {c.name: c.type.python_type() for c in columns}
+    empty |= {name: "IDLE" for name in ("phase", "wanted") if name in empty} | (
+        {"wanted": "stop"} if "wanted" in empty else {}
+    )
+    names = ", ".join(f'"{name}"' for name in empty)
+    connection.execute(
+        text(f'INSERT INTO "{table}" ({names}) VALUES ({", ".join(f":{name}" for name in empty)})'), empty | values
+    )
 
 
 def test_an_upgrade_to_a_version_of_tomorrow_keeps_the_data(
@@ -168,9 +251,10 @@ def test_an_upgrade_to_a_version_of_tomorrow_keeps_the_data(
     folder = tmp_path / "migrations"
     shutil.copytree(Path(migrations.__file__).parent, folder)
     (folder / "versions" / "9001_later.py").write_text(_LATER % migrations.HEAD)
-    monkeypatch.setattr(schema, "_FOLDER", folder)
-    monkeypatch.setattr(schema, "create_views", lambda connection: None)
-    initialise(new_url)
+    with monkeypatch.context() as tomorrow:
+        _program_of_tomorrow(tomorrow, folder)
+        tomorrow.setattr(schema, "create_views", lambda connection: None)
+        initialise(new_url)
     with make_engine(parse(new_url)).connect() as connection:
         rows = connection.exec_driver_sql("SELECT name, machine, mood FROM member ORDER BY name").fetchall()
         assert [row[2] for row in rows] == ["calm"] * 5
@@ -188,7 +272,7 @@ def test_a_failed_upgrade_changes_nothing(new_url: str, tmp_path: Path, monkeypa
     shutil.copytree(Path(migrations.__file__).parent, folder)
     broken = _LATER % migrations.HEAD + "    raise RuntimeError('half way')\n"
     (folder / "versions" / "9001_later.py").write_text(broken)
-    monkeypatch.setattr(schema, "_FOLDER", folder)
+    _program_of_tomorrow(monkeypatch, folder)
     with pytest.raises(RuntimeError, match="half way"):
         initialise(new_url)
     monkeypatch.undo()
@@ -237,6 +321,12 @@ def test_a_database_that_is_not_there_is_told_without_the_password() -> None:
         assert caught.value.__cause__ is None
 
 
+def _program_of_tomorrow(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setattr(schema, "_FOLDER", folder)
+    monkeypatch.setattr(schema, "VERSIONS", (*migrations.VERSIONS, "9001"))
+    monkeypatch.setattr(schema, "HEAD", "9001")
+
+
 def _fill(store: SqlStore) -> None:
     store.create(region(), lambda tx: None)
     for row in ROWS:
@@ -246,7 +336,7 @@ def _fill(store: SqlStore) -> None:
 
 def _is_filled(url: str) -> None:
     store = open_store(url)
-    with store.read() as reader:
+    with store.read(REGION) as reader:
         for row in ROWS:
             if row is not Region:
                 found = reader.select(row)
@@ -263,4 +353,159 @@ def _member_host(number: int) -> str:
 
 def _set_version(url: str, version: str) -> None:
     with make_engine(parse(url)).begin() as connection:
-        connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{version}'")
+        connection.exec_driver_sql(f"UPDATE {migrations.VERSION_TABLE} SET version_num = '{version}'")
+
+
+def test_t3_a_control_plane_is_known_by_its_place_and_a_copy_is_another_one(new_url: str, tmp_path: Path) -> None:
+    stores = [open_store(new_url) for _ in range(2)]
+    places = {store.place() for store in stores}
+    assert len(places) == 1
+    other = f"sqlite:///{tmp_path}/other.db"
+    initialise(other)
+    with closing(open_store(other)) as elsewhere:
+        assert elsewhere.place().key not in {p.key for p in places}
+    for store in stores:
+        store.close()
+
+
+@pytest.mark.postgres
+def test_t3_who_may_not_ask_for_the_clusters_number_knows_the_place_by_its_tables(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    """The same by another address; another one after a dump was restored at the same address."""
+
+    def place(url: str) -> str:
+        with closing(open_store(url)) as store:
+            return store.place().key
+
+    who = f"plain_{uuid.uuid4().hex}"
+
+    def restricted() -> None:
+        with make_engine(parse(postgres_url)).begin() as connection:
+            for statement in (
+                "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC",
+                f"GRANT USAGE ON SCHEMA crkafka TO {who}",
+                f"GRANT SELECT ON ALL TABLES IN SCHEMA crkafka TO {who}",
+            ):
+                connection.exec_driver_sql(statement)
+
+    with make_engine(parse(postgres_url)).begin() as connection:
+        connection.exec_driver_sql(f"CREATE ROLE {who} LOGIN")
+    initialise(postgres_url)
+    restricted()
+    plain = make_url(postgres_url).set(username=who)
+    (tmp_path / "other").symlink_to(str(plain.query["host"]))
+    elsewhere = plain.update_query_dict({"host": str(tmp_path / "other")})
+    there = place(str(plain))
+    assert place(str(elsewhere)) == there
+    assert place(postgres_url) != there, "who may ask goes by the cluster's number"
+    with make_engine(parse(postgres_url)).begin() as connection:
+        connection.exec_driver_sql("DROP SCHEMA crkafka CASCADE")
+    initialise(postgres_url)
+    restricted()
+    assert place(str(plain)) != there
+    with make_engine(parse(postgres_url)).begin() as connection:
+        connection.exec_driver_sql(f"DROP OWNED BY {who}")
+        connection.exec_driver_sql(f"DROP ROLE {who}")
+
+
+def test_nobody_else_reads_a_sqlite_file_nor_what_lies_beside_it(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/new/crkafka.db"
+    initialise(url)
+    with make_engine(parse(url)).connect() as connection:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        found = {path.name: f"{path.stat().st_mode & 0o777:o}" for path in (tmp_path / "new").iterdir()}
+    assert found == {"crkafka.db": "600", "crkafka.db-wal": "600", "crkafka.db-shm": "600"}
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
+def _old_public(url: str) -> None:
+    """As version 0009 of the program made it: Alembic's own table, in whatever schema is the first."""
+    with make_engine(parse(url)).connect() as connection:
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        schema.migrate(connection, upto="0009")
+        connection.exec_driver_sql(f"ALTER TABLE {migrations.VERSION_TABLE} RENAME TO alembic_version")
+        connection.commit()
+
+
+@pytest.mark.postgres
+def test_tables_are_in_a_schema_of_ours_and_another_alembic_in_the_database_is_no_affair_of_ours(
+    postgres_url: str,
+) -> None:
+    """Dagster keeps its own storage in PostgreSQL with Alembic: both may share a database."""
+    with make_engine(parse(postgres_url)).begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE alembic_version (version_num varchar(32) NOT NULL)")
+        connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('7e2f3204cf8e')")
+        connection.exec_driver_sql("CREATE TABLE runs (id int)")
+    with pytest.raises(SchemaError, match="no tables of a control plane"):
+        open_store(postgres_url)
+    for _ in range(2):
+        initialise(postgres_url)
+    store = open_store(postgres_url)
+    _fill(store)
+    assert store.place().key.endswith("/crkafka")
+    assert store.wait(REGION, -1, 1.0) >= 0
+    store.close()
+    with make_engine(parse(postgres_url)).connect() as connection:
+        assert set(inspect(connection).get_table_names("public")) == {"alembic_version", "runs"}
+        assert connection.exec_driver_sql("SELECT version_num FROM public.alembic_version").scalar() == "7e2f3204cf8e"
+        assert {"region", "crkafka_version"} <= set(inspect(connection).get_table_names("crkafka"))
+
+
+def test_the_version_of_an_older_control_plane_gets_a_name_of_ours_and_its_tables_stay_where_they_are(
+    empty_url: str,
+) -> None:
+    store = SqlStore(parse(empty_url), may_create=True)
+    with store.engine.connect():
+        pass
+    _old_public(empty_url)
+    with pytest.raises(SchemaError, match=rf"version 0009.*needs {migrations.HEAD}.*crkafka init"):
+        open_store(empty_url)
+    place = store.place().key
+    initialise(empty_url)
+    check(empty_url)
+    with store.engine.connect() as connection:
+        assert "alembic_version" not in inspect(connection).get_table_names()
+        assert migrations.VERSION_TABLE in inspect(connection).get_table_names()
+    assert store.place().key == place
+    store.close()
+
+
+@pytest.mark.postgres
+def test_views_keep_what_was_granted_and_what_others_made_of_them(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    initialise(postgres_url)
+    engine = make_engine(parse(postgres_url))
+    asked = (
+        "SELECT array_agg(privilege_type::text ORDER BY privilege_type), bool_or(is_grantable = 'YES')"
+        " FROM information_schema.role_table_grants WHERE table_name = 'v_regions' AND grantee = 'looks_on'"
+    )
+    options = "SELECT reloptions FROM pg_class WHERE relname = 'v_regions'"
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP ROLE IF EXISTS looks_on; CREATE ROLE looks_on")
+        connection.exec_driver_sql("GRANT SELECT ON v_regions TO looks_on WITH GRANT OPTION")
+        connection.exec_driver_sql("GRANT SELECT ON v_tables TO PUBLIC")
+        connection.exec_driver_sql("ALTER VIEW v_regions SET (security_invoker = true)")
+        connection.exec_driver_sql("CREATE VIEW mine AS SELECT region FROM v_regions")
+    try:
+        initialise(postgres_url)
+        with engine.begin() as connection:
+            assert connection.exec_driver_sql(asked).one() == (["SELECT"], True)
+            assert connection.exec_driver_sql(options).scalar() == ["security_invoker=true"]
+            connection.exec_driver_sql("SELECT * FROM mine")
+        # A version that changes what a view is made of drops it: only what was made of it by others is in the way.
+        monkeypatch.setattr(schema, "version_of", lambda connection: migrations.VERSIONS[-2])
+        with pytest.raises(SchemaError, match="v_regions changes with this version"):
+            initialise(postgres_url)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP VIEW mine")
+        initialise(postgres_url)
+        with engine.begin() as connection:
+            assert connection.exec_driver_sql(asked).one() == (["SELECT"], True)
+            assert connection.exec_driver_sql(options).scalar() == ["security_invoker=true"]
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP OWNED BY looks_on; DROP ROLE looks_on")
+        engine.dispose()

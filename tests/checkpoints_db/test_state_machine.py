@@ -15,7 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from checkpoints_db import SqlStore, initialise, open_store
 from checkpoints_db.testing.invariants import Broken
 from checkpoints_db.testing.machine import Clock, PlaneMachine
-from crkafka_core.plane import cuts, resets, retire
+from crkafka_core.plane import cuts, epochs, retire
 from crkafka_core.protocol import merge as rules
 from crkafka_core.testing.memory import MemoryStore
 
@@ -55,7 +55,7 @@ def test_invariants_hold_on_postgres(postgres_url: str) -> None:
         with store.engine.begin() as connection:
             tables = connection.exec_driver_sql(
                 "SELECT string_agg(quote_ident(tablename), ', ') FROM pg_tables"
-                " WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
+                " WHERE schemaname = current_schema() AND tablename <> 'crkafka_version'"
             ).scalar()
             connection.exec_driver_sql(f"TRUNCATE {tables}")
         return store
@@ -83,9 +83,11 @@ _MUTANTS: dict[str, list[tuple[ModuleType, str, list[tuple[str, str]]]]] = {
     "a merge forgets a partition": [(cuts, "merge", [("for o in offsets\n    ]", "for o in offsets[1:]\n    ]")])],
     "a merge does not compare with the parent": [(rules, "broken", [("o.from_offset != due", "False")])],
     "an abort keeps its segments": [
-        (resets, "_raise_epoch", [("(Expected, Contribution, ContributedOffset, Segment)", "(Expected, Contribution, ContributedOffset)")])
+        (epochs, "_abort", [("(Expected, Contribution, ContributedOffset, Segment)", "(Expected, Contribution, ContributedOffset)")])
     ],
-    "a rewind does not raise the epoch": [(resets, "_raise_epoch", [("epoch=region.epoch + 1", "epoch=region.epoch")])],
+    "a rewind does not raise the epoch": [
+        (epochs, "_next", [("max(region.epoch, above) + 1", "max(region.epoch, above)"), ("tx.add(begun)", "tx.put(begun)")])
+    ],
     "retirement keeps the merged rows": [
         (retire, "retire", [("ContributedOffset, MergedOffset, Segment)", "ContributedOffset, Segment)")])
     ],

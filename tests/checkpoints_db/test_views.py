@@ -14,8 +14,8 @@ import pytest
 from checkpoints_db import SqlStore, open_store
 from checkpoints_db.testing.players import PARTITIONS, Player, new_region
 from checkpoints_db.views import VIEWS
-from crkafka_core.model.rows import Member
-from crkafka_core.plane import advance, cuts, regions, resets, tables
+from crkafka_core.model.rows import Member, Reset
+from crkafka_core.plane import advance, cuts, life, tables
 from crkafka_core.plane.transact import ControlPlane
 
 NAME = "orders"
@@ -26,9 +26,9 @@ _FORMAT = Path(__file__).parents[2] / "docs" / "format.md"
 def store(new_url: str) -> Iterator[SqlStore]:
     """A region with two checkpoints and an open cut to which one of two members has contributed."""
     store = open_store(new_url)
-    regions.declare(store, new_region(NAME, members_wanted=2))
+    life.declare(store, new_region(NAME, members_wanted=2))
     plane = ControlPlane(store, NAME)
-    plane.do(lambda tx: resets.start(tx, by="me"))
+    plane.do(lambda tx: life.start(tx, by="me"))
     plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "path"))
     players = [Player(plane, f"{NAME}/{n}", random=random.Random(n)) for n in range(2)]
     players[0].assign(1, PARTITIONS[:3])
@@ -44,7 +44,7 @@ def store(new_url: str) -> Iterator[SqlStore]:
             players[1].step()
             plane.do(advance.advance)
     report = '{"partitions": {"orders": {"0": [900, 1000]}}, "other": 1}'
-    member = plane.read(lambda reader, row: reader.get(Member, NAME, f"{NAME}/0"))
+    member = plane.read(lambda reader, row: reader.get(Member, f"{NAME}/0"))
     assert member is not None
     plane.do(lambda tx: tx.put(replace(member, metrics_json=report)))
     yield store
@@ -74,6 +74,17 @@ def test_what_the_views_say(store: SqlStore) -> None:
     assert _rows(store, "SELECT behind FROM v_tables") == [{"behind": 2}]
 
 
+def test_x6_a_region_that_merges_nothing_for_three_periods_is_stalled(store: SqlStore) -> None:
+    plane = ControlPlane(store, NAME)
+    assert not _rows(store, "SELECT no_merge FROM v_regions")[0]["no_merge"]
+    for last_cut, begun, stalled in ((1.0, 1.0, True), (1.0, None, False), (None, 1.0, False)):
+        plane.do(lambda tx, at=last_cut: tx.set_region(period=60.0, last_cut_at=at or tx.now()))  # type: ignore[misc]
+        plane.do(
+            lambda tx, at=begun: tx.put(replace(tx.get(Reset, tx.region().started_epoch), at=at or tx.now()))  # type: ignore
+        )
+        assert bool(_rows(store, "SELECT no_merge FROM v_regions")[0]["no_merge"]) is stalled
+
+
 def test_lag_is_what_the_members_reported(store: SqlStore) -> None:
     merged = {
         (r["topic"], r["partition"]): r["to_offset"] for r in _rows(store, "SELECT * FROM v_offsets WHERE is_head")
@@ -95,8 +106,8 @@ def test_the_queries_of_the_documentation_run(store: SqlStore) -> None:
 
 
 def test_the_documentation_names_every_table_and_view(store: SqlStore) -> None:
-    from checkpoints_db.tables import Base
+    from checkpoints_db.tables import METADATA
 
     text = _FORMAT.read_text()
-    for name in (*VIEWS, *(table.name for table in Base.metadata.sorted_tables)):
+    for name in (*VIEWS, *(table.name for table in METADATA.sorted_tables)):
         assert f"`{name}`" in text, name

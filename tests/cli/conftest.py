@@ -26,7 +26,7 @@ from crkafka_core.model.rows import (
     Region,
     Segment,
 )
-from crkafka_core.plane import events, limits, regions, stores
+from crkafka_core.plane import events, life, limits, stores
 from crkafka_core.plane.transact import ControlPlane
 
 YAML = """\
@@ -93,7 +93,7 @@ def plane(region_file: Path) -> ControlPlane:
         config_json=config.to_json(),
         limits_json=limits.dump(config.limits()),
     )
-    regions.declare(store, row)
+    life.declare(store, row)
     control = ControlPlane(store, "orders")
     control.do(_history)
     return control

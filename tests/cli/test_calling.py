@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from importlib import import_module
@@ -10,7 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
-from crkafka_core.cli.main import VERBS
+from crkafka_core.cli.main import EXAMPLES, VERBS
+from crkafka_core.plane.transact import ControlPlane
 from tests.cli.conftest import YAML, Crkafka
 
 SPEC_VERBS = {
@@ -35,6 +37,15 @@ def test_help_of_each_verb(crkafka: Crkafka) -> None:
         answer = crkafka(verb, "--help")
         assert answer.code == 0
         assert answer.out.startswith(f"Usage: crkafka {verb}")
+
+
+@pytest.mark.parametrize("example", [line for lines in EXAMPLES.values() for line in lines])
+def test_help_has_examples_that_can_be_typed(crkafka: Crkafka, example: str) -> None:
+    words = shlex.split(example)
+    words = words[2:] if words[0] == "-c" else words
+    assert f"crkafka {example}" in crkafka(words[0], "--help").out
+    command = import_module(f"crkafka_core.cli.{VERBS[words[0]]}").COMMANDS[words[0]]
+    command.make_context(words[0], words[1:])  # parses and checks, and runs nothing
 
 
 def test_an_unknown_verb_names_the_nearest(crkafka: Crkafka) -> None:
@@ -112,8 +123,10 @@ def test_the_unexpected_is_a_sentence_without_a_traceback_unless_asked(
         "(CRKAFKA_DEBUG=1 shows where).\n"
     )
     monkeypatch.setenv("CRKAFKA_DEBUG", "1")
-    with pytest.raises(RuntimeError):
-        crkafka("show")
+    traced = crkafka("show")
+    assert "Traceback" in traced.err
+    assert "in broken" in traced.err
+    assert "geheim" not in traced.err
 
 
 def test_a_closed_pipe_is_no_error(region_file: Path) -> None:
@@ -130,3 +143,20 @@ def test_starting_is_quick() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.rstrip().endswith("[]")
+
+
+def test_check_resolves_the_references_of_the_storage(
+    crkafka: Crkafka, region_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHERE", "somewhere")
+    region_file.write_text(region_file.read_text().replace("storage: var/segments", "storage: ${env:WHERE}/segments"))
+    found = {f["what"]: f for f in crkafka("check", "--json").json}
+    assert found["storage"]["ok"], found["storage"]["text"]
+    assert not list(region_file.parent.glob("*{*")), "no folder of that name was made"
+
+
+def test_forgetting_a_topic_is_asked_for_first(crkafka: Crkafka, plane: ControlPlane) -> None:
+    answer = crkafka("forget", "orders")
+    assert answer.code == 2
+    assert "gives up what it has not read yet of topic orders" in answer.err
+    assert "--yes" in answer.err

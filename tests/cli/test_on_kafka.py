@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,8 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
+from crkafka_core.cli import looks
+from crkafka_core.config import RegionConfig
 from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.rows import Group, Region
+from crkafka_core.plane import life, stores
+from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.testing.generator import Generator
 from tests.cli.conftest import Answer, Crkafka
 
@@ -38,7 +47,7 @@ members: 2
 start_grace: 5s
 trigger: {{manual: true}}
 tables:
-  - {{name: bronze, format: parquet, path: var/bronze}}
+  - {{name: bronze, format: delta, path: var/bronze}}
 """
     )
     return region_file
@@ -72,6 +81,13 @@ def until(ask: Callable[[], Answer], good: Callable[[Answer], bool], seconds: fl
     return answer
 
 
+def rows_in(table: Path) -> int:
+    """As a program that knows nothing of us reads it; each once."""
+    found = DeltaTable(str(table)).to_pyarrow_table(columns=["topic", "partition", "offset"])
+    assert len(set(zip(*(column.to_pylist() for column in found.columns), strict=True))) == found.num_rows
+    return int(found.num_rows)
+
+
 def running(answer: Answer) -> bool:
     return answer.code == 0 and answer.json["region"]["phase"] == "RUNNING"
 
@@ -91,10 +107,11 @@ def test_a_whole_life(crkafka: Crkafka, kafka: KafkaCluster, topic: str, region_
         head = crkafka("show", "--json").json["region"]["head"]
 
         crkafka("pause", f"{topic}[1]")
-        time.sleep(0.5)
+        assert crkafka("cut").code == 0, "who contributes to it has read the mark"
         generator.send(topic, 400, partitions=4)
-        time.sleep(1.5)
-        assert crkafka("cut", "--json").json["rows"] == 300, "one of four partitions is paused"
+        until(lambda: crkafka("cut", "--json"), lambda _: crkafka("verify", "--json").json["rows"] >= 700)
+        assert crkafka("cut").code == 0
+        assert crkafka("verify", "--json").json["rows"] == 700, "one of four partitions is paused"
         assert crkafka("resume", f"{topic}[1]").code == 0
 
         scaled = crkafka("scale", "3", "--wait", "--timeout", "40", "--json")
@@ -110,8 +127,11 @@ def test_a_whole_life(crkafka: Crkafka, kafka: KafkaCluster, topic: str, region_
         assert crkafka("reset", "--to", str(head), "--yes", "--timeout", "40").code == 0
         statuses = {c["id"]: c["status"] for c in crkafka("checkpoints", "--json").json}
         assert statuses[head] == "MERGED"
-        assert statuses[head + 1] == "SUPERSEDED"
+        assert {status for id, status in statuses.items() if id > head} == {"SUPERSEDED"}
+        assert rows_in(region_on_kafka.parent / "var" / "bronze") == 400, "the fence is made, without Spark"
         assert crkafka("delete", "--yes").code == 1, "a running region is not deleted"
+        assert crkafka("consume", "--json").code == 0
+        assert running(crkafka("show", "--json")), "a bounded run does not stop a region that is hosted elsewhere"
 
         stopped = crkafka("stop", "--json")
         assert stopped.json["phase"] == "IDLE", stopped
@@ -127,6 +147,9 @@ def test_a_whole_life(crkafka: Crkafka, kafka: KafkaCluster, topic: str, region_
     assert (verdict.json["rows"], verdict.json["truth"], verdict.json["partitions"]) == (900, "ledger", 4)
     assert crkafka("verify", "--json", "--quiet").json["truth"] == "kafka"
 
+    assert crkafka("tables", "--json").json[0]["waiting"] == 0
+    assert rows_in(region_on_kafka.parent / "var" / "bronze") == 900
+
     segment = next((region_on_kafka.parent / "var" / "segments").rglob("*.parquet"))
     segment.unlink()
     broken = crkafka("verify")
@@ -134,8 +157,32 @@ def test_a_whole_life(crkafka: Crkafka, kafka: KafkaCluster, topic: str, region_
     assert segment.name in broken.out
     assert crkafka("retire").code == 0
     assert crkafka("delete", "--yes").code == 0
+    assert rows_in(region_on_kafka.parent / "var" / "bronze") == 900, "a table outlives its region"
     assert not list((region_on_kafka.parent / "var" / "segments").rglob("*.parquet"))
     assert crkafka("show").code == 1
+
+
+@pytest.mark.parametrize("mistake", ["the group of another region", "another group.id than before"])
+def test_a_host_whose_members_may_not_start_says_why_once_and_ends(
+    crkafka: Crkafka, kafka: KafkaCluster, region_on_kafka: Path, mistake: str
+) -> None:
+    config = RegionConfig.load(region_on_kafka)
+    assert crkafka("init").code == 0
+    cluster = KafkaAdmin({"bootstrap.servers": kafka.bootstrap}).cluster_id()
+    store = stores.open_store(config.resolved_control_plane())
+    if mistake.startswith("the group"):
+        life.declare(store, Region(name="sales", uid="u2", region_index=0, members_wanted=1))
+        ControlPlane(store, "sales").do(lambda tx: tx.put(Group(cluster, config.group_id, "sales", 0)))
+        said = rf"[Gg]roup '?{config.group_id}'?.* belongs to region sales"
+    else:
+        ControlPlane(store, "orders").do(lambda tx: tx.set_region(cluster_id=cluster, group_id="before"))
+        said = r"group '?before'?"
+    with hosting(region_on_kafka.parent) as host:
+        code = host.wait(60)
+    text = (region_on_kafka.parent / "host.out").read_text()
+    assert code == 1, text
+    assert len(re.findall(said, text)) == 1, text
+    assert "Traceback" not in text and len(text.splitlines()) <= 4, text
 
 
 def test_kafka_away_is_exit_code_3(crkafka: Crkafka) -> None:
@@ -144,3 +191,16 @@ def test_kafka_away_is_exit_code_3(crkafka: Crkafka) -> None:
     assert answer.code == 3
     assert "127.0.0.1:9" in answer.err
     assert len(answer.err.strip().splitlines()) <= 2
+
+
+def test_73_check_finds_a_topic_with_records_that_the_client_does_not_take(
+    kafka: KafkaCluster, region_on_kafka: Path
+) -> None:
+    """SPEC X9: such a record would stand in the way of its partition for ever."""
+    config = RegionConfig.load(region_on_kafka)
+    large = kafka.topics.create("large", 1, config={"max.message.bytes": "150000000"})
+    config = config.model_copy(update={"topics": (large,)})
+    with pytest.raises(ConfigError, match=r"150000000 bytes.*receive\.message\.max\.bytes` to 150000512"):
+        looks.kafka(config, looks.Stored())
+    roomy = config.model_copy(update={"kafka": {**config.kafka, "receive.message.max.bytes": "150000512"}})
+    assert "1 topics" in looks.kafka(roomy, looks.Stored())

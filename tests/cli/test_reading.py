@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from crkafka_core.plane import alarms, resets
+from crkafka_core.model.rows import ResetCause
+from crkafka_core.plane import alarms, life, resets
 from crkafka_core.plane.transact import ControlPlane
 from tests.cli.conftest import Crkafka
 
@@ -60,10 +61,11 @@ def test_show_tells_phase_members_head_and_what_it_waits_for(crkafka: Crkafka, p
     text = crkafka("show").out
     assert "RUNNING" in text
     assert "2 of 2 wanted" in text
+    assert "pid" in next(line for line in text.splitlines() if line.startswith("member  "))
 
 
 def test_show_tells_why_a_region_is_stopped(crkafka: Crkafka, plane: ControlPlane) -> None:
-    plane.do(lambda tx: resets.stop(tx, "offset 5 of orders[1] is gone", member="orders/0"))
+    plane.do(lambda tx: life.halt(tx, "offset 5 of orders[1] is gone", member="orders/0"))
     shown = crkafka("show")
     assert "reason" in shown.out
     assert "offset 5 of orders[1] is gone" in shown.out
@@ -80,7 +82,7 @@ def test_events_since_a_number(crkafka: Crkafka, plane: ControlPlane) -> None:
 @pytest.mark.parametrize("verb", ["show", "checkpoints", "events"])
 def test_a_region_that_is_not_there(crkafka: Crkafka, plane: ControlPlane, verb: str) -> None:
     plane.store.run("orders", lambda tx: tx.set_region(phase="IDLE"))
-    plane.do(lambda tx: __import__("crkafka_core.plane.regions", fromlist=["delete"]).delete(tx))
+    plane.do(lambda tx: life.delete(tx))
     answer = crkafka(verb)
     assert answer.code == 1
     assert answer.err == "There is no region 'orders' in this control plane. `crkafka init` makes it.\n"
@@ -89,12 +91,25 @@ def test_a_region_that_is_not_there(crkafka: Crkafka, plane: ControlPlane, verb:
 def test_X8_show_prints_what_somebody_should_look_at(crkafka: Crkafka, plane: ControlPlane) -> None:
     """SPEC G8, X8: a group that does not settle is alarmed, with its foreign members named; a stopped region gives its reason once."""
     assert crkafka("show", "--json").json["alarm"] == ""
-    plane.do(lambda tx: resets.begin(tx, "c", by="me"))
+    plane.do(lambda tx: resets.begin(tx, ResetCause.PERSON, "c", by="me"))
     plane.do(lambda tx: tx.set_region(reset_at=1.0))
     plane.do(lambda tx: alarms.strangers(tx, ["reporting-tool"], by="orders/0"))
     assert "reporting-tool" in crkafka("show", "--json").json["alarm"]
     assert any(line.startswith("alarm") and "reporting-tool" in line for line in crkafka("show").out.splitlines())
     assert "reporting-tool" in crkafka("watch", "--once").out
-    plane.do(lambda tx: resets.stop(tx, "a reason"))
+    plane.do(lambda tx: life.halt(tx, "a reason"))
     assert crkafka("show", "--json").json["alarm"] == "stopped: a reason"
     assert crkafka("show").out.count("a reason") == 1
+
+
+def test_x8_health_ends_with_1_when_somebody_should_look(crkafka: Crkafka, plane: ControlPlane) -> None:
+    """SPEC X6, X8: for probes; the reason is printed."""
+    answer = crkafka("health")
+    assert (answer.code, answer.out) == (0, "RUNNING: nothing to look at\n")
+    assert crkafka("health", "--json").json == {"healthy": True, "phase": "RUNNING", "alarm": ""}
+    plane.do(lambda tx: tx.set_region(wanted="run", period=1.0, last_cut_at=1.0, created_at=1.0))
+    answer = crkafka("health")
+    assert answer.code == 1
+    assert answer.out.startswith("no checkpoint was merged for ")
+    plane.do(lambda tx: life.halt(tx, "a reason"))
+    assert (crkafka("health").code, crkafka("health").out) == (1, "stopped: a reason\n")

@@ -32,7 +32,8 @@ with on(master, kafka, Path(folder), members=2, rate=500) as s:
     tables.advance(s.spark, s.region, "bronze")
     assert tables.read_table(s.spark, s.region, "bronze").count() == verdict.rows == s.ledger.rows()
     source.register(s.spark)
-    rows = s.spark.read.format("crkafka").option("region", s.config.region).option("controlPlane", s.config.control_plane).load()
+    options = {"region": s.config.region, "controlPlane": s.config.control_plane, "storage": s.config.storage}
+    rows = s.spark.read.format("crkafka").options(**options).load()
     assert rows.count() == verdict.rows
     s.region.stop()
     assert s.host.join(30)

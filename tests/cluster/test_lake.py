@@ -48,7 +48,8 @@ def test_region_whose_control_plane_is_postgresql_and_whose_storage_is_s3(
         counted = frames.checkpoints(s.spark, s.region, numbered=True).groupBy("crkafka_checkpoint").count().collect()
         assert sum(r["count"] for r in counted) == verdict.rows == s.ledger.rows()
         source.register(s.spark)
-        options = {"region": s.config.region, "controlPlane": postgres_url}
+        options = {"region": s.config.region, "controlPlane": postgres_url, "storage": s.config.storage}
+        options |= {f"storage.{key}": value for key, value in s.config.storage_options.items()}
         assert s.spark.read.format("crkafka").options(**options).load().count() == verdict.rows
         for name in formats:
             tables.advance(s.spark, s.region, name)

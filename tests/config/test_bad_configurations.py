@@ -65,6 +65,8 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
         '"bootstrap.servers"',
     ),
     ("instance id by hand", kafka(group__instance__id="a"), "kafka.group.instance.id", "leave it out"),
+    ("a library to load", kafka(plugin__library__paths="/tmp/x.so"), "kafka.plugin.library.paths", "loads a library"),
+    ("a program to run", kafka(sasl__kerberos__kinit__cmd="true"), "kafka.sasl.kerberos.kinit.cmd", "command line"),
     ("Java property", kafka(max__poll__records=5), "kafka.max.poll.records", "max_poll_records"),
     (
         "unknown assignor",
@@ -159,7 +161,7 @@ def test_error_names_file_and_line(tmp_path: Path) -> None:
     [
         ("start:\n  position: beginning\n  position: end\n", "two start positions, beginning and end", 3),
         ("members: 1\nmembers: 2\n", "members: is written twice", 2),
-        ("a: [1\nb: 2\n", "no valid YAML", 2),
+        ("a: [1\nb: 2\n", "a [ is opened here and not closed", 1),
         ("", "is empty", 0),
         ("- 1\n", "must be a mapping", 0),
     ],

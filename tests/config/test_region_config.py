@@ -57,6 +57,29 @@ def test_urls_and_absolute_paths_are_left_alone(url: str, tmp_path: Path) -> Non
     assert RegionConfig.parse({**GOOD, "storage": url}, base=tmp_path).storage == url
 
 
+@pytest.mark.parametrize(
+    ("format", "path", "stays"),
+    [
+        ("iceberg", "lake.shop.orders", True),
+        ("iceberg", "lake.shop", False),
+        ("iceberg", "tables/a.b.c", False),
+        ("delta", "lake.shop.orders", True),
+        ("delta", "tables/a.b.c", False),
+        ("parquet", "a.b.c", False),
+    ],
+)
+def test_a_name_in_a_catalog_is_no_path(format: str, path: str, stays: bool, tmp_path: Path) -> None:
+    """SPEC §19: also where members run on other machines, whose disks it is not on."""
+    table = {"name": "bronze", "format": format, "path": path}
+    found = RegionConfig.parse({**GOOD, "tables": [table]}, base=tmp_path).tables[0].path
+    assert found == (path if stays else f"{tmp_path}/{path}")
+    if stays:
+        remote = {
+            "control_plane": "postgresql+psycopg://u@h/d", "storage": "s3://b/p", "host": {"spark": "spark://big:7077"},
+        }  # fmt: skip
+        assert RegionConfig.parse({**GOOD, **remote, "tables": [table]}).tables[0].path == path
+
+
 def test_a_component_file_of_dagster_is_read_as_well(tmp_path: Path) -> None:
     file = tmp_path / "defs.yaml"
     indented = "".join("  " + line for line in TEN_LINES.splitlines(keepends=True))
@@ -206,3 +229,49 @@ def test_each_key_is_described_in_the_schema() -> None:
     undescribed = [k for k, v in found["properties"].items() if "description" not in v and "$ref" not in v]
     assert undescribed == []
     assert json.dumps(found)
+
+
+SHAPED = {"format": "delta", "path": "p", "shape": "shop.shapes:typed"}
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ([{**SHAPED, "name": "a", "shape": "shop.shapes"}], "shape"),
+        ([{"name": "a", "format": "delta", "path": "p", "output": "dead"}], "names an output and no shape"),
+        ([{**SHAPED, "name": "a"}, {**SHAPED, "name": "b", "output": "good"}], "two tables take the output good"),
+    ],
+)
+def test_K6_a_shape_that_cannot_be_meant_is_refused(tables: list[dict[str, str]], said: str) -> None:
+    with pytest.raises(BadConfiguration, match=said):
+        RegionConfig.of(**{**GOOD, "tables": tables})
+
+
+def test_K6_tables_of_one_shape_take_its_outputs() -> None:
+    config = RegionConfig.of(**{**GOOD, "tables": [{**SHAPED, "name": "a"}, {**SHAPED, "name": "b", "output": "dead"}]})
+    assert [(t.shape, t.output) for t in config.tables] == [("shop.shapes:typed", None), ("shop.shapes:typed", "dead")]
+    assert RegionConfig.from_json(config.to_json()) == config
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"partition_by": ["odd", "Odd"]}, "names the column odd twice"),
+        ({"partition_by": ["crkafka_checkpoint"]}, "each would be a partition for ever"),
+        ({"partition_by": ["odd"], "shape": None}, "partition_by, which is for Delta tables with a shape or types"),
+        ({"partition_by": ["odd"], "format": "iceberg"}, "partition_by, which is for Delta tables with a shape or types"),
+        ({"keys": ["id"]}, "names keys, which are for mode: upsert"),
+        ({"mode": "upsert"}, r"names no keys; write keys: \[id\]"),
+        ({"mode": "merge"}, "must be one of append, upsert"),
+        ({"mode": "upsert", "keys": ["id"], "shape": None}, "upsert, which is for Delta tables with a shape or types"),
+        ({"mode": "upsert", "keys": ["id"], "format": "iceberg"}, "upsert, which is for Delta tables with a shape or types"),
+        ({"mode": "upsert", "keys": ["id"], "path": "main.bronze.a"}, "has neither a name in a catalog nor partition_by"),
+        ({"mode": "upsert", "keys": ["id"], "path": "hdfs://n/a"}, "which needs a folder or s3"),
+        ({"mode": "upsert", "keys": ["id"], "output": "dead"}, "it takes the good rows"),
+    ],
+)  # fmt: skip
+def test_K6_where_and_how_a_table_lies_is_checked_where_it_is_declared(table: dict[str, object], said: str) -> None:
+    with pytest.raises(BadConfiguration, match=said):
+        RegionConfig.of(
+            **{**GOOD, "tables": [{k: v for k, v in {**SHAPED, "name": "a", **table}.items() if v is not None}]}
+        )

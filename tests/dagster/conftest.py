@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import dagster as dg
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 
 from checkpoints_db import initialise, open_store
 from crkafka_core.config import RegionConfig
+from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.region import Region
 from crkafka_core.testing.hand_member import HandMember
 from crkafka_core.testing.landing import Landing
@@ -28,6 +33,8 @@ class Seat:
     defs: dg.Definitions
     instance: dg.DagsterInstance
     region: Region
+    cursor: str | None = field(default=None, kw_only=True)
+    """Of the publishing sensor, as the daemon keeps it."""
 
     @property
     def names(self) -> Names:
@@ -47,9 +54,15 @@ class Seat:
         """Retry a run from its failure."""
         return reconstructed.execute(self.config, job, self.instance, {}, retry_of=failed)
 
-    def run_anew(self, job: str) -> dg.JobExecutionResult:
+    def run_anew(self, job: str, config: dict[str, Any] | None = None) -> dg.JobExecutionResult:
         """Run a job so that it can be retried."""
-        return reconstructed.execute(self.config, job, self.instance, {})
+        ops = {"ops": {op: {"config": keys} for op, keys in (config or {}).items()}}
+        return reconstructed.execute(self.config, job, self.instance, ops)
+
+    def run_again(self, run: str, job: str) -> dg.JobExecutionResult:
+        """*Re-execute all* of a run."""
+        config = self.instance.get_run_by_id(run).run_config  # type: ignore[union-attr]
+        return reconstructed.execute(self.config, job, self.instance, dict(config), again=run)
 
     def tick(self, sensor: str, *, cursor: str | None = None) -> Any:
         """One evaluation of a sensor, resources and dynamic partitions included."""
@@ -58,14 +71,14 @@ class Seat:
             instance_ref=self.instance.get_ref(),
             repository_def=self.defs.get_repository_def(),
             cursor=cursor,
-            resources={self.names.slug: self.resource},
         ) as context:
             return found.evaluate_tick(context)
 
     def publish(self) -> int:
         """Tick the publishing sensor as the daemon does until there is nothing to do; the number of ticks that did something."""
         for ticks in range(1_000):
-            result = self.tick("publish")
+            result = self.tick("publish", cursor=self.cursor)
+            self.cursor = result.cursor
             if not result.dynamic_partitions_requests:
                 return ticks
             for request in result.dynamic_partitions_requests:
@@ -83,10 +96,46 @@ class Seat:
 
 
 @pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    # Each step's log would be followed by two processes of its own.
-    quiet = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
-    with dg.instance_for_test(overrides={"compute_logs": quiet}) as made:
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is none here; a start asks it for the cluster's id."""
+    monkeypatch.setattr(KafkaAdmin, "cluster_id", lambda _: "cluster")
+
+
+QUIET = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
+"""Each step's log would be followed by two processes of its own."""
+OVERRIDES = {"compute_logs": QUIET, "sensors": {"use_threads": True}}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _migrations_are_read_once() -> Iterator[None]:
+    """Alembic reads the files of all of Dagster's migrations each time that a storage is opened, and for each run."""
+    known: dict[str | None, ScriptDirectory] = {}
+    real = ScriptDirectory.from_config
+
+    def read(config: Config) -> ScriptDirectory:
+        location = config.get_main_option("script_location")
+        if location not in known:
+            known[location] = real(config)
+        return known[location]
+
+    with patch.object(ScriptDirectory, "from_config", read):
+        yield
+
+
+@pytest.fixture(scope="session")
+def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What an instance is before anybody uses it: its databases, which take Dagster four times as long to make as to open."""
+    folder = tmp_path_factory.mktemp("dagster_home")
+    with dg.instance_for_test(overrides=OVERRIDES, temp_dir=str(folder)) as made:
+        made.get_runs(limit=1), made.get_dynamic_partitions("none"), made.all_instigator_state()
+    return folder
+
+
+@pytest.fixture
+def instance(empty_home: Path, tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    home = tmp_path / "dagster_home"
+    shutil.copytree(empty_home, home)
+    with dg.instance_for_test(overrides=OVERRIDES, temp_dir=str(home)) as made:
         yield made
 
 
@@ -97,7 +146,7 @@ def keys() -> dict[str, Any]:
 
 
 @pytest.fixture
-def seat(tmp_path: Path, instance: dg.DagsterInstance, keys: dict[str, Any]) -> Iterator[Seat]:
+def seat(tmp_path: Path, instance: dg.DagsterInstance, keys: dict[str, Any], no_broker: None) -> Iterator[Seat]:
     """A region that is made and started, without members."""
     url = f"sqlite:///{tmp_path}/crkafka.db"
     initialise(url)
@@ -139,7 +188,11 @@ class LandedSeat(Seat):
 
 @pytest.fixture
 def landed(
-    tmp_path: Path, instance: dg.DagsterInstance, tables: list[dict[str, Any]], keys: dict[str, Any]
+    tmp_path: Path,
+    instance: dg.DagsterInstance,
+    tables: list[dict[str, Any]],
+    keys: dict[str, Any],
+    no_broker: None,
 ) -> Iterator[LandedSeat]:
     url = f"sqlite:///{tmp_path}/crkafka.db"
     initialise(url)

@@ -14,10 +14,10 @@ from typing import Any
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.model.rows import Checkpoint
+from crkafka_core.plane.checkpoints import LIVE
 from crkafka_core.testing.pytest_scenarios import SESSION_FOR_RESTARTS
 from crkafka_core.testing.scenario import Scenario
 from dagster_project.names import Names, key_of
-from dagster_project.partitions import LIVE
 from dagster_project.testing.live import SETTINGS
 from dagster_project.testing.separate import SeparateDagster
 
@@ -95,9 +95,7 @@ class Live:
 
     def checkpoints(self) -> list[Checkpoint]:
         """All of them, whatever became of them."""
-        return self.scenario.region.plane.read(
-            lambda reader, row: reader.select(Checkpoint, ("region", "=", row.name), order=("id",))
-        )
+        return self.scenario.region.plane.read(lambda reader, row: reader.select(Checkpoint, order=("id",)))
 
     # Runs that are held in a step
 

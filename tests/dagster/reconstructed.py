@@ -10,6 +10,7 @@ from dagster._core.definitions.reconstruct import build_reconstructable_job
 from crkafka_core.config import RegionConfig
 from dagster_project import consistent_region
 from dagster_project.names import Names
+from dagster_project.run_identity import RESUMES
 
 
 def job(definition: str, what: str) -> dg.JobDefinition:
@@ -18,11 +19,14 @@ def job(definition: str, what: str) -> dg.JobDefinition:
 
 
 def execute(
-    config: RegionConfig, what: str, instance: dg.DagsterInstance, run_config: dict[str, Any], *, retry_of: str = ""
-) -> dg.JobExecutionResult:
-    """Execute a job; with `retry_of`, from the failure of that run, as the UI does it."""
+    config: RegionConfig, what: str, instance: dg.DagsterInstance, run_config: dict[str, Any], *,
+    retry_of: str = "", again: str = "",
+) -> dg.JobExecutionResult:  # fmt: skip
+    """Execute a job; with `retry_of`, from the failure of that run; with `again`, all of that run once more, as the UI does it."""
     made = build_reconstructable_job(
         "tests.dagster.reconstructed", "job", reconstructable_args=(config.to_json(), what)
     )
     options = dg.ReexecutionOptions.from_failure(retry_of, instance) if retry_of else None
-    return dg.execute_job(made, instance=instance, run_config=run_config, reexecution_options=options)
+    options = dg.ReexecutionOptions(again) if again else options
+    tags = {RESUMES: "true"} if retry_of else {}
+    return dg.execute_job(made, instance=instance, run_config=run_config, reexecution_options=options, tags=tags)

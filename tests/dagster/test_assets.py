@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import socket
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
+import pandas
 import pytest
+from pyspark.sql import DataFrame
 
+from crkafka_core.control import Tx
+from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Checkpoint, Segment
+from crkafka_core.plane import reading
 from crkafka_core.plane import tables as plane_tables
-from dagster_project import opened, resources
+from dagster_project import consistent_region, opened, partitions, resources, windows
+from dagster_project.assets import checks
+from dagster_project.downstream import checkpointed, nothing_superseded, removed, superseded
 from dagster_project.names import key_of
 from dagster_project.sensors.keep_up import RANGE_END, RANGE_START
 from tests.dagster.conftest import LandedSeat
@@ -63,6 +74,18 @@ def test_records_of_a_superseded_checkpoint_are_refused(landed: LandedSeat) -> N
     assert "Checkpoint 2 of region orders is superseded" in failure(result)
 
 
+def test_a_backfill_that_is_too_large_is_refused_with_the_way_to_replay(
+    landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        landed.landing.land(10)
+    landed.publish()
+    monkeypatch.setattr(partitions, "LARGEST", 2)
+    assert materialize(landed, landed.names.records, 2, 3).success
+    said = failure(materialize(landed, landed.names.records, 1, 3, raise_on_error=False))
+    assert "3 checkpoints of region orders are too many" in said and "`after: 0` and `upto: 3`" in said
+
+
 def outcome(seat: LandedSeat) -> dict[str, tuple[bool, str]]:
     keys = [dg.AssetCheckKey(seat.names.records, n) for n in ("contiguous", "rows_equal_segments", "no_duplicates")]
     job = dg.define_asset_job("checks", selection=dg.AssetSelection.checks(*keys))
@@ -88,9 +111,7 @@ def test_a_segment_that_was_changed_a_row_twice_and_a_hole_are_each_found(landed
 
     def swap(tx) -> None:  # type: ignore[no-untyped-def]
         """Checkpoint 2's first segment names the file of checkpoint 1: its rows are there twice, its own are missing."""
-        first, second = (
-            tx.select(Segment, ("region", "=", "orders"), ("checkpoint", "=", i), order=("member",))[0] for i in (1, 2)
-        )
+        first, second = (tx.select(Segment, ("checkpoint", "=", i), order=("member",))[0] for i in (1, 2))
         path = landed.landing.storage
         data = path.open_read(first.path).read()
         with path.open_read(second.path):
@@ -100,7 +121,7 @@ def test_a_segment_that_was_changed_a_row_twice_and_a_hole_are_each_found(landed
         out.close()
         from dataclasses import replace
 
-        tx.delete(Segment, ("region", "=", "orders"), ("path", "=", second.path))
+        tx.delete(Segment, ("path", "=", second.path))
         tx.add(replace(second, path=second.path + ".other"))
 
     plane.do(swap)
@@ -115,11 +136,45 @@ def test_a_segment_that_was_changed_a_row_twice_and_a_hole_are_each_found(landed
 
         from crkafka_core.model.rows import MergedOffset
 
-        row = tx.get(MergedOffset, "orders", 2, "orders", 1)
+        row = tx.get(MergedOffset, 2, "orders", 1)
         tx.put(replace(row, from_offset=11))
 
     plane.do(hole)
     assert "checkpoint 2 begins orders[1] at 11; its parent ended at 10" in outcome(landed)["contiguous"][1]
+
+
+def test_a_check_reads_no_more_rows_than_fit(landed: LandedSeat, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rows in (10, 10, 10, 50):
+        landed.landing.land(rows)
+
+    def checked() -> tuple[int, ...]:
+        return landed.region.plane.read(checks.latest)[0].checkpoints
+
+    assert checked() == (1, 2, 3, 4)
+    monkeypatch.setattr(checks, "ROWS", 125)
+    assert checked() == (3, 4)
+    monkeypatch.setattr(checks, "ROWS", 5)
+    assert checked() == (4,)
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_what_others_wrote_into_a_table_is_told_with_the_remedy(
+    landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC K6: what a table holds is compared by crkafka_core.spark; here, that it is asked and told."""
+    from crkafka_core.spark import tables
+
+    monkeypatch.setattr(resources.SparkSessionResource, "session", lambda _: None)
+    for found, said in (
+        (tables.Looked(), None),
+        (tables.Looked((7,), (1, 2), 3), "rows of checkpoints that do not belong there: 7; other rows than were merged of checkpoints: "
+        "1, 2; 3 commits that are not of this region. The job mend_tables undoes them."),
+    ):  # fmt: skip
+        monkeypatch.setattr(tables, "look", lambda *_, found=found, **__: found)
+        result = landed.defs.resolve_job_def("orders_check_data").execute_in_process(instance=landed.instance)
+        outcome = {e.check_name: e for e in result.get_asset_check_evaluations()}
+        assert set(outcome) == {"contiguous", "rows_equal_segments", "no_duplicates", "nothing_foreign"}
+        assert (outcome["nothing_foreign"].passed, outcome["nothing_foreign"].description) == (said is None, said)
 
 
 @pytest.mark.spark
@@ -149,7 +204,7 @@ def test_a_table_keeps_up_by_a_range_and_a_backfill_rewrites_it(landed: LandedSe
 
 
 def acknowledged(seat: LandedSeat) -> int:
-    return seat.region.plane.read(lambda reader, row: plane_tables.of(reader, row.name, "bronze")).acknowledged
+    return seat.region.plane.read(lambda reader, row: plane_tables.of(reader, "bronze")).acknowledged
 
 
 def rows(seat: LandedSeat) -> dict[int, int]:
@@ -158,46 +213,186 @@ def rows(seat: LandedSeat) -> dict[int, int]:
     from crkafka_core.spark.tables import read_table
     from dagster_project import SparkSessionResource
 
-    spark = SparkSessionResource(definition=seat.config.to_json()).session()
+    spark = SparkSessionResource(definition=seat.resource.definition).session()
     return {
         r[CHECKPOINT]: r["count"]
         for r in read_table(spark, seat.resource.handle, "bronze").groupBy(CHECKPOINT).count().collect()
     }
 
 
+def run_range(seat: LandedSeat, asset: dg.AssetsDefinition, first: int, last: int) -> dg.ExecuteInProcessResult:
+    merged = dg.Definitions.merge(seat.defs, dg.Definitions(assets=[asset]))
+    job = merged.resolve_implicit_job_def_def_for_assets([asset.key])
+    assert job is not None
+    tags = {RANGE_START: key_of(first), RANGE_END: key_of(last)}
+    return job.execute_in_process(instance=seat.instance, asset_selection=[asset.key], tags=tags)
+
+
 @pytest.mark.spark
-def test_a_users_asset_gets_the_rows_of_its_range_with_one_call(landed: LandedSeat) -> None:
-    from dagster_project import RegionResource, SparkSessionResource
-    from dagster_project.partitions import definition
+def test_a_users_asset_of_three_lines_gets_the_rows_of_its_range_by_the_type_that_it_names(landed: LandedSeat) -> None:
+    """SPEC A3, T1: until the run ends, no retirement takes them away."""
+    counted: dict[str, tuple[int, list[str], int]] = {}
 
-    counted: list[tuple[int, list[str]]] = []
+    def leases() -> int:
+        return landed.region.plane.read(lambda r, row: len(reading.leases.held(r, reading.KIND)))
 
-    @dg.asset(
-        partitions_def=definition(landed.names),
-        deps=[landed.names.records],
-        required_resource_keys={"orders", "orders_spark"},
-    )
-    def totals(context) -> None:  # type: ignore[no-untyped-def]
-        region: RegionResource = context.resources.orders
-        spark: SparkSessionResource = context.resources.orders_spark
-        with region.records(context, spark.session()) as frame:
-            counted.append((frame.count(), frame.columns))
+    @checkpointed("orders")
+    def totals(records: DataFrame) -> None:
+        counted["spark"] = (records.count(), records.columns, leases())
+
+    @checkpointed("orders", name="few")
+    def few(records: pandas.DataFrame) -> None:
+        counted["pandas"] = (len(records), list(records.columns), leases())
 
     landed.landing.land(10)
     landed.landing.land(10)
     landed.publish()
-    merged = dg.Definitions.merge(landed.defs, dg.Definitions(assets=[totals]))
-    job = merged.resolve_implicit_job_def_def_for_assets([dg.AssetKey("totals")])
+    for asset, last in ((totals, 2), (few, 1)):
+        assert run_range(landed, asset, 1, last).success
+    assert (counted["spark"][0], counted["pandas"][0]) == (40, 20)
+    columns = {"key", "value", "topic", "partition", "offset", "headers"}
+    assert columns <= set(counted["spark"][1]) and columns <= set(counted["pandas"][1])
+    assert counted["spark"][2] == 1 and leases() == 0
+
+
+def test_what_a_rewind_left_in_a_users_asset_is_listed_until_it_is_removed(landed: LandedSeat) -> None:
+    mine = dg.AssetKey("totals")
+
+    @dg.asset(key=mine)
+    def totals() -> None:
+        """The user's."""
+
+    def outcome() -> dg.AssetCheckEvaluation:
+        check = nothing_superseded(mine, "orders")
+        merged = dg.Definitions.merge(
+            landed.defs,
+            dg.Definitions(
+                assets=[totals],
+                asset_checks=[check],
+                jobs=[dg.define_asset_job("look", dg.AssetSelection.checks(check))],
+            ),
+        )
+        (found,) = (
+            merged.resolve_job_def("look").execute_in_process(instance=landed.instance).get_asset_check_evaluations()
+        )
+        return found
+
+    for _ in range(3):
+        landed.landing.land(10)
+    landed.publish()
+    for checkpoint in (1, 2):
+        landed.instance.report_runless_asset_event(dg.AssetMaterialization(mine, partition=key_of(checkpoint)))
+    assert outcome().passed
+    landed.landing.rewind(1)
+    landed.publish()
+    assert superseded(landed.instance, landed.resource, mine) == [key_of(2)]  # 3 was never in it
+    assert not outcome().passed and key_of(2) in (outcome().description or "")
+    removed(landed.instance, mine, [key_of(2)])
+    assert outcome().passed and superseded(landed.instance, landed.resource, mine) == []
+
+
+HOURS = dg.HourlyPartitionsDefinition(start_date="2024-01-01-00:00")
+HOUR = 3_600.0
+AT = 1_704_110_400.0  # 2024-01-01 12:00 UTC
+
+
+def merge_at(seat: LandedSeat, times: dict[int, float]) -> None:
+    def write(tx: Tx) -> None:
+        for checkpoint, at in times.items():
+            row = tx.get(Checkpoint, checkpoint)
+            assert row is not None
+            tx.put(replace(row, merged_at=at))
+
+    seat.region.plane.do(write)
+
+
+def test_an_hour_has_the_checkpoints_that_were_merged_within_it(landed: LandedSeat) -> None:
+    """Half-open, by the time of the merge; what is empty is not in it, and an hour that goes on is refused."""
+    for rows in (10, 10, 0, 10, 10):
+        landed.landing.land(rows)
+    merge_at(landed, {1: AT - 0.1, 2: AT, 3: AT + 5, 4: AT + HOUR - 0.1, 5: AT + HOUR})
+
+    def within(start: float, end: float) -> list[int]:
+        span = dg.TimeWindow(datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC))
+        return windows.merged_within(landed.resource, span)
+
+    assert [within(AT + h * HOUR, AT + (h + 1) * HOUR) for h in (-2, -1, 0, 1)] == [[], [1], [2, 4], [5]]
+    with pytest.raises(Refused, match=r"is not over: the control plane's clock is \d+ s before its end"):
+        within(AT, time.time() + HOUR)
+    end = time.time() + 1
+    assert within(AT, end) == [2, 4, 5] and time.time() >= end  # the clocks differ a little
+    landed.landing.rewind(2)
+    assert within(AT, AT + HOUR) == [2]
+
+
+def test_an_hour_that_a_rewind_made_old_is_listed_until_it_is_materialized_again(landed: LandedSeat) -> None:
+    mine = dg.AssetKey("hourly")
+    for _ in range(3):
+        landed.landing.land(10)
+    merge_at(landed, {1: AT, 2: AT + 1, 3: AT + HOUR})
+    hours = [f"2024-01-01-{hour}:00" for hour in (11, 12, 13)]
+    for hour in hours:
+        landed.instance.report_runless_asset_event(dg.AssetMaterialization(mine, partition=hour))
+
+    def old() -> list[str]:
+        return superseded(landed.instance, landed.resource, mine, HOURS)
+
+    assert old() == []
+    landed.landing.rewind(1)
+    assert old() == hours[1:]
+    landed.instance.report_runless_asset_event(dg.AssetMaterialization(mine, partition=hours[1]))
+    assert old() == hours[2:]
+
+
+@pytest.mark.spark
+def test_an_hourly_asset_gets_the_rows_of_its_hour_and_is_wanted_once_the_hour_is_over(landed: LandedSeat) -> None:
+    counted: list[int] = []
+
+    @checkpointed("orders", by=HOURS)
+    def hourly(records: pandas.DataFrame) -> None:
+        counted.append(len(records))
+
+    for rows in (10, 20, 40):
+        landed.landing.land(rows)
+    merge_at(landed, {1: AT, 2: AT + 5, 3: AT + HOUR})
+    landed.publish()
+    merged = dg.Definitions.merge(landed.defs, dg.Definitions(assets=[hourly]))
+    job = merged.resolve_implicit_job_def_def_for_assets([hourly.key])
     assert job is not None
-    job.execute_in_process(
-        instance=landed.instance,
-        asset_selection=[dg.AssetKey("totals")],
-        tags={RANGE_START: key_of(1), RANGE_END: key_of(2)},
+    for hour in (12, 13, 14):
+        key = f"2024-01-01-{hour}:00"
+        assert job.execute_in_process(instance=landed.instance, asset_selection=[hourly.key], partition_key=key).success
+    assert counted == [60, 80, 0]
+    before, after = (datetime.fromtimestamp(AT + 20 * HOUR + more, UTC) for more in (10.0, HOUR + 10.0))
+    first = dg.evaluate_automation_conditions(defs=merged, instance=landed.instance, evaluation_time=before)
+    wanted = dg.evaluate_automation_conditions(
+        defs=merged, instance=landed.instance, evaluation_time=after, cursor=first.cursor
     )
-    assert counted[0][0] == 40 and {"key", "value", "topic", "partition", "offset", "headers"} <= set(counted[0][1])
+    assert wanted.get_requested_partitions(hourly.key) == {"2024-01-02-08:00"}
 
 
-def test_nothing_is_connected_before_it_is_used(landed: LandedSeat) -> None:
+def test_nothing_is_opened_before_it_is_used(landed: LandedSeat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A code server loads definitions, and sets resources up at each tick: no database, no Spark, no connection by that."""
     opened.forget(resources.STORE, landed.config.control_plane)
-    assert landed.defs.get_repository_def().sensor_defs
-    assert landed.region.plane.read(lambda reader, row: reader.count(Checkpoint, ("region", "=", row.name))) == 0
+    stores: list[str] = []
+    sockets: list[tuple[Any, ...]] = []
+    kept, connect = resources.open_store, socket.socket.connect
+
+    def counted(url: str) -> Any:
+        stores.append(url)
+        return kept(url)
+
+    def connecting(self: socket.socket, address: Any) -> None:
+        sockets.append((address,))
+        connect(self, address)
+
+    monkeypatch.setattr(resources, "open_store", counted)
+    monkeypatch.setattr(socket.socket, "connect", connecting)
+    monkeypatch.setattr(resources.SparkSessionResource, "session", lambda _: sockets.append(("spark",)))
+    defs = consistent_region(landed.config)
+    defs.get_repository_def()
+    dg.Definitions.validate_loadable(defs)
+    resource = landed.resource
+    assert (stores, sockets) == ([], [])
+    assert resource.read(lambda reader, row: reader.count(Checkpoint)) == 0
+    assert stores == [landed.config.control_plane] and sockets == []

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
+from dagster._utils.error import serializable_error_info_from_exc_info
 from dagster.components.testing import create_defs_folder_sandbox
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError
 from dagster_project import ConsistentRegion, consistent_region
 from dagster_project.component import Attributes
-from dagster_project.scaffolder import EXAMPLE
+from dagster_project.names import Names
+from dagster_project.options import AssetOptions, Options
+from dagster_project.scaffolder import PYTHON, YAML, RegionParams, rendered
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.dagster
@@ -74,8 +77,39 @@ def test_regions_stand_side_by_side() -> None:
         "orders/topics/refunds",
         "orders/group",
         "orders/records",
-        "web_shop_eu/bronze",
+        "web-shop.eu/bronze",
     } <= keys
+
+
+def test_regions_whose_names_differ_by_punctuation_share_nothing_on_an_instance() -> None:
+    """Code locations share partitions and asset keys: each publisher would remove what the other has published."""
+    three = [Names(name) for name in ("shop.orders", "shop-orders", "shop_orders")]
+    assert len({n.partitions for n in three}) == len({n.records for n in three}) == 3
+    with pytest.raises(
+        Exception, match="Error while building"
+    ) as caught:  # in one code location their jobs would have one name
+        dg.Definitions.validate_loadable(load(attributes("shop.orders"), attributes("shop-orders")))
+    assert "shop_orders" in chain(caught.value)
+
+
+@pytest.mark.parametrize("name", ["records", "group", "topics"])
+def test_a_table_called_as_an_asset_of_the_region_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"a table cannot be called {name} in Dagster"):
+        consistent_region(attributes(tables=[{"name": name, "format": "parquet", "path": "t"}]))
+
+
+def test_keys_group_tags_and_owners_are_as_told() -> None:
+    bronze = [{"name": "bronze", "format": "parquet", "path": "t"}]
+    options = {"key_prefix": ["eu"], "group_name": "sales", "tags": {"domain": "sales"}, "owners": ["team:sales"]}
+    defs = load(attributes(tables=bronze, dagster=options))
+    specs = {s.key.to_user_string(): s for s in defs.resolve_all_asset_specs()}
+    assert set(specs) == {f"eu/orders/{n}" for n in ("topics/orders", "topics/refunds", "group", "records", "bronze")}
+    assert all(
+        (s.group_name, s.tags.get("domain"), list(s.owners)) == ("sales", "sales", ["team:sales"])
+        for s in specs.values()
+    )
+    assert Names("orders", ("eu",)).partitions == "eu/orders_checkpoints"
+    dg.Definitions.validate_loadable(defs)
 
 
 def test_yaml_and_python_make_the_same(tmp_path: Path) -> None:
@@ -106,11 +140,12 @@ def test_the_graph_leads_from_topics_to_tables() -> None:
 def test_what_is_wrong_is_said_where_definitions_are_loaded(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(Exception) as caught:
         load(attributes(**wrong))
-    chain, error = "", caught.value
-    while error is not None:
-        chain += f"{error}\n"
-        error = error.__cause__ or error.__context__  # type: ignore[assignment]
-    assert said in chain
+    assert said in chain(caught.value)
+
+
+def chain(error: BaseException | None) -> str:
+    """What an error and its causes say."""
+    return "" if error is None else f"{error}\n{chain(error.__cause__ or error.__context__)}"
 
 
 def test_options_in_python_are_checked_too() -> None:
@@ -124,7 +159,8 @@ def test_secrets_do_not_reach_definitions(monkeypatch: pytest.MonkeyPatch) -> No
     keys["kafka"] |= {"sasl.password": "${env:ORDERS_PASSWORD}"}
     defs = consistent_region(keys)
     region = defs.resources["orders"]  # type: ignore[index]
-    assert "hunter2" not in region.definition and "${env:ORDERS_PASSWORD}" in region.definition
+    assert "hunter2" not in str(region.definition)
+    assert region.definition["kafka"]["sasl.password"] == "${env:ORDERS_PASSWORD}"
 
 
 def test_the_schema_for_editors_has_the_regions_keys_and_dagsters() -> None:
@@ -133,26 +169,121 @@ def test_the_schema_for_editors_has_the_regions_keys_and_dagsters() -> None:
     assert ConsistentRegion.get_model_cls() is Attributes
 
 
-def test_what_is_scaffolded_is_a_valid_region(tmp_path: Path) -> None:
-    text = EXAMPLE.format(type_name="dagster_project.ConsistentRegion", name="clicks")
-    file = tmp_path / "defs.yaml"
-    file.write_text(text)
-    assert RegionConfig.load(file).region == "clicks"
+def test_what_is_scaffolded_is_the_same_valid_region_in_yaml_and_python(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    folder = tmp_path / "defs" / "web-clicks"
+    folder.mkdir(parents=True)
+    params = RegionParams(topic="shop.clicks", members=3)
+    for template, file in ((YAML, "defs.yaml"), (PYTHON, "region.py")):
+        (folder / file).write_text(rendered(template, "dagster_project.ConsistentRegion", folder, params))
+    config = RegionConfig.load(folder / "defs.yaml")
+    assert (config.region, config.topics, config.members) == ("web-clicks", ("shop.clicks",), 3)
+    assert config.storage == str(tmp_path / "var" / "segments")
+    module: dict[str, Any] = {"__file__": str(folder / "region.py")}
+    exec((folder / "region.py").read_text(), module)
+    region = module["defs"]().resources["web_clicks"]
+    assert region.settings == config
 
 
-def test_A3_a_table_that_gets_nothing_new_is_stale_and_schedules_are_as_told() -> None:
-    """SPEC A4, T1, V3: freshness within an hour unless said; retire daily and on; the bounded run hourly and off."""
+def test_regions_that_read_one_topic_show_it_as_one_asset() -> None:
+    shared = {"topics_prefix": ["kafka"]}
+    defs = load(attributes("orders", dagster=shared), attributes("audit", dagster=shared))
+    graph = defs.resolve_asset_graph()
+    topic = dg.AssetKey(["kafka", "orders"])
+    assert {dg.AssetKey(["orders", "group"]), dg.AssetKey(["audit", "group"])} == set(graph.get(topic).child_keys)
+    assert defs.resources["orders"].names.topic("orders") == topic  # type: ignore[index]
+
+
+def test_single_assets_are_called_and_described_as_told() -> None:
+    """As dagster-dbt's translation: key, group, owners, tags, description and metadata, asset by asset."""
+    tables = [{"name": "bronze", "format": "parquet", "path": "t"}]
+    bronze = {
+        "key": ["lake", "orders"], "group_name": "silver", "owners": ["team:lake"], "tags": {"tier": "1"}, "description": "All orders.",
+        "metadata": {"contract": "v2"},
+    }  # fmt: skip
+    options = {"tags": {"domain": "sales"}, "assets": {"bronze": bronze, "group": {"description": "Who reads."}}}
+    defs = load(attributes(tables=tables, dagster=options))
+    dg.Definitions.validate_loadable(defs)
+    specs = {s.key.to_user_string(): s for s in defs.resolve_all_asset_specs()}
+    told = specs["lake/orders"]
+    assert (told.group_name, list(told.owners), told.description) == ("silver", ["team:lake"], "All orders.")
+    assert {"domain": "sales", "tier": "1"}.items() <= told.tags.items() and told.metadata["contract"] == "v2"
+    assert specs["orders/group"].description == "Who reads." and specs["orders/group"].group_name == "orders"
+    assert defs.resources["orders"].names.table("bronze") == told.key  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("assets", "said"),
+    [
+        ({"silver": {}}, "has no asset 'silver'"),
+        ({"records": {"key": ["rows"]}}, "The key of records of region orders cannot be chosen alone"),
+    ],
+)
+def test_an_asset_that_is_not_there_or_whose_key_is_fixed_is_refused(assets: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        consistent_region(attributes(), assets=assets)
+
+
+def test_every_job_op_sensor_schedule_asset_check_and_field_says_what_it_is() -> None:
+    """A stranger reads them in the launchpad, on the pages, and in `dg docs`."""
+    defs = consistent_region(attributes(tables=[{"name": "bronze", "format": "parquet", "path": "t"}]))
+    repository = defs.get_repository_def()
+    silent = [j.name for j in repository.get_all_jobs() if not j.description and not j.name.startswith("__")]
+    silent += [s.name for s in (*repository.sensor_defs, *repository.schedule_defs) if not s.description]
+    silent += [s.key.to_user_string() for s in defs.resolve_all_asset_specs() if not s.description]
+    silent += [str(c.key) for c in checks_of(defs) if not c.description]
+    for job in repository.get_all_jobs():
+        for node in job.graph.nodes if not job.name.startswith("__") else ():
+            fields = getattr(node.definition.config_schema.config_type, "fields", {}) or {}  # type: ignore[attr-defined]
+            silent += [f"{job.name}.{name}" for name, one in fields.items() if not one.description]
+    silent += [f"option {name}" for name, one in Options.model_fields.items() if not one.description]
+    silent += [f"option {name}" for name, one in AssetOptions.model_fields.items() if not one.description]
+    silent += [f"scaffold {name}" for name, one in RegionParams.model_fields.items() if not one.description]
+    assert silent == []
+
+
+def checks_of(defs: dg.Definitions) -> list[dg.AssetCheckSpec]:
+    return [spec for checks in defs.asset_checks or () for spec in checks.check_specs]  # type: ignore[union-attr]
+
+
+def test_schedules_are_as_told_and_a_quiet_table_is_not_stale() -> None:
+    """SPEC A4, T1, V3: retire daily and on; the bounded run hourly and off; a table is late by what waits for it, not by the clock."""
     bronze = {"tables": [{"name": "bronze", "format": "parquet", "path": "t"}]}
-    for options, seconds, hour in (({}, 3600, "0 * * * *"), ({"fresh": 120, "consume": "5 4 * * *"}, 120, "5 4 * * *")):
+    for options, hour in (({}, "0 * * * *"), ({"consume": "5 4 * * *"}, "5 4 * * *")):
         defs = consistent_region(attributes(**bronze), **options)
         spec = next(s for s in defs.resolve_all_asset_specs() if s.key == dg.AssetKey(["orders", "bronze"]))
-        assert spec.freshness_policy == dg.FreshnessPolicy.time_window(fail_window=timedelta(seconds=seconds))
+        assert spec.freshness_policy is None
         found = {s.name: (s.cron_schedule, s.default_status.value, s.job_name) for s in defs.schedules or ()}
         assert found == {
             "orders_consume": (hour, "STOPPED", "orders_consume_until_caught_up"),
             "orders_retire": ("17 3 * * *", "RUNNING", "orders_retire_checkpoints"),
+            "orders_prune": ("47 3 * * *", "STOPPED", "orders_prune_runs"),
+            "orders_maintain": ("17 4 * * *", "STOPPED", "orders_maintain_tables"),
             "orders_look": ("*/5 * * * *", "RUNNING", "orders_observe_group"),
         }
+
+
+def test_the_instances_retries_and_its_longest_run_leave_hosts_and_alarms_alone() -> None:
+    defs = consistent_region(attributes())
+    tags = {name: defs.resolve_job_def(f"orders_{name}").tags for name in ("host_members", "stopped_alarm", "cut")}
+    assert tags["host_members"]["dagster/max_runtime"] == tags["host_members"]["dagster/max_retries"] == "0"
+    assert tags["stopped_alarm"]["dagster/max_retries"] == "0" and "dagster/max_retries" not in tags["cut"]
+
+
+@pytest.mark.parametrize(
+    ("job", "config"),
+    [
+        ("replay", {"rewrite": {"after": 0, "upto": 1, "tables": ["bronze"], "dry_run": True}}),
+        ("scale_region", {"scale": {"members": 3}}),
+        ("reset_region", {"reset": {"to": "head", "cause": "asked by a person", "dry_run": False}}),
+        ("retire_checkpoints", {"retire": {"dry_run": False}}),
+    ],
+)
+def test_a_launchpad_begins_with_what_can_be_launched(job: str, config: dict[str, Any]) -> None:
+    defs = consistent_region(attributes(members=3, tables=[{"name": "bronze", "format": "parquet", "path": "t"}]))
+    made = defs.resolve_job_def(f"orders_{job}")
+    assert made.run_config == {"ops": {op: {"config": keys} for op, keys in config.items()}}
+    assert dg.validate_run_config(made, made.run_config)
 
 
 def test_definitions_are_loaded_without_a_warning_of_dagster() -> None:
@@ -173,3 +304,30 @@ def test_pyproject_and_workspace_load_the_same_under_the_same_name() -> None:
     module = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"][0]["python_module"]
     assert project["code_location_target_module"] == module["module_name"] == "dagster_project.definitions"
     assert project["code_location_name"] == module["location_name"] == "crkafka"
+
+
+def test_the_dbt_source_and_the_options_that_the_docs_show_are_right() -> None:
+    text = (ROOT / "docs" / "dagster.md").read_text()
+    blocks = [yaml.safe_load(b) for b in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "# defs/" not in b]
+    source = next(b for b in blocks if "sources" in b)["sources"][0]["tables"][0]
+    tables = [{"name": "orders_bronze", "format": "delta", "path": "t"}]
+    key = source["meta"]["dagster"]["asset_key"]
+    assert dg.AssetKey(key) == Names("orders").table(source["name"])
+    assert dg.AssetKey(key) in {s.key for s in consistent_region(attributes(tables=tables)).resolve_all_asset_specs()}
+    options = next(b for b in blocks if set(b) == {"dagster"})["dagster"]
+    assert consistent_region(attributes(tables=tables), **options)
+    documented = set(re.findall(r"`(\w+)`", "".join(line for line in text.splitlines() if line.startswith("| `"))))
+    assert set(Options.model_fields) <= documented
+    repository = consistent_region(attributes(tables=tables)).get_repository_def()
+    jobs = {j.name.removeprefix("orders_") for j in repository.get_all_jobs()}
+    assert {name for name in jobs if not name.startswith("__")} <= documented
+
+
+def test_a_password_that_a_template_has_resolved_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`{{ env.X }}` becomes part of the definitions; `${env:X}` stays a reference."""
+    monkeypatch.setenv("ORDERS_PASSWORD", "hunter2")
+    keys = attributes()
+    with pytest.raises(Exception) as caught:
+        load({**keys, "kafka": {**keys["kafka"], "sasl.password": "{{ env.ORDERS_PASSWORD }}"}})
+    shown = str(serializable_error_info_from_exc_info((caught.type, caught.value, caught.tb)))  # as the UI has it
+    assert "sasl.password" in shown and "hunter2" not in shown

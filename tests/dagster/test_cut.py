@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from crkafka_core.model.errors import LeaseHeld, NotOpen
+from crkafka_core.model.errors import LeaseHeld, NotOpen, ServiceUnavailable
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, ResetCause
 from crkafka_core.plane import leases, resets
 from crkafka_core.region import Region
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.testing.hand_member import HandMember
+from dagster_project import consistent_region, failures
 from tests.dagster.conftest import Seat
 
 pytestmark = pytest.mark.dagster
 
 
 def checkpoints(seat: Seat) -> list[Checkpoint]:
-    return seat.region.plane.read(lambda r, row: r.select(Checkpoint, ("region", "=", row.name), order=("id",)))
+    return seat.region.plane.read(lambda r, row: r.select(Checkpoint, order=("id",)))
 
 
 def test_a_cut_makes_a_checkpoint_and_its_numbers_are_shown(seat: Seat, member: HandMember) -> None:
@@ -33,6 +35,36 @@ def test_a_cut_makes_a_checkpoint_and_its_numbers_are_shown(seat: Seat, member: 
     shown = next(e for e in result.all_events if e.is_successful_output and e.step_key == "checkpoint")
     assert output and shown.event_specific_data.metadata["rows"].value == 20
     assert seat.region.status().phase is Phase.RUNNING
+    seat.publish()
+    told = seat.instance.fetch_materializations(seat.names.records, limit=1).records[0].asset_materialization
+    assert told is not None and told.metadata["cut_by"] == dg.MetadataValue.dagster_run(result.run_id)
+    assert (
+        list(Path(seat.instance.storage_directory()).rglob("*result*")) == []
+    )  # ops hand nothing on that would have to be kept
+
+
+def test_where_the_host_drives_cuts_a_persons_cut_goes_beside_it(seat: Seat, member: HandMember) -> None:
+    """`cuts: false`: no sensor opens cuts, and the driver's lease is the host's for good."""
+    defs = consistent_region(seat.config, cuts=False)
+    assert "orders_trigger" not in {s.name for s in defs.sensors or ()}
+    seat.region.plane.do(lambda tx: leases.take(tx, "driver", holder="the host", token="x", length=60))
+    other = Seat(seat.config, defs, seat.instance, seat.region)
+    assert other.run("cut", {"open_cut": {"cause": "by a person"}}).success
+    assert [(c.cause, c.status) for c in checkpoints(seat)] == [("by a person", CheckpointStatus.MERGED)]
+
+
+def test_a_service_that_is_away_is_tried_for_two_minutes() -> None:
+    waits: list[float] = []
+    for tried in range(failures.TRIES):
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            pytest.raises(dg.RetryRequested) as asked,
+            failures.as_dagster_failure(),
+        ):
+            patch.setattr(failures, "_retries_so_far", lambda n=tried: n)
+            raise ServiceUnavailable("SQL is away.")
+        waits.append(asked.value.seconds_to_wait or 0.0)
+    assert 100 < sum(waits) < 140 and waits == sorted(waits)
 
 
 def test_a_cut_whose_reason_is_past_opens_nothing(seat: Seat, member: HandMember) -> None:
@@ -69,7 +101,7 @@ def test_7_the_lease_is_kept_from_step_to_step(seat: Seat, member: HandMember, m
     )
     assert seat.run("cut").success
     assert seen == [1, 1]
-    assert seat.region.plane.read(lambda r, row: leases.held(r, row.name, "driver")) == []
+    assert seat.region.plane.read(lambda r, row: leases.held(r, "driver")) == []
 
 
 @pytest.mark.parametrize("keys", [{"driver_lease": 0.5}])
@@ -84,7 +116,7 @@ def test_8_a_run_that_slept_past_its_lease_opens_nothing(
         seat.region.open_cut(token="somebody's", cause="in the way")
         sleeper = threading.Thread(target=lambda: first.append(seat.run("cut", raise_on_error=False)))
         sleeper.start()
-        while not seat.region.plane.read(lambda r, row: leases.held(r, row.name, "driver")):
+        while not seat.region.plane.read(lambda r, row: leases.held(r, "driver")):
             time.sleep(0.01)
         time.sleep(0.6)
     lease = seat.region.plane.do(lambda tx: leases.take(tx, "driver", holder="the second", token="x", length=60))
@@ -107,7 +139,7 @@ def test_a_cut_that_was_aborted_before_its_run_knew_of_it_is_cut_anew(
     def dies(self: Region, **kwargs: object) -> object:
         member.contributes.clear()
         kept(self, **kwargs)  # type: ignore[arg-type]
-        self.plane.do(lambda tx: resets.abort(tx, "its run died"))
+        self.plane.do(lambda tx: resets.begin(tx, ResetCause.LATE, "its run died"))
         member.contributes.set()
         raise dg.Failure("the machine went away", allow_retries=False)
 
@@ -124,7 +156,9 @@ def test_an_aborted_cut_fails_the_run_with_its_reason_and_the_region_goes_on(sea
     def abort() -> None:
         while not seat.region.plane.read(lambda _, row: row.open_cut):
             time.sleep(0.02)
-        seat.region.plane.do(lambda tx: resets.abort(tx, "the disk of orders/0 is full", member="orders/0"))
+        seat.region.plane.do(
+            lambda tx: resets.begin(tx, ResetCause.LATE, "the disk of orders/0 is full", member="orders/0")
+        )
         member.contributes.set()
 
     other = threading.Thread(target=abort)
@@ -158,15 +192,22 @@ def test_a_cut_that_fails_in_a_step_is_retried_from_failure(
     retried = seat.retry(failed.run_id)
     assert retried.success
     assert [(c.id, c.status) for c in checkpoints(seat)] == [(1, CheckpointStatus.MERGED)]
-    assert (
-        seat.region.plane.read(lambda r, row: r.count(Lease, ("region", "=", row.name), ("until", ">", r.now()))) == 0
-    )
+    assert seat.region.plane.read(lambda r, row: r.count(Lease, ("until", ">", r.now()))) == 0
+
+
+def test_all_of_an_old_cut_executed_again_is_another_cut(seat: Seat, member: HandMember) -> None:
+    """SPEC A6: a retry goes on with what was begun; *Re-execute all* begins anew, also where a sensor's reason is past."""
+    now = seat.region.status()
+    old = seat.run_anew("cut", {"open_cut": {"epoch": now.epoch, "head": now.head}})
+    first = seat.run_again(old.run_id, "cut")
+    assert first.success and seat.run_again(first.run_id, "cut").success
+    assert [(c.id, c.status) for c in checkpoints(seat)] == [(i, CheckpointStatus.MERGED) for i in (1, 2, 3)]
 
 
 def test_a_late_contribution_to_the_cut_of_a_dead_run_is_refused(seat: Seat, member: HandMember) -> None:
     member.contributes.clear()
     opened = seat.region.open_cut(token="dead", cause="of a run that died")
-    seat.region.plane.do(lambda tx: resets.abort(tx, "its deadline passed"))
+    seat.region.plane.do(lambda tx: resets.begin(tx, ResetCause.LATE, "its deadline passed"))
     with pytest.raises(NotOpen):
         member._contribute("uid", 1, 0, opened.id)
     member.contributes.set()

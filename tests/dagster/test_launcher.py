@@ -1,4 +1,4 @@
-"""The warm launcher on a real `dagster dev`: cold at first, then warm; ended, killed, and changed code (FACTS D2)."""
+"""The warm launcher on a real `dagster dev`: cold at first, then warm; ended, killed, and changed code (docs/clients.md D2)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def work(context):
     return "first"
 
 
-@dg.job(executor_def=dg.in_process_executor)
+@dg.job(executor_def=dg.in_process_executor, tags={"crkafka/warm": "true"})
 def quick():
     work()
 

@@ -17,8 +17,8 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Table
 from crkafka_core.plane import tables as plane_tables
+from crkafka_core.plane.checkpoints import LIVE
 from dagster_project.names import key_of
-from dagster_project.partitions import LIVE
 from tests.dagster.live_stage import Live, live
 
 pytestmark = [pytest.mark.dagster, pytest.mark.kafka, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(900)]
@@ -39,7 +39,7 @@ def stage(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def table(stage: Live) -> Table:
-    return stage.scenario.region.plane.read(lambda reader, row: plane_tables.of(reader, row.name, "bronze"))
+    return stage.scenario.region.plane.read(lambda reader, row: plane_tables.of(reader, "bronze"))
 
 
 def host_of(stage: Live) -> int:
@@ -141,7 +141,7 @@ def counts(stage: Live) -> dict[int, int]:
     from dagster_project import RegionResource, SparkSessionResource
 
     config = stage.scenario.config
-    spark = SparkSessionResource(definition=config.to_json()).session()
+    spark = SparkSessionResource(definition=RegionResource.of(config).definition).session()
     rows = read_table(spark, RegionResource.of(config).handle, "bronze").groupBy(CHECKPOINT).count().collect()
     return {r[0]: r[1] for r in rows}
 
@@ -161,7 +161,9 @@ def test_a_range_that_is_gone_from_kafka_fails_that_run_alone(stage: Live) -> No
     """SPEC K3: a data-loss error with what is left; the table, the region and later runs go on."""
     retired = filled(stage, CheckpointStatus.RETIRED)
     archive: dict[str, Any] = json.loads(retired[0].archive_json)
-    gone = {(topic, int(p)): stop for topic, parts in archive.items() for p, (_, stop, rows) in parts.items() if rows}
+    gone = {
+        (topic, int(p)): stop for topic, parts in archive.items() for p, (_, stop, rows, *_) in parts.items() if rows
+    }
     stage.scenario.kafka.topics.delete_records(gone)
     before = counts(stage)
     run = stage.launch("replay", rewrite={"after": retired[0].parent, "upto": retired[0].id})

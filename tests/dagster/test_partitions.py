@@ -37,8 +37,18 @@ def apply(present: list[str], wanted: list[str], chunk: int) -> tuple[list[str],
 
 @given(st.lists(st.integers(1, 40), unique=True), st.sets(st.integers(1, 40)), st.integers(1, 10))
 def test_whatever_is_there_it_becomes_what_is_live_and_in_order(there: list[int], live: set[int], chunk: int) -> None:
+    """From the lowest that is there and live: what left the history does not come back."""
+    lowest = min(live & set(there), default=0)
     wanted = [key_of(i) for i in sorted(live)]
-    assert apply([key_of(i) for i in there], wanted, chunk)[0] == wanted
+    assert apply([key_of(i) for i in there], wanted, chunk)[0] == [key_of(i) for i in sorted(live) if i >= lowest]
+
+
+def test_a_reset_that_shortens_a_long_history_removes_what_was_superseded_and_nothing_else() -> None:
+    present = [key_of(i) for i in range(5_001, 25_001)]
+    live = [key_of(i) for i in range(4_001, 24_001)]
+    gone = tuple(key_of(i) for i in range(24_001, 25_001))
+    change = reconcile(present, live, chunk=20_000)
+    assert (change.add, change.remove, change.more) == ((), gone, False)
 
 
 def test_a_checkpoint_that_falls_out_of_history_leaves_while_a_new_one_comes() -> None:

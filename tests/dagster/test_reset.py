@@ -27,9 +27,7 @@ def kafka_has_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def resets(seat: Seat) -> list[Event]:
-    return seat.region.plane.read(
-        lambda r, row: r.select(Event, ("region", "=", row.name), ("kind", "=", "reset"), order=("seq",))
-    )
+    return seat.region.plane.read(lambda r, row: r.select(Event, ("kind", "=", "reset"), order=("seq",)))
 
 
 def test_a_reset_to_the_head_names_who_asked(seat: Seat, member: HandMember) -> None:
@@ -45,7 +43,7 @@ def test_going_back_takes_partitions_away_before_the_region_goes_on(seat: Seat, 
     for _ in range(3):
         assert seat.run("cut").success
     seat.publish()
-    result = seat.run("reset_region", {"reset": {"to": "1", "cause": "back"}})
+    result = seat.run("reset_region", {"reset": {"to": 1, "cause": "back"}})
     assert result.success
     assert seat.partitions() == [key_of(1)]
     assert seat.region.status().head == 1 and seat.region.status().unfenced == ()
@@ -73,6 +71,13 @@ def test_a_retry_finds_the_reset_it_has_asked_for(
     assert len(resets(seat)) == before
 
 
+def test_all_of_an_old_reset_executed_again_is_another_reset(seat: Seat, member: HandMember) -> None:
+    old = seat.run_anew("reset_region", {"reset": {"cause": "a bad deployment"}})
+    before = len(resets(seat))
+    assert seat.run_again(old.run_id, "reset_region").success
+    assert len(resets(seat)) == before + 1 and resets(seat)[-1].text == "a bad deployment"
+
+
 def test_an_unknown_target_is_refused_with_those_that_are_there(seat: Seat, member: HandMember) -> None:
     seat.run("cut")
     result = seat.run("reset_region", {"reset": {"to": "7"}}, raise_on_error=False)
@@ -86,6 +91,35 @@ def test_a_target_that_is_none_is_refused(seat: Seat, to: str) -> None:
     said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
     assert said == f"{to!r} is no target of a reset. Write head, initial, or the number of a merged checkpoint."
     assert resets(seat) == []
+
+
+def test_a_dry_run_tells_what_would_go_and_asks_for_nothing(
+    seat: Seat, member: HandMember, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(3):
+        assert seat.run("cut").success
+    before = len(resets(seat))
+    for to, said in (
+        (1, "2 checkpoints with 40 rows, 2 to 3"),
+        ("initial", "3 checkpoints with 60 rows, 1 to 3"),
+        ("head", "0 checkpoints"),
+    ):
+        result = seat.run("reset_region", {"reset": {"to": to, "dry_run": True}})
+        assert result.success and {e.step_key for e in result.all_events if e.is_step_skipped} == {"rewind", "resume"}
+        assert f"A reset to {to} would supersede {said}" in "".join(capfd.readouterr())
+    assert len(resets(seat)) == before and seat.region.status().head == 3
+
+
+def test_a_reset_to_the_beginning_is_refused_until_the_regions_name_is_said(seat: Seat, member: HandMember) -> None:
+    assert seat.run("cut").success
+    before = len(resets(seat))
+    for sure in ("", "yes"):
+        result = seat.run("reset_region", {"reset": {"to": "initial", "sure": sure}}, raise_on_error=False)
+        said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+        assert f"`sure` says {sure!r}" in said and "write `sure: orders`" in said
+    assert len(resets(seat)) == before and seat.region.status().head == 1
+    assert seat.run("reset_region", {"reset": {"to": "initial", "sure": "orders"}}).success
+    assert seat.region.status().head == 0
 
 
 def test_follow_asks_for_nothing(seat: Seat, member: HandMember) -> None:

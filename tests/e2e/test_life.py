@@ -60,9 +60,7 @@ def test_X1_reset_to_initial_state_twice_starts_at_the_same_offsets(scenario: Ma
 def _starts(s: Scenario, epoch: int) -> list:  # type: ignore[type-arg]
     from crkafka_core.model.rows import Start
 
-    return s.region.plane.read(
-        lambda reader, row: reader.select(Start, ("region", "=", row.name), ("epoch", "=", epoch))
-    )
+    return s.region.plane.read(lambda reader, row: reader.select(Start, ("epoch", "=", epoch)))
 
 
 @pytest.mark.parametrize("control_plane", ["sqlite", "postgres"], indirect=True)
@@ -111,14 +109,14 @@ def test_19_a_new_topic_that_matches_the_pattern_is_consumed_within_seconds(scen
     began = time.monotonic()
     s.kafka.topics.create(names[1], 2)
     s.generator.send(names[1], 200, partitions=2)
-    s.until(lambda: any(tp.topic == names[1] for tp in _held(s)), "the new topic is held", timeout=15)
+    s.until(lambda: any(tp.topic == names[1] for tp in _held(s)), "the new topic is held", timeout=30)
     s.settle()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 40, "and not after the five minutes that a client waits by itself"
     s.finish_and_verify(rows=400)
 
 
 def test_45_aborted_and_open_transactions_land_nothing(scenario: Make) -> None:
-    """Fault 45: only committed records land, and control records are inside the spans (FACTS R6)."""
+    """Fault 45: only committed records land, and control records are inside the spans (docs/clients.md R6)."""
     s = scenario(rate=500, abort_every=2)
     for _ in range(3):
         s.cut_soon()
@@ -136,7 +134,7 @@ def test_17_more_members_than_partitions_cut_at_normal_speed(scenario: Make) -> 
     s = scenario(members=3, partitions=2)
     began = time.monotonic()
     cuts = [s.cut() for _ in range(5)]
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 5 * s.config.drain_timeout
     assert all(c.members == 3 for c in cuts)
     s.finish_and_verify()
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from crkafka_core.model.phase import Phase
-from crkafka_core.plane import tables
+from crkafka_core.plane import permits
 from crkafka_core.testing.scenario import Scenario
 
 Make = Callable[..., Scenario]
@@ -14,7 +14,7 @@ Make = Callable[..., Scenario]
 
 def test_53_rewind_with_a_slow_table_and_a_crash_keeps_its_target(scenario: Make) -> None:
     """SPEC X4, X5; fault 53: the target stays; no RUNNING before the table is fenced, whatever dies meanwhile."""
-    s = scenario(session=8.0, tables=[{"name": "bronze", "format": "delta", "path": "bronze"}])
+    s = scenario(session=8.0, tables=[{"name": "bronze", "format": "iceberg", "path": "bronze"}])
     first = s.cut_soon()
     s.cut_soon()
     s.cut_soon()
@@ -26,9 +26,9 @@ def test_53_rewind_with_a_slow_table_and_a_crash_keeps_its_target(scenario: Make
     time.sleep(1.0)
     assert s.phase is Phase.REWINDING
     assert s.head == first.id
-    permit = s.region.plane.do(lambda tx: tables.permit_fence(tx, "bronze", holder="test", token="fence"))
+    permit = s.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="test", token="fence"))
     assert permit is not None
-    s.region.plane.do(lambda tx: tables.finish_fence(tx, permit, version="1"))
+    s.region.plane.do(lambda tx: permits.finish_fence(tx, permit, version="1"))
     s.settle()
     assert s.cut_soon().parent == first.id
     s.finish_and_verify()

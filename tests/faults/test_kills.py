@@ -16,13 +16,13 @@ from crkafka_core.testing.scenario import Scenario
 
 
 def _row(s: Scenario, checkpoint: int) -> Checkpoint:
-    row = s.region.plane.read(lambda reader, region: reader.get(Checkpoint, region.name, checkpoint))
+    row = s.region.plane.read(lambda reader, region: reader.get(Checkpoint, checkpoint))
     assert row is not None
     return row
 
 
 def _rows(s: Scenario, kind: type, *where: Any) -> list[Any]:
-    return s.region.plane.read(lambda reader, region: reader.select(kind, ("region", "=", region.name), *where))
+    return s.region.plane.read(lambda reader, region: reader.select(kind, *where))
 
 
 def _aborted(s: Scenario, checkpoint: int) -> None:
@@ -43,6 +43,8 @@ def test_1_killed_static_member_costs_one_reset_and_no_rebalance(pair: Scenario)
     assert len(resets) == 1, [e.text for e in resets]
     assert not pair.events("lost", since=mark)
     assert resets[0].checkpoint == head
+    (death,) = pair.events("process died", since=mark)
+    assert (death.member, "SIGKILL" in death.text) == (pair.member(0), True)
     assert not [e for e in pair.events("revoked", "assigned", since=mark) if e.member == pair.member(1)]
     pair.check()
 

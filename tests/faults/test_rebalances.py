@@ -44,6 +44,8 @@ def test_14_rebalances_during_a_reset_make_no_second_one(pair: Scenario) -> None
         seen = pair.mark()
         with pair.stranger():
             pair.until(lambda since=seen: pair.events("revoked", since=since), "the group rebalances")
+        # Only who reports again can be seen to be revoked again: a stranger that came sooner would be part of this rebalance.
+        pair.until(lambda since=seen: pair.events("assigned", since=since), "the member that may has reported")
         assert pair.phase is Phase.RESETTING
     pair.points.clear(pair.member(0), fp.RESOLVED)
     pair.settle()
@@ -71,10 +73,7 @@ def test_D3_nothing_is_written_between_drain_and_resume(pair: Scenario) -> None:
 
 def _contributed(s: Scenario, checkpoint: int) -> set[str]:
     where = ("checkpoint", "=", checkpoint)
-    return {
-        c.member
-        for c in s.region.plane.read(lambda reader, row: reader.select(Contribution, ("region", "=", row.name), where))
-    }
+    return {c.member for c in s.region.plane.read(lambda reader, row: reader.select(Contribution, where))}
 
 
 def _files(s: Scenario) -> dict[str, int]:
@@ -100,16 +99,17 @@ def test_61_lost_batch_with_a_full_queue_is_fetched_again(scenario: Make) -> Non
     """SPEC M5, M2; fault 61: nothing twice, nothing missing (the fetch frontier)."""
     s = scenario(rate=0, max_poll_records=10, partitions=2, session=8.0)
     for number in (0, 1):
-        s.points.set(s.member(number), fp.WRITE, "sleep:2")
-    s.generator.send(s.topics[0], 30_000, partitions=2)
+        s.points.set(s.member(number), fp.WRITE, "hold")
+    s.generator.send(s.topics[0], 6_000, partitions=2)  # a queue holds a thousand
     for number in (0, 1):
         s.points.await_reached(s.member(number), fp.WRITE)
         s.points.set(s.member(number), fp.POLL, "raise")
+        s.points.clear(s.member(number), fp.WRITE)
     s.until(
         lambda: not s.points.pending(s.member(0), fp.POLL) and not s.points.pending(s.member(1), fp.POLL),
         "polls lost their batches",
     )
-    s.finish_and_verify(rows=30_000)
+    s.finish_and_verify(rows=6_000)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,7 @@ def test_50_idle_member_that_takes_over_a_partition_starts_at_the_head(scenario:
     s.until(lambda: s.epoch > 2, "a reset")
     s.settle()
     head = s.head
-    starts = s.region.plane.read(
-        lambda reader, row: reader.select(Start, ("region", "=", row.name), ("epoch", "=", row.epoch))
-    )
+    starts = s.region.plane.read(lambda reader, row: reader.select(Start, ("epoch", "=", row.epoch)))
     assert {(x.reason, x.base) for x in starts} == {("head", head)}
     s.finish_and_verify()
 
@@ -187,7 +185,7 @@ def test_G8_partition_that_nobody_holds_makes_a_static_group_rebalance(pair: Sce
     with pytest.raises(Refused, match="nobody holds"):
         pair.cut()
     pair.until(lambda: _generation(pair) > generation, "the group rebalances", timeout=20)
-    pair.region.plane.do(lambda tx: tx.delete(Initial, ("region", "=", nobodys.region), ("partition", "=", 9)))
+    pair.region.plane.do(lambda tx: tx.delete(Initial, ("partition", "=", 9)))
     pair.settle()
     assert len(pair.resets(mark)) == 1, [e.text for e in pair.resets(mark)]
     assert not pair.events("lost", since=mark)

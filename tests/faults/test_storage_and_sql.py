@@ -40,14 +40,14 @@ def test_65_storage_away_for_a_while_backs_off_and_does_not_count(scenario: Make
     s.cut()
     for number in (0, 1):
         s.points.set(s.member(number), fp.DISK, "full")
-    mark, end = s.mark(), time.monotonic() + 5
-    while time.monotonic() < end:
+    mark, end = s.mark(), time.monotonic() + 60
+    while len(s.resets(mark)) < 4:  # more often than the limit of resets that count
+        assert time.monotonic() < end, s.account()
         try:
             s.wait_running(timeout=5)
             s.cut()
         except Exception:
             time.sleep(0.05)
-    assert len(s.resets(mark)) >= 3, "it failed more often than the limit of resets that count"
     assert s.phase is not Phase.STOPPED
     s.points.clear_all()
     s.finish_and_verify()
@@ -55,7 +55,7 @@ def test_65_storage_away_for_a_while_backs_off_and_does_not_count(scenario: Make
 
 @pytest.mark.soak
 def test_43_static_member_cut_off_from_sql_leaves_the_group_before_its_session_ends(scenario: Make) -> None:
-    """SPEC G4, FACTS R2: closing alone would keep its partitions for a session more; so they are taken over 6 s after it left."""
+    """SPEC G4, docs/clients.md R2: closing alone would keep its partitions for a session more; so they are taken over 6 s after it left."""
     s = scenario(session=25.0)
     s.cut()
     was = s.incarnation(0)

@@ -10,6 +10,7 @@ import pytest
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka.consumer import GroupConsumer
 from crkafka_core.kafka.events import Polled
+from crkafka_core.kafka.native.library import SWITCH, load
 from crkafka_core.kafka.properties import client_properties
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
@@ -84,10 +85,21 @@ class Probe:
 
 
 MakeProbe = Callable[..., Probe]
+WAYS = ("native", "objects")
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Both ways by which records come: natively, and as Python objects."""
+    monkeypatch.setenv(SWITCH, "1" if request.param == "native" else "0")
+    load.cache_clear()
+    assert (load() is not None) == (request.param == "native"), "`make env` builds the native edge, with a C compiler"
+    yield str(request.param)
+    load.cache_clear()
 
 
 @pytest.fixture
-def probe(kafka: KafkaCluster, group_id: str) -> Iterator[MakeProbe]:
+def probe(kafka: KafkaCluster, group_id: str, way: str) -> Iterator[MakeProbe]:
     """`probe(topics, pattern=…, limits=…, instance_id=…, group=…, **properties)`: a subscribed consumer."""
     made: list[GroupConsumer] = []
 

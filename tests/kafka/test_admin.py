@@ -1,9 +1,17 @@
-"""Questions to Kafka on a real broker (SPEC G1, S1–S4, 18; FACTS R6, R7, R9, R11)."""
+"""Questions to Kafka on a real broker (SPEC G1, S1–S4, 18; docs/clients.md R6, R7, R9, R11)."""
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from subprocess import PIPE
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -15,6 +23,8 @@ from crkafka_core.kafka.group import report
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.offsets import TP
 from crkafka_core.testing.generator import Generator
+from crkafka_core.testing.mock_broker import MockBroker
+from crkafka_core.testing.proxy import kafka_behind_proxy
 from crkafka_core.testing.pytest_services import unique
 from tests.kafka.conftest import MakeProbe
 
@@ -42,7 +52,7 @@ def test_topics_come_with_ids_and_partitions_and_missing_ones_are_left_out(
     kafka.topics.delete(topic)
     assert admin.topics([topic]) == {}
     kafka.topics.create(topic, 1)
-    assert admin.topics([topic])[topic].id != found[topic].id, "FACTS R9"
+    assert admin.topics([topic])[topic].id != found[topic].id, "docs/clients.md R9"
 
 
 def test_a_pattern_finds_topics_and_no_internal_ones(admin: KafkaAdmin, new_topic: NewTopic) -> None:
@@ -57,7 +67,7 @@ def test_a_pattern_finds_topics_and_no_internal_ones(admin: KafkaAdmin, new_topi
 def test_ends_are_the_last_stable_offset_or_the_high_watermark(
     kafka: KafkaCluster, admin: KafkaAdmin, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """FACTS R6."""
+    """docs/clients.md R6."""
     topic = new_topic(2)
     zero, one = TP(topic, 0), TP(topic, 1)
     generator.send(topic, 20, partitions=2)
@@ -74,7 +84,7 @@ def test_ends_are_the_last_stable_offset_or_the_high_watermark(
 
 
 def test_a_time_past_the_end_means_the_end(admin: KafkaAdmin, new_topic: NewTopic, kafka: KafkaCluster) -> None:
-    """SPEC S2, FACTS R7."""
+    """SPEC S2, docs/clients.md R7."""
     topic = new_topic(2, config={"retention.ms": "-1"})  # the timestamps are years old
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for i in range(10):
@@ -182,3 +192,128 @@ def test_a_refused_login_is_a_configuration_error_without_the_password(kafka: Ka
     with pytest.raises((ConfigError, KafkaUnavailable)) as caught:
         admin.cluster_id()
     assert "geheim" not in str(caught.value)
+
+
+def test_ends_are_told_while_a_broker_is_away_as_a_service_that_is_away_and_at_once_after_it_is_back(
+    kafka: KafkaCluster, new_topic: NewTopic
+) -> None:
+    """The same client, which knows the leader's old epoch: it was refused for minutes, and before that the topic was "deleted"."""
+    topic = new_topic(2)
+    tps = [TP(topic, 0), TP(topic, 1)]
+    admin = KafkaAdmin({"bootstrap.servers": kafka.bootstrap}, timeout=2.0)
+    assert set(admin.watermarks(tps)) == set(tps)
+    kafka.kill()
+    with pytest.raises(KafkaUnavailable):
+        admin.watermarks(tps)
+    kafka.start_node()
+    patient = time.monotonic() + 15
+    while True:
+        try:
+            found = admin.watermarks(tps)
+            break
+        except KafkaUnavailable:
+            assert time.monotonic() < patient
+    assert found == dict.fromkeys(tps, (0, 0))
+
+
+class JustStarted:
+    """Answers as a broker does that is asked before it has heard of all topics: nobody else is there to ask."""
+
+    def __init__(self, topic: str, *, away: float, ignorant: float) -> None:
+        self.topic, self.began, self.away, self.ignorant = topic, time.monotonic(), away, ignorant
+
+    def _since(self) -> float:
+        return time.monotonic() - self.began
+
+    def list_offsets(self, request: dict[Any, Any], **_: object) -> dict[Any, Future[Any]]:
+        answers: dict[Any, Future[Any]] = {p: Future() for p in request}
+        for future in answers.values():
+            if self._since() < self.ignorant:
+                code = KafkaError._TIMED_OUT if self._since() < self.away else KafkaError.UNKNOWN_TOPIC_OR_PART
+                future.set_exception(KafkaException(KafkaError(code)))
+            else:
+                future.set_result(SimpleNamespace(offset=7, leader_epoch=0))
+        return answers
+
+    def list_topics(self, timeout: float) -> Any:
+        if self._since() < self.away:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        partitions = {} if self._since() < self.ignorant else {0: None}
+        return SimpleNamespace(topics={self.topic: SimpleNamespace(partitions=partitions)})
+
+    def poll(self, _: float) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(("ignorant", "gone"), [(1.9, False), (60.0, True)])
+def test_a_broker_that_has_just_started_and_knows_no_topics_yet_is_not_believed_at_once(
+    ignorant: float, gone: bool
+) -> None:
+    """It was, if the question had begun while the broker was away: a topic that was there was "deleted"."""
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:9"}, timeout=5.0)
+    admin._client = cast(Any, JustStarted("t", away=1.2, ignorant=ignorant))
+    if gone:
+        with pytest.raises(TopicGone, match=r"has no t\[0\]"):
+            admin.watermarks([TP("t", 0)])
+    else:
+        assert admin.watermarks([TP("t", 0)]) == {TP("t", 0): (7, 7)}
+
+
+ASKS_ABOUT_A_GROUP = """
+import sys, time
+from crkafka_core.kafka.admin import KafkaAdmin
+admin = KafkaAdmin({"bootstrap.servers": sys.argv[1]}, timeout=1.0)
+try:
+    admin.describe_group("g")
+except Exception as error:
+    print(f"{type(error).__name__}: {error}", flush=True)
+sys.stdin.readline()  # the coordinator is back
+for _ in range(20):
+    try:
+        admin.cluster_id()
+        admin.describe_group("g")
+    except Exception as error:
+        time.sleep(0.1)
+print("lives", flush=True)
+"""
+
+
+def test_24_a_coordinator_that_comes_back_after_it_was_asked_for_in_vain_ends_no_process(
+    mock_broker: MockBroker,
+) -> None:
+    """librdkafka answers a request about a group that ran out of time inside it, and asserts that it still has it (docs/clients.md K22)."""
+    mock_broker.coordinator("g", 2)
+    mock_broker.broker_down(2)
+    command = [sys.executable, "-c", ASKS_ABOUT_A_GROUP, mock_broker.bootstrap]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True) as asking:
+        assert asking.stdout is not None
+        said = asking.stdout.readline()
+        mock_broker.broker_up(2)
+        rest, trouble = asking.communicate("\n", timeout=90)
+    assert (asking.returncode, rest) == (0, "lives\n"), trouble
+    assert said.startswith("KafkaUnavailable"), said
+
+
+def test_members_are_listed_by_what_they_call_themselves(
+    admin: KafkaAdmin, probe: MakeProbe, new_topic: NewTopic, group_id: str
+) -> None:
+    """What a member asks of its own group, to name strangers in it (SPEC G8)."""
+    assert admin.client_ids(group_id) == []
+    probe([new_topic(1)]).settle()
+    (name,) = admin.client_ids(group_id)
+    assert name.startswith("m-")
+
+
+def test_committed_offsets_come_also_from_a_far_broker(services_folder: Path) -> None:
+    """The connections alone take longer than one question may: they are kept, so that the next one is answered."""
+    with kafka_behind_proxy(services_folder / "far", delay=0.3) as (_, _, address):
+        admin = KafkaAdmin({"bootstrap.servers": address}, timeout=1.5)
+        with pytest.raises(KafkaUnavailable):
+            admin.committed("far", [TP("t", 0)])
+        for _ in range(4):
+            with contextlib.suppress(KafkaUnavailable):
+                assert admin.committed("far", [TP("t", 0)]) == {}
+                break
+        else:
+            raise AssertionError("never answered")
+        admin.close()

@@ -1,4 +1,4 @@
-"""The consumer of a group's member on a real Kafka: start, flow, seek, errors (SPEC M5, M7, R4, S4; FACTS K, R)."""
+"""The consumer of a group's member on a real Kafka: start, flow, seek, errors (SPEC M5, M7, R4, S4; docs/clients.md)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from crkafka_core.dev.kafka import KafkaCluster
-from crkafka_core.kafka.errors import OffsetGone
+from crkafka_core.kafka.errors import KafkaFailed, OffsetGone
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.testing.generator import Generator
@@ -81,7 +82,7 @@ def test_only_what_flows_is_handed_out_and_a_pause_loses_nothing(
 def test_the_first_record_after_an_idle_pause_comes_at_once(
     probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """FACTS K18: without the wake-up it takes a second."""
+    """docs/clients.md K18: without the wake-up it takes a second."""
     topic = new_topic(4)
     generator.send(topic, 4_000, partitions=4)
     member = probe([topic])
@@ -98,7 +99,7 @@ def test_the_first_record_after_an_idle_pause_comes_at_once(
             member.poll(100, 0.01)
         took.append(time.monotonic() - began)
         member.consumer.flow([])
-    assert sorted(took)[2] < 0.5, took
+    assert sorted(took)[2] < 0.9, took
 
 
 def test_seeking_back_gives_the_same_records_again(probe: MakeProbe, new_topic: NewTopic, generator: Generator) -> None:
@@ -143,7 +144,7 @@ def test_values_keys_headers_and_timestamps_arrive_as_they_are(
 def test_the_end_is_told_also_when_only_control_records_are_left(
     probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """SPEC V3, FACTS R6: aborted records are skipped, their markers take offsets."""
+    """SPEC V3, docs/clients.md R6: aborted records are skipped, their markers take offsets."""
     topic = new_topic(1)
     tp = TP(topic, 0)
     generator.transaction(topic, 10)
@@ -182,7 +183,7 @@ def test_an_open_transaction_holds_the_reader_back(probe: MakeProbe, new_topic: 
 def test_a_vanished_offset_is_told_and_the_partition_can_be_sought_again(
     kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """SPEC S4, FACTS R10."""
+    """SPEC S4, docs/clients.md R10."""
     topic = new_topic(2)
     gone, fine = TP(topic, 0), TP(topic, 1)
     generator.send(topic, 2_000, partitions=2)
@@ -223,7 +224,7 @@ def test_partitions_without_their_first_records_are_no_error_before_they_are_sou
 def test_an_absent_broker_is_told_once_and_consumption_goes_on(
     kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """FACTS R12: no callback, no record lost."""
+    """docs/clients.md R12: no callback, no record lost."""
     topic = new_topic(2)
     generator.send(topic, 1_000, partitions=2)
     member = probe([topic], limits=Limits(session_timeout=120, drain_timeout=10, reset_timeout=10))
@@ -277,3 +278,43 @@ print("pandas" in sys.modules)
     arguments = [sys.executable, "-c", script, kafka.bootstrap, topic, str(tmp_path)]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_72_a_partition_whose_seek_failed_hands_out_nothing_until_it_is_sought(
+    probe: MakeProbe, new_topic: NewTopic, generator: Generator
+) -> None:
+    """A poll that was dropped has moved the client: only a seek that went well says where it stands."""
+    topic = new_topic(2)
+    first, second = TP(topic, 0), TP(topic, 1)
+    generator.send(topic, 4_000, partitions=2)
+    member = probe([topic])
+    member.start_at(0)
+    member.poll_until(lambda: {first, second} == set(member.offsets()))
+    frontier = {tp: offsets[-1] + 1 for tp, offsets in member.offsets().items()}
+    client = member.consumer._consumer
+    member.consumer._consumer = _Refusing(client, second)
+    member.consumer._next = {}  # what a disturbed poll does
+    with pytest.raises(KafkaFailed):
+        member.consumer.seek(dict(sorted(frontier.items())))
+    for _ in range(20):
+        member.poll()
+    assert {tp: offsets[-1] + 1 for tp, offsets in member.offsets().items()} == frontier
+    member.consumer._consumer = client
+    member.consumer.seek(frontier)
+    member.poll_until(lambda: member.rows() == 4_000)
+    assert member.offsets() == {first: list(range(2_000)), second: list(range(2_000))}
+
+
+class _Refusing:
+    """The client, except that it does not seek one partition."""
+
+    def __init__(self, client: Any, tp: TP) -> None:
+        self._client, self._tp = client, tp
+
+    def seek(self, partition: TopicPartition) -> None:
+        if (partition.topic, partition.partition) == self._tp:
+            raise KafkaException(KafkaError(KafkaError._FAIL, "as the test wants it"))
+        self._client.seek(partition)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)

@@ -1,7 +1,8 @@
-"""Rebalances as a member's consumer reports them on a real Kafka (SPEC R1–R7, M5, D2; FACTS K6, R2–R5)."""
+"""Rebalances as a member's consumer reports them on a real Kafka (SPEC R1–R7, M5, D2; docs/clients.md K6, R2–R5)."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -58,7 +59,7 @@ def test_a_second_member_takes_its_share_and_gives_it_back(
     assert a.rebalances[1:] == [("revoked", parts(topic, 4)), ("assigned", a.consumer.held)]
     assert a.consumer.generation() == b.consumer.generation() == 2
     generations = [r.generation for polled in a.polled for r in polled.rebalances]
-    assert generations == [1, 1, 2], "a revocation shows the old generation (FACTS R3)"
+    assert generations == [1, 1, 2], "a revocation shows the old generation (docs/clients.md R3)"
     assert a.consumer.flowing == frozenset()
     generator.send(topic, 400, partitions=4)
     for _ in range(20):
@@ -73,7 +74,7 @@ def test_a_second_member_takes_its_share_and_gives_it_back(
 def test_records_of_a_poll_that_ran_a_callback_are_dropped_and_it_says_so(
     probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """SPEC M5, FACTS K6: under load, no record comes in the same poll as a rebalance."""
+    """SPEC M5, docs/clients.md K6: under load, no record comes in the same poll as a rebalance."""
     topic = new_topic(4)
     generator.send(topic, 200_000, partitions=4)
     a = probe([topic])
@@ -97,7 +98,7 @@ def test_records_of_a_poll_that_ran_a_callback_are_dropped_and_it_says_so(
 def test_more_members_than_partitions_leave_one_idle_with_an_empty_assignment(
     probe: MakeProbe, new_topic: NewTopic
 ) -> None:
-    """SPEC G5, FACTS R14."""
+    """SPEC G5, docs/clients.md R14."""
     topic = new_topic(1)
     a = probe([topic])
     a.settle()
@@ -149,23 +150,25 @@ def test_the_assignor_is_range_for_one_topic_else_round_robin(
 def test_a_commit_is_one_request_with_its_metadata(
     kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, generator: Generator, group_id: str
 ) -> None:
-    """SPEC D2, FACTS R13."""
+    """SPEC D2, docs/clients.md R13."""
     topic = new_topic(3)
     generator.send(topic, 30, partitions=3)
     member = probe([topic])
     member.settle()
     held = member.consumer.held
     metadata = {tp: f"r1/7/{tp.partition}/" + "x" * 4_000 for tp in held}
-    member.consumer.commit({tp: 3 + tp.partition for tp in held}, metadata)
+    member.consumer.commit({tp: 3 + tp.partition for tp in held}, metadata, {TP(topic, 1): 0})
     member.consumer.commit({})
     found = KafkaAdmin({"bootstrap.servers": kafka.bootstrap}).committed(group_id, held)
-    assert found == {tp: Committed(3 + tp.partition, metadata[tp]) for tp in held}
+    assert found == {tp: Committed(3 + tp.partition, metadata[tp], 0 if tp.partition == 1 else -1) for tp in held}, (
+        "the leader epoch of the last record too, where it is known (SPEC S4)"
+    )
 
 
 def test_a_member_that_polled_too_late_is_told_lost_and_its_commit_is_refused_as_a_rebalance(
     probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """SPEC D2, R2, FACTS R4, K6: unknown member or old generation; then it joins again by itself."""
+    """SPEC D2, R2, docs/clients.md R4, K6: unknown member or old generation; then it joins again by itself."""
     topic = new_topic(2)
     late = probe([topic], properties={"session.timeout.ms": "6000", "max.poll.interval.ms": "6000"})
     generator.send(topic, 500, partitions=2)
@@ -190,7 +193,7 @@ def test_a_commit_of_an_unknown_partition_fails_the_whole(probe: MakeProbe, new_
 
 
 def test_a_commit_without_a_broker_is_unreachable(kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic) -> None:
-    """SPEC D2, FACTS K9: after the session, also when librdkafka itself would wait for ever."""
+    """SPEC D2, docs/clients.md K9: after the session, also when librdkafka itself would wait for ever."""
     topic = new_topic(1)
     member = probe([topic])
     member.settle()
@@ -224,7 +227,7 @@ def test_a_commit_that_hangs_is_given_up_and_what_was_asked_meanwhile_is_done_la
     for _ in range(2):
         with pytest.raises(KafkaUnavailable, match="did not answer"):
             consumer.commit(dict.fromkeys(held, 1))
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10, "and not after the 30 s for which it hangs"
     member.polled.clear()
     consumer.flow([])
     consumer.seek(dict.fromkeys(held, 900))
@@ -240,7 +243,7 @@ def test_a_commit_that_hangs_is_given_up_and_what_was_asked_meanwhile_is_done_la
 
 
 def test_static_the_older_of_two_with_one_id_is_fenced(probe: MakeProbe, new_topic: NewTopic) -> None:
-    """SPEC R7, FACTS R2: code −150."""
+    """SPEC R7, docs/clients.md R2: code −150."""
     topic = new_topic(2)
     older = probe([topic], instance_id="orders-0")
     older.settle()
@@ -251,7 +254,7 @@ def test_static_the_older_of_two_with_one_id_is_fenced(probe: MakeProbe, new_top
 
 
 def test_static_a_restart_within_the_session_costs_no_rebalance(probe: MakeProbe, new_topic: NewTopic) -> None:
-    """SPEC R7, FACTS R2."""
+    """SPEC R7, docs/clients.md R2."""
     topic = new_topic(4)
     a = probe([topic], instance_id="orders-0")
     b = probe([topic], instance_id="orders-1")
@@ -261,7 +264,7 @@ def test_static_a_restart_within_the_session_costs_no_rebalance(probe: MakeProbe
     again = probe([topic], instance_id="orders-1")
     began = time.monotonic()
     again.poll_until(lambda: bool(again.consumer.held), others=[a])
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < SHORT.session_timeout, "it does not wait for the end of the other's session"
     assert again.consumer.held == before
     for _ in range(30):
         a.poll()
@@ -269,7 +272,7 @@ def test_static_a_restart_within_the_session_costs_no_rebalance(probe: MakeProbe
 
 
 def test_an_error_inside_a_callback_never_leaves_it(probe: MakeProbe, new_topic: NewTopic) -> None:
-    """SPEC M5, FACTS K3: the poll goes on, says that it was disturbed, and carries the error."""
+    """SPEC M5, docs/clients.md K3: the poll goes on, says that it was disturbed, and carries the error."""
     topic = new_topic(2)
     member = probe([topic])
     real = member.consumer._consumer
@@ -295,7 +298,7 @@ def test_an_error_inside_a_callback_never_leaves_it(probe: MakeProbe, new_topic:
 
 @pytest.mark.parametrize("answer", [b"", b"CGMDv1:\x01\x00\x00\x00", b"CGMDv2:\x01\x00", None, 5])
 def test_an_unknown_format_of_the_generation_is_unknown(answer: object) -> None:
-    """FACTS K15: a private format is guarded."""
+    """docs/clients.md K15: a private format is guarded."""
 
     class Consumer:
         def consumer_group_metadata(self) -> object:
@@ -311,7 +314,7 @@ def test_an_unknown_format_of_the_generation_is_unknown(answer: object) -> None:
 def test_G8_somebody_who_joins_for_a_moment_makes_a_static_group_rebalance(
     kafka: KafkaCluster, group_id: str, probe: MakeProbe, new_topic: NewTopic
 ) -> None:
-    """SPEC G8, FACTS R2: no static member could do it by leaving and coming back; afterwards each has what it had."""
+    """SPEC G8, docs/clients.md R2: no static member could do it by leaving and coming back; afterwards each has what it had."""
     topic = new_topic(4)
     a, b = (probe([topic], instance_id=f"orders-{i}") for i in (0, 1))
     a.poll_until(lambda: len(a.consumer.held) == len(b.consumer.held) == 2, others=[b])
@@ -357,3 +360,8 @@ def test_28_each_refusal_of_a_commit_by_a_broker_is_the_error_of_its_reaction(
         member.consumer.commit(dict.fromkeys(held, 2))
     assert type(refused.value) is reaction
     mock_broker.clear_request_errors(Api.OFFSET_COMMIT)
+    raw = member.consumer._consumer
+    references = sys.getrefcount(raw)
+    member.consumer.close()
+    kept = sys.getrefcount(raw) - references
+    assert kept == (reaction is Fenced), "a fenced client is never freed: its end may never come (docs/clients.md K27)"

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from crkafka_core.model.rows import ROWS
+
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("crkafka_core", "checkpoints_db", "dagster_project")
+PACKAGES = ("crkafka", "crkafka_core", "checkpoints_db", "dagster_project")
 
 PARQUET_ROOM = "crkafka_core/segments"
 FILES_OF_ARROW = {"pyarrow.parquet", "pyarrow.fs", "pyarrow.dataset", "pyarrow.feather", "pyarrow.orc"}
@@ -42,6 +44,7 @@ def test_the_contracts_hold() -> None:
     ("module", "planted"),
     [
         ("crkafka_core/model/planted.py", "import dagster_project.definitions"),
+        ("crkafka_core/region/planted.py", "from crkafka import Region"),
         ("crkafka_core/region/planted.py", "import sqlalchemy"),
         ("crkafka_core/region/planted.py", "import checkpoints_db"),
         ("crkafka_core/member/planted.py", "import dagster"),
@@ -88,4 +91,78 @@ def test_only_the_segments_room_touches_parquet_and_file_systems() -> None:
         for name in _imports(file)
         if name in FILES_OF_ARROW
     ]
+    assert found == []
+
+
+EVENTS = "crkafka_core/plane/events.py"
+DECIDING = (
+    "crkafka_core/plane",
+    "crkafka_core/protocol",
+    "crkafka_core/region",
+    "crkafka_core/member",
+    "dagster_project",
+)
+"""Rooms that decide something; the command line and the snapshots for people show events, and decide nothing."""
+
+
+def test_nothing_is_decided_from_the_event_log() -> None:
+    """Events are for people (SPEC X8): only `plane/events.py` reads them, and nobody who decides asks it to."""
+    found = []
+    for room in DECIDING:
+        for file in sorted((ROOT / room).rglob("*.py")):
+            if str(file.relative_to(ROOT)) == EVENTS:
+                continue
+            imports = set(_imports(file))
+            asked = {
+                node.attr
+                for node in ast.walk(ast.parse(file.read_text()))
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "events"
+            }
+            if "crkafka_core.model.rows.Event" in imports or asked & {"after", "since", "last"}:
+                found.append(str(file.relative_to(ROOT)))
+    assert found == []
+
+
+def test_a_member_reaches_the_control_plane_through_its_gate_alone() -> None:
+    """SPEC G11: `MemberPlane` compares region, incarnation and epoch; what makes one is the only place that names anything else."""
+    found = []
+    for file in sorted((ROOT / "crkafka_core/member").glob("*.py")):
+        tree = ast.parse(file.read_text())
+        attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        if file.name in (
+            "main.py",
+            "leash.py",
+        ):  # they open the ungated one, to wrap it or to read: no mutation by themselves
+            wrong = {node.attr for node in attributes} & {"do", "create"}
+        else:
+            wrong = {n for n in _imports(file) if n.endswith(("transact.ControlPlane", "control.Store"))}
+            wrong |= {node.attr for node in attributes if node.attr in ("store", "_store") and _plane(node.value)}
+        if wrong:
+            found.append(f"{file.name}: {', '.join(sorted(wrong))}")
+    assert found == []
+
+
+def _plane(node: ast.expr) -> bool:
+    """Whether an expression is called a plane: `plane`, `self._plane`."""
+    return "plane" in (node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else "")
+
+
+QUESTIONS = {"select", "column", "count"}
+MAY_ASK = ("crkafka_core/plane", "crkafka_core/testing", "checkpoints_db")
+
+
+def test_rows_are_searched_in_the_plane_alone() -> None:
+    """What is above names what it wants to know: `checkpoints.filled(reader)`, and no condition on columns."""
+    rows = {row.__name__ for row in ROWS}
+    found = []
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            if str(file.relative_to(ROOT)).startswith(MAY_ASK):
+                continue
+            for node in ast.walk(ast.parse(file.read_text())):
+                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+                    continue
+                about = ast.unparse(node.args[0]).split(".")[-1]
+                if node.func.attr in QUESTIONS and about in rows:
+                    found.append(f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node.func)}({about}")
     assert found == []

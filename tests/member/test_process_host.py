@@ -12,12 +12,15 @@ import pytest
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.hosts import processes
-from crkafka_core.member.main import CODES, REFUSED
+from crkafka_core.member.main import CODES, NO_RESTART, REFUSED
 from crkafka_core.model.rows import Region
-from crkafka_core.plane import regions, resets
+from crkafka_core.plane import life
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.signals import ExitKind
 from crkafka_core.testing.memory import MemoryStore
+from crkafka_core.testing.simulation import simulate
+from crkafka_core.testing.simulation.kafka import SimulatedAdmin
+from crkafka_core.testing.simulation.plan import Fault, Plan
 
 
 @pytest.mark.parametrize(
@@ -37,12 +40,14 @@ def test_g3_who_is_wanted_is_started_again_unless_superseded_or_refused(
 
     def popen(*_: Any, **keys: Any) -> Any:
         started.append(1)
-        return real([sys.executable, "-c", f"import sys; sys.stdin.read(); sys.exit({code})"], stdin=subprocess.PIPE)
+        return real(
+            [sys.executable, "-c", f"import sys; sys.stdin.readline(); sys.exit({code})"], stdin=subprocess.PIPE
+        )
 
     monkeypatch.setattr(processes.subprocess, "Popen", popen)
     plane = ControlPlane(MemoryStore(), "orders")
-    regions.declare(plane.store, Region(name="orders", uid="uid", region_index=0))
-    plane.do(lambda tx: resets.start(tx, by="test"))
+    life.declare(plane.store, Region(name="orders", uid="uid", region_index=0))
+    plane.do(lambda tx: life.start(tx, by="test"))
     config = RegionConfig.of(
         base=tmp_path, region="orders", control_plane="sqlite:///x.db", storage=str(tmp_path), topics=["t"], members=1,
         kafka={"bootstrap.servers": "localhost:1", "group.id": "g"}, trigger={"manual": True},
@@ -52,5 +57,31 @@ def test_g3_who_is_wanted_is_started_again_unless_superseded_or_refused(
     end = time.monotonic() + (10 if again else 2.0)
     while time.monotonic() < end and len(started) < 2:
         time.sleep(0.05)
+    given_up = host.given_up()
     host.end()
     assert (len(started) >= 2) is again
+    assert bool(given_up) is not again, "a host without hope says so"
+    if code == REFUSED:
+        assert given_up.startswith("orders/0 was refused: the group is another region's")
+
+
+def test_g9_a_process_that_is_through_ends_whatever_hangs_on_the_way_out() -> None:
+    """Nothing watches Python's own way out, and a member that hung there was never started again."""
+    hanging = (
+        "import atexit, runpy, time; atexit.register(time.sleep, 600); "
+        "runpy.run_module('crkafka_core.member.main', run_name='__main__')"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", hanging], input="{}\n", stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    assert ended.returncode not in NO_RESTART | {0}
+    assert "name" in ended.stderr, "what went wrong is said"
+
+
+def test_g9_every_client_of_kafka_ends_before_its_process_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the watchdog still looks: a client that only Python's way out ends may hang there for ever."""
+    closed: list[str] = []
+    monkeypatch.setattr(SimulatedAdmin, "close", lambda admin: closed.append(admin.owner.name))
+    history = simulate(1, plan=Plan(seed=1, members=2, faults=(Fault(5.0, "stop"),)))
+    assert history.violation is None
+    assert len([name for name in closed if name.startswith("sim/")]) == 2

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from crkafka_core.kafka.errors import NotAllowed
 from crkafka_core.member import reporter as module
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.submitter import Payload
@@ -46,7 +47,7 @@ def contributed(monkeypatch: pytest.MonkeyPatch, found: Mapping[str, str] | Exce
 
 
 def test_20_a_topic_made_anew_quickly_is_told_by_its_new_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FACTS R9: no callback comes, the consumer goes on at its old offset; only the id tells, and the merge compares it."""
+    """docs/clients.md R9: no callback comes, the consumer goes on at its old offset; only the id tells, and the merge compares it."""
     assert contributed(monkeypatch, {"t": "new"}) == {"t": "new"}
 
 
@@ -55,3 +56,30 @@ def test_s4_what_kafka_does_not_tell_is_as_it_was(
     monkeypatch: pytest.MonkeyPatch, found: Mapping[str, str] | Exception
 ) -> None:
     assert contributed(monkeypatch, found) == {"t": "old"}
+
+
+@pytest.mark.parametrize(
+    "error", [ServiceUnavailable("no broker"), NotAllowed("no right to describe"), RuntimeError("x")]
+)
+def test_s4_what_was_told_at_an_earlier_cut_is_forgotten_however_the_question_ends(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    parts: list[cuts.Part] = []
+    answers: list[Mapping[str, str] | Exception] = [{"t": "then"}, error]
+
+    def ids() -> Mapping[str, str]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(module.cuts, "hand_in", lambda _, part: parts.append(part))
+    plane = SimpleNamespace(do=lambda work: work(None))
+    thread = Reporter(plane, "orders/0", "a", lambda _: None, topic_ids=ids)  # type: ignore[arg-type]
+    for number in (1, 2):
+        cut = OpenCut(number, 0, 1, ("orders/0",), frozenset({TP("t", 0)}))
+        thread.do(sg.Save(number))
+        thread.do(sg.Contribute(cut, 1, 0, 1, {"t": "start"}, Payload({TP("t", 0): (0, 0, 0)}, (), 0)))
+    for _ in range(4):
+        thread.turn(0.0)
+    assert [part.topic_ids for part in parts] == [{"t": "then"}, {"t": "start"}]

@@ -12,9 +12,10 @@ import pytest
 from crkafka_core.member.message_queue import MessageQueue
 from crkafka_core.member.submitter import Submitter
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import ResetCause
 from crkafka_core.plane.cuts import NamedSegment
 from crkafka_core.protocol import signals as sg
-from crkafka_core.segments.errors import StorageUnavailable
+from crkafka_core.segments.errors import SegmentExists, StorageUnavailable
 from crkafka_core.testing.landing import records
 
 P0 = TP("t", 0)
@@ -28,6 +29,7 @@ class SlowSegments:
         self.calls: list[tuple[str, str]] = []
         self.at_once = False
         self.fails = False
+        self.error: Exception = StorageUnavailable("full")
         self._busy = threading.Lock()
 
     def _note(self, what: str) -> None:
@@ -35,6 +37,8 @@ class SlowSegments:
 
     def write(self, batch: Any, epoch: int, base: int, nexts: Mapping[TP, int]) -> None:
         self._note("write")
+        if self.fails:
+            raise self.error
 
     def close(self) -> tuple[NamedSegment, ...]:
         with self._busy:
@@ -42,7 +46,7 @@ class SlowSegments:
             self.go.wait(10)
             self._note("close")
             if self.fails:
-                raise StorageUnavailable("full")
+                raise self.error
             return ()
 
     def merged(self) -> None:
@@ -116,10 +120,55 @@ def test_m2_a_full_queue_wakes_the_event_thread_as_soon_as_it_is_half_empty(rig:
     """Else that thread sleeps out its turn while there is nothing to process."""
     rig.thread.place(sg.Stamp(1, 0, 1), {P0: 0})
     for start in range(0, 120, 20):
-        rig.thread.put(records(P0, start, start + 20))
+        rig.thread.put(records(P0, start, start + 20).continuing({P0: start}))
     assert rig.thread.queue.full
     time.sleep(0.05)
     assert None not in rig.events, "the gate is closed: nothing is taken"
     rig.thread.open_gate(sg.Stamp(1, 0, 1))
     assert rig.until(lambda: rig.thread.submitted == 120)
     assert rig.events.count(None) == 1
+
+
+def test_d3_a_cut_that_finds_the_gate_shut_drains_for_no_time(rig: Rig) -> None:
+    """A cut right after a start, or after another cut: nothing flowed, so nothing was waited for (SPEC D3)."""
+    rig.segments.go.set()
+    rig.thread.place(sg.Stamp(1, 0, 1), {P0: 0})
+
+    def drained(cut: int) -> int:
+        rig.thread.save(cut)
+        assert rig.until(lambda: any(isinstance(e, sg.Saved) and e.cut == cut for e in rig.events))
+        return rig.thread.drain_ms
+
+    assert drained(1) < 1_000, "not the machine's uptime"
+    rig.thread.merged(1)
+    time.sleep(1.5)
+    assert drained(2) < 1_400, "not since the cut before"
+
+
+@pytest.mark.parametrize("doing", ["write", "close"])
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (StorageUnavailable("the disk is full"), ResetCause.UNAVAILABLE),
+        (TimeoutError("the share hangs"), ResetCause.UNAVAILABLE),
+        (SegmentExists("it is there already"), ResetCause.FAILURE),
+        (TypeError("a mistake"), ResetCause.FAILURE),
+        (MemoryError("too large"), ResetCause.FAILURE),
+    ],
+)
+def test_75_the_storages_errors_count_for_nothing_and_all_others_do(
+    rig: Rig, error: Exception, cause: ResetCause, doing: str
+) -> None:
+    """SPEC X6; fault 75: what follows from each is in the policy of resets."""
+    rig.segments.fails, rig.segments.error = True, error
+    rig.segments.go.set()
+    if doing == "close":
+        rig.thread.save(7)
+    else:
+        rig.thread.place(sg.Stamp(1, 0, 1), {P0: 0})
+        rig.thread.put(records(P0, 0, 5).continuing({P0: 0}))
+        rig.thread.open_gate(sg.Stamp(1, 0, 1))
+    assert rig.until(lambda: any(isinstance(e, sg.Trouble) for e in rig.events))
+    (told,) = [e for e in rig.events if isinstance(e, sg.Trouble)]
+    assert told.cause is cause
+    assert str(error.args[0]) in told.why

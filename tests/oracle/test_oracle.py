@@ -20,6 +20,7 @@ from crkafka_core.model.rows import (
     Expected,
     Initial,
     MergedOffset,
+    ResetCause,
     Segment,
     Start,
 )
@@ -57,8 +58,8 @@ class Landed:
 
     def _complete(self, tx: Any, number: int) -> None:
         """What a landing leaves out of a merge: the expected members, their contributions, the hash, the events."""
-        row = tx.get(Checkpoint, "orders", number)
-        offsets = tx.select(MergedOffset, ("region", "=", "orders"), ("checkpoint", "=", number))
+        row = tx.get(Checkpoint, number)
+        offsets = tx.select(MergedOffset, ("checkpoint", "=", number))
         for i in range(2):
             name = f"orders/{i}"
             mine = [o for o in offsets if o.member == name]
@@ -100,7 +101,7 @@ class Landed:
         """Doctor the first row that is found."""
 
         def work(tx: Any) -> None:
-            found = tx.select(kind, ("region", "=", "orders"), *((k, "=", v) for k, v in where.items()))
+            found = tx.select(kind, *((k, "=", v) for k, v in where.items()))
             assert found, f"no {kind.__name__} with {where}"
             tx.delete(kind, *((k, "=", getattr(found[0], k)) for k in kind.KEY))
             tx.put(replace(found[0], **changes))
@@ -108,7 +109,7 @@ class Landed:
         self.plane.do(work)
 
     def remove(self, kind: type, **where: Any) -> None:
-        self.plane.do(lambda tx: tx.delete(kind, ("region", "=", "orders"), *((k, "=", v) for k, v in where.items())))
+        self.plane.do(lambda tx: tx.delete(kind, *((k, "=", v) for k, v in where.items())))
 
     def segment(self, checkpoint: int, member: int = 0) -> Segment:
         where = ("checkpoint", "=", checkpoint), ("incarnation", "=", f"m{member}")
@@ -240,7 +241,7 @@ def test_I5_initial_offset_that_changed(landed: Landed) -> None:
 
 
 def test_I6_epoch_that_went_back(landed: Landed) -> None:
-    landed.plane.do(lambda tx: resets.begin(tx, "test", by="me"))
+    landed.plane.do(lambda tx: resets.begin(tx, ResetCause.PERSON, "test", by="me"))
     landed.plane.do(lambda tx: events.log(tx, "resumed", "test"))
     assert landed.verify().ok
     landed.plane.do(lambda tx: tx.set_region(epoch=1))

@@ -13,8 +13,8 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, Event, Member, Region, Table
-from crkafka_core.plane import advance, cuts, events, limits, members, regions, resets, starts
+from crkafka_core.model.rows import Checkpoint, Event, Member, Region, Reset, ResetCause, Table
+from crkafka_core.plane import advance, cuts, events, life, limits, members, resets, starts
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.testing.memory import MemoryStore
 
@@ -26,16 +26,17 @@ LIMITS = Limits(session_timeout=10.0, settle_timeout=30.0, start_grace=10.0, dra
 class Kit:
     """One region of two partitions; `now` is the database's time."""
 
-    def __init__(self, wanted: int = 2, tables: tuple[str, ...] = (), **changed: float) -> None:
+    def __init__(self, wanted: int = 2, tables: tuple[str, ...] = (), period: float = 60.0, **changed: float) -> None:
         self.now = 1_000.0
+        self.wanted = wanted
         self.generation = 1
         self.launches = 0
         self.live: dict[str, str] = {}
         self.at: dict[TP, int] = {P0: 0, P1: 0}
         self.plane = ControlPlane(MemoryStore(lambda: self.now), "orders")
         stored = limits.dump(dataclasses.replace(LIMITS, **changed))  # type: ignore[arg-type]
-        row = Region(name="orders", uid="uid", region_index=0, members_wanted=wanted, limits_json=stored)
-        regions.declare(self.plane.store, row, tuple(Table("orders", name, "delta", name) for name in tables))
+        row = Region(name="orders", uid="uid", region_index=0, members_wanted=wanted, limits_json=stored, period=period)
+        life.declare(self.plane.store, row, tuple(Table("orders", name, "delta", name) for name in tables))
 
     def do(self, work: Callable[[Tx], T | CrkafkaError]) -> T:
         return self.plane.do(work)
@@ -45,17 +46,17 @@ class Kit:
         return self.plane.read(lambda _, region: region)
 
     def member(self, number: int) -> Member:
-        found = self.plane.read(lambda reader, _: reader.get(Member, "orders", f"orders/{number}"))
+        found = self.plane.read(lambda reader, _: reader.get(Member, f"orders/{number}"))
         assert found is not None
         return found
 
     def checkpoint(self, number: int) -> Checkpoint:
-        found = self.plane.read(lambda reader, _: reader.get(Checkpoint, "orders", number))
+        found = self.plane.read(lambda reader, _: reader.get(Checkpoint, number))
         assert found is not None
         return found
 
     def events(self, *kinds: str) -> list[Event]:
-        return [e for e in self.plane.read(lambda reader, row: events.since(reader, row.name, 0)) if e.kind in kinds]
+        return [e for e in self.plane.read(lambda reader, row: events.since(reader, 0)) if e.kind in kinds]
 
     # What members do
 
@@ -103,17 +104,33 @@ class Kit:
             self.report(number, tps)
         self.advance()
 
+    def settle_all(self) -> None:
+        """As `settle`, however many members there are."""
+        self.settle({n: {P0} if n == 0 else {P1} if n == 1 else set() for n in range(max(2, self.wanted))})
+
     def advance(self, after: float = 0.0) -> Phase:
         self.now += after
         return self.do(advance.advance)
 
-    def withdraw(self, number: int, *, wants_reset: bool = True, epoch: int | None = None) -> None:
+    def withdraw(
+        self, number: int, *, wants_reset: bool = True, epoch: int | None = None, thrown_out: bool = False
+    ) -> None:
         name, at = f"orders/{number}", self.row.epoch if epoch is None else epoch
+        why = "partitions lost" if thrown_out else "partitions revoked"
         self.do(
             lambda tx: members.withdraw(
-                tx, name, self.live[name], epoch=at, cause="partitions revoked", wants_reset=wants_reset
+                tx, name, self.live[name], epoch=at, why=why, wants_reset=wants_reset, thrown_out=thrown_out
             )
         )
+
+    def fail(self, number: int, text: str = "x", cause: ResetCause = ResetCause.FAILURE, epoch: int = 0) -> int:
+        """A member's failure in the current epoch asks for a reset."""
+        at = epoch or self.row.epoch
+        return self.do(lambda tx: resets.failed(tx, cause, text, member=f"orders/{number}", epoch=at))
+
+    def resets(self) -> list[Reset]:
+        """All epochs that were begun, oldest first."""
+        return self.plane.read(lambda reader, row: reader.select(Reset, order=("epoch",)))
 
     # A cut
 
@@ -128,6 +145,7 @@ class Kit:
         *,
         held: set[TP] | None = None,
         topic_ids: Mapping[str, str] | None = None,
+        epochs: Mapping[TP, int] | None = None,
     ) -> cuts.Contributed:
         name, row = f"orders/{number}", self.row
         held = held if held is not None else {P0 if number == 0 else P1}
@@ -145,24 +163,25 @@ class Kit:
         return self.do(lambda tx: cuts.contribute(tx, cuts.Part(
             checkpoint, name, self.live[name], row.epoch, row.head, self.generation, there, offsets,
             topic_ids if topic_ids is not None else dict.fromkeys({tp.topic for tp in held}, "id-t"), segments if rows else [],
+            leader_epochs={tp: e for tp, e in (epochs or {}).items() if tp in held},
         )))  # fmt: skip
 
-    def cut(self, rows: int = 10) -> int:
+    def cut(self, rows: int = 10, *, epochs: Mapping[TP, int] | None = None) -> int:
         """A whole cut of two members."""
         checkpoint = self.open()
         for number in (0, 1):
-            self.contribute(checkpoint, number, rows)
+            self.contribute(checkpoint, number, rows, epochs=epochs)
         self.do(lambda tx: cuts.merge(tx, checkpoint))
         for tp in self.at:
             self.at[tp] += rows
         return checkpoint
 
     def running(self) -> Kit:
-        """Started, two members, RUNNING."""
-        self.do(lambda tx: resets.start(tx, by="test"))
-        for number in (0, 1):
+        """Started, two members or more, RUNNING: the third and later ones hold nothing."""
+        self.do(lambda tx: life.start(tx, by="test"))
+        for number in range(max(2, self.wanted)):
             self.register(number)
-        self.settle()
+        self.settle_all()
         assert self.row.phase is Phase.RUNNING
         return self
 

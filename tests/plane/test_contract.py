@@ -12,9 +12,10 @@ from crkafka_core.member.offsets import OffsetManager
 from crkafka_core.model.errors import ManualAssignment, NoSuchCheckpoint, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, ContributedOffset, Contribution, Initial, MergedOffset, Region, Segment
-from crkafka_core.plane import reading, regions, resets, retire
+from crkafka_core.plane import life, reading, resets, retire
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import Region as Facade
+from crkafka_core.segments.batch import Run
 from crkafka_core.segments.path import SegmentName, segment_path
 from crkafka_core.testing.memory import MemoryStore
 
@@ -42,13 +43,13 @@ def test_G6_regions_of_one_name_one_after_the_other_are_never_taken_for_each_oth
     kit.cut()
     old = kit.row.uid
     with pytest.raises(Refused):
-        kit.do(regions.delete)
-    kit.do(lambda tx: resets.idle(tx, "test"))
-    kit.do(regions.delete)
-    regions.declare(kit.plane.store, Region(name="orders", uid="another", region_index=0))
+        kit.do(life.delete)
+    kit.do(lambda tx: life.idle(tx, "test"))
+    kit.do(life.delete)
+    life.declare(kit.plane.store, Region(name="orders", uid="another", region_index=0))
     assert (kit.row.uid, kit.row.head, kit.row.epoch) == ("another", 0, 1)
     for kind in (Checkpoint, Segment, Initial, MergedOffset, Contribution):
-        assert kit.plane.read(lambda reader, row, k=kind: reader.count(k, ("region", "=", row.name))) == 0
+        assert kit.plane.read(lambda reader, row, k=kind: reader.count(k)) == 0
     one, other = (segment_path(uid, 1, "m0", 0, 1) for uid in (old, "another"))
     assert one != other
     name = SegmentName.parse(other)
@@ -61,7 +62,7 @@ def test_C1_contribution_holds_who_what_and_from_where(kit: Kit) -> None:
     kit.running()
     cut = kit.open()
     kit.contribute(cut, 0, 10)
-    where = ("region", "=", "orders"), ("checkpoint", "=", cut)
+    where = (("checkpoint", "=", cut),)
     one = kit.plane.read(lambda reader, _: reader.select(Contribution, *where))[0]
     assert (one.member, one.incarnation, one.epoch, one.base, one.generation) == (
         "orders/0",
@@ -81,7 +82,7 @@ def test_C1_contribution_holds_who_what_and_from_where(kit: Kit) -> None:
 def test_T2_archived_checkpoint_can_be_replayed_and_not_reset_to(kit: Kit) -> None:
     """SPEC T1, T2, T3, X3: id, parent and the ranges of what changed stay."""
     kit.running()
-    first = kit.cut(10)
+    first = kit.cut(10, epochs={P0: 3})
     kit.cut(5)
     kit.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
     assert kit.plane.read(retire.plan).retire == (first,)
@@ -90,9 +91,10 @@ def test_T2_archived_checkpoint_can_be_replayed_and_not_reset_to(kit: Kit) -> No
     assert kit.do(lambda tx: retire.retire(tx, [first])) == [], "again, it finds nothing to do"
     row = kit.checkpoint(first)
     assert (row.status, row.parent, row.rows) == ("RETIRED", 0, 20)
-    assert json.loads(row.archive_json) == {"t": {"0": [0, 10, 10], "1": [0, 10, 10]}}
+    assert (row.cluster_id, json.loads(row.archive_topics_json)) == ("cluster", {"t": "id-t"})
+    assert json.loads(row.archive_json) == {"t": {"0": [0, 10, 10, 3], "1": [0, 10, 10]}}
     made = kit.plane.read(lambda reader, region: reading.plan(reader, region, upto=first))
-    assert [(r.tp, r.start, r.stop) for r in made.ranges] == [(P0, 0, 10), (P1, 0, 10)]
+    assert [(r.tp, r.start, r.stop, r.leader_epoch) for r in made.ranges] == [(P0, 0, 10, 3), (P1, 0, 10, -1)]
     with pytest.raises(NoSuchCheckpoint, match="retired"):
         kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=first))
 
@@ -130,11 +132,12 @@ def test_M3_offsets_are_kept_for_assigned_partitions_only() -> None:
     """SPEC M3: from, to and rows since the last cut; what is no longer assigned is forgotten."""
     offsets = OffsetManager()
     offsets.place({P0: 5, P1: 7})
-    offsets.record(P0, 9, 3)
+    offsets.record(Run(P0, 0, 3, 6, 9, leader_epoch=4))
     assert offsets.part() == {P0: (5, 9, 3), P1: (7, 7, 0)}
+    assert offsets.leader_epochs == {P0: 4}
     offsets.merged()
     assert offsets.part() == {P0: (9, 9, 0), P1: (7, 7, 0)}
     offsets.place({P1: 2})
     assert offsets.next == {P1: 2}
     with pytest.raises(KeyError):
-        offsets.record(P0, 12, 1)
+        offsets.record(Run(P0, 0, 1, 11, 12))

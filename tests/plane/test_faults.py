@@ -21,8 +21,17 @@ from crkafka_core.model.errors import (
 )
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import CheckpointStatus, ContributedOffset, Contribution, Expected, Member, MemberStatus
-from crkafka_core.plane import advance, cuts, leases, members, regions, resets, retire, tables
+from crkafka_core.model.rows import (
+    CheckpointStatus,
+    ContributedOffset,
+    Contribution,
+    Expected,
+    Lease,
+    Member,
+    MemberStatus,
+    ResetCause,
+)
+from crkafka_core.plane import advance, cuts, leases, life, members, permits, resets, retire
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -44,9 +53,7 @@ def _part(kit: Kit, checkpoint: int, number: int, rows: int = 10, **other: objec
 
 
 def _stored(kit: Kit, checkpoint: int) -> int:
-    return kit.plane.read(
-        lambda reader, row: reader.count(Contribution, ("region", "=", row.name), ("checkpoint", "=", checkpoint))
-    )
+    return kit.plane.read(lambda reader, row: reader.count(Contribution, ("checkpoint", "=", checkpoint)))
 
 
 def test_30_same_contribution_twice_is_accepted_once(kit: Kit) -> None:
@@ -93,7 +100,7 @@ def test_33_contribution_to_a_checkpoint_that_is_not_open_is_refused(kit: Kit, w
     kit.running()
     if what == "aborted":
         cut = kit.open()
-        kit.do(lambda tx: resets.abort(tx, "test"))
+        kit.do(lambda tx: resets.begin(tx, ResetCause.LATE, "test"))
         kit.settle()
     else:
         cut = kit.cut()
@@ -306,16 +313,16 @@ def test_G1_member_of_another_region_is_refused_without_a_trace(kit: Kit) -> Non
         kit.do(lambda tx: members.register(tx, stranger))
     from crkafka_core.model.rows import Region
 
-    regions.declare(kit.plane.store, Region(name="other", uid="uid2", region_index=1, members_wanted=1))
+    life.declare(kit.plane.store, Region(name="other", uid="uid2", region_index=1, members_wanted=1))
     from crkafka_core.plane.transact import ControlPlane
 
     other = ControlPlane(kit.plane.store, "other")
-    other.do(lambda tx: resets.start(tx, by="test"))
+    other.do(lambda tx: life.start(tx, by="test"))
     launch = other.do(lambda tx: members.launch(tx, "other/0"))
     with pytest.raises(WrongRegion) as refused:
         other.do(lambda tx: members.register(tx, members.Registration("other/0", "x", launch, 1, "cluster", "group")))
     assert all(word in str(refused.value) for word in ("'group'", "orders", "other"))
-    assert other.read(lambda reader, _: reader.count(Member, ("region", "=", "other"))) == 0
+    assert other.read(lambda reader, _: reader.count(Member)) == 0
 
 
 def test_G3_older_launch_never_registers_over_a_newer_one(kit: Kit) -> None:
@@ -324,8 +331,10 @@ def test_G3_older_launch_never_registers_over_a_newer_one(kit: Kit) -> None:
     old = kit.do(lambda tx: members.launch(tx, "orders/0"))
     new = kit.do(lambda tx: members.launch(tx, "orders/0"))
     kit.do(lambda tx: members.register(tx, members.Registration("orders/0", "newer", new, 0, "cluster", "group")))
-    with pytest.raises(Superseded):
-        kit.do(lambda tx: members.register(tx, members.Registration("orders/0", "older", old, 0, "cluster", "group")))
+    for launch in (old, new):
+        late = members.Registration("orders/0", "older", launch, 0, "cluster", "group")
+        with pytest.raises(Superseded):
+            kit.do(lambda tx, late=late: members.register(tx, late))
     assert kit.member(0).incarnation == "newer"
 
 
@@ -386,7 +395,7 @@ def test_57_member_that_flaps_slower_than_cuts_come_ends_in_stopped_with_its_nam
     """SPEC X6; fault 57: 20 in 10 minutes, also when each is followed by a cut."""
     kit = make_kit(forced_budget=6).running()
     for _ in range(6):
-        kit.withdraw(1)
+        kit.withdraw(1, thrown_out=True)
         if kit.row.phase is Phase.STOPPED:
             break
         kit.settle()
@@ -400,7 +409,7 @@ def test_X6_flaps_that_are_hours_apart_never_stop_a_region(make_kit: type[Kit]) 
     """SPEC X6: the budget is of a window."""
     kit = make_kit(forced_budget=6).running()
     for _ in range(20):
-        kit.withdraw(1)
+        kit.withdraw(1, thrown_out=True)
         kit.settle()
         kit.cut()
         kit.advance(3_600.0)
@@ -412,8 +421,7 @@ def test_X6_counted_resets_in_a_row_stop_the_region_and_a_cut_zeroes_them(kit: K
     kit.running()
 
     def fail() -> None:
-        row = kit.row
-        kit.do(lambda tx: resets.request(tx, cause="bad disk", by="orders/0", epoch=row.epoch, member="orders/0"))
+        kit.fail(0, "bad disk")
         kit.settle()
         kit.advance(65.0)
 
@@ -425,7 +433,7 @@ def test_X6_counted_resets_in_a_row_stop_the_region_and_a_cut_zeroes_them(kit: K
         fail()
     assert kit.row.phase is Phase.STOPPED
     assert "bad disk" in kit.row.stop_reason
-    kit.do(lambda tx: resets.start(tx, by="me"))
+    kit.do(lambda tx: life.start(tx, by="me"))
     kit.settle()
     assert kit.row.phase is Phase.RUNNING
 
@@ -435,8 +443,7 @@ def test_X6_nth_attempt_waits_twice_as_long(make_kit: type[Kit]) -> None:
     kit = make_kit(max_consecutive_resets=20).running()
     waits = []
     for _ in range(8):
-        row = kit.row
-        kit.do(lambda tx, e=row.epoch: resets.request(tx, cause="x", by="orders/0", epoch=e, member="orders/0"))
+        kit.fail(0)
         waits.append(kit.row.not_before - kit.now)
     assert waits == [2, 4, 8, 16, 32, 60, 60, 60]
 
@@ -475,19 +482,19 @@ def test_66_region_that_was_rewound_and_stopped_does_not_run_before_its_tables_a
     kit.cut()
     kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=first))
     assert kit.row.phase is Phase.REWINDING
-    kit.do(lambda tx: resets.stop(tx, "test"))
-    kit.do(lambda tx: resets.start(tx, by="me"))
+    kit.do(lambda tx: life.halt(tx, "test"))
+    kit.do(lambda tx: life.start(tx, by="me"))
     kit.settle()
     assert kit.row.phase is Phase.REWINDING
-    kit.do(lambda tx: regions.stop(tx, token="s", by="me"))
-    kit.do(lambda tx: resets.start(tx, by="me"))
+    kit.do(lambda tx: life.stop(tx, token="s", by="me"))
+    kit.do(lambda tx: life.start(tx, by="me"))
     for number in (0, 1):
         kit.register(number)
     kit.settle()
     assert kit.row.phase is Phase.REWINDING
-    permit = kit.do(lambda tx: tables.permit_fence(tx, "bronze", holder="me", token="f"))
+    permit = kit.do(lambda tx: permits.permit_fence(tx, "bronze", holder="me", token="f"))
     assert permit is not None
-    kit.do(lambda tx: tables.finish_fence(tx, permit, version="7"))
+    kit.do(lambda tx: permits.finish_fence(tx, permit, version="7"))
     kit.settle()
     assert kit.row.phase is Phase.RUNNING
 
@@ -497,7 +504,7 @@ def test_C5_numbers_only_grow_also_after_an_abort_and_a_rewind(kit: Kit) -> None
     kit.running()
     first = kit.cut()
     aborted = kit.open()
-    kit.do(lambda tx: resets.abort(tx, "test"))
+    kit.do(lambda tx: resets.begin(tx, ResetCause.LATE, "test"))
     kit.settle()
     kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=0))
     kit.at = {P0: 0, P1: 0}
@@ -555,7 +562,7 @@ def _join(kit: Kit, number: int) -> None:
 def test_63_thirty_members_that_trickle_in_at_the_first_start_make_no_reset(make_kit: type[Kit]) -> None:
     """SPEC G8: each comes within the grace of the one before; nothing flows until all are there."""
     kit = make_kit(wanted=30)
-    kit.do(lambda tx: resets.start(tx, by="test"))
+    kit.do(lambda tx: life.start(tx, by="test"))
     for number in range(30):
         assert kit.row.phase is Phase.BIRTH
         _join(kit, number)
@@ -569,7 +576,7 @@ def test_63_thirty_members_that_trickle_in_while_running_make_one_reset(make_kit
     """SPEC G5, G8, X5, X6: the first that joins makes it, the others only unsettle the group; nobody's budget is touched."""
     kit = make_kit(wanted=2).running()
     kit.cut()
-    kit.do(lambda tx: regions.scale(tx, 30, by="me"))
+    kit.do(lambda tx: life.scale(tx, 30, by="me"))
     for number in range(2, 30):
         _join(kit, number)
         kit.now += 5.0
@@ -577,3 +584,18 @@ def test_63_thirty_members_that_trickle_in_while_running_make_one_reset(make_kit
     assert len(kit.events("reset")) == 1
     assert kit.row.consecutive == 0
     assert kit.checkpoint(kit.open()).members == 30
+
+
+def test_7_a_lease_is_over_at_its_end_and_numbers_only_grow(kit: Kit) -> None:
+    first = kit.do(lambda tx: leases.take(tx, "driver", holder="run 1", token="a", length=30.0))
+    kit.now = first.until
+    second = kit.do(lambda tx: leases.take(tx, "driver", holder="run 2", token="b", length=30.0))
+    kit.do(lambda tx: leases.release(tx, second))
+    third = kit.do(lambda tx: leases.take(tx, "driver", holder="run 3", token="c", length=30.0))
+    assert [lease.number for lease in (first, second, third)] == [1, 2, 3]
+
+
+def test_t1_the_row_of_a_readers_lease_goes_with_it(kit: Kit) -> None:
+    lease = kit.do(lambda tx: leases.take(tx, "reader", holder="x", token="a", length=30.0, slot="a"))
+    kit.do(lambda tx: leases.release(tx, lease))
+    assert kit.plane.read(lambda reader, row: reader.get(Lease, "reader", "a")) is None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint
+from crkafka_core.model.errors import ConfigError, DataLoss, NoSuchCheckpoint
 from crkafka_core.model.rows import Checkpoint, Segment
+from crkafka_core.model.selection import Selection
 from crkafka_core.plane import reading, retire
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.testing.landing import Landing
@@ -49,6 +52,42 @@ def test_a_range_leaves_out_its_first_bound_and_follows_parents_not_numbers(land
     assert {s.checkpoint for s in plan(landing, after=1).segments} == {4, 5}
 
 
+def test_segments_and_ranges_without_what_is_wanted_are_left_out(tmp_path: Path) -> None:
+    landing = Landing(MemoryStore(), tmp_path, topics=["orders", "refunds"], partitions=2, members=4)
+    for _ in range(3):
+        landing.land(10)
+    landing.retire(1)
+
+    def what(**given: Any) -> tuple[set[tuple[int, str]], set[tuple[str, int]]]:
+        found = plan(landing).selecting(Selection.of(**given))
+        return {(s.checkpoint, s.member) for s in found.segments}, {(r.topic, r.partition) for r in found.ranges}
+
+    everything = {("orders", 0), ("orders", 1), ("refunds", 0), ("refunds", 1)}
+    assert what()[1] == everything and len(what()[0]) == 8
+    assert what(topics=["refunds"], partitions=[1]) == ({(2, "orders/3"), (3, "orders/3")}, {("refunds", 1)})
+    assert what(from_offset=20) == ({(3, f"orders/{m}") for m in range(4)}, set())
+    assert what(to_offset=10) == (set(), everything)
+    assert what(from_offset=9, to_offset=21, partitions=[7]) == (set(), set())
+    assert what(from_time="2099-01-01") == what()  # SQL knows no times: they are filtered as rows are read
+
+
+@pytest.mark.parametrize(
+    ("given", "micros"),
+    [
+        (None, None), (5, 5_000), ("5", 5_000), ("1970-01-01T00:00:01", 1_000_000), ("1970-01-01T01:00:00.000001+01:00", 1),
+        (dt.datetime(1970, 1, 1, 0, 0, 1), 1_000_000), ("9999-12-31T23:59:59.999999Z", 253402300799999999),
+    ],
+)  # fmt: skip
+def test_a_moment_without_a_zone_is_utc(given: Any, micros: int | None) -> None:
+    assert Selection.of(from_time=given).times.start == micros
+
+
+@pytest.mark.parametrize("wrong", [{"from_time": "noon"}, {"topics": "orders"}])
+def test_a_selection_that_nobody_can_mean_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Selection.of(**wrong)
+
+
 @pytest.mark.parametrize(
     "bounds", [{"after": 2}, {"upto": 3}, {"ids": [1, 3]}, {"after": 2, "upto": 2}, {"after": 2, "upto": 5}]
 )
@@ -82,13 +121,16 @@ def test_an_archived_checkpoint_becomes_ranges_with_counts(landing: Landing) -> 
     assert [(r.checkpoint, r.partition, r.start, r.stop, r.rows) for r in found.ranges] == [
         (1, 0, 0, 10, 10), (1, 1, 0, 10, 10), (2, 0, 10, 20, 10), (2, 1, 10, 20, 10),
     ]  # fmt: skip
+    assert {r.topic_id for r in found.ranges} == {"id-orders"}, (
+        "an offset alone is no identity: the topic may be made anew"
+    )
     assert {s.checkpoint for s in found.segments} == {3}
 
 
 def test_history_that_is_no_longer_archived_is_refused_with_what_is_left(landing: Landing) -> None:
     for _ in range(3):
         landing.land(10)
-    landing.region.plane.do(lambda tx: tx.delete(Checkpoint, ("region", "=", "orders"), ("id", "=", 1)))
+    landing.region.plane.do(lambda tx: tx.delete(Checkpoint, ("id", "=", 1)))
     with pytest.raises(NoSuchCheckpoint, match="goes back to checkpoint 2"):
         plan(landing)
     assert plan(landing, after=1).checkpoints == (2, 3)
@@ -96,7 +138,7 @@ def test_history_that_is_no_longer_archived_is_refused_with_what_is_left(landing
 
 def test_a_lost_segment_row_is_data_loss_and_not_a_shorter_answer(landing: Landing) -> None:
     landing.land(10)
-    landing.region.plane.do(lambda tx: tx.delete(Segment, ("region", "=", "orders"), ("member", "=", "orders/1")))
+    landing.region.plane.do(lambda tx: tx.delete(Segment, ("member", "=", "orders/1")))
     with pytest.raises(DataLoss, match="merged 20 rows, its segments name 10"):
         plan(landing)
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
 from crkafka_core.model.errors import Stale
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.plane import resets, restored
+from crkafka_core.model.rows import Event, Reset, ResetCause
+from crkafka_core.plane import alarms, cuts, life, members, resets, restored
+from tests.plane.conftest import LIMITS
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
+
+P0, P1 = TP("t", 0), TP("t", 1)
 
 
 def test_x5_a_persons_reset_repeated_with_its_token_raises_the_epoch_once(kit: Kit) -> None:
@@ -38,58 +44,54 @@ def test_x4_a_rewind_repeated_with_its_token_goes_back_once(kit: Kit) -> None:
 def test_x5_a_failure_seen_in_an_older_epoch_asks_for_nothing(kit: Kit) -> None:
     kit.running()
     epoch = kit.row.epoch
-    kit.do(lambda tx: resets.request(tx, cause="c", by="orders/0", epoch=epoch, member="orders/0"))
+    kit.fail(0, "c", epoch=epoch)
     with pytest.raises(Stale):
-        kit.do(lambda tx: resets.request(tx, cause="c", by="orders/0", epoch=epoch, member="orders/0"))
+        kit.fail(0, "c", epoch=epoch)
     assert kit.row.epoch == epoch + 1
 
 
 def test_x6_a_persons_reset_out_of_stopped_counts_anew(kit: Kit) -> None:
     kit.running()
     for _ in range(5):
-        kit.do(lambda tx: resets.request(tx, cause="broken", by="orders/0", epoch=kit.row.epoch, member="orders/0"))
+        kit.fail(0, "broken")
     assert kit.row.phase is Phase.STOPPED
     kit.do(lambda tx: resets.request(tx, cause="mended", by="me"))
     assert (kit.row.phase, kit.row.consecutive) == (Phase.RESETTING, 0)
-    kit.do(lambda tx: resets.request(tx, cause="broken", by="orders/0", epoch=kit.row.epoch, member="orders/0"))
+    kit.fail(0, "broken")
     assert kit.row.phase is Phase.RESETTING
 
 
 def test_x6_a_persons_reset_out_of_stopped_gives_a_flapping_member_a_new_budget(kit: Kit) -> None:
     kit.running()
     for _ in range(10):
-        kit.withdraw(0)
+        kit.withdraw(0, thrown_out=True)
         if kit.row.phase is Phase.STOPPED:
             break
         kit.settle()
     assert kit.row.stop_member == "orders/0"
     kit.do(lambda tx: resets.request(tx, cause="mended", by="me"))
     kit.settle()
-    kit.withdraw(0)
+    kit.withdraw(0, thrown_out=True)
     assert kit.row.phase is Phase.RESETTING
 
 
 def test_x6_hours_of_failing_storage_back_off_and_never_overflow(kit: Kit) -> None:
     kit.running()
     kit.do(lambda tx: tx.set_region(failing=5_000))
-    kit.do(
-        lambda tx: resets.request(
-            tx, cause="storage", by="orders/0", epoch=kit.row.epoch, member="orders/0", counted=False
-        )
-    )
+    kit.fail(0, "storage", ResetCause.UNAVAILABLE)
     assert kit.row.not_before == kit.now + 60.0
 
 
 def test_x6_the_budget_sees_forced_resets_between_counted_ones_of_the_same_member(kit: Kit) -> None:
     kit.running()
     for _ in range(9):
-        kit.withdraw(0)
+        kit.withdraw(0, thrown_out=True)
         kit.settle()
         for _ in range(3):
-            kit.do(lambda tx: resets.request(tx, cause="x", by="orders/0", epoch=kit.row.epoch, member="orders/0"))
+            kit.fail(0, "x")
             kit.advance(60.0)
         kit.settle()
-    kit.withdraw(0)
+    kit.withdraw(0, thrown_out=True)
     assert kit.row.phase is Phase.STOPPED, "ten without a completed cut"
 
 
@@ -100,10 +102,205 @@ def test_g10_a_region_never_resumed_waits_for_its_tables_after_a_restored_backup
 
 
 def test_r5_a_clean_leave_during_a_cut_counts_as_no_failure(kit: Kit) -> None:
-    from crkafka_core.plane import members
-
     kit.running()
     cut = kit.open()
     kit.do(lambda tx: members.leave(tx, "orders/0", kit.live["orders/0"]))
     assert kit.checkpoint(cut).status == "ABORTED"
     assert (kit.row.consecutive, kit.row.failing, kit.row.not_before) == (0, 0, 0.0)
+
+
+def _joins(kit: Kit, number: int, first: int) -> None:
+    """One more member registers; Kafka takes everything away, and `first` is the quickest to say so."""
+    kit.do(lambda tx: life.scale(tx, number + 1, by="me"))
+    kit.register(number)
+    others = sorted(range(number), key=lambda n: n != first)
+    epoch = kit.row.epoch
+    for other in others:
+        kit.withdraw(other, epoch=epoch)
+    kit.generation += 1
+    kit.settle({n: {P0} if n == 0 else {P1} if n == 1 else set() for n in range(number + 1)})
+
+
+def test_74_twenty_joins_with_cuts_between_count_against_nobody(kit: Kit) -> None:
+    """SPEC X6; fault 74: 25 s apart, the same neighbour reports each first."""
+    kit.running()
+    for number in range(2, 22):
+        _joins(kit, number, first=0)
+        assert kit.row.phase is Phase.RUNNING
+        cut = kit.open()
+        for n in range(number + 1):
+            kit.contribute(cut, n, held={P0} if n == 0 else {P1} if n == 1 else set())
+        kit.do(lambda tx, c=cut: cuts.merge(tx, c))  # type: ignore[misc]
+        kit.now += 25.0
+    joins = [r for r in kit.resets() if r.cause is ResetCause.JOIN]
+    assert [r.member for r in joins] == [f"orders/{n}" for n in range(2, 22)], "each reset names who joined"
+    assert {r.by for r in joins} == {"orders/0"}, "and who reported it"
+
+
+def test_74_a_flapping_member_is_named_and_not_the_neighbour_that_reports_first(make_kit: type[Kit]) -> None:
+    """SPEC X6; fault 74: it dies, Kafka tells the neighbour before SQL hears of it, and it is started again."""
+    kit = make_kit(forced_budget=6).running()
+    for _ in range(6):
+        kit.withdraw(0)
+        assert kit.row.phase is Phase.RESETTING
+        kit.do(lambda tx: members.fail(tx, "orders/1", kit.live["orders/1"], "boom"))
+        if kit.row.phase is Phase.STOPPED:
+            break
+        kit.register(1)
+        kit.generation += 1
+        kit.settle()
+        kit.cut()
+        kit.advance(20.0)
+    assert (kit.row.phase, kit.row.stop_member) == (Phase.STOPPED, "orders/1")
+    assert "orders/1 made the region reset 6 times" in kit.row.stop_reason
+
+
+def test_74_who_kafka_threw_out_is_named_though_the_neighbour_reported_first(kit: Kit) -> None:
+    kit.running()
+    epoch = kit.row.epoch
+    kit.withdraw(0, epoch=epoch)
+    kit.withdraw(1, epoch=epoch, thrown_out=True)
+    (last,) = [r for r in kit.resets() if r.epoch == kit.row.epoch]
+    assert (last.cause, last.member, last.by) == (ResetCause.THROWN_OUT, "orders/1", "orders/0")
+
+
+@pytest.mark.parametrize("first_is_revoked", [False, True])
+@pytest.mark.parametrize("members", [2, 3, 5])
+def test_57_when_kafka_threw_several_out_it_was_none_of_them(
+    make_kit: type[Kit], members: int, first_is_revoked: bool
+) -> None:
+    """SPEC X6; fault 57: Kafka was away for them, whoever of them is the last to say so, and again and again."""
+    kit = make_kit(wanted=members + first_is_revoked, forced_budget=6, forced_without_cut=4).running()
+    for turn in range(5):
+        epoch = kit.row.epoch
+        if first_is_revoked:
+            kit.withdraw(members, epoch=epoch)
+        for number in sorted(range(members), key=lambda n: (n - turn) % members):
+            kit.withdraw(number, epoch=epoch, thrown_out=True)
+            kit.withdraw(number, epoch=epoch, thrown_out=True)
+        assert kit.resets()[-1].member == ""
+        assert kit.row.phase is Phase.RESETTING
+        kit.now += 60.0
+        kit.settle_all()
+
+
+def test_57_who_dies_after_kafka_threw_two_out_did_not_cause_it(make_kit: type[Kit]) -> None:
+    kit = make_kit(wanted=3).running()
+    epoch = kit.row.epoch
+    for number in (0, 1):
+        kit.withdraw(number, epoch=epoch, thrown_out=True)
+    kit.do(lambda tx: members.fail(tx, "orders/2", kit.live["orders/2"], "boom"))
+    assert kit.resets()[-1].member == ""
+
+
+@pytest.mark.parametrize("apart", [0.0, 30.0, 86_400.0])
+def test_x6_ten_rebalances_without_a_cut_do_not_stop_a_region_that_is_cut_by_hand(
+    make_kit: type[Kit], apart: float
+) -> None:
+    """SPEC X6: nobody has asked for a cut that they could have kept away."""
+    kit = make_kit(period=0.0).running()
+    for _ in range(15):
+        kit.advance(apart)
+        kit.withdraw(1, thrown_out=True)
+        kit.settle()
+    assert kit.row.phase is Phase.RUNNING
+
+
+def test_x6_rebalances_that_leave_a_cut_its_time_do_not_stop_a_region_that_nobody_drives(kit: Kit) -> None:
+    """SPEC X6, G7: the orchestrator is down for hours; a cut could have come between any two."""
+    kit.running()
+    for _ in range(15):
+        kit.advance(300.0)
+        kit.withdraw(1, thrown_out=True)
+        kit.settle()
+    assert kit.row.phase is Phase.RUNNING
+
+
+def test_82_cuts_that_slow_storage_keeps_past_their_deadline_abort_and_come_back(kit: Kit) -> None:
+    """SPEC X6; fault 82: not STOPPED, however often."""
+    kit.running()
+    for _ in range(30):
+        cut = kit.open()
+        kit.contribute(cut, 0)
+        kit.advance(LIMITS.drain_timeout + 1)
+        assert kit.checkpoint(cut).status == "ABORTED"
+        kit.now += 61.0
+        kit.settle()
+        assert kit.row.phase is Phase.RUNNING
+    assert kit.row.consecutive == 0
+    assert {r.cause for r in kit.resets() if r.aborted} == {ResetCause.LATE}
+    kit.cut()
+    assert kit.row.failing == 0
+
+
+def test_75_a_writer_that_fails_on_every_batch_stops_the_region_with_its_reason(kit: Kit) -> None:
+    """SPEC X6; fault 75."""
+    kit.running()
+    for _ in range(5):
+        kit.fail(1, "TypeError while writing a segment: boom")
+        kit.now += 61.0
+        kit.settle()
+    assert (kit.row.phase, kit.row.stop_member) == (Phase.STOPPED, "orders/1")
+    assert "TypeError while writing a segment" in kit.row.stop_reason
+
+
+def test_x8_each_epoch_says_why_it_began_and_which_cut_it_cost(kit: Kit) -> None:
+    kit.running()
+    first, second = kit.cut(), kit.cut()
+    opened = kit.open()
+    kit.now += 7.0
+    epoch = kit.do(lambda tx: resets.request(tx, cause="bad rows", by="ann@host", target=first, token="t"))
+    row = kit.resets()[-1]
+    assert row == Reset(
+        "orders", epoch, kit.now, ResetCause.PERSON, text="bad rows", by="ann@host", token="t", target=first,
+        aborted=opened, ran=7.0,
+    ), second  # fmt: skip
+
+
+def _story(kit: Kit, after_each: Callable[[Kit], None]) -> list[object]:
+    """A region's life with everything that was once decided from events."""
+    told: list[object] = []
+
+    def tell() -> None:
+        after_each(kit)
+        row = kit.row
+        told.append((row.phase, row.epoch, row.consecutive, row.failing, row.not_before, row.stop_reason, row.head))
+
+    kit.running()
+    for step in range(12):
+        kit.do(lambda tx: resets.request(tx, cause="c", by="me", token="once"))
+        tell()
+        kit.settle()
+        kit.withdraw(1, thrown_out=True)
+        tell()
+        kit.advance(31.0), kit.advance(1.0)
+        told.append(kit.plane.read(lambda reader, row: alarms.current(reader, row)))
+        kit.settle()
+        if step == 5:
+            kit.fail(0)
+            kit.now += 60.0
+            kit.settle()
+        tell()
+        if kit.row.phase is Phase.STOPPED:
+            kit.do(lambda tx: life.start(tx, by="me"))
+            kit.settle()
+    kit.withdraw(0, wants_reset=False)
+    kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
+    tell()
+    kit.advance(LIMITS.drain_timeout - 1)
+    tell()
+    kit.advance(2.0)
+    tell()
+    return told
+
+
+def test_x8_a_region_whose_events_are_deleted_behaves_the_same(make_kit: type[Kit]) -> None:
+    """The event log is for people: budgets, tokens, alarms and the deadline of a stop are rows."""
+
+    def forget(kit: Kit) -> None:
+        kit.do(lambda tx: tx.delete(Event))
+
+    kept, forgotten = _story(make_kit(), lambda _: None), _story(make_kit(), forget)
+    assert kept == forgotten
+    assert any("made the region reset" in str(told) for told in kept), "the budget was used up on the way"
+    assert any("not settled" in str(told) for told in kept), "the alarm was raised on the way"

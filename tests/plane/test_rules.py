@@ -7,10 +7,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from crkafka_core.config.resolving import remember
 from crkafka_core.model.errors import LeaseLost, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.plane import alarms, cuts, leases, members, pauses, reading, regions, resets, retire, starts
+from crkafka_core.model.rows import ResetCause
+from crkafka_core.plane import (
+    alarms,
+    cuts,
+    events,
+    leases,
+    life,
+    members,
+    pauses,
+    reading,
+    resets,
+    retire,
+    skips,
+    starts,
+)
 from crkafka_core.region.status import status_of
 from tests.plane.conftest import LIMITS
 
@@ -25,8 +40,8 @@ def renewed(kit: Kit, number: int, **metrics: object) -> None:
     kit.do(lambda tx: members.renew(tx, name, kit.live[name], metrics))
 
 
-def test_c3_a_gap_of_an_older_attempt_does_not_bind_the_next(kit: Kit) -> None:
-    """Truncated to 30, so epoch e starts there; by the next attempt the log has grown past the head's 50 again."""
+def test_s4_an_accepted_gap_holds_until_it_is_merged(kit: Kit) -> None:
+    """Truncated to 30, so epoch e starts there; by the next attempt the log has grown past the head's 50 again, with other records."""
     kit.running()
     kit.at |= {P0: 0, P1: 0}
     kit.cut(50)
@@ -35,12 +50,73 @@ def test_c3_a_gap_of_an_older_attempt_does_not_bind_the_next(kit: Kit) -> None:
     assert kit.at[P0] == 30
     kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
     kit.settle()
-    assert kit.at[P0] == 50
-    second = kit.open()
-    kit.contribute(second, 0, 5)
-    kit.contribute(second, 1, 5)
-    merged = kit.do(lambda tx: cuts.merge(tx, second))
-    assert merged.status == "MERGED"
+    assert kit.at == {P0: 30, P1: 50}
+    second = kit.cut(5)
+    assert kit.checkpoint(second).status == "MERGED"
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    kit.settle()
+    assert kit.at == {P0: 35, P1: 55}, "the gap is behind the new head"
+
+
+def test_x9_a_person_passes_over_what_no_client_can_read_and_the_gap_is_recorded(kit: Kit) -> None:
+    kit.running()
+    kit.cut(10)
+    for first, last in ((3, 9), (11, 12)):
+        with pytest.raises(Refused, match="stands at offset 10"):
+            kit.do(lambda tx, f=first, t=last: skips.skip(tx, P0, f, t, by="ann"))
+    with pytest.raises(Refused, match="knows no partition"):
+        kit.do(lambda tx: skips.skip(tx, TP("u", 0), 10, 10, by="ann"))
+    assert kit.do(lambda tx: skips.skip(tx, P0, 10, 12, by="ann")) == 13
+    kit.settle()
+    assert kit.at == {P0: 13, P1: 10}
+    assert kit.events("skip")[-1].by == "ann"
+    checkpoint = kit.cut(5)
+    assert kit.checkpoint(checkpoint).status == "MERGED"
+    merged = kit.plane.read(lambda reader, row: starts.merged(reader, checkpoint))
+    assert (merged[P0].from_offset, merged[P0].to_offset) == (13, 18)
+
+
+def test_x9_a_skip_of_unknown_outcome_is_asked_again_and_done_once(kit: Kit) -> None:
+    kit.running()
+    kit.cut(10)
+    for _ in range(2):
+        assert kit.do(lambda tx: skips.skip(tx, P0, 10, 12, by="ann", token="t")) == 13
+    epoch = kit.row.epoch
+    kit.settle()
+    kit.cut(5)
+    assert kit.do(lambda tx: skips.skip(tx, P0, 10, 12, by="ann", token="t")) == 13, (
+        "also when a cut has come meanwhile"
+    )
+    assert kit.row.epoch == epoch
+    assert len(kit.events("skip")) == 1
+    with pytest.raises(Refused, match="behind already"):
+        kit.do(lambda tx: skips.skip(tx, P0, 10, 12, by="ann", token="another"))
+
+
+def test_s4_a_merged_offset_keeps_the_leader_epoch_of_its_last_record(kit: Kit) -> None:
+    kit.running()
+    first = kit.cut(10, epochs={P0: 3})
+    assert merged_epochs(kit, first) == {P0: 3, P1: -1}
+    second = kit.cut(0)
+    assert merged_epochs(kit, second) == {P0: 3, P1: -1}, "where nothing came, the parent's holds"
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    found = kit.resolve(0, {P0, P1})
+    assert found.leader_epochs == {}, "as it was stored, it was looked at"
+    looked = kit.plane.read(lambda reader, row: starts.lookup(reader, row, {P0: "id-t", P1: "id-t"}))
+    assert looked.offsets[P0] == 10
+    third_epoch = kit.row.epoch
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    assert kit.row.epoch > third_epoch
+    fresh = kit.plane.read(lambda reader, row: starts.lookup(reader, row, {P0: "id-t", P1: "id-t"}))
+    assert fresh.leader_epochs == {P0: 3}, "what is unknown is not asked for"
+    kit.settle()
+    third = kit.cut(10)
+    assert merged_epochs(kit, third) == {P0: -1, P1: -1}, "an epoch that is unknown is not the parent's"
+
+
+def merged_epochs(kit: Kit, checkpoint: int) -> dict[TP, int]:
+    rows = kit.plane.read(lambda reader, row: starts.merged(reader, checkpoint))
+    return {tp: m.leader_epoch for tp, m in rows.items()}
 
 
 def test_c3_a_gap_of_this_attempt_is_where_the_contribution_begins(kit: Kit) -> None:
@@ -71,7 +147,7 @@ def test_t1_what_a_reader_reads_stays_also_when_a_rewind_left_it_behind(kit: Kit
 
 def test_g8_members_of_a_region_started_again_are_waited_for_as_at_first(kit: Kit) -> None:
     kit.running()
-    kit.do(lambda tx: regions.stop(tx, token="stop", by="me"))
+    kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
     for number in (0, 1):
         kit.contribute(kit.row.open_cut, number)
     kit.do(lambda tx: cuts.merge(tx, kit.row.open_cut))
@@ -79,7 +155,7 @@ def test_g8_members_of_a_region_started_again_are_waited_for_as_at_first(kit: Ki
     for number in (0, 1):
         kit.do(lambda tx, n=f"orders/{number}": members.leave(tx, n, kit.live[n]))  # type: ignore[misc]
     kit.now += 1_000
-    kit.do(lambda tx: resets.start(tx, by="me"))
+    kit.do(lambda tx: life.start(tx, by="me"))
     kit.live.clear()
     kit.register(0)
     kit.resolve(0, {P0, P1})
@@ -114,7 +190,7 @@ def test_x7_an_attempt_that_nothing_holds_up_counts(kit: Kit) -> None:
 
 
 def test_g8_an_unsettled_group_is_alarmed_once_in_an_attempt_with_what_is_missing(kit: Kit) -> None:
-    kit.do(lambda tx: resets.start(tx, by="test"))
+    kit.do(lambda tx: life.start(tx, by="test"))
     kit.register(0)
     kit.advance(29.0)
     assert not kit.events("unsettled")
@@ -149,7 +225,7 @@ def test_20_a_topic_made_anew_is_noticed_by_the_merge(kit: Kit, quickly: bool) -
 
 
 def test_m7_a_region_whose_topic_does_not_exist_yet_waits_for_it_without_attempts(kit: Kit) -> None:
-    kit.do(lambda tx: resets.start(tx, by="test"))
+    kit.do(lambda tx: life.start(tx, by="test"))
     for number in (0, 1):
         kit.register(number)
         kit.report(number, set())
@@ -162,7 +238,7 @@ def test_m7_a_region_whose_topic_does_not_exist_yet_waits_for_it_without_attempt
 
 
 def test_g8_foreign_members_of_the_group_are_named_when_it_does_not_settle(kit: Kit) -> None:
-    kit.do(lambda tx: resets.start(tx, by="test"))
+    kit.do(lambda tx: life.start(tx, by="test"))
     kit.register(0)
     row = kit.row
     clients = [
@@ -200,13 +276,13 @@ def test_d2_a_commit_that_a_rebalance_refused_is_a_forced_reset_without_back_off
     cut, mine = kit.open(), kit.live["orders/0"]
     kit.do(
         lambda tx: cuts.give_up(
-            tx, cut, member="orders/0", incarnation=mine, why="illegal generation", counted=False, forced=True
+            tx, cut, member="orders/0", incarnation=mine, why="illegal generation", cause=ResetCause.REBALANCE
         )
     )
     assert (kit.row.phase, kit.row.consecutive, kit.row.failing, kit.row.not_before) == (Phase.RESETTING, 0, 0, 0.0)
-    assert json.loads(kit.events("reset")[-1].data_json)["budget"] == "forced"
+    assert (kit.resets()[-1].cause, kit.resets()[-1].member) == (ResetCause.REBALANCE, ""), "nobody's known doing"
     kit.do(
-        lambda tx: cuts.give_up(tx, cut, member="orders/0", incarnation=mine, why="again", counted=False, forced=True)
+        lambda tx: cuts.give_up(tx, cut, member="orders/0", incarnation=mine, why="again", cause=ResetCause.REBALANCE)
     )
     assert len(kit.events("reset")) == 1, "void when the cut is over"
 
@@ -239,7 +315,7 @@ def test_p1_a_members_mark_on_a_partition_is_gone_as_soon_as_another_reports_it(
     kit.generation += 1
     kit.resolve(1, {P0, P1})
     kit.report(1, {P0, P1})
-    assert not kit.plane.read(lambda reader, row: pauses.marks(reader, row.name))
+    assert not kit.plane.read(lambda reader, row: pauses.marks(reader))
 
 
 @pytest.mark.parametrize("what", ["t[1]", "t[7]"])
@@ -253,7 +329,7 @@ def test_p1_what_a_member_does_not_hold_cannot_be_paused_for_it(kit: Kit, what: 
 
 
 def _paused(kit: Kit) -> set[TP]:
-    return set(kit.plane.read(lambda reader, row: pauses.paused_now(reader, row.name, (P0, P1))))
+    return set(kit.plane.read(lambda reader, row: pauses.paused_now(reader, (P0, P1))))
 
 
 def _stopped(kit: Kit) -> list[str]:
@@ -265,7 +341,7 @@ def test_g9_a_stop_in_an_unsettled_moment_waits_for_the_group_and_cuts(kit: Kit,
     """A member is between two reports, or a rebalance even makes a reset: the last cut comes when all hold something again."""
     kit.running()
     kit.withdraw(0, wants_reset=False)
-    kit.do(lambda tx: regions.stop(tx, token="stop", by="me"))
+    kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
     assert kit.row.phase is Phase.RUNNING
     if rebalance:
         kit.withdraw(1)
@@ -283,7 +359,7 @@ def test_g9_a_stop_in_an_unsettled_moment_waits_for_the_group_and_cuts(kit: Kit,
 
 def test_g9_a_last_cut_that_is_aborted_is_tried_again_within_its_time(kit: Kit) -> None:
     kit.running()
-    kit.do(lambda tx: regions.stop(tx, token="stop", by="me"))
+    kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
     kit.withdraw(0)
     assert kit.row.phase is Phase.RESETTING
     kit.settle()
@@ -298,7 +374,7 @@ def test_g9_a_last_cut_that_is_aborted_is_tried_again_within_its_time(kit: Kit) 
 def test_g9_a_stop_waits_no_longer_than_a_cut_may_take(kit: Kit) -> None:
     kit.running()
     kit.withdraw(0, wants_reset=False)
-    kit.do(lambda tx: regions.stop(tx, token="stop", by="me"))
+    kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
     assert kit.advance(LIMITS.drain_timeout - 1) is Phase.RUNNING
     assert kit.advance(2) is Phase.IDLE
     assert kit.row.head == 0
@@ -308,7 +384,7 @@ def test_g9_a_stop_of_a_region_without_members_waits_for_nobody(kit: Kit) -> Non
     kit.running()
     for number in (0, 1):
         kit.do(lambda tx, name=f"orders/{number}": members.leave(tx, name, kit.live[name]))  # type: ignore[misc]
-    kit.do(lambda tx: regions.stop(tx, token="stop", by="me"))
+    kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
     assert kit.row.phase is Phase.IDLE
 
 
@@ -316,7 +392,14 @@ def test_g9_what_stops_a_region_that_is_wanted_stopped_leaves_it_idle(kit: Kit) 
     """Nobody waits for a person who has gone: the reason is in the event log, and the next start finds it again."""
     kit.running()
     kit.withdraw(0, wants_reset=False)
-    kit.do(lambda tx: regions.stop(tx, token="stop", by="me"))
-    kit.do(lambda tx: resets.stop(tx, "data loss", member="orders/0"))
+    kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
+    kit.do(lambda tx: life.halt(tx, "data loss", member="orders/0"))
     assert kit.row.phase is Phase.IDLE
     assert _stopped(kit) == ["stopped without a last cut: data loss"]
+
+
+def test_x8_an_event_shows_no_secret_that_this_process_has_resolved(kit: Kit) -> None:
+    remember("canary-in-an-event")
+    kit.do(lambda tx: events.log(tx, "NOTE", "refused: canary-in-an-event", data={"said": "canary-in-an-event"}))
+    found = kit.events("NOTE")[0]
+    assert (found.text, found.data_json) == ("refused: ***", '{"said": "***"}')

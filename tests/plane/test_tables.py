@@ -11,8 +11,8 @@ from crkafka_core.model.errors import LeaseHeld, LeaseLost, NoSuchCheckpoint, No
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Table
-from crkafka_core.plane import regions, retire, tables
-from crkafka_core.plane.tables import Permit
+from crkafka_core.plane import contents, life, permits, retire, tables
+from crkafka_core.plane.permits import Permit
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 
@@ -37,7 +37,7 @@ def landing(tmp_path: Path, clock: Clock) -> Landing:
 
 
 def permit(landing: Landing, token: str = "a", **what: object) -> Permit | None:
-    return landing.region.plane.do(lambda tx: tables.permit_commit(tx, "bronze", holder=token, token=token, **what))  # type: ignore[arg-type]
+    return landing.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder=token, token=token, **what))  # type: ignore[arg-type]
 
 
 def allowed(landing: Landing, token: str = "a", **what: object) -> Permit:
@@ -47,20 +47,20 @@ def allowed(landing: Landing, token: str = "a", **what: object) -> Permit:
 
 
 def finish(landing: Landing, made: Permit) -> Table:
-    return landing.region.plane.do(lambda tx: tables.finish_commit(tx, made, version="v", rows=made.plan.rows))
+    return landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=made.plan.rows))
 
 
 def fence(landing: Landing, token: str = "f") -> Table:
     def make() -> Permit | None:
-        return landing.region.plane.do(lambda tx: tables.permit_fence(tx, "bronze", holder=token, token=token))
+        return landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder=token, token=token))
 
     made = make()
     assert made is not None
-    return landing.region.plane.do(lambda tx: tables.finish_fence(tx, made, version="w"))
+    return landing.region.plane.do(lambda tx: permits.finish_fence(tx, made, version="w"))
 
 
 def table(landing: Landing) -> Table:
-    return landing.region.plane.read(lambda reader, region: tables.of(reader, region.name, "bronze"))
+    return landing.region.plane.read(lambda reader, region: tables.of(reader, "bronze"))
 
 
 def test_advancing_goes_on_from_what_is_acknowledged(landing: Landing) -> None:
@@ -112,7 +112,7 @@ def test_a_writer_that_was_overtaken_cannot_finish(landing: Landing, clock: Cloc
     with pytest.raises(LeaseLost):
         finish(landing, zombie)
     with pytest.raises(LeaseLost):
-        landing.region.plane.do(lambda tx: tables.renew(tx, zombie))
+        landing.region.plane.do(lambda tx: permits.renew(tx, zombie))
     assert finish(landing, later).acknowledged == 1
     with pytest.raises(LeaseLost):
         finish(landing, zombie)
@@ -122,7 +122,7 @@ def test_a_writer_that_was_overtaken_cannot_finish(landing: Landing, clock: Cloc
 def test_a_failed_commit_lets_the_next_writer_in_at_once(landing: Landing) -> None:
     landing.land(10)
     made = allowed(landing, "a")
-    landing.region.plane.do(lambda tx: tables.fail_commit(tx, made, "boom"))
+    landing.region.plane.do(lambda tx: permits.fail_commit(tx, made, "boom"))
     assert allowed(landing, "b").commit.number == 2
     with pytest.raises(LeaseLost):
         finish(landing, made)
@@ -134,12 +134,12 @@ def test_after_a_rewind_only_a_fence_is_permitted_and_the_region_waits_for_it(la
     finish(landing, allowed(landing))
     landing.rewind(1)
     assert landing.region.plane.read(lambda _, region: region.phase) is Phase.REWINDING
-    assert [t.name for t in landing.region.plane.read(lambda r, region: tables.unfenced(r, region.name))] == ["bronze"]
+    assert [t.name for t in landing.region.plane.read(lambda r, region: tables.unfenced(r))] == ["bronze"]
     with pytest.raises(NotRunning, match="fence first"):
         permit(landing, "b")
     assert fence(landing).acknowledged == 1
     assert landing.region.plane.read(lambda _, region: region.phase) is Phase.RESETTING
-    assert landing.region.plane.do(lambda tx: tables.permit_fence(tx, "bronze", holder="x", token="x")) is None
+    assert landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="x", token="x")) is None
 
 
 def test_a_fence_takes_the_right_away_from_a_writer_in_the_middle(landing: Landing) -> None:
@@ -148,7 +148,7 @@ def test_a_fence_takes_the_right_away_from_a_writer_in_the_middle(landing: Landi
     writer = allowed(landing, "writer")
     landing.rewind(1)
     with pytest.raises(LeaseLost):
-        landing.region.plane.do(lambda tx: tables.renew(tx, writer))
+        landing.region.plane.do(lambda tx: permits.renew(tx, writer))
     with pytest.raises((LeaseLost, Stale)):
         finish(landing, writer)
     assert fence(landing).acknowledged == 0
@@ -160,19 +160,19 @@ def test_a_fence_takes_the_right_away_from_a_writer_in_the_middle(landing: Landi
 def test_two_fences_at_once_are_one(landing: Landing) -> None:
     landing.land(10), landing.land(10)
     landing.rewind(1)
-    landing.region.plane.do(lambda tx: tables.permit_fence(tx, "bronze", holder="one", token="one"))
+    landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="one", token="one"))
     with pytest.raises(LeaseHeld, match="held by one"):
-        landing.region.plane.do(lambda tx: tables.permit_fence(tx, "bronze", holder="two", token="two"))
+        landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="two", token="two"))
 
 
 def test_a_rewind_during_a_fence_leaves_another_to_make(landing: Landing) -> None:
     for _ in range(3):
         landing.land(10)
     landing.rewind(2)
-    made = landing.region.plane.do(lambda tx: tables.permit_fence(tx, "bronze", holder="f", token="f"))
+    made = landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="f", token="f"))
     assert made is not None
     landing.rewind(1)
-    landing.region.plane.do(lambda tx: tables.finish_fence(tx, made, version="w"))
+    landing.region.plane.do(lambda tx: permits.finish_fence(tx, made, version="w"))
     assert landing.region.plane.read(lambda _, region: region.phase) is Phase.REWINDING
     fence(landing, "g")
     assert landing.region.plane.read(lambda _, region: region.phase) is Phase.RESETTING
@@ -188,11 +188,11 @@ def test_acknowledged_follows_the_line_of_descent_and_not_the_numbers(landing: L
     made = allowed(landing, "b")
     assert made.plan.checkpoints == (4,)
     finish(landing, made)
-    assert landing.region.plane.read(lambda r, region: tables.live_in(r, region, tables.of(r, "orders", "bronze"))) == [
+    assert landing.region.plane.read(lambda r, region: contents.live_in(r, region, tables.of(r, "bronze"))) == [
         1,
         4,
     ]
-    assert landing.region.plane.read(lambda r, region: tables.superseded(r, region.name)) == [2, 3]
+    assert landing.region.plane.read(lambda r, region: tables.superseded(r)) == [2, 3]
 
 
 def test_a_rewrite_takes_live_checkpoints_only_and_acknowledges_nothing(landing: Landing) -> None:
@@ -201,7 +201,7 @@ def test_a_rewrite_takes_live_checkpoints_only_and_acknowledges_nothing(landing:
     finish(landing, allowed(landing, limit=2))
     made = allowed(landing, "b", ids=[1])
     assert finish(landing, made).acknowledged == 2
-    counting = landing.region.plane.read(lambda r, region: tables.counting(r, region, tables.of(r, "orders", "bronze")))
+    counting = landing.region.plane.read(lambda r, region: contents.counting(r, region, tables.of(r, "bronze")))
     assert counting == {1: 2, 2: 1}
     landing.rewind(1)
     fence(landing)
@@ -225,6 +225,29 @@ def test_a_table_declared_otherwise_is_refused(landing: Landing) -> None:
         landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "/t/bronze"))
 
 
+@pytest.mark.parametrize(
+    ("format", "path", "shape", "adopts", "needs_spark"),
+    [
+        ("delta", "/t/b", "", True, False),
+        ("delta", "hdfs://n/t/b", "", False, True),
+        ("iceberg", "/t/b", "", True, True),
+        ("iceberg", "s3://t/b", "", True, True),
+        ("iceberg", "lake.raw.b", "", True, True),
+        ("iceberg", "abfss://t/b", "", False, True),
+        ("iceberg", "/t/b", "shop:typed", False, True),
+        ("parquet", "/t/b", "", False, True),
+    ],
+)
+def test_K6_raw_tables_with_a_log_of_files_adopt_and_all_but_delta_are_fed_by_spark(
+    landing: Landing, format: str, path: str, shape: str, adopts: bool, needs_spark: bool
+) -> None:
+    made = landing.region.plane.do(lambda tx: tables.declare(tx, "other", format, path, shape=shape))
+    fed = landing.region.plane.read(lambda reader, row: tables.fed_by_spark(reader, row, ()))
+    assert (made.layout == tables.FILES, tables.needs_spark(made)) == (adopts, needs_spark)
+    assert tables.fence_needs_spark(made) == (needs_spark and format != "parquet")
+    assert (made.name in {t.name for family in fed for t in family}) == needs_spark
+
+
 @pytest.mark.parametrize(("format", "path"), [("parquet", "/t/elsewhere"), ("delta", "/t/bronze")])
 def test_K6_configuration_that_moves_a_table_is_refused_and_what_it_acknowledged_stands(
     landing: Landing, format: str, path: str
@@ -234,13 +257,19 @@ def test_K6_configuration_that_moves_a_table_is_refused_and_what_it_acknowledged
     store, before = landing.region.plane.store, landing.region.plane.read(lambda _, region: region)
     changed = replace(before, config_json='{"other": true}')
     with pytest.raises(Refused, match=r"declared as parquet at /t/bronze.*`crkafka undeclare bronze` first"):
-        regions.declare(store, changed, (Table("orders", "bronze", format, path),))
+        life.declare(store, changed, (Table("orders", "bronze", format, path),))
     assert (table(landing).path, table(landing).acknowledged) == ("/t/bronze", 1)
     assert landing.region.plane.read(lambda _, region: region) == before  # nothing of the new configuration is kept
     landing.region.plane.do(lambda tx: tables.undeclare(tx, "bronze"))
-    regions.declare(store, changed, (Table("orders", "bronze", format, path),))
+    life.declare(store, changed, (Table("orders", "bronze", format, path),))
+    adopts = table(landing).layout == tables.FILES
+    if adopts:  # it may hold what was superseded meanwhile
+        fence(landing)
     made = allowed(landing, "b")
-    assert (made.plan.checkpoints, made.commit.number) == ((1,), 2)  # from birth, by numbers that go on
+    assert (made.plan.checkpoints, made.commit.number) == (
+        (1,),
+        3 if adopts else 2,
+    )  # from birth, by numbers that go on
 
 
 def test_T2_rows_of_forgotten_checkpoints_belong_into_a_table_and_those_of_superseded_ones_do_not(
@@ -258,12 +287,12 @@ def test_T2_rows_of_forgotten_checkpoints_belong_into_a_table_and_those_of_super
 
     def belongs(checkpoint: int) -> bool:
         return landing.region.plane.read(
-            lambda r, region: tables.belonging(r, region, tables.of(r, "orders", "bronze"))(checkpoint)
+            lambda r, region: contents.belonging(r, region, tables.of(r, "bronze"))(checkpoint)
         )
 
-    assert landing.region.plane.read(lambda r, region: r.line(region.name, region.head)) == [5, 6]  # 1, 2, 4 are gone
+    assert landing.region.plane.read(lambda r, region: r.line(region.head)) == [5, 6]  # 1, 2, 4 are gone
     assert [i for i in range(1, 9) if belongs(i)] == [1, 2, 4, 5, 6]
-    counting = landing.region.plane.read(lambda r, region: tables.counting(r, region, tables.of(r, "orders", "bronze")))
+    counting = landing.region.plane.read(lambda r, region: contents.counting(r, region, tables.of(r, "bronze")))
     assert counting == {1: 1, 2: 1, 4: 3, 5: 3, 6: 3}
 
 
@@ -275,7 +304,7 @@ def test_empty_checkpoints_are_acknowledged_too(landing: Landing) -> None:
 
 
 def _landed(landing: Landing) -> dict[TP, int]:
-    return landing.region.plane.read(lambda reader, row: tables.landed(reader, row, set(landing.tps)))
+    return landing.region.plane.read(lambda reader, row: contents.landed(reader, row, set(landing.tps)))
 
 
 def test_s2_what_every_table_has_acknowledged_is_known_per_partition(landing: Landing) -> None:
@@ -292,3 +321,45 @@ def test_s2_what_every_table_has_acknowledged_is_known_per_partition(landing: La
     assert _landed(landing)[tp] == 0, "the slowest of them counts"
     landing.region.plane.do(lambda tx: tables.undeclare(tx, "late"))
     assert _landed(landing) == {}
+
+
+def test_K6_a_table_with_rows_of_one_shape_takes_no_other(landing: Landing) -> None:
+    def declare(shape: str, output: str = "") -> Table:
+        return landing.region.plane.do(
+            lambda tx: tables.declare(tx, "bronze", "parquet", "/t/bronze", shape=shape, output=output)
+        )
+
+    assert declare("shop.shapes:typed").shape == "shop.shapes:typed"  # nothing is in it yet
+    assert declare("shop.shapes:typed").acknowledged == 0
+    for shape, output in (("shop.shapes:other", ""), ("shop.shapes:typed", "dead"), ("", "")):
+        with pytest.raises(Refused, match=r"declared with shape shop\.shapes:typed and holds such rows"):
+            declare(shape, output)
+
+
+def test_K6_a_table_of_records_as_they_are_takes_no_shape(landing: Landing) -> None:
+    landing.land(4)
+    permit = landing.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="h", token="t"))
+    assert permit is not None
+    landing.region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=permit.plan.rows))
+    with pytest.raises(Refused, match=r"declared without a shape.*undeclare"):
+        landing.region.plane.do(
+            lambda tx: tables.declare(tx, "bronze", "parquet", "/t/bronze", shape="shop.shapes:typed")
+        )
+
+
+def test_K6_tables_of_one_shape_are_siblings(landing: Landing) -> None:
+    def declare(name: str, shape: str, output: str = "") -> Table:
+        return landing.region.plane.do(
+            lambda tx: tables.declare(tx, name, "delta", f"/t/{name}", shape=shape, output=output)
+        )
+
+    dead, good = declare("failed", "m:f", "dead"), declare("orders", "m:f")
+    declare("others", "m:g")
+    assert landing.region.plane.read(lambda reader, _: tables.siblings(reader, dead)) == [good, dead]
+    raw = landing.region.plane.read(lambda reader, row: tables.of(reader, "bronze"))
+    assert landing.region.plane.read(lambda reader, _: tables.siblings(reader, raw)) == [raw]
+
+
+def test_two_tables_at_one_path_are_refused(landing: Landing) -> None:
+    with pytest.raises(Refused, match="declared at one path: /t/bronze"):
+        landing.region.plane.do(lambda tx: tables.declare(tx, "silver", "delta", "/t/bronze"))

@@ -10,6 +10,7 @@ import pytest
 from crkafka_core.model.desired import Desired, OpenCut
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientState, Phase
+from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.machine import Gate, State, Step, step
 from crkafka_core.protocol.signals import ExitKind, Outcome, Stamp
@@ -19,10 +20,11 @@ HELD = frozenset({A, B})
 
 
 class Player:
-    """A machine that is told one thing after the other."""
+    """A machine that is told one thing after the other. Its client gets where it is sent, unless it `sticks`."""
 
     def __init__(self, **changes: Any) -> None:
         self.state = State(**changes)
+        self.sticks = False
         self.version = 0
         self.desired = Desired(
             "u", 0, epoch=1, phase=Phase.RESETTING, head=0, registered=True, superseded=False, wanted=True
@@ -33,6 +35,9 @@ class Player:
         for event in events:
             self.state, effects = step(self.state, event)
             done += effects
+            for effect in effects:
+                if isinstance(effect, sg.Seek | sg.Requeue) and not self.sticks:
+                    done += self.hear(sg.Sought(effect.stamp))
         return done
 
     def see(self, **changes: Any) -> list[sg.Effect]:
@@ -128,10 +133,27 @@ def test_D1_a_cut_closes_the_gate_then_saves_and_commits_and_polls_no_more(playe
     assert kinds(player.hear(sg.Committed(7, Outcome.DONE))) == []
     assert kinds(player.hear(sg.Saved(7, "payload"))) == ["Contribute"]
     assert not player.state.polls
-    assert kinds(player.hear(sg.Contributed(7))) == []
+    assert kinds(player.hear(sg.Contributed(6))) == [] and player.state.step is Step.CONTRIBUTING
+    assert kinds(player.hear(sg.Contributed(7))) == [] and player.state.step is Step.CONTRIBUTED
     effects = player.see(phase=Phase.RUNNING, head=7, cut=None)
     assert kinds(effects) == ["Merged", "OpenGate"] and player.state.polls
     assert effects[1] == sg.OpenGate(Stamp(1, 7, player.state.serial)), "the queue stays valid: its serial does"
+
+
+def test_V1_a_cut_that_is_over_without_a_new_epoch_or_head_had_nothing_new_and_the_member_goes_on(
+    player: Player,
+) -> None:
+    base = player.state.base
+    player.cutting()
+    player.hear(sg.GateClosed())
+    player.hear(sg.Committed(7, Outcome.DONE))
+    player.hear(sg.Saved(7, "payload"))
+    player.hear(sg.Contributed(7))
+    serial = player.state.serial
+    effects = player.see(phase=Phase.RUNNING, cut=None)
+    assert effects == [sg.Merged(base, offsets_committed=True), sg.OpenGate(Stamp(1, base, serial))]
+    assert player.state.polls
+    assert kinds(player.cutting()) == ["CloseGate"], "and takes part in the next one"
 
 
 def test_D2_commit_consistent_contributes_without_a_commit() -> None:
@@ -151,8 +173,8 @@ def test_D2_how_a_commit_failed_decides_what_follows(player: Player, outcome: Ou
     effects = player.hear(sg.Committed(7, outcome, "why"))
     assert kinds(effects) == [effect]
     if outcome is not Outcome.RESTART:
-        forced = outcome is Outcome.REBALANCED
-        assert not player.state.polls and effects == [sg.GiveUp(7, "why", counted=False, forced=forced)]
+        cause = ResetCause.REBALANCE if outcome is Outcome.REBALANCED else ResetCause.UNAVAILABLE
+        assert not player.state.polls and effects == [sg.GiveUp(7, "why", cause)]
         assert kinds(player.hear(sg.Saved(7, "payload"))) == [], "what was given up is not contributed"
 
 
@@ -193,6 +215,32 @@ def test_M5_a_disturbance_in_a_cut_waits_for_its_end(player: Player) -> None:
     assert kinds(player.see(phase=Phase.RUNNING, head=7, cut=None)) == ["Merged", "Requeue", "OpenGate"]
 
 
+def test_M5_nothing_is_submitted_before_the_client_is_where_it_was_sent(player: Player) -> None:
+    """A seek that fails for one partition leaves the client past records that nobody has: the gate stays closed until it is sought."""
+    player.sticks = True
+    player.hear(sg.Disturbed("why"))
+    (requeue,) = player.hear(sg.GateClosed())
+    assert isinstance(requeue, sg.Requeue)
+    assert not player.state.submits and not player.state.fetches and player.state.started is None
+    assert player.hear(sg.Sought(Stamp(1, 0, requeue.stamp.serial - 1))) == [], "an answer to an older one is none"
+    (again,) = player.hear(sg.NotSought(requeue.stamp, "broken"))
+    assert isinstance(again, sg.Requeue) and again.stamp.serial == requeue.stamp.serial + 1
+    assert kinds(player.hear(sg.Sought(again.stamp))) == ["OpenGate"]
+
+
+def test_R4_a_start_that_could_not_be_sought_is_neither_reported_nor_resolved_again_but_sought_again() -> None:
+    p = Player()
+    p.sticks = True
+    p.see()
+    p.hear(sg.Lease(True), sg.Assigned(HELD, 1))
+    (seek,) = p.started()
+    assert isinstance(seek, sg.Seek)
+    assert kinds(p.see(phase=Phase.RUNNING)) == []
+    (again,) = p.hear(sg.NotSought(seek.stamp, "broken"))
+    assert isinstance(again, sg.Requeue)
+    assert kinds(p.hear(sg.Sought(again.stamp))) == ["Report", "OpenGate"]
+
+
 def test_V2_the_trigger_count_stops_submission_and_asks_once(player: Player) -> None:
     assert kinds(player.hear(sg.Triggered(1, 0))) == ["AskCut", "CloseGate"]
     assert kinds(player.hear(sg.Triggered(1, 0))) == []
@@ -231,10 +279,14 @@ def test_G10_a_control_plane_that_went_back_ends_the_member(player: Player, chan
 
 
 def test_X3_trouble_in_a_drain_gives_the_cut_up_and_elsewhere_asks_for_a_reset(player: Player) -> None:
-    assert player.hear(sg.Trouble(1, "disk full", counted=False)) == [sg.AskReset(1, "disk full", counted=False)]
+    assert player.hear(sg.Trouble(1, "disk full", ResetCause.UNAVAILABLE)) == [
+        sg.AskReset(1, "disk full", ResetCause.UNAVAILABLE)
+    ]
     player.cutting()
-    assert sg.GiveUp(7, "disk full", counted=False) in player.hear(sg.Trouble(1, "disk full", counted=False))
-    assert player.hear(sg.Trouble(0, "of an older epoch", counted=True)) == []
+    assert sg.GiveUp(7, "disk full", ResetCause.UNAVAILABLE) in player.hear(
+        sg.Trouble(1, "disk full", ResetCause.UNAVAILABLE)
+    )
+    assert player.hear(sg.Trouble(0, "of an older epoch", ResetCause.FAILURE)) == []
 
 
 def test_G9_in_a_stopped_region_a_member_stays_and_resolves_nothing() -> None:

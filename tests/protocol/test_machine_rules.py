@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from crkafka_core.model.desired import Desired
+from crkafka_core.model.desired import Desired, OpenCut
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientState, Phase
+from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import machine
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.machine import Gate, State
@@ -28,7 +29,10 @@ class Machine:
         new: list[sg.Effect] = []
         for event in events:
             self.state, effects = machine.step(self.state, event)
-            new += effects
+            for effect in effects:
+                new.append(effect)
+                if isinstance(effect, sg.Seek | sg.Requeue):
+                    new += self.hear(sg.Sought(effect.stamp))
         self.effects += new
         return new
 
@@ -41,7 +45,7 @@ class Machine:
 
 
 def test_r2_an_assignment_without_a_revocation_is_taken_as_one() -> None:
-    """FACTS K8: `lost` can fail to come. What was fetched under the old assignment must not go on as if nothing had been."""
+    """docs/clients.md K8: `lost` can fail to come. What was fetched under the old assignment must not go on as if nothing had been."""
     m = Machine().flowing()
     effects = m.hear(sg.Assigned(frozenset({P0, P1}), 2))
     assert any(isinstance(e, sg.Withdraw) and e.wants_reset for e in effects)
@@ -80,3 +84,119 @@ def test_r7_a_fenced_member_asks_sql_who_is_rightful() -> None:
         if isinstance(e, sg.Exit)
     ]
     assert end.kind is sg.ExitKind.SUPERSEDED
+
+
+def kinds(effects: list[sg.Effect]) -> list[str]:
+    return [type(effect).__name__ for effect in effects]
+
+
+def test_p3_records_flow_only_while_it_runs_and_before_anything_is_known_nothing_does() -> None:
+    assert not State().fetches and not State().submits and not State().leaves and not State().scaled_in
+    m = Machine().flowing()
+    assert m.state.fetches
+    m.hear(sg.Stop())
+    assert not m.state.fetches, "a leaving member fetches no more"
+
+
+def test_g5_who_is_wanted_no_more_leaves_and_is_scaled_in_unless_the_region_is_idle() -> None:
+    m = Machine().flowing()
+    assert not m.state.leaves and not m.state.scaled_in
+    assert kinds(m.hear(sg.Observed(replace(RUNNING, version=2, wanted=False)))) == ["CloseGate"]
+    assert m.state.leaves and m.state.scaled_in
+    assert kinds(m.hear(sg.GateClosed())) == ["Exit"] and m.state.ended is sg.ExitKind.CLEAN
+    idle = Machine().flowing()
+    idle.hear(sg.Observed(replace(RUNNING, version=2, wanted=False, phase=Phase.IDLE)))
+    assert idle.state.leaves and not idle.state.scaled_in
+
+
+def test_g10_the_same_state_seen_again_is_no_step_back() -> None:
+    m = Machine().flowing()
+    assert m.hear(sg.Observed(RUNNING)) == [] and m.state.ended is None
+    m.hear(sg.Observed(replace(RUNNING, version=0)))
+    assert m.state.ended is sg.ExitKind.FAILED
+
+
+def test_r2_a_revocation_forgets_what_was_held_reported_and_asked() -> None:
+    m = Machine().flowing()
+    stamp = m.state.stamp
+    m.hear(sg.Revoked())
+    assert m.state.held is None and m.state.report is None and m.state.started is None
+    assert m.state.stamp.serial == stamp.serial + 1
+    assert kinds(m.hear(sg.Started(stamp, {P0: 0}, {"t": "id"}), sg.Sought(stamp))) == []
+
+
+def test_r2_another_assignment_before_anything_was_fetched_is_no_revocation() -> None:
+    m = Machine()
+    m.hear(sg.Lease(True), sg.Observed(RUNNING), sg.Assigned(frozenset({P0}), 1))
+    m.hear(sg.Started(m.state.stamp, {P0: 0}, {"t": "id"}))
+    assert kinds(m.hear(sg.Assigned(frozenset({P1}), 2))) == ["Clear", "Resolve", "CloseGate"]
+
+
+def test_s1_an_answer_that_lacks_a_partition_is_asked_for_again() -> None:
+    m = Machine()
+    m.hear(sg.Lease(True), sg.Observed(RUNNING), sg.Assigned(frozenset({P0, P1}), 1))
+    assert kinds(m.hear(sg.Started(m.state.stamp, {P0: 0}, {"t": "id"}))) == ["Resolve"]
+
+
+def test_s1_a_start_that_could_not_be_resolved_is_asked_for_again_and_an_older_one_is_not() -> None:
+    m = Machine()
+    m.hear(sg.Lease(True), sg.Observed(RUNNING), sg.Assigned(frozenset({P0}), 1))
+    old = m.state.stamp
+    assert kinds(m.hear(sg.NotStarted(old))) == ["Refresh", "Resolve"]
+    m.hear(sg.Assigned(frozenset({P1}), 2))
+    assert kinds(m.hear(sg.NotStarted(old))) == []
+
+
+def test_m5_a_disturbance_before_the_start_is_forgotten_by_it() -> None:
+    m = Machine()
+    m.hear(sg.Lease(True), sg.Observed(RUNNING), sg.Assigned(frozenset({P0}), 1), sg.Disturbed("early"))
+    assert kinds(m.hear(sg.Started(m.state.stamp, {P0: 0}, {"t": "id"}))) == ["Seek", "Report", "OpenGate"]
+
+
+def test_r3_a_report_that_was_refused_is_made_again_and_an_older_one_is_not() -> None:
+    m = Machine().flowing()
+    report = m.state.report
+    assert report is not None
+    assert kinds(m.hear(sg.NotReported(report))) == ["Refresh", "Report"]
+    assert kinds(m.hear(sg.NotReported(replace(report, generation=0)))) == ["Refresh"]
+    assert kinds(m.hear(sg.NotContributed(7))) == ["Refresh"]
+    assert m.state.report == report
+
+
+def test_d2_the_restored_offsets_are_committed_once() -> None:
+    m = Machine()
+    m.hear(sg.Lease(True), sg.Observed(replace(RUNNING, head=3)), sg.Assigned(frozenset({P0}), 1))
+    m.hear(sg.Started(m.state.stamp, {P0: 30}, {"t": "id"}), sg.Fetched())
+    m.hear(sg.Observed(replace(RUNNING, version=2, epoch=2, head=2)), sg.GateClosed())
+    assert "CommitStarts" in kinds(m.hear(sg.Started(m.state.stamp, {P0: 20}, {"t": "id"})))
+    m.hear(sg.Assigned(frozenset({P0}), 2))
+    assert "CommitStarts" not in kinds(m.hear(sg.Started(m.state.stamp, {P0: 20}, {"t": "id"})))
+
+
+def test_d2_a_cut_is_given_up_once() -> None:
+    """By the commit or by a segment; what fails afterwards asks for a reset."""
+    for first in (sg.Committed(7, sg.Outcome.ABORT, "away"), sg.Trouble(1, "disk", ResetCause.UNAVAILABLE)):
+        m = Machine().flowing()
+        m.hear(
+            sg.Observed(
+                replace(RUNNING, version=2, phase=Phase.CUTTING, cut=OpenCut(7, 0, 1, ("r/0",), frozenset({P0})))
+            )
+        )
+        m.hear(sg.GateClosed())
+        assert kinds(m.hear(first)) == ["GiveUp"]
+        assert kinds(m.hear(sg.Trouble(1, "again", ResetCause.UNAVAILABLE))) == ["AskReset"]
+
+
+def test_g8_a_rebalance_is_forced_only_by_who_holds_something_and_is_in_no_cut() -> None:
+    assert kinds(Machine().hear(sg.Unheld())) == []
+    m = Machine().flowing()
+    assert kinds(m.hear(sg.Unheld())) == ["ForceRebalance"]
+    m.hear(
+        sg.Observed(replace(RUNNING, version=2, phase=Phase.CUTTING, cut=OpenCut(7, 0, 1, ("r/0",), frozenset({P0}))))
+    )
+    assert kinds(m.hear(sg.Unheld())) == []
+
+
+def test_g3_what_only_a_new_process_can_mend_ends_this_one() -> None:
+    m = Machine().flowing()
+    assert kinds(m.hear(sg.Broken("why"))) == ["Exit"] and m.state.ended is sg.ExitKind.FAILED

@@ -73,6 +73,8 @@ def test_C3_spans_chain_without_a_hole_and_rows_add_up() -> None:
     assert "2 rows, the contribution says 3" in broken_spans([(A, 10, 12, 3)], [("t", 0, 10, 12, 2)])
     assert "not contributed" in broken_spans([], [("t", 0, 10, 12, 2)])
     assert broken_spans([(A, 10, 10, 0)], []) == "", "a partition without new tuples needs no segment"
+    assert broken_spans([(A, 10, 10, 0)], [("t", 0, 10, 10, 0)]) == "", "and may have one with nothing of it"
+    assert "begins at 10" in broken_spans([(A, 10, 9, 2)], [("t", 0, 10, 9, 2)]), "none goes back"
 
 
 tps = st.builds(TP, st.text(min_size=1, max_size=5), st.integers(0, 99))

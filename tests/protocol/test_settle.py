@@ -47,6 +47,14 @@ def test_G8_what_is_missing_is_named(there: tuple[Member, ...], words: str) -> N
     assert words in asked(*there)
 
 
+def test_G8_of_many_partitions_that_nobody_holds_a_few_are_named() -> None:
+    def words(count: int) -> str:
+        return missing(REGION, [member("r/0")], lambda: {TP("t", n) for n in range(count)}, LIMITS, 100.0)
+
+    assert words(5) == "nobody holds t[0], t[1], t[2], t[3], t[4]"
+    assert words(6) == "nobody holds t[0], t[1], t[2], t[3], t[4] …"
+
+
 def test_G8_lost_and_left_members_are_not_waited_for() -> None:
     gone = member("r/1", assignment_json="", status=MemberStatus.LOST)
     assert asked(member("r/0", A, B), gone, member("r/2", assignment_json="", status=MemberStatus.LEFT)) == ""

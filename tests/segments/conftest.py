@@ -18,12 +18,12 @@ MakeBatch = Callable[..., Batch]
 
 @pytest.fixture
 def make_batch() -> MakeBatch:
-    """`make_batch(TP, first, rows, value_bytes=…)`: dense offsets, values that do not compress."""
+    """`make_batch(TP, first, rows, value_bytes=…)`: dense offsets, values that do not compress, or all the same."""
 
-    def make(tp: TP, first: int, rows: int, *, value_bytes: int = 100) -> Batch:
+    def make(tp: TP, first: int, rows: int, *, value_bytes: int = 100, value: bytes | None = None) -> Batch:
         columns = [
             pa.array([f"k{i}".encode() if i % 2 else None for i in range(rows)], pa.binary()),
-            pa.array([os.urandom(value_bytes) for _ in range(rows)], pa.binary()),
+            pa.array([value or os.urandom(value_bytes) for _ in range(rows)], pa.binary()),
             pa.array([tp.topic] * rows, pa.string()),
             pa.array([tp.partition] * rows, pa.int32()),
             pa.array(range(first, first + rows), pa.int64()),

@@ -15,10 +15,10 @@ import pytest
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Region
-from crkafka_core.plane import regions
+from crkafka_core.plane import life
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region.retire import collect_orphans
-from crkafka_core.segments.errors import StorageUnavailable, without_secrets
+from crkafka_core.segments.errors import StorageUnavailable, storage_error, without_secrets
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter
 from crkafka_core.testing.memory import MemoryStore
@@ -182,12 +182,20 @@ def test_t3_s3_uploads_of_the_current_epoch_go_on_while_orphans_are_collected(
         "s3", endpoint_url=s3_options["endpoint"], region_name="us-east-1", aws_access_key_id="AKIATEST", aws_secret_access_key="geheim"
     )  # fmt: skip
     plane = ControlPlane(MemoryStore(), "orders")
-    regions.declare(plane.store, Region(name="orders", uid="u", region_index=0, epoch=2))
-    for epoch in (1, 2):
-        client.create_multipart_upload(Bucket=bucket, Key=f"p/u/{epoch:08d}/a-0-1.parquet")
-    collect_orphans(plane, storage)
+    row = life.declare(plane.store, Region(name="orders", uid="u", region_index=0, epoch=2, head=1))
+    for epoch, parent in ((1, 0), (2, 1)):
+        client.create_multipart_upload(Bucket=bucket, Key=f"p/u/{epoch:08d}/a-{parent}-1.parquet")
+    collect_orphans(plane, storage, row, ())
     left = [upload["Key"] for upload in client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])]
-    assert left == ["p/u/00000002/a-0-1.parquet"]
+    assert left == ["p/u/00000002/a-1-1.parquet"]
+
+
+def test_a_small_file_is_written_in_place_of_another_one(storage: Storage) -> None:
+    for data in (b"first", b"second"):
+        storage.put("owner-u.json", data)
+        with storage.open_read("owner-u.json") as source:
+            assert source.read() == data
+    assert [f.path for f in storage.list("")] == ["owner-u.json"]
 
 
 def test_s3_missing_bucket_wrong_endpoint_and_no_secret_in_any_error(s3_options: dict[str, str]) -> None:
@@ -222,3 +230,38 @@ def test_unknown_schemes_and_options_are_said() -> None:
 def test_secrets_are_struck_out() -> None:
     text = "AWS error: secret_key=geheim x, Access Key Id: AKIA123 at s3://user:pw@host/b"
     assert without_secrets(text) == "AWS error: secret_key=*** x, Access Key Id: *** at s3://***@host/b"
+
+
+def _modes(root: Path) -> set[str]:
+    return {f"{path.stat().st_mode & 0o777:o}" for path in [root, *root.rglob("*")]}
+
+
+def test_nobody_else_reads_segments_in_a_folder(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        put(Storage.open(tmp_path / "new" / "segments"), "u/1/a")
+    finally:
+        os.umask(before)
+    assert _modes(tmp_path / "new") == {"700", "600"}
+
+
+def test_on_a_shared_disk_the_configuration_says_who_else_does(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        put(Storage.open(tmp_path / "new", {"mode": "0640"}), "u/1/a")
+    finally:
+        os.umask(before)
+    assert _modes(tmp_path / "new") == {"750", "640"}
+    with pytest.raises(ConfigError, match="is no mode of a file"):
+        Storage.open(tmp_path, {"mode": "rw-r--r--"})
+
+
+def test_what_s3_says_is_told_without_the_clients_words() -> None:
+    said = (
+        "When initiating multiple part upload for key 'x/.check' in bucket 'b': AWS Error NETWORK_CONNECTION during CreateMultipartUpload "
+        "operation: curlCode: 6, Could not resolve hostname; Details: Could not resolve host: s3.nowhere.example"
+    )
+    text = str(storage_error(OSError(said), "Creating", "s3://b/x"))
+    assert text == (
+        "Creating s3://b/x failed: Could not resolve host: s3.nowhere.example. Is the service up, and the endpoint right?"
+    )

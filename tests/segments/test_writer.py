@@ -113,3 +113,20 @@ def test_a_large_value_and_many_small_ones_share_a_segment(storage: Storage, mak
     table = read_segment(storage, PATH)
     assert table.num_rows == closed.rows == 2_001
     assert len(table.column("value")[0].as_py()) == 12 << 20
+
+
+@pytest.mark.parametrize(("value", "codec"), [(b"the same again and again" * 40, "LZ4"), (None, "UNCOMPRESSED")])
+def test_values_that_do_not_shrink_are_not_compressed(
+    storage: Storage, make_batch: MakeBatch, value: bytes | None, codec: str
+) -> None:
+    """Random bytes cost time at each compression, and at each reading, for nothing."""
+    batch = make_batch(A0, 0, 200, value_bytes=1_000, value=value)
+    writer = SegmentWriter(storage, PATH)
+    writer.write(batch)
+    writer.close()
+    with storage.open_read(PATH) as source:
+        group = pq.ParquetFile(source).metadata.row_group(0)
+        found = {group.column(i).path_in_schema: group.column(i).compression for i in range(group.num_columns)}
+    assert found["value"] == codec
+    assert found["offset"] == "LZ4"
+    assert read_segment(storage, PATH).to_batches()[0].equals(batch.records)

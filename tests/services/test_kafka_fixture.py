@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from crkafka_core.dev import class_archive
+from crkafka_core.dev.jars import KAFKA
+from crkafka_core.dev.java import find_java
 from crkafka_core.dev.kafka import KafkaCluster
 
 pytestmark = pytest.mark.kafka
@@ -83,3 +89,15 @@ def test_three_nodes_go_on_when_the_leader_is_killed(kafka3: KafkaCluster) -> No
     kafka3.start_node(2)
     kafka3.topics.elect_preferred_leader(topic, 0)
     assert _values(kafka3, topic, 2) == [b"one", b"two"]
+
+
+def test_a_node_starts_with_the_classes_of_an_earlier_run(tmp_path: Path) -> None:
+    """Java is told to end if it cannot use the archive (`-Xshare:on`); a node passes over it."""
+    if not class_archive.archive().is_file():  # scripts/prepare makes it
+        class_archive.make()
+    jars = os.pathsep.join(str(jar) for jar in KAFKA.jars())
+    java = [str(find_java()), "-Xshare:on", *class_archive.options(), "-Xlog:class+load"]
+    said = subprocess.run([*java, "-cp", jars, "kafka.Kafka", "--version"], capture_output=True, text=True, check=False)
+    loaded = [line for line in said.stdout.splitlines() if " kafka.Kafka$ source:" in line]
+    assert ["shared objects file (top)" in line for line in loaded] == [True], said.stdout[-2_000:] + said.stderr
+    assert class_archive.options()[0] in KafkaCluster(tmp_path)._java("64m")

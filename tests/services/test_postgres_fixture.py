@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 import sqlalchemy as sa
 
@@ -51,3 +54,19 @@ def test_a_server_left_dead_is_there_for_the_next_test_part_one(postgres: Postgr
 
 def test_a_server_left_dead_is_there_for_the_next_test_part_two(postgres: Postgres) -> None:
     assert postgres.sql("SELECT 1") == "1"
+
+
+def test_nobody_else_on_the_machine_can_connect(postgres: Postgres) -> None:
+    assert postgres.sql("SHOW listen_addresses") == ""
+    assert postgres.socket.stat().st_mode & 0o777 == 0o700
+    assert postgres.socket.stat().st_uid == os.geteuid()
+
+
+def test_a_folder_too_deep_for_a_socket_is_no_hindrance(tmp_path: Path) -> None:
+    server = Postgres(tmp_path / ("deep" * 25), durable=False)
+    try:
+        assert server.start().sql("SELECT 7") == "7"
+        socket = server.socket
+    finally:
+        server.destroy()
+    assert not socket.exists()

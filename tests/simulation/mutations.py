@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
+from crkafka_core.member import event_loop
 from crkafka_core.model import phase
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientEvent, ClientState, Phase
-from crkafka_core.model.rows import ContributedOffset
-from crkafka_core.plane import cuts, members, resets, retire, starts, view
+from crkafka_core.model.rows import ContributedOffset, Reset
+from crkafka_core.plane import cuts, epochs, members, resets, retire, starts, triggers, view
 from crkafka_core.protocol import machine, merge, settle
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.machine import State
@@ -27,9 +29,12 @@ class Mutation:
     plant: Callable[[ExitStack], None]
     faults: tuple[Fault, ...] = ()
     """Where only rare moments show the breakage: faults that make them frequent, in place of the seeds' own."""
+    region: Mapping[str, Any] = field(default_factory=dict)
+    """And what else of the plan makes them so."""
 
     def plan(self, seed: int) -> Plan:
-        return replace(plan(seed), faults=self.faults, chaos=14.0) if self.faults else plan(seed)
+        chosen = replace(plan(seed), faults=self.faults, chaos=14.0) if self.faults else plan(seed)
+        return replace(chosen, **self.region)
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -49,16 +54,21 @@ KILLS_IN_CUTS = tuple(
 REWINDS_IN_RESETS = tuple(
     Fault(5.0 + 2 * i + j / 10, ("reset", "initial")[j], when=("", "RESETTING")[j]) for i in range(5) for j in (0, 1)
 )
+RESETS = tuple(Fault(4.0 + i, "reset") for i in range(8))
+BACK_WHILE_STARTING = tuple(
+    Fault(5.0 + 3 * i + j / 4, ("reset", "initial")[j], when=("", "RESETTING")[j]) for i in range(4) for j in (0, 1)
+)
+REBALANCES = tuple(Fault(4.0 + i, "rebalance") for i in range(8))
 CUT_OFF_IN_REBALANCES = tuple(
     Fault(4.0 + 2 * i + j / 10, "rebalance" if j == 0 else "cut kafka", i, 0.6) for i in range(5) for j in (0, 1)
 )
 
 
 def mutation(
-    *found_by: str, faults: tuple[Fault, ...] = ()
+    *found_by: str, faults: tuple[Fault, ...] = (), **region: Any
 ) -> Callable[[Callable[[ExitStack], None]], Callable[[ExitStack], None]]:
     def add(plant: Callable[[ExitStack], None]) -> Callable[[ExitStack], None]:
-        MUTATIONS.append(Mutation(plant.__name__, frozenset(found_by), plant, faults))
+        MUTATIONS.append(Mutation(plant.__name__, frozenset(found_by), plant, faults, region))
         return plant
 
     return add
@@ -102,7 +112,7 @@ def a_partition_is_forgotten_in_the_merged_map(stack: ExitStack) -> None:
     def close(tx: Any, region: Any, row: Any, contributions: Any, merged: Any) -> Any:
         if len(merged) > 1:
             gone = min(merged)
-            where = ("region", "=", region.name), ("checkpoint", "=", row.id), ("topic", "=", gone.topic)
+            where = ("checkpoint", "=", row.id), ("topic", "=", gone.topic)
             tx.delete(cuts.MergedOffset, *where, ("partition", "=", gone.partition))
         return real(tx, region, row, contributions, merged)
 
@@ -149,14 +159,17 @@ def starts_from_a_stale_head(stack: ExitStack) -> None:
     real = starts.lookup
 
     def lookup(reader: Any, region: Any, topic_ids: Any) -> Any:
-        row = reader.get(cuts.Checkpoint, region.name, region.head)
+        row = reader.get(cuts.Checkpoint, region.head)
         found = real(reader, replace(region, head=row.parent) if row else region, topic_ids)
         return replace(found, base=region.head)
 
     _set(stack, starts, "lookup", lookup)
 
 
-@mutation("I7", "M3", "machine", faults=REWINDS_IN_RESETS)
+@mutation(
+    "I7", "M3", "machine",
+    faults=BACK_WHILE_STARTING, sluggish="resolver", members=4, period=0.3, trigger_count=0, chaos=17.0,
+)  # fmt: skip
 def answers_with_an_old_stamp_are_believed(stack: ExitStack) -> None:
     real = machine._Member.hear
 
@@ -169,7 +182,7 @@ def answers_with_an_old_stamp_are_believed(stack: ExitStack) -> None:
     _set(stack, machine._Member, "hear", hear)
 
 
-@mutation("M8")
+@mutation("M8", faults=RESETS)
 def the_gate_opens_while_resetting(stack: ExitStack) -> None:
     real = State.submits.fget
     assert real is not None
@@ -198,7 +211,7 @@ def segments_are_kept_on_reset(stack: ExitStack) -> None:
     )
 
 
-@mutation("M3", "I7", "I2")
+@mutation("M3", "I7", "I2", faults=REBALANCES)
 def a_revocation_asks_for_no_reset(stack: ExitStack) -> None:
     table = {**phase.CLIENT, (ClientState.RECORDS_FETCHED, ClientEvent.REVOKE): ClientState.SUBSCRIBED}
     _set(stack, machine, "CLIENT", table)
@@ -206,17 +219,19 @@ def a_revocation_asks_for_no_reset(stack: ExitStack) -> None:
     _set(stack, members, "withdraw", lambda *args, **kwargs: real(*args, **{**kwargs, "wants_reset": False}))
 
 
-@mutation("D4", "I6")
+@mutation("D4", "I6", "V1")
 def an_abort_does_not_raise_the_epoch(stack: ExitStack) -> None:
-    real = resets._raise_epoch
+    real = epochs.raise_epoch
 
-    def raise_epoch(tx: Any, cause: str, **kwargs: Any) -> None:
+    def raise_epoch(tx: Any, cause: Any, text: str, **kwargs: Any) -> Any:
         before = tx.region()
-        real(tx, cause, **kwargs)
+        real(tx, cause, text, **kwargs)
         if before.open_cut:
+            tx.delete(Reset, ("epoch", "=", tx.region().epoch))
             tx.set_region(epoch=before.epoch)
+        return tx.region()
 
-    _set(stack, resets, "_raise_epoch", raise_epoch)
+    _set(stack, epochs, "raise_epoch", raise_epoch)
 
 
 @mutation("X4", faults=REWINDS_IN_RESETS)
@@ -224,7 +239,7 @@ def a_rewind_supersedes_nothing(stack: ExitStack) -> None:
     def rewind(tx: Any, target: int, cause: str) -> None:
         tx.set_region(head=target)
 
-    _set(stack, resets, "_rewind", rewind)
+    _set(stack, epochs, "rewind", rewind)
 
 
 @mutation("D3", "D1", "I2", "I8", "M3", "I10")
@@ -246,9 +261,9 @@ def incarnations_are_not_compared(stack: ExitStack) -> None:
     _loss_forgets_the_cut(stack)
     real_of = members.of
 
-    def of(reader: Any, name: str, incarnation: str, region: str = "") -> Any:
-        row = reader.get(cuts.rows.Member, region or reader.region().name, name)
-        return row if row is not None and row.incarnation != incarnation else real_of(reader, name, incarnation, region)
+    def of(reader: Any, name: str, incarnation: str) -> Any:
+        row = reader.get(cuts.rows.Member, name)
+        return row if row is not None and row.incarnation != incarnation else real_of(reader, name, incarnation)
 
     _set(stack, members, "of", of)
     _set(stack, cuts, "_mismatch", lambda checkpoint, expected, part: None)
@@ -257,7 +272,6 @@ def incarnations_are_not_compared(stack: ExitStack) -> None:
     def desired_cut(reader: Any, region: Any, name: str, incarnation: str) -> Any:
         found = reader.select(
             cuts.rows.Expected,
-            ("region", "=", region.name),
             ("checkpoint", "=", region.open_cut),
             ("member", "=", name),
         )
@@ -268,7 +282,7 @@ def incarnations_are_not_compared(stack: ExitStack) -> None:
 
 @mutation("T3", "I13")
 def orphans_are_taken_for_granted(stack: ExitStack) -> None:
-    _set(stack, retire, "named", lambda reader, region: set())
+    _set(stack, retire, "named", lambda reader: set())
 
 
 @mutation("I1", "I2", "I7")
@@ -287,10 +301,8 @@ def initial_offsets_follow_the_head(stack: ExitStack) -> None:
     real = starts.resolve
 
     def resolve(tx: Any, **kwargs: Any) -> Any:
-        head = starts.merged(tx, tx.region().name, tx.region().head)
-        moved = [
-            replace(i, offset=head[tp].to_offset) for tp, i in starts.known(tx, tx.region().name).items() if tp in head
-        ]
+        head = starts.merged(tx, tx.region().head)
+        moved = [replace(i, offset=head[tp].to_offset) for tp, i in starts.known(tx).items() if tp in head]
         tx.put(*moved)
         return real(tx, **kwargs)
 
@@ -300,3 +312,40 @@ def initial_offsets_follow_the_head(stack: ExitStack) -> None:
 @mutation("G8", "I8", "G9")
 def a_cut_opens_whenever_somebody_asks(stack: ExitStack) -> None:
     _set(stack, settle, "unready", lambda *a, **k: "")
+
+
+@mutation("I10")
+def nothing_flows_after_the_first_merge(stack: ExitStack) -> None:
+    real = State.fetches.fget
+    assert real is not None
+    _set(stack, State, "fetches", property(lambda self: real(self) and self.base == 0))
+
+
+@mutation("I10")
+def one_partition_is_never_fetched(stack: ExitStack) -> None:
+    real = event_loop.paused
+    _set(stack, event_loop, "paused", lambda tp, *rest: tp == TP("t0", 0) or real(tp, *rest))
+
+
+@mutation("I10")
+def a_merge_moves_no_base_of_a_member_in_sql(stack: ExitStack) -> None:
+    real = cuts._close
+
+    def close(tx: Any, region: Any, row: Any, contributions: Any, merged: Any) -> Any:
+        found = real(tx, region, row, contributions, merged)
+        there = tx.select(cuts.rows.Member)
+        tx.put(*(replace(m, base=row.parent) for m in there))
+        return found
+
+    _set(stack, cuts, "_close", close)
+
+
+@mutation("D1")
+def a_merge_moves_no_base_of_a_machine(stack: ExitStack) -> None:
+    """It adopts the head as a stranger's: all that was fetched is dropped and fetched again after each cut."""
+    _set(stack, machine._Member, "merged", lambda self, d: None)
+
+
+@mutation("I10")
+def asks_for_a_cut_are_ignored(stack: ExitStack) -> None:
+    _set(stack, triggers, "ask", lambda tx, **_: None)

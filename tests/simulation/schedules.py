@@ -6,12 +6,15 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
 from itertools import islice
 
 from checkpoints_db import open_store
 from crkafka_core.control import Store
+from crkafka_core.model.phase import Phase
 from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.testing.simulation import simulate
+from crkafka_core.testing.simulation.plan import EDGE_FAULTS, PERSON, PROCESS_FAULTS, REGION_FAULTS
 from crkafka_core.testing.simulation.world import Stores
 
 WORKERS = 2
@@ -19,6 +22,24 @@ CHUNK = 25
 
 Failure = tuple[int, str]
 """(seed, what was broken)."""
+Strike = tuple[str, str, str]
+"""(phase of the region, step of the victim's cut, kind of fault)."""
+
+
+@dataclass
+class Outcome:
+    """Of many schedules."""
+
+    failures: list[Failure] = field(default_factory=list)
+    strikes: set[Strike] = field(default_factory=set)
+
+    def report(self) -> str:
+        """What was tried, and what never was: faults that struck in no schedule while the region was in a phase."""
+        kinds = (*PROCESS_FAULTS, *EDGE_FAULTS, *REGION_FAULTS, *PERSON)
+        tried = {(phase, kind) for phase, _, kind in self.strikes}
+        never = [f"{kind} in {phase}" for kind in kinds for phase in Phase if (str(phase), kind) not in tried]
+        text = f"{len(self.strikes)} combinations of phase, step and fault were tried; {len(tried)} of phase and fault"
+        return f"{text}; never: {', '.join(never) or 'nothing'}"
 
 
 def sqlite(clock: Callable[[], float]) -> Store:
@@ -29,18 +50,23 @@ def sqlite(clock: Callable[[], float]) -> Store:
 STORES: dict[str, Stores] = {"memory": MemoryStore, "sqlite": sqlite}
 
 
-def _chunk(seeds: Sequence[int], store: str) -> list[Failure]:
-    """In a worker: the seeds of this chunk that break a rule."""
-    outcomes = ((seed, simulate(seed, stores=STORES[store]).violation) for seed in seeds)
-    return [(seed, str(violation)) for seed, violation in outcomes if violation is not None]
+def _chunk(seeds: Sequence[int], store: str) -> Outcome:
+    """In a worker."""
+    found = Outcome()
+    for seed in seeds:
+        history = simulate(seed, stores=STORES[store])
+        found.strikes |= history.pairs
+        if history.violation is not None:
+            found.failures.append((seed, str(history.violation)))
+    return found
 
 
-def failures(seeds: Sequence[int], *, store: str = "memory") -> list[Failure]:
-    """Seeds that break a rule; stops soon after the first."""
+def run(seeds: Sequence[int], *, store: str = "memory") -> Outcome:
+    """Stops soon after the first that breaks a rule."""
     chunks = iter([seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)])
-    found: list[Failure] = []
+    found = Outcome()
 
-    def submit(count: int) -> Iterator[Future[list[Failure]]]:
+    def submit(count: int) -> Iterator[Future[Outcome]]:
         for chunk in islice(chunks, count):
             yield pool.submit(_chunk, chunk, store)
 
@@ -48,9 +74,11 @@ def failures(seeds: Sequence[int], *, store: str = "memory") -> list[Failure]:
     polite = {"initializer": os.nice, "initargs": (10,)}
     with ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn"), **polite) as pool:
         running = set(submit(2 * WORKERS))
-        while running and not found:
+        while running and not found.failures:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for each in done:
-                found += each.result()
-            running |= set(submit(0 if found else len(done)))
-    return sorted(found)
+                found.failures += each.result().failures
+                found.strikes |= each.result().strikes
+            running |= set(submit(0 if found.failures else len(done)))
+    found.failures.sort()
+    return found

@@ -8,7 +8,7 @@ import pytest
 
 from crkafka_core.testing.simulation import Fault, History, plan, simulate
 
-SEEDS = range(12)
+SEEDS = range(8)
 AT = 6.0
 
 
@@ -52,9 +52,13 @@ def test_one_fault_costs_at_most(kind: str, most: int) -> None:
     assert max(costs.values()) <= most, {seed: cost for seed, cost in costs.items() if cost > most}
 
 
-@pytest.mark.parametrize("value", [0.2, 0.55])
+@pytest.mark.parametrize("value", [0.2, 0.5])
 def test_an_outage_of_sql_loses_nobody(value: float) -> None:
-    """Fault 37: members wait, also past their leases, and go on afterwards; only past `isolation_timeout` do they leave."""
+    """Fault 37: members wait, also past their leases, and go on afterwards; only past `isolation_timeout` do they leave.
+
+    Ten times the value in seconds; lease and isolation are 8 s here, of which up to 1.7 had passed since the last renewal, and a
+    renewal that failed is tried again after 1 s.
+    """
     costs = {seed: one_fault(seed, Fault(AT, "sql down", 0, value), chaos=AT + 10 * value + 4).resets for seed in SEEDS}
     assert set(costs.values()) == {0}, costs
 
@@ -77,7 +81,9 @@ def test_the_others_go_on_while_one_is_away(kind: str, after_a_rebalance: bool) 
 
 def test_a_flapping_member_ends_in_stopped_with_its_name() -> None:
     """Fault 57: also when it flaps just slower than cuts come."""
-    faults = tuple(Fault(4.0 + 1.2 * i, "kill") for i in range(60))
-    history = simulate(5, plan=replace(plan(5), tables=0, members=1, period=3.0, chaos=80.0, faults=faults))
+    faults = tuple(Fault(4.0 + 2.4 * i, "kill", when="RUNNING") for i in range(60))
+    history = simulate(
+        5, plan=replace(plan(5), tables=0, members=1, period=3.0, trigger_count=0, chaos=150.0, faults=faults)
+    )
     assert history.ok, history.text(last=60)
     assert history.stops and "sim/0" in history.stops[0], history.stops

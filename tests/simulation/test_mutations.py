@@ -7,7 +7,7 @@ import pytest
 from crkafka_core.testing.simulation import shrink, simulate
 from tests.simulation.mutations import MUTATIONS, Mutation
 
-WITHIN = 400
+WITHIN = 200
 """Schedules in which each mutation must be found; most need fewer than five."""
 
 

@@ -16,7 +16,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
-from crkafka_core.spark.decode import decode, replay
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.spark.decode import decode, original_records
 from crkafka_core.spark.decoders import Avro, Json, Protobuf
 from crkafka_core.spark.schema import RECORDS
 
@@ -63,9 +64,40 @@ def test_json_and_what_is_none(spark: SparkSession) -> None:
         b"\xff",
     ]
     good, dead = split(spark, values, Json())
-    assert good == {0: (1, "a", 2.5), 5: (6, None, None)}
-    assert set(dead) == {1, 2, 3, 4, 6}
-    assert (dead[2], dead[3]) == ("the value is null", "a JSON list, not an object")
+    assert good == {0: (1, "a", 2.5), 2: (None, None, None), 5: (6, None, None)}
+    assert set(dead) == {1, 3, 4, 6}
+    assert dead[3] == "a JSON list, not an object"
+
+
+def test_tombstones_keys_and_counts(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [
+            (b'{"k": 1}', b'{"id": 1}', "orders", 0, 0, None, 0, None), (b'{"k": 2}', None, "orders", 0, 1, None, 0, None),
+            (None, b"{}", "orders", 0, 2, None, 0, None), (b"x", b"{}", "orders", 0, 3, None, 0, None),
+        ],
+        RECORDS,
+    )  # fmt: skip
+    key = StructType([StructField("k", LongType())])
+    found = decode(rows, Json(), ORDER, key=(Json(), key), keep=("offset",))
+    assert found.good.columns == ["offset", "key", "tombstone", "id", "who", "price"]
+    assert [(r.offset, r.key and r.key.k, r.tombstone, r.id) for r in found.good.collect()] == [
+        (0, 1, False, 1), (1, 2, True, None), (2, None, False, None),
+    ]  # fmt: skip
+    assert found.counts.get == {"rows": 4, "good": 3, "bad": 1, "tombstones": 1}
+    assert [(r.offset, r.reason[:4]) for r in found.dead.collect()] == [(3, "key:")]
+    assert [r.offset for r in decode(rows, Json(), ORDER, tombstones=False).dead.collect()] == [1]
+
+
+def test_bad_records_are_skipped_and_counted_or_stop_the_write(spark: SparkSession) -> None:
+    rows = records(spark, [b'{"id": 1}', b"x", b'{"id": 3}'])
+    skipped = decode(rows, Json(), ORDER, on_bad_record="skip")
+    assert [r.id for r in skipped.good.collect()] == [1, 3]
+    assert skipped.counts.get["bad"] == 1 and skipped.dead.count() == 0
+    stopped = decode(rows, Json(), ORDER, on_bad_record="stop")
+    with pytest.raises(Exception, match=r"Record orders\[0\]@1 cannot be decoded"):
+        stopped.good.collect()
+    with pytest.raises(ConfigError, match="dead_letter, stop or skip"):
+        decode(rows, Json(), ORDER, on_bad_record="ignore")  # type: ignore[arg-type]
 
 
 def test_avro_by_a_known_schema(spark: SparkSession) -> None:
@@ -124,6 +156,6 @@ def test_protobuf_plain_and_in_the_wire_format(spark: SparkSession) -> None:
 def test_dead_letters_are_replayed_with_a_better_decoder(spark: SparkSession) -> None:
     right = avro({"id": 1, "who": "a", "price": 2.5})
     first = decode(records(spark, [right, b'{"id": 2}']), Json(), ORDER)
-    again = decode(replay(first.dead), Avro(schema=json.dumps(AVRO)), ORDER)
+    again = decode(original_records(first.dead), Avro(schema=json.dumps(AVRO)), ORDER)
     assert [(r["offset"], r["id"]) for r in again.good.collect()] == [(0, 1)]
     assert again.dead.count() == 0

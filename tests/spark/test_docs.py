@@ -69,7 +69,8 @@ def test_the_samples_run_in_their_order(
     monkeypatch.setattr(Region, "cut", cut_with_rows)
     names: dict[str, object] = {}
     for number, block in enumerate(blocks("python")):
-        text = block.replace('"var/', f'"{tmp_path}/var/')  # of Spark's own paths: its JVM has a folder of its own
+        # What Spark itself opens: its JVM began in another folder.
+        text = block.replace('"var/', f'"{tmp_path}/var/').replace('"config": "', f'"config": "{tmp_path}/')
         exec(compile(text, f"docs/spark.md, sample {number + 1}", "exec"), names)
     assert "again" in names  # up to the last one
 
@@ -87,7 +88,7 @@ def test_K5_what_other_machines_cannot_reach_is_refused(said: str, block: str, t
 
 @pytest.mark.parametrize("host", re.findall(r"\| `(\{spark: .*?\}|processes)`", PAGE))
 def test_the_line_of_the_host_is_all_that_changes(host: str, tmp_path: Path) -> None:
-    keys = yaml.safe_load(blocks("yaml")[1])
+    keys = yaml.safe_load(next(b for b in blocks("yaml") if "postgresql" in b))
     config = RegionConfig.of(base=tmp_path, **{**keys, "host": yaml.safe_load(host)})
     assert (config.host.spark is None) == (host == "processes")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint
-from crkafka_core.plane import leases
+from crkafka_core.model.errors import ConfigError, DataLoss, NoSuchCheckpoint
+from crkafka_core.plane import leases, reading
 from crkafka_core.spark import frames, segment_files
 from crkafka_core.spark.schema import RECORDS
 from crkafka_core.testing.landing import Landing
@@ -105,6 +106,104 @@ def test_a_missing_segment_is_named(spark: SparkSession, landing: Landing) -> No
         taken.count()
 
 
+@pytest.fixture
+def lenient(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session that reads over files which are missing or broken."""
+    keys = ["spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles"]
+    for key in keys:
+        spark.conf.set(key, "true")
+    yield spark
+    for key in keys:
+        spark.conf.unset(key)
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+@pytest.mark.parametrize("harm", ["gone", "broken"])
+def test_K3_a_session_that_reads_over_missing_and_broken_files_gets_an_error_and_not_fewer_rows(
+    lenient: SparkSession, landing: Landing, monkeypatch: pytest.MonkeyPatch, arrow: bool, harm: str
+) -> None:
+    monkeypatch.setattr(segment_files, "_MANY", 0 if arrow else 1_000)
+    landing.land(10), landing.land(10)
+    taken = frames.checkpoints(lenient, landing.region)
+    path = next(s.path for s in landing.storage.list("") if "m1" in s.path)
+    file = Path(landing.config.storage, path)
+    file.unlink() if harm == "gone" else file.write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+    with pytest.raises(Exception, match=r"m1-0-\d\.parquet|Parquet|parquet"):
+        taken.select("value").collect()
+    with pytest.raises(Exception, match=r"m1-0-\d\.parquet|Parquet|parquet"):
+        frames.checkpoints(lenient, landing.region).select("value").collect()
+
+
+SELECTIONS: list[tuple[dict[str, object], str]] = [
+    ({"topics": ["refunds"]}, "topic = 'refunds'"),
+    ({"partitions": [0, 3]}, "partition IN (0, 3)"),
+    ({"from_offset": 15, "to_offset": 25}, "offset >= 15 AND offset < 25"),
+    (
+        {"from_time": "2023-11-14T22:13:20.012Z", "to_time": 1_700_000_000_019},
+        "unix_micros(timestamp) >= 1700000000012000 AND unix_micros(timestamp) < 1700000000019000",
+    ),
+    (
+        {"topics": ["orders"], "partitions": [1], "from_offset": 29},
+        "topic = 'orders' AND partition = 1 AND offset > 28",
+    ),
+    ({"topics": []}, "false"),
+]
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+def test_records_are_selected_by_topic_partition_offset_and_time(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrow: bool
+) -> None:
+    landing = Landing(MemoryStore(), tmp_path, topics=["orders", "refunds"])
+    for _ in range(3):
+        landing.land(10)
+    everything = frames.checkpoints(spark, landing.region, numbered=True).cache()
+    monkeypatch.setattr(segment_files, "_MANY", 0 if arrow else 1_000)
+    for given, meant in SELECTIONS:
+        found = frames.checkpoints(spark, landing.region, numbered=True, **given).collect()  # type: ignore[arg-type]
+        assert sorted(found, key=str) == sorted(everything.where(meant).collect(), key=str), given
+    everything.unpersist()
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+def test_segments_without_what_is_wanted_are_not_opened(
+    spark: SparkSession, landing: Landing, monkeypatch: pytest.MonkeyPatch, arrow: bool
+) -> None:
+    for _ in range(3):
+        landing.land(10)
+    for segment in landing.region.plane.read(lambda reader, row: reading.plan(reader, row)).segments:
+        if segment.checkpoint != 2 or segment.member != "orders/0":
+            landing.storage.delete(segment.path)
+    monkeypatch.setattr(segment_files, "_MANY", 0 if arrow else 1_000)
+    found = frames.checkpoints(
+        spark, landing.region, partitions=[2], from_offset=10, to_offset=20, columns=["offset", "topic"]
+    )
+    assert [tuple(r) for r in found.orderBy("offset").collect()] == [(o, "orders") for o in range(10, 20)]
+
+
+def test_only_the_columns_that_are_named_come_in_their_order(
+    spark: SparkSession, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing.land(3)
+    for many in (0, 1_000):
+        monkeypatch.setattr(segment_files, "_MANY", many)
+        found = frames.checkpoints(spark, landing.region, columns=["value", "offset"], numbered=True)
+        assert found.columns == ["value", "offset", "crkafka_checkpoint"]
+        assert found.where("crkafka_checkpoint = 1").count() == 12
+        only = frames.checkpoints(spark, landing.region, columns=["crkafka_checkpoint"])
+        assert [r[0] for r in only.collect()] == [1] * 12
+    with pytest.raises(ConfigError, match="no column 'valeu'"):
+        frames.checkpoints(spark, landing.region, columns=["valeu"])
+
+
+def test_a_storage_folder_may_have_brackets_and_stars_in_its_name(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "a[b]{c}*"
+    folder.mkdir()
+    landing = Landing(MemoryStore(), folder)
+    landing.land(5)
+    assert frames.checkpoints(spark, landing.region).count() == 20
+
+
 def test_beyond_the_last_merge_is_refused(spark: SparkSession, landing: Landing) -> None:
     landing.land(10)
     with pytest.raises(NoSuchCheckpoint, match="its last merge is 1"):
@@ -116,7 +215,7 @@ def test_a_read_holds_retirement_back_while_the_block_runs(spark: SparkSession, 
     control = landing.region.plane
 
     def holders() -> int:
-        return control.read(lambda reader, row: len(leases.held(reader, row.name, "reader")))
+        return control.read(lambda reader, row: len(leases.held(reader, "reader")))
 
     with frames.held(spark, landing.region) as rows:
         assert holders() == 1

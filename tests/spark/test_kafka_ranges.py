@@ -1,8 +1,9 @@
-"""A re-read from Kafka, segments, and Spark's own Kafka source give the same rows (SPEC K2, K3; FACTS E4, R6; faults 45, 46)."""
+"""A re-read from Kafka, segments, and Spark's own Kafka source give the same rows (SPEC K2, K3; docs/clients.md E4, R6; faults 45, 46)."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -180,3 +181,21 @@ def test_a_read_leaves_no_group_behind(kafka: KafkaCluster, new_topic: Callable[
         assert sum(b.rows for b in reader.read(TP(topic, 0), 0, 10)) == 10
         groups = {g.group_id for g in kafka.admin.list_consumer_groups().result(10).valid}
     assert not any(g.startswith("crkafka-read") for g in groups)
+
+
+def test_69_a_topic_made_anew_after_the_plan_is_data_loss_although_the_counts_match(
+    spark: SparkSession, kafka: KafkaCluster, new_topic: Callable[..., str], landing: Landing
+) -> None:
+    topic = new_topic(1)
+    Generator(kafka.bootstrap).send(topic, 10)
+    old = kafka.topics.id(topic)
+    found = frames.from_plan(spark, landing.region.config, planned(landing, [KafkaRange(7, topic, 0, 0, 10, 10, old)]))
+    assert found.count() == 10
+    kafka.topics.delete(topic)
+    kafka.topics.create(topic, 1)
+    Generator(kafka.bootstrap).send(topic, 10)
+    new = kafka.topics.id(topic)
+    with pytest.raises(
+        Exception, match=f"DataLoss: Checkpoint 7 .*id {re.escape(old)}; .* the id {re.escape(new)} now"
+    ):
+        found.count()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from checkpoints_db import initialise, open_store
+from crkafka_core.model.errors import DataLoss
+from crkafka_core.model.rows import Lease, Segment
 from crkafka_core.plane import retire
 from crkafka_core.spark import source
+from crkafka_core.spark.frames import checkpoints
 from crkafka_core.spark.schema import RECORDS
 from crkafka_core.testing.landing import Landing
 
@@ -24,7 +29,8 @@ def landing(tmp_path: Path) -> Landing:
 
 
 def options(landing: Landing, **more: object) -> dict[str, str]:
-    return {"region": "orders", "controlPlane": landing.config.control_plane, **{k: str(v) for k, v in more.items()}}
+    said = {"region": "orders", "controlPlane": landing.config.control_plane, "storage": landing.config.storage}
+    return {**said, **{k: str(v) for k, v in more.items()}}
 
 
 def test_batch_reads_a_range(spark: SparkSession, landing: Landing) -> None:
@@ -41,9 +47,60 @@ def test_batch_reads_a_range(spark: SparkSession, landing: Landing) -> None:
     ]
 
 
+def test_it_is_found_without_being_registered(spark: SparkSession, landing: Landing) -> None:
+    """Runs before anything is registered in a session of its own: what is found belongs to all sessions."""
+    landing.land(10)
+    assert spark.newSession().read.format("crkafka").options(**options(landing)).load().count() == 20
+    source.register(spark)  # does no harm
+    assert spark.read.format("crkafka").options(**options(landing)).load().count() == 20
+
+
+def test_it_has_the_options_of_checkpoints(spark: SparkSession, landing: Landing) -> None:
+    source.register(spark)
+    for _ in range(3):
+        landing.land(10)
+
+    def read(**given: object) -> list[tuple[object, ...]]:
+        rows = spark.read.format("crkafka").options(**options(landing, columns="partition,offset", **given)).load()
+        return sorted(tuple(r) for r in rows.collect())
+
+    assert read(ids="1,3", partitions="1") == [(1, o) for o in [*range(10), *range(20, 30)]]
+    assert read(fromOffset=8, toOffset=12, topics="orders, others") == [(p, o) for p in (0, 1) for o in range(8, 12)]
+    assert read(fromTime="2023-11-14T22:13:20.028Z", partitions="0") == [(0, 28), (0, 29)]
+    assert read(topics="others") == []
+    shaped = spark.read.format("crkafka").options(**options(landing)).schema("offset long, value binary").load()
+    assert shaped.columns == ["offset", "value"] and shaped.count() == 60
+    with pytest.raises(Exception, match="gives offset as bigint, not as string"):
+        spark.read.format("crkafka").options(**options(landing)).schema("offset string").load().count()
+
+
+def test_queries_on_one_frame_are_no_affair_of_each_others(spark: SparkSession, landing: Landing) -> None:
+    """PySpark plans the second with the filters of the first, if a source takes filters."""
+    source.register(spark)
+    for _ in range(2):
+        landing.land(10)
+    pushdown = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(pushdown, "true")
+    try:
+        rows = spark.read.format("crkafka").options(**options(landing, checkpoint="true")).load()
+        assert rows.where("crkafka_checkpoint = 2 AND partition = 0 AND offset > 17").count() == 2
+        assert rows.where("crkafka_checkpoint = 1 OR offset > 18").count() == 22
+        assert rows.count() == 40
+    finally:
+        spark.conf.unset(pushdown)
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [({"upto": 9}, "its last merge is 1"), ({"affter": 1}, "no option 'affter'"), ({"after": "x"}, "whole number")],
+    [
+        ({"upto": 9}, "its last merge is 1"),
+        ({"affter": 1}, "no option 'affter'"),
+        ({"after": "x"}, "whole number"),
+        ({"partitions": "0;1"}, "commas between"),
+        ({"ids": "1", "after": 0}, "either ids"),
+        ({"columns": "valeu"}, "no column 'valeu'"),
+        ({"fromTime": "noon"}, "ISO 8601"),
+    ],
 )
 def test_what_cannot_be_read_is_said(
     spark: SparkSession, landing: Landing, wrong: dict[str, object], said: str
@@ -60,7 +117,7 @@ class Stream:
     def __init__(self, spark: SparkSession, landing: Landing, folder: Path, **more: object) -> None:
         self.spark, self.landing, self.folder, self.more = spark, landing, folder, more
 
-    def run(self) -> list[int]:
+    def run(self, *, available_now: bool = False) -> list[int]:
         """Sizes of the batches, in checkpoints."""
         rows = (
             self.spark.readStream.format("crkafka")
@@ -73,9 +130,10 @@ class Stream:
             frame.write.mode("append").parquet(str(self.folder / "out"))
             sizes.append(frame.select("crkafka_checkpoint").distinct().count())
 
-        query = rows.writeStream.foreachBatch(batch).option("checkpointLocation", str(self.folder / "state")).start()
+        writer = rows.writeStream.foreachBatch(batch).option("checkpointLocation", str(self.folder / "state"))
+        query = (writer.trigger(availableNow=True) if available_now else writer).start()
         try:
-            query.processAllAvailable()
+            query.awaitTermination() if available_now else query.processAllAvailable()
         finally:
             query.stop()
         return [s for s in sizes if s]
@@ -95,6 +153,35 @@ def test_a_stream_goes_on_where_it_was_in_bounded_steps(spark: SparkSession, lan
         landing.land(10)
     assert stream.run() == [2, 2, 1]
     assert stream.landed() == [(c, 20) for c in range(1, 9)]
+
+
+def test_a_run_of_available_now_catches_up_wholly(spark: SparkSession, landing: Landing, tmp_path: Path) -> None:
+    source.register(spark)
+    stream = Stream(spark, landing, tmp_path, after=1)
+    for _ in range(120):
+        landing.land(1)
+    assert stream.run(available_now=True) == [119]
+    for _ in range(3):
+        landing.land(1)
+    assert stream.run(available_now=True) == [3]
+    assert stream.run(available_now=True) == []
+    assert stream.landed() == [(c, 2) for c in range(2, 124)]
+
+
+def test_a_stream_in_bounded_steps_may_begin_late(spark: SparkSession, landing: Landing, tmp_path: Path) -> None:
+    source.register(spark)
+    for _ in range(6):
+        landing.land(5)
+    assert Stream(spark, landing, tmp_path, after=3, maxCheckpointsPerTrigger=2).run() == [2, 1]
+
+
+def test_a_stream_selects(spark: SparkSession, landing: Landing, tmp_path: Path) -> None:
+    source.register(spark)
+    for _ in range(3):
+        landing.land(10)
+    stream = Stream(spark, landing, tmp_path, partitions="1", fromOffset=5)
+    stream.run()
+    assert stream.landed() == [(1, 5), (2, 10), (3, 10)]
 
 
 def test_a_stream_holds_back_what_it_has_not_read(spark: SparkSession, landing: Landing, tmp_path: Path) -> None:
@@ -121,3 +208,65 @@ def test_a_stream_that_was_left_behind_by_a_rewind_fails_and_names_the_fork(
     landing.land(10)
     with pytest.raises(Exception, match=r"stands at checkpoint 3 .* the region went back to 2"):
         stream.run()
+    # What the message says: what came after 2 leaves, and a new stream begins there.
+    kept = stream.folder / "kept"
+    spark.read.parquet(str(stream.folder / "out")).where("crkafka_checkpoint <= 2").write.parquet(str(kept / "out"))
+    again = Stream(spark, landing, kept, after=2)
+    assert again.run() == [1]
+    assert again.landed() == [(1, 20), (2, 20), (4, 20)]
+    landing.land(10)
+    assert again.run() == [1]
+
+
+def test_what_sql_says_of_connections_is_never_obeyed(spark: SparkSession, landing: Landing, tmp_path: Path) -> None:
+    """Whoever may write to the control plane could else have a reader send its files to a broker of theirs (issue 16)."""
+    source.register(spark)
+    for _ in range(3):
+        landing.land(10)
+    theirs = tmp_path / "theirs"
+    evil = json.loads(landing.config.to_json())
+    evil |= {"storage": str(theirs), "storage_options": {"secret_key": "${file:/etc/passwd}"}}
+    evil["kafka"] |= {"bootstrap.servers": "evil:1", "client.id": "${file:/etc/passwd}"}
+    plane = landing.region.plane
+    plane.do(lambda tx: tx.set_region(config_json=json.dumps(evil)))
+    assert spark.read.format("crkafka").options(**options(landing)).load().count() == 60
+    # Archived checkpoints are read from the Kafka that the reader names, and from no other.
+    plane.do(lambda tx: tx.delete(Lease))  # the first read holds it
+    landing.retire(1)
+    with pytest.raises(Exception, match=r"is archived.*`kafka.bootstrap.servers`"):
+        spark.read.format("crkafka").options(**options(landing, upto=1)).load().count()
+    with pytest.raises(Exception, match=r"Kafka does not answer") as caught:
+        mine = options(landing, upto=1, **{"kafka.bootstrap.servers": "127.0.0.1:9", "kafka.socket.timeout.ms": 500})
+        spark.read.format("crkafka").options(**mine).load().count()
+    assert "evil" not in str(caught.value) and "root:" not in str(caught.value)
+
+
+def test_a_reader_needs_to_say_where_it_connects(spark: SparkSession, landing: Landing, tmp_path: Path) -> None:
+    source.register(spark)
+    landing.land(10)
+    (tmp_path / "region.yaml").write_text(landing.config.to_json())
+    by_file = spark.read.format("crkafka").option("config", str(tmp_path / "region.yaml"))
+    assert by_file.load().count() == 20
+    for wrong, said in (
+        ({"region": "orders", "controlPlane": landing.config.control_plane}, "needs the option 'storage'"),
+        ({"config": str(tmp_path / "region.yaml"), "storage": "x"}, "either config or storage"),
+        (options(landing, **{"kafka.sasl.password": "hunter2"}), "secret written in clear"),
+        (options(landing, **{"kafka.plugin.library.paths": "/tmp/x.so"}), "loads a library"),
+    ):
+        with pytest.raises(Exception, match=said) as caught:
+            spark.read.format("crkafka").options(**wrong).load().count()
+        assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["../../etc/passwd", "/etc/passwd", "x.parquet"])
+def test_a_name_out_of_sql_that_is_no_segments_is_not_opened(spark: SparkSession, landing: Landing, path: str) -> None:
+    source.register(spark)
+    landing.land(10)
+    plane = landing.region.plane
+    named = plane.read(lambda reader, row: reader.select(Segment))[0]
+    plane.do(lambda tx: tx.delete(Segment, ("path", "=", named.path)))
+    plane.do(lambda tx: tx.put(replace(named, path=path)))
+    with pytest.raises(Exception, match="is no segment's name"):
+        spark.read.format("crkafka").options(**options(landing)).load().count()
+    with pytest.raises(DataLoss, match="is no segment's name"):
+        checkpoints(spark, landing.region).count()

@@ -7,45 +7,66 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable as DeltaLog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from crkafka_core.control import Tx
 from crkafka_core.model.errors import LeaseLost, NotRunning, Refused, WentBack
 from crkafka_core.model.rows import Lease, Table
+from crkafka_core.plane import permits, reading
 from crkafka_core.plane import tables as plane
-from crkafka_core.spark import frames, tables
+from crkafka_core.spark import frames, kafka_ranges, tables
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
-from crkafka_core.spark.table_format import History, OtherRegion, Seen, Stamp, TableFormat, Where
+from crkafka_core.spark.schema import RECORDS, with_checkpoint
+from crkafka_core.spark.table_format import TableFormat, Where
+from crkafka_core.tables import writing
+from crkafka_core.tables.log import NeedsSpark
+from crkafka_core.tables.stamp import History, OtherRegion, Seen, Stamp
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 
 pytestmark = pytest.mark.spark
 
-FORMATS = ["parquet", "delta", "iceberg"]
-TRANSACTIONAL = ["delta", "iceberg"]
+BY_SPARK = "delta by Spark"
+"""As shaped tables are, and those that were declared before raw tables adopted segments."""
+ICEBERG_BY_SPARK = "iceberg by Spark"
+FORMATS = ["parquet", "delta", BY_SPARK, "iceberg"]
+TRANSACTIONAL = [BY_SPARK, ICEBERG_BY_SPARK]
+DELTA_LONG = [pytest.param(BY_SPARK, marks=pytest.mark.soak), ICEBERG_BY_SPARK]
+"""Where test_shaped.py and test_layout.py show the same of Delta, or tests/tables of any format."""
 
 
 class Crash(BaseException):
     """The process dies here."""
 
 
-@pytest.fixture(params=FORMATS)
+# What Spark writes to Delta is shown by test_shaped.py (both tables of a shape, crashes between them, rewinds), and here by the soak.
+@pytest.fixture(params=[pytest.param(each, marks=pytest.mark.soak) if each == BY_SPARK else each for each in FORMATS])
 def landing(request: pytest.FixtureRequest, tmp_path: Path) -> Landing:
     return made(request.param, tmp_path)
 
 
 def made(format: str, folder: Path) -> Landing:
-    table = {"name": "bronze", "format": format, "path": str(folder / "tables" / "bronze")}
-    return Landing(MemoryStore(), folder, partitions=2, tables=[table])
+    table = {"name": "bronze", "format": format.split()[0], "path": str(folder / "tables" / "bronze")}
+    landing = Landing(MemoryStore(), folder, partitions=2, tables=[table])
+    if format in TRANSACTIONAL:
+        landing.region.plane.do(lambda tx: plane.shape(tx, "bronze"))
+    return landing
 
 
 def rows_in(spark: SparkSession, landing: Landing) -> list[tuple[int, int, int]]:
     """(checkpoint, partition, offset) of every row, in order: doubled rows show."""
     found = tables.read_table(spark, landing.region, "bronze")
     picked = found.select("crkafka_checkpoint", "partition", "offset").collect()
-    return sorted(tuple(r) for r in picked)  # type: ignore[misc]
+    return sorted((c or by_offset(landing, o), p, o) for c, p, o in picked)
+
+
+def by_offset(landing: Landing, offset: int) -> int:
+    """The checkpoint of a row in a file that Spark has written anew: its name does not tell."""
+    line = landing.region.plane.read(lambda reader, row: reader.line(row.head))
+    return next(c for c in line if offset < max(landing.offsets[c].values()))
 
 
 def expected(*checkpoints: tuple[int, int, int]) -> list[tuple[int, int, int]]:
@@ -54,7 +75,7 @@ def expected(*checkpoints: tuple[int, int, int]) -> list[tuple[int, int, int]]:
 
 
 def table(landing: Landing) -> Table:
-    return landing.region.plane.read(lambda reader, row: plane.of(reader, row.name, "bronze"))
+    return landing.region.plane.read(lambda reader, row: plane.of(reader, "bronze"))
 
 
 def die_before_finish(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,13 +84,13 @@ def die_before_finish(monkeypatch: pytest.MonkeyPatch) -> None:
     def dead(*_: object, **__: object) -> None:
         raise Crash
 
-    monkeypatch.setattr(tables.plane, "finish_commit", dead)
-    monkeypatch.setattr(tables, "_give_up", lambda *_: None)
+    monkeypatch.setattr(permits, "finish_commit", dead)
+    monkeypatch.setattr(writing, "give_up", lambda *_: None)
 
 
 def lease_ends(landing: Landing) -> None:
     def end(tx: Tx) -> None:
-        for lease in tx.select(Lease, ("region", "=", "orders"), ("kind", "=", "writer:bronze")):
+        for lease in tx.select(Lease, ("kind", "=", "writer:bronze")):
             tx.put(
                 Lease(
                     lease.region, lease.kind, lease.slot, lease.holder, lease.token, lease.number, 0.0, lease.data_json
@@ -107,8 +128,12 @@ def test_a_crash_after_the_commit_and_a_retry_leave_each_row_once(
     lease_ends(landing)
     landing.land(5)
     again = tables.advance(spark, landing.region, "bronze", limit=1)
-    assert again is not None and again.acknowledged == 2
-    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
+    assert again is not None
+    if table(landing).layout == plane.FILES:  # what is in the table is heard of, and not done again
+        assert again.checkpoints == (4,)
+    else:
+        assert again.acknowledged == 2
+        assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
     tables.advance(spark, landing.region, "bronze")
     assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10), (3, 10, 15), (4, 15, 20))
 
@@ -126,6 +151,39 @@ def test_a_crash_in_the_middle_of_the_write_leaves_nothing(
     assert rows_in(spark, landing) == []
     tables.advance(spark, landing.region, "bronze")
     assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
+
+
+def test_K3_a_parquet_table_with_a_broken_file_gives_an_error_and_not_fewer_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    landing = made("parquet", tmp_path)
+    landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    rows = tables.read_table(spark, landing.region, "bronze")
+    broken = next((tmp_path / "tables").rglob("*.parquet"))
+    broken.write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+    spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+    try:
+        with pytest.raises(Exception, match=r"(?i)parquet"):
+            rows.select("value").collect()
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
+
+
+@pytest.mark.parametrize("key", ["ignoreMissingFiles", "ignoreCorruptFiles"])
+def test_K3_a_delta_table_is_not_read_by_a_session_that_would_leave_out_rows(
+    spark: SparkSession, tmp_path: Path, key: str
+) -> None:
+    landing = made("delta", tmp_path)
+    landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    spark.conf.set(f"spark.sql.files.{key}", "true")
+    try:
+        with pytest.raises(Refused, match=f"{key}.*would be missing"):
+            tables.read_table(spark, landing.region, "bronze")
+    finally:
+        spark.conf.unset(f"spark.sql.files.{key}")
+    assert tables.read_table(spark, landing.region, "bronze").count() == 10
 
 
 def test_rewriting_is_idempotent(spark: SparkSession, landing: Landing) -> None:
@@ -178,7 +236,7 @@ def test_T2_rows_of_forgotten_checkpoints_stay_through_a_rewind(spark: SparkSess
     assert tables.look(spark, landing.region, "bronze").clean
 
 
-@pytest.mark.parametrize("format", TRANSACTIONAL)
+@pytest.mark.parametrize("format", DELTA_LONG)
 def test_anybody_who_reads_the_table_sees_no_superseded_row_after_the_fence(
     spark: SparkSession, tmp_path: Path, format: str
 ) -> None:
@@ -215,6 +273,23 @@ def test_a_late_commit_is_refused_by_the_table_after_a_fence(
 
 
 @pytest.mark.parametrize("format", TRANSACTIONAL)
+def test_a_late_first_write_is_refused_by_the_table_that_the_fence_made(
+    spark: SparkSession, tmp_path: Path, format: str
+) -> None:
+    """The table is not there yet: what is under way must not make it with rows that a rewind has left behind."""
+    landing = made(format, tmp_path)
+    landing.land(5), landing.land(5)
+    late = zombie(spark, landing)
+    landing.rewind(1)
+    tables.fence_all(spark, landing.region)
+    with pytest.raises(LeaseLost):
+        late()
+    assert tables.table_of(spark, landing.region, table(landing)).present() == set()
+    tables.advance(spark, landing.region, "bronze")
+    assert rows_in(spark, landing) == expected((1, 0, 5))
+
+
+@pytest.mark.parametrize("format", TRANSACTIONAL)
 def test_a_late_commit_of_the_same_checkpoints_is_refused_by_the_table(
     spark: SparkSession, tmp_path: Path, format: str
 ) -> None:
@@ -233,7 +308,7 @@ def test_a_late_commit_of_the_same_checkpoints_is_refused_by_the_table(
 def zombie(spark: SparkSession, landing: Landing, ids: list[int] | None = None) -> Callable[[], str]:
     """A writer that has looked at the table, and commits when called."""
     permit = landing.region.plane.do(
-        lambda tx: plane.permit_commit(tx, "bronze", holder="zombie", token="zombie", ids=ids)
+        lambda tx: permits.permit_commit(tx, "bronze", holder="zombie", token="zombie", ids=ids)
     )
     assert permit is not None
     form = tables.table_of(spark, landing.region, permit.table)
@@ -250,7 +325,7 @@ def zombie(spark: SparkSession, landing: Landing, ids: list[int] | None = None) 
 
 
 def test_what_iceberg_cannot_refuse_is_found_and_undone(spark: SparkSession, tmp_path: Path) -> None:
-    landing = made("iceberg", tmp_path)
+    landing = made(ICEBERG_BY_SPARK, tmp_path)
     landing.land(5)
     tables.advance(spark, landing.region, "bronze")
     landing.land(5)
@@ -267,12 +342,12 @@ def test_what_iceberg_cannot_refuse_is_found_and_undone(spark: SparkSession, tmp
 
 
 def fence_without_iceberg(tx: Tx) -> None:
-    permit = plane.permit_fence(tx, "bronze", holder="f", token="f")
+    permit = permits.permit_fence(tx, "bronze", holder="f", token="f")
     assert permit is not None
-    plane.finish_fence(tx, permit, version=permit.table.version)
+    permits.finish_fence(tx, permit, version=permit.table.version)
 
 
-@pytest.mark.parametrize("format", TRANSACTIONAL)
+@pytest.mark.parametrize("format", DELTA_LONG)
 def test_rows_that_somebody_else_adds_are_found_and_mended(spark: SparkSession, tmp_path: Path, format: str) -> None:
     landing = made(format, tmp_path)
     landing.land(5), landing.land(5)
@@ -313,7 +388,7 @@ def test_who_writes_between_the_look_and_the_commit_is_noticed(
 def appended(form: TableFormat, rows: DataFrame) -> None:
     """By somebody who knows nothing of this project."""
     if isinstance(form, DeltaTable):
-        rows.write.format("delta").mode("append").save(form._path)
+        rows.write.format("delta").mode("append").save(form.path)
     else:
         assert isinstance(form, IcebergTable)
         rows.writeTo(form._name).append()
@@ -330,7 +405,7 @@ def test_another_regions_table_is_refused(spark: SparkSession, tmp_path: Path, f
         tables.advance(spark, other.region, "bronze")
 
 
-@pytest.mark.parametrize("format", TRANSACTIONAL)
+@pytest.mark.parametrize("format", DELTA_LONG)
 def test_a_control_plane_that_went_back_in_time_is_noticed(spark: SparkSession, tmp_path: Path, format: str) -> None:
     landing = made(format, tmp_path)
     landing.land(5)
@@ -339,7 +414,7 @@ def test_a_control_plane_that_went_back_in_time_is_noticed(spark: SparkSession, 
     landing.land(5), tables.advance(spark, landing.region, "bronze")
     landing.land(5), tables.advance(spark, landing.region, "bronze")
     landing.region.plane.do(lambda tx: tx.put(before))
-    landing.region.plane.do(lambda tx: tx.delete(plane.TableCommit, ("region", "=", "orders"), ("number", ">", 1)))
+    landing.region.plane.do(lambda tx: tx.delete(plane.TableCommit, ("number", ">", 1)))
     with pytest.raises(WentBack, match="has commit 3"):
         tables.advance(spark, landing.region, "bronze")
 
@@ -355,9 +430,109 @@ def test_all_that_came_after_a_version_of_delta_is_found_however_much(
     assert form.history(known) == History("29", tuple(log[int(known) + 1 if known else 0 :]))
 
 
+def test_a_delta_table_goes_on_past_the_checkpoints_of_its_log_in_a_new_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """More than twenty commits; those of others, between ours, need no Spark and so little time."""
+    landing = made(BY_SPARK, tmp_path)
+    path = tmp_path / "tables" / "bronze"
+
+    def advance(session: SparkSession) -> int:
+        landing.land(1)
+        done = tables.advance(session, landing.region, "bronze", shape=lambda frame: frame)
+        assert done is not None
+        return done.acknowledged
+
+    advance(spark)
+    for tens in (10, 20):
+        while (there := DeltaLog(path)).version() < tens - 1:
+            there.alter.set_table_properties({"seen": str(there.version())}, raise_if_not_exists=False)
+        advance(forgetful(spark))
+        assert (path / "_delta_log" / f"{tens:020}.checkpoint.parquet").exists()
+    new = forgetful(spark)
+    assert rows_in(new, landing) == [(c, p, c - 1) for c in range(1, 4) for p in range(2)]
+    assert advance(new) == 4
+    assert DeltaLog(path).version() > 20
+    assert forgetful(spark).read.format("delta").load(str(path)).count() == 8
+
+
+def forgetful(spark: SparkSession) -> SparkSession:
+    """A session that has to read the logs of all tables anew, as one in another process does."""
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    return spark.newSession()
+
+
+def test_checkpoints_whose_segments_are_retired_are_adopted_from_kafka_under_their_own_names(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = made("delta", tmp_path)
+    for _ in range(3):
+        landing.land(5)
+    segments = frames.from_plan(spark, landing.config, reading_of(landing, [1, 2]), numbered=True).collect()
+    landing.region.plane.do(lambda tx: plane.undeclare(tx, "bronze"))  # nothing holds retirement back
+    landing.retire(1, 2)
+    landing.declare(landing.config.tables[0])
+    monkeypatch.setattr(kafka_ranges, "frame", lambda *_: spark.createDataFrame(segments, with_checkpoint(RECORDS)))
+    with pytest.raises(NeedsSpark, match="lacks checkpoint 1"):
+        tables.advance(None, landing.region, "bronze")
+    done = tables.advance(spark, landing.region, "bronze")
+    assert done is not None and (done.checkpoints, done.rows) == ((1, 2, 3), 30)
+    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10), (3, 10, 15))
+    assert tables.look(None, landing.region, "bronze").clean
+    assert not list((tmp_path / "tables" / "bronze").rglob("crkafka_checkpoint=*"))
+    landing.land(5)
+    tables.advance(None, landing.region, "bronze")
+    landing.rewind(3)
+    tables.fence(None, landing.region, "bronze")
+    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10), (3, 10, 15))
+
+
+def reading_of(landing: Landing, ids: list[int]) -> reading.ReadPlan:
+    return landing.region.plane.read(lambda reader, row: reading.plan(reader, row, ids=ids))
+
+
+@pytest.mark.soak
+def test_rows_leave_a_file_with_a_deletion_vector_once_spark_has_purged_it(spark: SparkSession, tmp_path: Path) -> None:
+    landing = made("delta", tmp_path)
+    for _ in range(3):
+        landing.land(5)
+        tables.advance(None, landing.region, "bronze")
+    name = f"delta.`{tmp_path / 'tables' / 'bronze'}`"
+    spark.sql(f"OPTIMIZE {name}")
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(f"DELETE FROM {name} WHERE `partition` = 0 AND `offset` = 1")
+    landing.land(5)
+    tables.advance(None, landing.region, "bronze")
+    assert tables.look(None, landing.region, "bronze").miscounted == (1,)
+    landing.rewind(2)
+    with pytest.raises(NeedsSpark, match="deletion vectors"):
+        tables.fence(None, landing.region, "bronze")
+    tables.fence(spark, landing.region, "bronze")
+    gone = (1, 0, 1)
+    assert rows_in(spark, landing) == [row for row in expected((1, 0, 5), (2, 5, 10)) if row != gone]
+    tables.mend(None, landing.region, "bronze")
+    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
+
+
+def test_a_row_that_is_marked_as_deleted_in_an_adopted_file_comes_back_with_mending(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    landing = made("delta", tmp_path)
+    landing.land(5)
+    tables.advance(None, landing.region, "bronze")
+    name = f"delta.`{tmp_path / 'tables' / 'bronze'}`"
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(f"DELETE FROM {name} WHERE `partition` = 0 AND `offset` = 1")
+    with pytest.raises(NeedsSpark, match="deletion vectors"):
+        tables.mend(None, landing.region, "bronze")
+    tables.mend(spark, landing.region, "bronze")
+    assert rows_in(spark, landing) == expected((1, 0, 5))
+    assert tables.look(None, landing.region, "bronze").clean
+
+
 def test_two_writers_at_once_are_one(spark: SparkSession, landing: Landing) -> None:
     landing.land(5)
-    zombie_permit = landing.region.plane.do(lambda tx: plane.permit_commit(tx, "bronze", holder="host:1", token="t"))
+    zombie_permit = landing.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="host:1", token="t"))
     assert zombie_permit is not None
     with pytest.raises(Refused, match="held by host:1"):
         tables.advance(spark, landing.region, "bronze")

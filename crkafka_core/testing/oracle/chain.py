@@ -30,12 +30,16 @@ def coverage(history: History, found: Findings) -> None:
             found.add("I1", f"its parent is {c.parent}, the line goes on from {parent}", checkpoint=c.id)
         parent = c.id
         if c.status is CheckpointStatus.RETIRED:
+            topic_ids = json.loads(c.archive_topics_json)
             for topic, partitions in json.loads(c.archive_json).items():
-                for partition, (start, stop, _) in partitions.items():
-                    _chains(
-                        history, found, c, TP(topic, int(partition)), start, stop, at.get(TP(topic, int(partition)))
+                for partition, (start, stop, *_) in partitions.items():
+                    tp, topic_id = (
+                        TP(topic, int(partition)),
+                        topic_ids.get(topic, ids.get(TP(topic, int(partition)), "")),
                     )
-                    at[TP(topic, int(partition))] = stop
+                    same = ids.get(tp, topic_id) == topic_id
+                    _chains(history, found, c, tp, start, stop, at.get(tp) if same else first.get((topic_id, tp)))
+                    at[tp], ids[tp] = stop, topic_id
             continue
         rows = history.merged.get(c.id, {})
         for tp in sorted(at.keys() - rows.keys()):
@@ -53,7 +57,7 @@ def coverage(history: History, found: Findings) -> None:
 def _chains(history: History, found: Findings, c: Checkpoint, tp: TP, start: int, stop: int, due: int | None) -> None:
     if stop < start:
         found.add("I1", f"{tp} goes back from {start} to {stop}", checkpoint=c.id, tp=tp, offset=start)
-    if due is None or start == due or history.gap(c.parent, tp, due, start):
+    if due is None or start == due or history.gap(c.parent, tp, start):
         return
     what = "overlaps" if start < due else "leaves out records before"
     text = f"{tp} begins at {start} and {what} what its parent {c.parent} left at {due}"
@@ -73,7 +77,7 @@ def determinism(history: History, found: Findings) -> None:
                 if of_parent is not None and same
                 else first.get((m.topic_id, tp.topic, tp.partition))
             )
-            if due is not None and m.from_offset != due and not history.gap(c.parent, tp, due, m.from_offset):
+            if due is not None and m.from_offset != due and not history.gap(c.parent, tp, m.from_offset):
                 text = f"{tp} began at {m.from_offset} after a reset to {c.parent}, which left it at {due}"
                 found.add("I7", text, checkpoint=c.id, tp=tp, offset=m.from_offset)
     for s in history.starts:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.offsets import TP
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.testing.oracle.history import History
@@ -12,21 +12,20 @@ from crkafka_core.testing.oracle.verdict import Findings
 
 
 def commits(
-    history: History, admin: KafkaAdmin, group_id: str, found: Findings, *, quiet: bool, again: Callable[[], History]
+    history: History, admin: Admin, group_id: str, found: Findings, *, quiet: bool, again: Callable[[], History]
 ) -> None:
     """Ask the group; `quiet`: no cut or reset is on its way, and the last cut was merged.
 
     Cuts may have gone on since `history` was read: what the commits name is compared with SQL as it is `again`, after them.
     """
-    forgotten = {TP(i.topic, i.partition) for i in history.initials if i.forgotten}
-    known = {TP(i.topic, i.partition) for i in history.initials} - forgotten
+    known = {TP(i.topic, i.partition): i.topic_id for i in history.initials if not i.forgotten}
     if not known:
         return
     committed = admin.committed(group_id, known)
     ends = admin.watermarks(committed, "read_uncommitted")
     history = again()
-    head = history.merged.get(history.region.head, {})
-    submitted = _submitted(history)
+    head = {tp: m for tp, m in history.merged.get(history.region.head, {}).items() if known.get(tp) == m.topic_id}
+    submitted = _submitted(history, known)
     for tp, said in sorted(committed.items()):
         if said.offset > ends[tp][1]:
             found.add(
@@ -42,7 +41,7 @@ def commits(
             text = f"{tp} is committed at {said.offset}; the head ends at {head[tp].to_offset}"
             found.add("I12", text, checkpoint=history.region.head, tp=tp, offset=said.offset)
     if quiet:
-        for tp in sorted(head.keys() & known - committed.keys()):
+        for tp in sorted(head.keys() - committed.keys()):
             found.add(
                 "I12",
                 f"{tp} is not committed; the head ends at {head[tp].to_offset}",
@@ -51,10 +50,11 @@ def commits(
             )
 
 
-def _submitted(history: History) -> dict[TP, int]:
-    """The highest offset up to which anything was ever merged."""
+def _submitted(history: History, known: Mapping[TP, str]) -> dict[TP, int]:
+    """The highest offset up to which anything of the topics that are known now was ever merged."""
     highest: dict[TP, int] = {}
     for c in history.kept:
         for tp, m in history.merged[c.id].items():
-            highest[tp] = max(highest.get(tp, 0), m.to_offset)
+            if known.get(tp) == m.topic_id:
+                highest[tp] = max(highest.get(tp, 0), m.to_offset)
     return highest

@@ -14,7 +14,7 @@ from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.path import SegmentName
-from crkafka_core.segments.reader import hash_of, read_segment
+from crkafka_core.segments.reader import hash_of, read_with_topics
 from crkafka_core.segments.storage import Storage
 from crkafka_core.testing.oracle.history import KEPT, History
 from crkafka_core.testing.oracle.truth import Truth
@@ -53,11 +53,11 @@ class Landed:
             yield group
 
     def _compare(self, group: list[Checkpoint], invariant: str) -> None:
-        """The ranges of neighbours on the line are one range of each partition; a gap between two begins another."""
+        """The ranges of neighbours on the line are one range of each partition; a gap between two, or another topic id, begins another."""
         tables = {c.id: self._read(c, count=invariant == "I2") for c in group}
         tps = sorted({tp for c in group for tp in self.history.merged.get(c.id, {})})
         for tp in tps:
-            runs: list[tuple[int, int, int, list[pa.Table]]] = []
+            runs: list[tuple[int, int, int, list[pa.Table], str]] = []
             for c in group:
                 m = self.history.merged.get(c.id, {}).get(tp)
                 if m is None:
@@ -65,17 +65,18 @@ class Landed:
                 table = tables[c.id].pop(tp, None)
                 pieces = [] if table is None else [table]
                 self._inside(c, tp, m.from_offset, m.to_offset, table)
-                if runs and runs[-1][2] == m.from_offset:
-                    runs[-1] = (runs[-1][0], runs[-1][1], m.to_offset, runs[-1][3] + pieces)
+                if runs and (runs[-1][2], runs[-1][4]) == (m.from_offset, m.topic_id):
+                    runs[-1] = (runs[-1][0], runs[-1][1], m.to_offset, runs[-1][3] + pieces, m.topic_id)
                 else:
-                    runs.append((c.id, m.from_offset, m.to_offset, pieces))
-            for checkpoint, start, stop, pieces in runs:
+                    runs.append((c.id, m.from_offset, m.to_offset, pieces, m.topic_id))
+            for checkpoint, start, stop, pieces, topic_id in runs:
                 landed = pa.concat_tables(pieces) if pieces else self._empty()
                 self._ordered(tp, landed, checkpoint)
                 if start < stop:
                     self.truth.compare(
-                        tp, start, stop, landed.combine_chunks(), self.found, invariant=invariant, checkpoint=checkpoint
-                    )
+                        tp, start, stop, landed.combine_chunks(), self.found,
+                        invariant=invariant, checkpoint=checkpoint, topic_id=topic_id,
+                    )  # fmt: skip
         for checkpoint, left in tables.items():
             for tp in left:
                 self.found.add(
@@ -140,7 +141,13 @@ class Landed:
             if (crc, size) != (segment.hash, segment.bytes):
                 text = f"the file has hash {crc} and {size} bytes, SQL says {segment.hash} and {segment.bytes}"
                 self.found.add("I13", text, checkpoint=c.id, path=segment.path)
-            return read_segment(self.storage, segment.path, list(self.truth.columns))
+            table, topic_ids = read_with_topics(self.storage, segment.path, list(self.truth.columns))
+            merged = {tp.topic: m.topic_id for tp, m in self.history.merged.get(c.id, {}).items() if m.rows}
+            for topic, topic_id in topic_ids.items():
+                if merged.get(topic, topic_id) != topic_id:
+                    text = f"the file has records of topic {topic} with id {topic_id}, merged was id {merged[topic]}"
+                    self.found.add("I2", text, checkpoint=c.id, path=segment.path)
+            return table
         except SegmentMissing:
             self.found.add("I13", "a named segment is not there", checkpoint=c.id, path=segment.path)
         except (pa.ArrowException, OSError) as error:
@@ -176,7 +183,9 @@ class Landed:
             for what, rows in left.items():
                 if rows.get(c.id):  # type: ignore[attr-defined]
                     self.found.add("I9", f"it is retired, and its {what} are left", checkpoint=c.id)
-            archive = [(TP(t, int(p)), *what) for t, ps in json.loads(c.archive_json).items() for p, what in ps.items()]
+            archive = [
+                (TP(t, int(p)), *what[:3]) for t, ps in json.loads(c.archive_json).items() for p, what in ps.items()
+            ]
             if sum(rows for *_, rows in archive) != c.rows:
                 self.found.add(
                     "I9",

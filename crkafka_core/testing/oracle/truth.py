@@ -27,8 +27,10 @@ class Truth(Protocol):
     """What it needs of the landed rows."""
 
     def compare(
-        self, tp: TP, start: int, stop: int, landed: pa.Table, found: Findings, *, invariant: str, checkpoint: int
-    ) -> None: ...
+        self, tp: TP, start: int, stop: int, landed: pa.Table, found: Findings, *,
+        invariant: str, checkpoint: int, topic_id: str = "",
+    ) -> None:  # fmt: skip
+        """`topic_id`: of the topic in which these offsets count."""
 
     def count(self, tp: TP, start: int, stop: int) -> int | None:
         """How many records there are in a range; None when it cannot say cheaply."""
@@ -52,7 +54,16 @@ class LedgerTruth:
         return offsets[first:last], seqs[first:last]
 
     def compare(
-        self, tp: TP, start: int, stop: int, landed: pa.Table, found: Findings, *, invariant: str, checkpoint: int
+        self,
+        tp: TP,
+        start: int,
+        stop: int,
+        landed: pa.Table,
+        found: Findings,
+        *,
+        invariant: str,
+        checkpoint: int,
+        topic_id: str = "",
     ) -> None:
         offsets, seqs = self._range(tp, start, stop)
         got = np.asarray(landed.column("offset").combine_chunks())
@@ -75,17 +86,28 @@ class KafkaTruth:
     name = "kafka"
     columns: Sequence[str] = tuple(SCHEMA.names)
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
+    def __init__(self, kafka: Mapping[str, str], topic_ids: Mapping[str, str]) -> None:
+        """`topic_ids`: those that Kafka has now."""
         self._reader = RangeReader(kafka)
+        self._topic_ids = topic_ids
         self._gone: set[TP] = set()
 
     def close(self) -> None:
         self._reader.__exit__(None, None, None)
 
     def compare(
-        self, tp: TP, start: int, stop: int, landed: pa.Table, found: Findings, *, invariant: str, checkpoint: int
+        self,
+        tp: TP,
+        start: int,
+        stop: int,
+        landed: pa.Table,
+        found: Findings,
+        *,
+        invariant: str,
+        checkpoint: int,
+        topic_id: str = "",
     ) -> None:
-        if tp in self._gone:
+        if tp in self._gone or self._another(tp.topic, topic_id, found):
             return
         try:
             pieces = [piece for batch in self._reader.read(tp, start, stop) for piece in batch.pieces()]
@@ -111,6 +133,15 @@ class KafkaTruth:
                 )
                 return
 
+    def _another(self, topic: str, topic_id: str, found: Findings) -> bool:
+        """Whether Kafka no longer has the topic that was read: no offset of it can be asked for (SPEC S4)."""
+        now = self._topic_ids.get(topic)
+        if now is not None and (not topic_id or not now or topic_id == now):
+            return False
+        has = "is gone" if now is None else f"has the id {now} now"
+        found.note(f"{topic} with id {topic_id} could not be compared: the topic of this name {has}")
+        return True
+
     def count(self, tp: TP, start: int, stop: int) -> int | None:
         return None
 
@@ -122,7 +153,16 @@ class NoTruth:
     columns: Sequence[str] = COLUMNS
 
     def compare(
-        self, tp: TP, start: int, stop: int, landed: pa.Table, found: Findings, *, invariant: str, checkpoint: int
+        self,
+        tp: TP,
+        start: int,
+        stop: int,
+        landed: pa.Table,
+        found: Findings,
+        *,
+        invariant: str,
+        checkpoint: int,
+        topic_id: str = "",
     ) -> None:
         return
 

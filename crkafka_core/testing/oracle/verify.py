@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Lease
-from crkafka_core.plane import reading
+from crkafka_core.plane import reading, starts
 from crkafka_core.region import Region
-from crkafka_core.region.region import whoami
+from crkafka_core.region.host import whoami
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.reader import read_segment
 from crkafka_core.testing.ledger import Ledger
@@ -50,13 +50,7 @@ def verify(
         lease = region.plane.do(
             lambda tx: reading.take(tx, holder=f"verify by {whoami()}", token=token, length=_HOLD)
         ).lease
-    truth: Truth = (
-        LedgerTruth(ledger)
-        if ledger is not None
-        else KafkaTruth(region.config.resolved_kafka())
-        if kafka
-        else NoTruth()
-    )
+    truth: Truth = LedgerTruth(ledger) if ledger is not None else _of_kafka(region) if kafka else NoTruth()
     try:
         return _look(
             region,
@@ -76,6 +70,12 @@ def verify(
         if lease is not None:
             held = lease
             region.plane.do(lambda tx: reading.release(tx, held))
+
+
+def _of_kafka(region: Region) -> KafkaTruth:
+    names = region.plane.read(lambda reader, row: {i.topic for i in starts.initials(reader)})
+    ids = {topic: info.id for topic, info in region.admin().topics(names).items()}
+    return KafkaTruth(region.config.resolved_kafka(), ids)
 
 
 def _look(

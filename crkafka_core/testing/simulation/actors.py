@@ -1,122 +1,92 @@
-"""Who else moves in a simulated region: host, drivers, a person, producers, retirement."""
+"""Who else moves in a simulated region: its host and drivers (the real ones), a person, producers, the coordinator of the group."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-from crkafka_core.model.errors import CrkafkaError, NotSettled, ServiceUnavailable
-from crkafka_core.model.phase import Phase, Wanted
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
-from crkafka_core.plane import cuts, pauses, regions, resets, retire, triggers
-from crkafka_core.testing.simulation.watch import Watch
+from crkafka_core.hosts.processes import ProcessHost
+from crkafka_core.kafka.edge import Admin
+from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus
+from crkafka_core.plane import life, pauses, resets
+from crkafka_core.region.driver import Driver
+from crkafka_core.region.region import Region
+from crkafka_core.segments.storage import Storage
+from crkafka_core.testing.simulation.kafka import SimulatedAdmin
+from crkafka_core.testing.simulation.member import launcher
+from crkafka_core.testing.simulation.plane import SimulatedPlane
+from crkafka_core.testing.simulation.scheduler import Owner, SimulatedRuntime
+from crkafka_core.testing.simulation.storage import SimulatedStorage
 
 if TYPE_CHECKING:
     from crkafka_core.testing.simulation.plan import Fault
     from crkafka_core.testing.simulation.world import World
 
+STABLE = 3.0
+"""The host's, on the shorter scale of `LIMITS`."""
+RETIRE_EVERY = 2.0
+"""Seconds between two retirements by a driver."""
 
-class Actor:
+
+class Actor(Owner):
     """Somebody with a process of his own, who reaches SQL or does not."""
 
     def __init__(self, world: World, name: str) -> None:
+        super().__init__(name)
         self.world = world
-        self.name = name
-        self.incarnation = name
-        self.sql_cut_until = 0.0
-        self.stalled_until = 0.0
-
-    def moves(self) -> bool:
-        return self.world.now >= self.stalled_until
-
-    def sql(self, work: Any, what: str) -> Any:
-        return self.world.sql(self, work, what)
+        self.plane = SimulatedPlane(world, self)
+        self.runtime = SimulatedRuntime(world.scheduler, self, world.unique)
+        world.owners.append(self)
 
 
 class Host(Actor):
-    """Starts the members that are wanted, and those that ended, after a while."""
+    """The real host of local processes; what it starts are simulated ones."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, "host")
-        self.at: dict[str, float] = {}
+        self._start()
 
-    def move(self) -> None:
+    def _start(self) -> None:
         world = self.world
-        row: Region = world.oracle.row
-        if world.sql_is_down(self) or row.wanted is Wanted.STOP or row.phase is Phase.IDLE:
-            return
-        there = {p.name for p in world.processes if not p.gone}
-        for i in range(row.members_wanted):
-            name = f"{world.region}/{i}"
-            if name in there:
-                self.at.pop(name, None)
-            elif name not in self.at:
-                self.at[name] = world.now + world.rng.uniform(0.05, 0.6)
-            elif world.now >= self.at[name]:
-                del self.at[name]
-                world.launch(name)
+        self.host = ProcessHost(world.config, self.plane, launch=launcher(world), runtime=self.runtime, stable=STABLE)
+        self.host.begin()
+
+    def supervise(self) -> None:
+        """A host that will start none of its members any more ends with 1, and is started anew; here once the duplicates are gone too."""
+        if self.host.given_up() and all(member.dead for member in self.world.members):
+            self.world.note("host", "is started anew")
+            self.host.stop_starting()
+            self._start()
 
 
-class Driver(Actor):
-    """Opens cuts when they are due, and advances the region as anyone may."""
+class SimulatedRegion(Region):
+    """The facade, as a driver's process has it."""
+
+    def __init__(self, actor: Actor) -> None:
+        super().__init__(actor.world.config, actor.plane, actor.runtime)
+        self._actor = actor
+
+    def storage(self) -> Storage:
+        return SimulatedStorage(self._actor.world, self._actor)
+
+    def admin(self) -> Admin:
+        return SimulatedAdmin(self._actor.world, self._actor)
+
+
+class DriverProcess(Actor):
+    """The real driver: opens the cuts that are due, and retires."""
 
     def __init__(self, world: World, number: int) -> None:
         super().__init__(world, f"driver-{number}")
-        self.token = ""
-        self.count = 0
-        self.watch = Watch(world, self.name)
+        self.number = number
+        self.runtime.start(Driver(SimulatedRegion(self), retire_every=RETIRE_EVERY))
 
-    def move(self) -> None:
-        if self.token:
-            self.open()
-            return
-        self.watch.look(self)
-        plan = self.world.plan
-        try:
-            cause = self.world.ask(
-                self, lambda r, region: triggers.cause(r, region, period=plan.period, counted=bool(plan.trigger_count))
-            )
-        except ServiceUnavailable:
-            return
-        if cause:
-            self.count += 1
-            self.token = f"{self.name} {self.count}"
-
-    def open(self) -> None:
-        try:
-            self.sql(lambda tx: cuts.open_cut(tx, token=self.token, cause="due"), "open cut")
-        except (ServiceUnavailable, NotSettled):
-            if self.world.rng.random() < 0.9:
-                return  # the same token again: an unknown outcome is found
-        except CrkafkaError:
-            pass
-        self.token = ""
-
-
-class Retirer(Actor):
-    """Retires what is older than `retain`, deletes its files one by one, and collects orphans."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world, "retirer")
-        self.paths: list[str] = []
-
-    def move(self) -> None:
-        if self.paths:
-            self.world.storage.pop(self.paths.pop(), None)
-            return
-        try:
-            plan = self.world.ask(self, retire.plan)
-            if plan.retire:
-                self.paths = self.sql(lambda tx: retire.retire(tx, plan.retire), "retire")
-            elif self.world.rng.random() < 0.2:
-                self.paths = self.orphans()
-        except CrkafkaError:
-            return
-
-    def orphans(self) -> list[str]:
-        """Files of epochs below the current one that no merged checkpoint names (SPEC T3)."""
-        listed = list(self.world.storage)
-        named, epoch = self.world.ask(self, lambda r, region: (retire.named(r, region.name), region.epoch))
-        return [path for path in listed if int(path.split("/")[0]) < epoch and path not in named]
+    def replace(self) -> None:
+        """It is killed, and somebody starts another one after a while."""
+        world = self.world
+        world.scheduler.kill(self)
+        world.later(3.0 * world.rng.random(), lambda: world.drive(self.number))
 
 
 class Person(Actor):
@@ -125,64 +95,83 @@ class Person(Actor):
     def __init__(self, world: World) -> None:
         super().__init__(world, "person")
         self.asks: list[Fault] = []
+        world.scheduler.spawn(self, "person", self._live)
 
-    def move(self) -> None:
-        if not self.asks:
-            return
-        ask = self.asks[0]
+    def _live(self) -> None:
+        while True:
+            self.world.scheduler.idle(3600.0, lambda: bool(self.asks))
+            if self.asks:
+                self._ask(self.asks[0])
+
+    def _ask(self, ask: Fault) -> None:
         try:
             self.do(ask)
         except ServiceUnavailable:
             return
         except CrkafkaError as refused:
             self.world.note(self.name, f"{ask.kind} refused", refused)
-        self.asks.pop(0)
+        if ask in self.asks:
+            self.asks.remove(ask)
 
     def do(self, ask: Fault) -> None:
         match ask.kind:
             case "rewind":
-                live = self.world.ask(
-                    self,
-                    lambda r, region: r.select(
-                        Checkpoint, ("region", "=", region.name), ("status", "=", CheckpointStatus.MERGED)
-                    ),
-                )
+                live = self.plane.read(lambda r, region: r.select(Checkpoint, ("status", "=", CheckpointStatus.MERGED)))
                 if live:
                     target = live[int(ask.value * len(live))].id
-                    self.sql(
-                        lambda tx: resets.request(tx, cause="a person", by="person", target=target),
-                        f"rewind to {target}",
-                    )
+                    self.world.note(self.name, f"rewinds to {target}")
+                    self.plane.do(lambda tx: resets.request(tx, cause="a person", by="person", target=target))
             case "initial":
-                self.sql(lambda tx: resets.request(tx, cause="a person", by="person", target=0), "reset to initial")
+                self.plane.do(lambda tx: resets.request(tx, cause="a person", by="person", target=0))
             case "reset":
-                self.sql(lambda tx: resets.request(tx, cause="a person", by="person"), "reset")
+                self.plane.do(lambda tx: resets.request(tx, cause="a person", by="person"))
             case "scale":
-                self.sql(
-                    lambda tx: regions.scale(tx, 1 + int(ask.value * 4), by="person"),
-                    f"scale to {1 + int(ask.value * 4)}",
-                )
+                self.plane.do(lambda tx: life.scale(tx, 1 + int(ask.value * 4), by="person"))
             case "stop":
-                self.sql(lambda tx: regions.stop(tx, token=f"stop {ask.at}", by="person"), "stop")
+                self.plane.do(lambda tx: life.stop(tx, token=f"stop {ask.at}", by="person"))
             case "start":
-                self.sql(lambda tx: resets.start(tx, by="person"), "start")
+                self.plane.do(lambda tx: life.start(tx, by="person"))
             case "pause":
                 tps = sorted(self.world.broker.all())
                 tp = tps[int(ask.value * len(tps))]
-                self.sql(lambda tx: pauses.pause(tx, "partition", str(tp), by="person"), "pause")
+                self.world.paused.add(str(tp))
+                self.plane.do(lambda tx: pauses.pause(tx, "partition", str(tp), by="person"))
+            case "resume":
+                for what in sorted(self.world.paused):
+                    self.plane.do(partial(pauses.resume, kind="partition", what=what, by="person"))
+                self.world.paused.clear()
 
 
 class Producer(Actor):
     """Appends uniquely numbered records, with holes now and then."""
 
+    EVERY = 0.12
+
     def __init__(self, world: World) -> None:
         super().__init__(world, "producer")
         self.stopped = False
+        world.scheduler.spawn(self, "producer", self._live)
 
-    def move(self) -> None:
-        if self.stopped:
-            return
+    def _live(self) -> None:
         rng, broker = self.world.rng, self.world.broker
-        tp = rng.choice(sorted(broker.logs))
-        for _ in range(rng.randint(1, 4)):
-            broker.produce(tp, hole=rng.choice((0, 0, 0, 0, 1, 2)))
+        while True:
+            self.world.scheduler.sleep(rng.expovariate(1 / self.EVERY))
+            if self.stopped:
+                return
+            tp = rng.choice(sorted(broker.logs))
+            for _ in range(rng.randint(1, 4)):
+                broker.produce(tp, hole=rng.choice((0, 0, 0, 0, 1, 2)))
+
+
+class Coordinator(Actor):
+    """Ends sessions and rebalances that are over; runs whenever simulated time goes on."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, "coordinator")
+        world.scheduler.spawn(self, "coordinator", self._live)
+
+    def _live(self) -> None:
+        while True:
+            self.world.scheduler.sleep(0.1)
+            self.world.broker.tick(self.world.now)
+            self.world.faults.due()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from crkafka_core.model.offsets import TP
@@ -29,8 +29,10 @@ class Client:
     holds: frozenset[TP] | None = None
     """What the last callback assigned; None between revocation and assignment, and before the first."""
     generation: int = -1
+    stranger: bool = False
+    """A member of somebody else's: it takes part in every rebalance, and reads what it gets."""
     leaks: bool = True
-    """Once removed from the group, it still delivers one batch before it hears of it (FACTS R5)."""
+    """Once removed from the group, it still delivers one batch before it hears of it (docs/clients.md R5)."""
 
 
 @dataclass(eq=False)
@@ -55,8 +57,11 @@ class Broker:
     partitions: dict[str, int] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     logs: dict[TP, list[Record]] = field(default_factory=dict)
+    starts: dict[TP, int] = field(default_factory=dict)
+    """Where each log begins: retention raises it."""
     ends: dict[TP, int] = field(default_factory=dict)
     committed: dict[TP, int] = field(default_factory=dict)
+    metadata: dict[TP, str] = field(default_factory=dict)
     seats: dict[int, Seat] = field(default_factory=dict)
     fenced: set[int] = field(default_factory=set)
     generation: int = 0
@@ -77,7 +82,7 @@ class Broker:
         self.ids.setdefault(topic, f"id-{topic}")
         for p in range(self.partitions.get(topic, 0), count):
             self.logs[TP(topic, p)] = []
-            self.ends[TP(topic, p)] = 0
+            self.starts[TP(topic, p)] = self.ends[TP(topic, p)] = 0
         self.partitions[topic] = count
 
     def add_partition(self, topic: str) -> None:
@@ -87,11 +92,19 @@ class Broker:
         return frozenset(self.logs)
 
     def produce(self, tp: TP, *, hole: int = 0) -> None:
-        """Append one record, after so many offsets that hold none (aborted transactions, control records: FACTS R6)."""
+        """Append one record, after so many offsets that hold none (aborted transactions, control records: docs/clients.md R6)."""
         self.numbers += 1
         offset = self.ends[tp] + hole
         self.logs[tp].append((offset, self.numbers))
         self.ends[tp] = offset + 1
+
+    def expire(self, tp: TP, share: float) -> None:
+        """Retention takes the oldest of what is there; `records` and `fetch` still tell it to the oracle."""
+        self.starts[tp] += int(share * (self.ends[tp] - self.starts[tp]))
+
+    def may_begin(self, tp: TP, offset: int, due: int) -> bool:
+        """Whether a start is where it is due, or a gap that Kafka has made (SPEC S4)."""
+        return offset == due or due < offset <= self.starts[tp]
 
     def records(self, tp: TP, start: int, stop: int) -> list[Record]:
         log = self.logs[tp]
@@ -116,7 +129,7 @@ class Broker:
             self.seats[client.id] = seat
             if self.rebalancing:
                 self._complete()
-            else:  # a static member came back: the same partitions, no rebalance (FACTS R2)
+            else:  # a static member came back: the same partitions, no rebalance (docs/clients.md R2)
                 seat.parts, seat.fresh = old.parts, True
             return
         self.seats[client.id] = seat
@@ -125,7 +138,7 @@ class Broker:
         self._complete()
 
     def leave(self, client: Client) -> None:
-        """A dynamic member's close; a static one does not leave (FACTS R2)."""
+        """A dynamic member's close; a static one does not leave (docs/clients.md R2)."""
         if client.instance is None:
             self.remove(client)
 
@@ -138,7 +151,7 @@ class Broker:
     def rebalance(self) -> None:
         self.calm, self.rebalancing, self.since = False, True, self.now()
         for seat in self.seats.values():
-            seat.joined = seat.fresh = False
+            seat.joined, seat.fresh = seat.client.stranger, False
         self._complete()
 
     def _complete(self) -> None:
@@ -204,15 +217,12 @@ class Broker:
             return "assigned"
         return "records" if client.holds is not None else "nothing"
 
-    def commit(self, client: Client, offsets: Mapping[TP, int]) -> Outcome:
-        """One synchronous commit (FACTS R4)."""
+    def commit(self, client: Client, offsets: Mapping[TP, int], metadata: Mapping[TP, str]) -> Outcome:
+        """One synchronous commit (docs/clients.md R4)."""
         if client.id in self.fenced:
             return Outcome.RESTART
         if client.id not in self.seats or self.rebalancing or client.generation != self.generation:
             return Outcome.REBALANCED
         self.committed.update(offsets)
+        self.metadata.update({tp: metadata.get(tp, "") for tp in offsets})
         return Outcome.DONE
-
-    def assigned_to(self, names: Collection[str]) -> bool:
-        """Whether the stable group is made of just these."""
-        return not self.rebalancing and sorted(s.client.name for s in self.seats.values()) == sorted(names)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import signals as sg
-from crkafka_core.testing.simulation.plan import PERSON, Fault
-from crkafka_core.testing.simulation.stage import Stage
+from crkafka_core.testing.simulation.broker import Client
+from crkafka_core.testing.simulation.plan import EDGE_FAULTS, PERSON, Fault
+from crkafka_core.testing.simulation.scheduler import Owner
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.process import Process
     from crkafka_core.testing.simulation.world import World
 
 EPOCH = 1000.0
 """Simulated time begins here; faults count from it."""
+PATIENCE = 3.0
+"""Seconds for which a fault waits for its phase."""
+OFTEN = 0.4
+"""Chance of a call to fail while a client misbehaves."""
 
 
 class Faults:
@@ -26,8 +31,13 @@ class Faults:
         self.ripe: list[Fault] = []
         self.armed: dict[str, str] = {}
         """Name of who runs SQL → what happens to his next mutation."""
-        self.full: dict[str, float] = {}
+        self.until: dict[tuple[str, str], float] = {}
+        """(kind, process) → the end of a time in which something fails now and then."""
         self.sql_down_until = 0.0
+        self.strangers: list[Client] = []
+        self.over = False
+        self.troubled_at = 0.0
+        """When a member last failed; the control plane hears of it some time after that."""
 
     def due(self) -> None:
         """Let come what is due."""
@@ -36,7 +46,8 @@ class Faults:
             self.ripe.append(self.waiting.popleft())
         if self.ripe:
             phase = world.oracle.row.phase
-            for fault in [f for f in self.ripe if not f.when or phase == f.when]:
+            late = world.now - EPOCH - PATIENCE  # it strikes all the same: a fault that never does tries nothing
+            for fault in [f for f in self.ripe if not f.when or phase == f.when or f.at < late]:
                 self.ripe.remove(fault)
                 world.note("fault", str(fault))
                 self.strike(fault)
@@ -44,10 +55,12 @@ class Faults:
     def strike(self, fault: Fault) -> None:
         world, limits = self.world, self.world.limits
         short_or_long = limits.session_timeout * 2 * fault.value
+        step = ""
         if fault.kind in PERSON:
             world.person.asks.append(fault)
             if fault.kind == "stop":
                 world.person.asks.append(Fault(fault.at, "start"))
+            world.scheduler.look(world.person)
         elif fault.kind == "sql down":
             self.sql_down_until = world.now + short_or_long
         elif fault.kind == "kafka down":
@@ -55,70 +68,112 @@ class Faults:
         elif fault.kind == "add partition":
             world.broker.add_partition(sorted(world.broker.partitions)[0])
             world.later(fault.value, world.broker.rebalance)
+        elif fault.kind == "retention":
+            tps = sorted(world.broker.logs)
+            world.broker.expire(tps[fault.who % len(tps)], fault.value)
         elif fault.kind == "rebalance":
             world.broker.rebalance()
         elif fault.kind == "driver stall":
             world.drivers[fault.who % len(world.drivers)].stalled_until = world.now + short_or_long
+        elif fault.kind == "driver kill":
+            world.drivers[fault.who % len(world.drivers)].replace()
+        elif fault.kind == "clock step":
+            world.clock_offset += (fault.value - 0.5) * 7200.0
+        elif fault.kind == "slow":
+            world.scheduler.slow = 1.0 + 9.0 * fault.value
+            world.later(short_or_long, world.at_usual_speed)
+        elif fault.kind == "stranger":
+            self.stranger(short_or_long)
         elif fault.kind.startswith("writer"):
             self.writer(fault, short_or_long)
         else:
-            self.process(fault, short_or_long)
+            step = self.process(fault, short_or_long)
+        world.history.pairs.add((str(world.oracle.row.phase), step, fault.kind))
+
+    def stranger(self, length: float) -> None:
+        """Somebody else's consumer joins the group, and leaves it (SPEC G8)."""
+        client = Client("somebody-else", None, stranger=True)
+        self.strangers.append(client)
+        self.world.broker.join(client)
+        self.world.later(length, lambda: self.world.broker.remove(client))
 
     def writer(self, fault: Fault, length: float) -> None:
         if not self.world.writers:
             return
         writer = self.world.writers[fault.who % len(self.world.writers)]
         if fault.kind == "writer kill":
-            writer.kill()
+            writer.forget()
         else:
             writer.stalled_until = self.world.now + length
 
-    def process(self, fault: Fault, length: float) -> None:
-        there = [p for p in self.world.processes if not p.gone]
+    def process(self, fault: Fault, length: float) -> str:
+        """The step of the cut at which it hit its victim."""
+        there = self.world.processes
         if not there:
-            return
+            return ""
         p = there[fault.who % len(there)]
+        step = str(p.parts.loop.state.step) if p.parts is not None else "starting"
         match fault.kind:
             case "kill":
                 p.kill()
             case "kill before sql" | "kill after sql" | "lose reply":
-                self.armed[p.incarnation] = fault.kind
+                self.armed[p.name] = fault.kind
             case "stall":
                 p.away(stalled=self.world.now + length)
+            case "hang":
+                tasks = [t for t in p.tasks if not t.done]
+                if tasks:
+                    task = tasks[int(fault.value * 97) % len(tasks)]
+                    self.world.note("fault", f"{task.name} of {p.name} hangs")
+                    task.held_until = self.world.now + length
             case "cut sql":
                 p.sql_cut_until = self.world.now + length
             case "cut kafka":
                 p.away(cut=self.world.now + length)
             case "duplicate":
-                self.world.launch(p.name)
+                self.world.launch(p.operator)
             case "trouble":
-                if p.stage is Stage.RUNNING:
-                    p.inbox.append(sg.Trouble(p.state.epoch, "downstream failed", counted=True))
+                if p.parts is not None:
+                    p.post(sg.Trouble(p.parts.loop.state.epoch, "downstream failed", ResetCause.FAILURE))
+                    self.troubled_at = self.world.now
             case "disturb":
-                if p.stage is Stage.RUNNING:
-                    p.inbox.append(sg.Disturbed("a callback ran in the same call"))
+                p.post(sg.Disturbed("a callback ran in the same call"))
             case "storage full":
-                self.full[p.incarnation] = self.world.now + length
+                self.until[fault.kind, p.name] = self.world.now + length
+            case kind if kind in EDGE_FAULTS:
+                self.until[kind, p.name] = self.world.now + 2.0 + length / 2
             case _:
                 raise AssertionError(f"nobody knows the fault {fault.kind}")
+        return step
 
-    def storage_fails(self, p: Process) -> bool:
-        return self.world.now < self.full.get(p.incarnation, 0.0)
+    def strikes(self, who: Owner, kind: str) -> bool:
+        """Whether this call of a misbehaving client fails."""
+        if not self.until or self.world.now >= self.until.get((kind, who.name), 0.0):
+            return False
+        return self.world.rng.random() < OFTEN
 
-    def at_sql(self, who: Any) -> str:
+    def storage_fails(self, who: Owner) -> bool:
+        return bool(self.until) and self.world.now < self.until.get(("storage full", who.name), 0.0)
+
+    def at_sql(self, who: Owner) -> str:
         """What happens to this mutation."""
-        return self.armed.pop(who.incarnation, "") if self.armed else ""
+        return self.armed.pop(who.name, "") if self.armed else ""
 
     def heal(self) -> None:
         """All faults end; what they broke is left as it is."""
+        world = self.world
+        self.over = True
         self.waiting.clear()
         self.ripe.clear()
         self.armed.clear()
-        self.full.clear()
-        self.sql_down_until = self.world.broker.down_until = 0.0
-        for actor in self.world.actors:
-            actor.stalled_until = actor.sql_cut_until = 0.0
-        for p in self.world.processes:
-            if not p.gone:
-                p.away(stalled=0.0, cut=0.0)
-                p.sql_cut_until = 0.0
+        self.until.clear()
+        self.sql_down_until = world.broker.down_until = 0.0
+        world.at_usual_speed()
+        for client in self.strangers:
+            world.broker.remove(client)
+        for owner in world.owners:
+            owner.stalled_until = owner.sql_cut_until = 0.0
+            for task in owner.tasks:
+                task.held_until = 0.0
+        for p in world.processes:
+            p.away(stalled=0.0, cut=0.0)

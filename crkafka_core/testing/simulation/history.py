@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+from crkafka_core.protocol.machine import State
 
 
 class Violation(AssertionError):
@@ -12,6 +15,27 @@ class Violation(AssertionError):
         super().__init__(f"{rule}: {text}")
         self.rule = rule
         self.text = text
+
+
+class Heard:
+    """What the machine heard, and its state afterwards; formatted when it is read."""
+
+    __slots__ = ("event", "state")
+
+    def __init__(self, event: Any, state: State) -> None:
+        self.event, self.state = event, state
+
+    def __str__(self) -> str:
+        s, e = self.state, self.event
+        what = ""
+        if hasattr(e, "desired"):
+            d = e.desired
+            what = f"{d.phase} epoch {d.epoch} head {d.head} cut {d.cut.id if d.cut else 0}{'' if d.registered else ' not registered'} "
+        elif hasattr(e, "held"):
+            what = f"{e.held if isinstance(e.held, bool) else sorted(map(str, e.held))} "
+        elif hasattr(e, "why"):
+            what = f"{e.why} "
+        return f"{what}[{s.client} {s.epoch}/{s.base}/{s.serial} gate {s.gate} step {s.step}]"
 
 
 @dataclass
@@ -35,6 +59,8 @@ class History:
     """Records that landed on the line of descent."""
     stops: tuple[str, ...] = ()
     """Reasons for which the region was STOPPED."""
+    pairs: set[tuple[str, str, str]] = field(default_factory=set)
+    """(phase of the region, step of the victim, kind of fault) of each fault that struck."""
     picks: int = 0
     seconds: float = 0.0
     """Simulated."""

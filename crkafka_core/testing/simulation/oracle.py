@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from crkafka_core.control import Reader, Store
+from crkafka_core.control import Cond, Reader, Store
 from crkafka_core.model.offsets import TP, unpack
 from crkafka_core.model.phase import TRANSITIONS, Phase
 from crkafka_core.model.rows import (
@@ -21,23 +22,24 @@ from crkafka_core.model.rows import (
     Segment,
     Table,
 )  # fmt: skip
+from crkafka_core.protocol.signals import Stamp
+from crkafka_core.segments.path import SegmentName
+from crkafka_core.segments.writer import Span
 from crkafka_core.testing.simulation.broker import Broker, Record
 from crkafka_core.testing.simulation.history import Violation
-from crkafka_core.testing.simulation.storage import Storage
+from crkafka_core.testing.simulation.storage import Disk
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.process import Process
+    from crkafka_core.testing.simulation.scheduler import Owner
 
 
 class Oracle:
     """What is true of the region, as seen from outside."""
 
-    def __init__(self, store: Store, name: str, broker: Broker, storage: Storage) -> None:
-        self.store, self.name, self.broker, self.storage = store, name, broker, storage
-        with store.read() as reader:
-            row = reader.get(Region, name)
-        assert row is not None
-        self.row: Region = row
+    def __init__(self, store: Store, name: str, broker: Broker, disk: Disk) -> None:
+        self.store, self.name, self.broker, self.disk = store, name, broker, disk
+        with store.read(name) as reader:
+            self.row: Region = reader.region()
         self.merged: dict[int, dict[TP, int]] = {0: {}}
         self.landed: dict[int, list[Record]] = {}
         self.hashes: dict[int, str] = {}
@@ -50,53 +52,70 @@ class Oracle:
         """(epoch, head) under which the region has been RUNNING."""
         self.highest: dict[TP, int] = {}
         """Per partition, the offset after the last tuple that anybody ever submitted."""
+        self.reached: dict[TP, tuple[int, int]] = {}
+        """Per partition, the epoch of the last tuple that was submitted, and the offset after it."""
+        self.drained: set[tuple[str, int, int]] = set()
+        """(incarnation, epoch, parent) of segments that were closed for a cut."""
+        self.gaps: dict[tuple[int, int, TP], int] = {}
+        """(epoch, base, partition) → where it starts instead, since Kafka has lost what is before."""
+        self.starts = 0
+        """How often anybody was placed anew."""
         self.cuts = 0
         self.stops: list[str] = []
 
     # What processes do
 
-    def sought(self, p: Process, stamp: Any, offsets: Any) -> None:
+    def sought(self, who: Owner, stamp: Stamp, offsets: Mapping[TP, int]) -> None:
         """I7: whoever starts under a head starts where that head ends."""
+        self.starts += 1
         head = self.merged.get(stamp.base)
         if head is None:
-            raise Violation("I7", f"{p.incarnation} starts from checkpoint {stamp.base}, which was never merged")
+            raise Violation("I7", f"{who.name} starts from checkpoint {stamp.base}, which was never merged")
         for tp, offset in offsets.items():
             due = head.get(tp, self.initial.get(tp))
+            if due is None or not self.broker.may_begin(tp, offset, due):
+                raise Violation("I7", f"{who.name} starts {tp} at {offset}; head {stamp.base} has {due}")
             if offset != due:
-                raise Violation("I7", f"{p.incarnation} starts {tp} at {offset}; head {stamp.base} has {due}")
+                self.gaps[stamp.epoch, stamp.base, tp] = offset
 
-    def submitted(self, p: Process, tp: TP, record: Record) -> None:
-        """I7 and M8: nothing flows before the region ran, and the first tuple is the first at or after the start."""
-        s = p.state
-        if (s.epoch, s.base) not in self.ran:
+    def submitted(self, who: Owner, name: SegmentName, tp: TP, records: list[Record], span: Span | None) -> None:
+        """I7, I3, M8, D3: nothing flows before the region ran, or between drain and resume; the first tuple of a segment is the first
+        at or after the offset in the head it was opened under, and each other one follows the one before."""
+        if (name.epoch, name.parent) not in self.ran:
             raise Violation(
-                "M8",
-                f"{p.incarnation} submits {tp}@{record[0]} in epoch {s.epoch} from {s.base}, where the region never ran",
+                "M8", f"{who.name} submits {tp} in epoch {name.epoch} from {name.parent}, where the region never ran"
             )
-        if p.drained:
-            raise Violation("D3", f"{p.incarnation} submits {tp}@{record[0]} between drain and resume")
-        due = self.broker.fetch(tp, p.next[tp], 1)
-        if due[0] != record:
+        if (name.incarnation, name.epoch, name.parent) in self.drained:
+            raise Violation("D3", f"{who.name} submits {tp}@{records[0][0]} between drain and resume")
+        first = self.gaps.get((name.epoch, name.parent, tp), self.merged[name.parent].get(tp, self.initial.get(tp, -1)))
+        start = first if span is None else span.next
+        due = self.broker.fetch(tp, start, len(records))
+        if due != records:
             raise Violation(
-                "I7" if tp in p.first else "I3", f"{p.incarnation} submits {tp}@{record[0]}; due was {due[0][0]}"
+                "I7" if span is None else "I3",
+                f"{who.name} submits {tp} {records} in {name.path}; due from {start} were {due}",
             )
-        self.highest[tp] = max(self.highest.get(tp, 0), record[0] + 1)
+        self.reached[tp] = max(self.reached.get(tp, (0, 0)), (name.epoch, records[-1][0] + 1))
+        self.highest[tp] = max(self.highest.get(tp, 0), records[-1][0] + 1)
 
-    def committed(self, p: Process, offsets: Any) -> None:
+    def closed(self, who: Owner, name: SegmentName) -> None:
+        """From here on a cut may name it."""
+        self.drained.add((name.incarnation, name.epoch, name.parent))
+
+    def committed(self, who: Owner, offsets: Mapping[TP, int]) -> None:
         """I12: never ahead of what was submitted."""
         for tp, offset in offsets.items():
-            if offset > max(self.highest.get(tp, 0), self.initial.get(tp, 0)):
+            if offset > max(self.highest.get(tp, 0), self.initial.get(tp, 0), self.broker.starts[tp]):
                 raise Violation(
-                    "I12", f"{p.incarnation} commits {tp} at {offset}; nobody submitted past {self.highest.get(tp, 0)}"
+                    "I12", f"{who.name} commits {tp} at {offset}; nobody submitted past {self.highest.get(tp, 0)}"
                 )
 
     # What SQL says
 
-    def after(self, what: str) -> None:
+    def after(self) -> None:
         """After each transaction, whoever ran it."""
-        with self.store.read() as reader:
-            row = reader.get(Region, self.name)
-            assert row is not None
+        with self.store.read(self.name) as reader:
+            row = reader.region()
             last = self.row
             if row is last or row.version == last.version:
                 return
@@ -108,6 +127,8 @@ class Oracle:
                 self._opened(reader, row)
             if row.head != last.head:
                 self._head(reader, last, row)
+            elif last.open_cut and not row.open_cut and row.epoch == last.epoch:
+                self._empty(reader, last.open_cut)
             elif last.open_cut and not row.open_cut and row.epoch <= last.epoch:
                 raise Violation("D4", f"cut {last.open_cut} was aborted in epoch {last.epoch}, which did not rise")
             if row.phase is not last.phase:
@@ -121,7 +142,7 @@ class Oracle:
             raise Violation("G6", "the uid of the region changed")
 
     def _initials(self, reader: Reader) -> None:
-        rows = reader.select(Initial, ("region", "=", self.name))
+        rows = reader.select(Initial)
         if rows == self.initials:
             return
         self.initials = rows
@@ -131,13 +152,13 @@ class Oracle:
                 raise Violation("X1", f"the initial offset of {tp} changed from {self.initial[tp]} to {i.offset}")
 
     def _opened(self, reader: Reader, row: Region) -> None:
-        expected = reader.select(Expected, ("region", "=", self.name), ("checkpoint", "=", row.open_cut))
+        expected = reader.select(Expected, ("checkpoint", "=", row.open_cut))
         self.fixed = {(e.member, e.incarnation) for e in expected}
         self._settled(reader, row, "opens a cut")
 
     def _settled(self, reader: Reader, row: Region, what: str) -> None:
         """G8, by its own words and not by the code that decides it."""
-        live = [m for m in reader.select(Member, ("region", "=", self.name)) if m.status is MemberStatus.LIVE]
+        live = [m for m in reader.select(Member) if m.status is MemberStatus.LIVE]
         if not live:
             raise Violation("G8", f"the region {what} without members")
         held: list[TP] = []
@@ -161,7 +182,7 @@ class Oracle:
             if row.head == last.head:
                 self._settled(reader, row, "resumes")
             self.ran.add((row.epoch, row.head))
-            late = [t.name for t in reader.select(Table, ("region", "=", self.name)) if t.rewind_epoch > t.fenced_epoch]
+            late = [t.name for t in reader.select(Table) if t.rewind_epoch > t.fenced_epoch]
             if late:
                 raise Violation("X4", f"the region runs, and tables {late} have not followed its rewind")
         if row.phase is Phase.STOPPED:
@@ -184,14 +205,15 @@ class Oracle:
             raise Violation("I6", f"the head went back to {row.head}: epoch {last.epoch} → {row.epoch}, {row.phase}")
         at = last.head
         while at != row.head:
-            checkpoint = reader.get(Checkpoint, self.name, at)
+            checkpoint = reader.get(Checkpoint, at)
             if checkpoint is None or checkpoint.status is not CheckpointStatus.SUPERSEDED:
                 raise Violation("X4", f"checkpoint {at} was left behind and is {checkpoint and checkpoint.status}")
             at = self.parents[at]
 
     def _merge(self, reader: Reader, last: Region, row: Region) -> None:
-        cut, where = row.head, (("region", "=", self.name), ("checkpoint", "=", row.head))
-        checkpoint = reader.get(Checkpoint, self.name, cut)
+        cut = row.head
+        where: Cond = ("checkpoint", "=", cut)
+        checkpoint = reader.get(Checkpoint, cut)
         if (
             checkpoint is None
             or checkpoint.status is not CheckpointStatus.MERGED
@@ -203,22 +225,32 @@ class Oracle:
             raise Violation(
                 "I8", f"cut {cut} of epoch {checkpoint.epoch} was merged in epoch {last.epoch} → {row.epoch}"
             )
-        parts = reader.select(Contribution, *where)  # type: ignore[arg-type]
+        parts = reader.select(Contribution, where)
         there = {(c.member, c.incarnation) for c in parts}
         if there != self.fixed or any(c.epoch != last.epoch or c.base != last.head for c in parts):
             raise Violation("I4", f"cut {cut} merged {sorted(there)}, expected were {sorted(self.fixed)}")
         for name, incarnation in there:
-            member = reader.get(Member, self.name, name)
+            member = reader.get(Member, name)
             if member is None or member.incarnation != incarnation or member.status is not MemberStatus.LIVE:
                 raise Violation("I8", f"cut {cut} merged what {incarnation} contributed, which is {member}")
-        offsets = reader.select(MergedOffset, *where)  # type: ignore[arg-type]
+        offsets = reader.select(MergedOffset, where)
         self._offsets(cut, checkpoint.parent, offsets)
-        self._rows(cut, offsets, reader.select(Segment, *where), there)  # type: ignore[arg-type]
+        self._rows(cut, offsets, reader.select(Segment, where), there)
         self.merged[cut] = {TP(o.topic, o.partition): o.to_offset for o in offsets}
         self.parents[cut], self.hashes[cut] = checkpoint.parent, checkpoint.hash
         self.cuts += 1
         if row.phase is Phase.RUNNING:
             self.ran.add((row.epoch, row.head))
+
+    def _empty(self, reader: Reader, cut: int) -> None:
+        """V1: it was wanted only if there was something new, and leaves nothing."""
+        checkpoint = reader.get(Checkpoint, cut)
+        if checkpoint is None or checkpoint.status is not CheckpointStatus.EMPTY or not checkpoint.if_new:
+            raise Violation("V1", f"cut {cut} is over without a head and without an abort: {checkpoint}")
+        for part in (Contribution, MergedOffset, Segment):
+            if reader.count(part, ("checkpoint", "=", cut)):
+                raise Violation("V1", f"cut {cut} had nothing new, and rows of {part.__name__} are left")
+        self.cuts += 1
 
     def _offsets(self, cut: int, parent: int, offsets: list[MergedOffset]) -> None:
         """I1: every known partition is there, and goes on where the parent left it."""
@@ -228,7 +260,7 @@ class Oracle:
         for o in offsets:
             tp = TP(o.topic, o.partition)
             due = before.get(tp, self.initial.get(tp))
-            if o.from_offset != due or o.to_offset < o.from_offset:
+            if due is None or not self.broker.may_begin(tp, o.from_offset, due) or o.to_offset < o.from_offset:
                 raise Violation(
                     "I1",
                     f"cut {cut}: {tp} goes from {o.from_offset} to {o.to_offset}; its parent {parent} left it at {due}",
@@ -243,9 +275,10 @@ class Oracle:
         for segment in segments:
             if (segment.member, segment.incarnation) not in there:
                 raise Violation("I8", f"cut {cut} names {segment.path} of {segment.incarnation}")
-            if segment.path not in self.storage:
-                raise Violation("I13", f"cut {cut} names {segment.path}, which is not there")
-            for tp, record in self.storage[segment.path]:
+            held = self.disk.get(segment.path)
+            if held is None:
+                raise Violation("I13", f"cut {cut} names {segment.path}, which is not there, or not closed")
+            for tp, record in held:
                 landed.setdefault(tp, []).append(record)
                 self.landed[cut].append(record)
         self.landed[cut].sort()
@@ -270,33 +303,31 @@ class Oracle:
 
     def final(self) -> int:
         """I5, I9, I13 over all that is left; how many tuples are on the line."""
-        with self.store.read() as reader:
-            rows = reader.select(Checkpoint, ("region", "=", self.name))
-            named = {s.path: s for s in reader.select(Segment, ("region", "=", self.name))}
+        with self.store.read(self.name) as reader:
+            rows = reader.select(Checkpoint)
+            named = {s.path: s for s in reader.select(Segment)}
             for c in rows:
                 if c.id not in self.merged:
                     continue
-                there = reader.select(MergedOffset, ("region", "=", self.name), ("checkpoint", "=", c.id))
+                there = reader.select(MergedOffset, ("checkpoint", "=", c.id))
                 offsets = {TP(o.topic, o.partition): o.to_offset for o in there}
                 kept = c.status is CheckpointStatus.MERGED
                 if (kept or offsets) and (offsets != self.merged[c.id] or c.hash != self.hashes[c.id]):
                     raise Violation("I5", f"checkpoint {c.id} changed after its merge")
                 if c.status is CheckpointStatus.RETIRED:
                     self._retired(reader, c)
-            if tuple(reader.line(self.name, self.row.head)) != tuple(self.line()):
-                raise Violation(
-                    "C5", f"the line of {self.row.head} is {reader.line(self.name, self.row.head)}, was {self.line()}"
-                )
+            if tuple(reader.line(self.row.head)) != tuple(self.line()):
+                raise Violation("C5", f"the line of {self.row.head} is {reader.line(self.row.head)}, was {self.line()}")
             live = {c.id for c in rows if c.status is CheckpointStatus.MERGED}
-            lost = [p for p, s in named.items() if s.checkpoint in live and p not in self.storage]
+            lost = [p for p, s in named.items() if s.checkpoint in live and p not in self.disk]
             if lost:
                 raise Violation("T3", f"named segments are gone: {lost[:3]}")
             return sum(c.rows for c in rows if c.id in set(self.line()))
 
     def _retired(self, reader: Reader, c: Checkpoint) -> None:
         for part in (Expected, Contribution, MergedOffset, Segment):
-            if reader.count(part, ("region", "=", self.name), ("checkpoint", "=", c.id)):
+            if reader.count(part, ("checkpoint", "=", c.id)):
                 raise Violation("I9", f"checkpoint {c.id} is retired, and rows of {part.__name__} are left")
         archive = json.loads(c.archive_json)
-        if sum(n for ps in archive.values() for _, _, n in ps.values()) != c.rows:
+        if sum(n for ps in archive.values() for _, _, n, *_ in ps.values()) != c.rows:
             raise Violation("I9", f"the archive of checkpoint {c.id} does not hold its {c.rows} rows: {archive}")

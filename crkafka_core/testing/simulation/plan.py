@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-
-CHAOS = 14.0
-"""Simulated seconds in which faults come."""
+from typing import Literal
 
 PROCESS_FAULTS = (
     "kill", "kill before sql", "kill after sql", "lose reply", "stall", "cut sql", "cut kafka", "duplicate", "trouble", "disturb",
-    "storage full",
+    "hang", "storage full",
 )  # fmt: skip
-REGION_FAULTS = ("sql down", "kafka down", "add partition", "rebalance", "driver stall", "writer stall", "writer kill")
+EDGE_FAULTS = ("poll fails", "seek fails", "seek is lost", "commit fails", "late fetch")
+"""Of the Kafka client, now and then for a while."""
+REGION_FAULTS = (
+    "sql down", "kafka down", "add partition", "rebalance", "driver stall", "driver kill", "writer stall", "writer kill", "clock step",
+    "stranger", "slow", "retention",
+)  # fmt: skip
 PERSON = ("rewind", "initial", "reset", "scale", "stop", "pause")
+LOOPS = ("main", "process", "reporter", "resolver", "observer")
 MOMENTS = ("", "", "CUTTING", "CUTTING", "RESETTING", "RESETTING", "BIRTH", "REWINDING")
 
 
@@ -47,34 +51,42 @@ class Plan:
     static: bool = True
     commit_at_drain: bool = True
     trigger_count: int = 0
-    period: float = 2.0
+    period: float | None = 2.0
+    """None: cuts come by the count alone."""
     tables: int = 0
     from_end: bool = False
     """A partition that nobody saw before starts where it ends at that moment (SPEC S2)."""
-    chaos: float = CHAOS
+    data_loss: Literal["stop", "gap"] = "stop"
+    """What the region does when Kafka no longer holds what it needs (SPEC S4)."""
+    sluggish: str = ""
+    """The loop of each process that takes its time."""
+    chaos: float = 12.0
+    """Simulated seconds in which faults come."""
     faults: tuple[Fault, ...] = ()
 
 
 def plan(seed: int) -> Plan:
     """The plan of a seed. A seed uses a few kinds of faults only: so that each meets itself and every other one often enough."""
     rng = Random(f"plan {seed}")
-    chaos = rng.choice((6.0, 10.0, CHAOS))
-    kinds = [
-        rng.choice(rng.choices((PROCESS_FAULTS, REGION_FAULTS, PERSON), (5, 3, 4))[0]) for _ in range(rng.randint(1, 4))
-    ]
+    chaos = rng.choice((5.0, 8.0, 12.0))
+    rooms = rng.choices((PROCESS_FAULTS, EDGE_FAULTS, REGION_FAULTS, PERSON), (5, 2, 3, 4), k=rng.randint(1, 4))
+    kinds = [rng.choice(room) for room in rooms]
+    trigger = rng.choice((0, 0, 0, 24))
     return Plan(
         seed=seed,
         members=rng.choice((1, 2, 2, 3, 3, 4)),
         partitions=tuple(rng.randint(1, 3) for _ in range(rng.choice((1, 1, 2)))),
         static=rng.random() < 0.6,
         commit_at_drain=rng.random() < 0.8,
-        trigger_count=rng.choice((0, 0, 0, 5)),
-        period=rng.choice((0.3, 1.0, 3.0)),
+        trigger_count=trigger,
+        period=rng.choice((0.3, 1.0, 2.0, None) if trigger else (0.3, 1.0, 2.0)),
         tables=1 if {"rewind", "initial"} & set(kinds) else rng.choice((0, 0, 1)),
         from_end=rng.random() < 0.3,
+        data_loss="gap" if "retention" in kinds else "stop",
+        sluggish=rng.choice(("", "", *LOOPS)),
         chaos=chaos,
         faults=tuple(
-            sorted((_fault(rng, chaos, kinds) for _ in range(rng.choice((0, 1, 2, 2, 3, 4, 6, 8)))), key=lambda f: f.at)
+            sorted((_fault(rng, chaos, kinds) for _ in range(rng.choice((1, 2, 2, 3, 4, 6, 8)))), key=lambda f: f.at)
         ),
     )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import logging
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,7 +17,7 @@ from crkafka_core.testing.simulation.world import Stores, World
 
 def simulate(seed: int, *, plan: Plan | None = None, stores: Stores = MemoryStore) -> History:
     """Run one schedule; equal arguments give equal histories."""
-    with _uncollected():
+    with _uncollected(), _quiet(), _chance(seed):
         return _run(plan or planned(seed), stores)
 
 
@@ -24,7 +26,7 @@ def _run(plan: Plan, stores: Stores) -> History:
     try:
         return world.run()
     finally:
-        world.store.close()
+        world.close()
 
 
 @contextmanager
@@ -37,3 +39,25 @@ def _uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What members log is of no use without their history."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+@contextmanager
+def _chance(seed: int) -> Iterator[None]:
+    """Back-off is spread by chance; here by the seed's."""
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)

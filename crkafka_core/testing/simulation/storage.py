@@ -1,38 +1,143 @@
-"""Simulated shared storage: segments as lists of records, and what a contribution says of them."""
+"""Simulated shared storage: one disk that all processes see, each through its own connection that may be full or slow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from crkafka_core.model.offsets import TP
-from crkafka_core.plane.cuts import NamedSegment
+from crkafka_core.segments.batch import Batch
+from crkafka_core.segments.errors import SegmentExists, SegmentMissing, StorageUnavailable
+from crkafka_core.segments.path import SegmentName
+from crkafka_core.segments.storage import Output, Storage, Stored
+from crkafka_core.segments.writer import ClosedSegment, Span
 from crkafka_core.testing.simulation.broker import Record
+from crkafka_core.testing.simulation.history import Violation
+
+if TYPE_CHECKING:
+    from crkafka_core.testing.simulation.member import SimulatedMember
+    from crkafka_core.testing.simulation.scheduler import Owner
+    from crkafka_core.testing.simulation.world import World
 
 Tuple = tuple[TP, Record]
-Storage = dict[str, tuple[Tuple, ...]]
+Disk = dict[str, tuple[Tuple, ...] | None]
+"""Path → what a closed segment holds; None while it is being written."""
 
 
-@dataclass(frozen=True)
-class Saved:
-    """The payload of a drain: offsets (from, to, rows) and the segments closed for it (SPEC C1)."""
+class SimulatedStorage(Storage):
+    """The disk, as one process reaches it."""
 
-    offsets: Mapping[TP, tuple[int, int, int]]
-    segments: tuple[NamedSegment, ...]
+    url = "sim://segments"
+    is_local = False
+
+    def __init__(self, world: World, owner: Owner) -> None:
+        self._world = world
+        self._owner = owner
+
+    @property
+    def disk(self) -> Disk:
+        return self._world.disk
+
+    def reach(self, *, writes: bool = False) -> None:
+        """Others move before it is done; a full disk takes nothing."""
+        self._world.scheduler.give_way()
+        if writes and self._world.faults.storage_fails(self._owner):
+            raise StorageUnavailable("The disk is full.")
+
+    def uri(self, path: str) -> str:
+        return f"{self.url}/{path}"
+
+    def check(self) -> None:
+        self.reach(writes=True)
+
+    def exists(self, path: str) -> bool:
+        self.reach()
+        return path in self.disk
+
+    def open_read(self, path: str) -> pa.NativeFile:
+        """Of small files only: nobody reads Parquet in a simulation."""
+        self.reach()
+        if path not in self._world.files:
+            raise SegmentMissing(f"{path} is not there.")
+        return pa.BufferReader(self._world.files[path])
+
+    def put(self, path: str, data: bytes) -> None:
+        self.reach(writes=True)
+        self._world.files[path] = data
+
+    def own(self, source: Storage, path: str, name: str) -> int:
+        raise NotImplementedError("tables are simulated: nobody adopts a file")
+
+    def open_write(self, path: str) -> Output:
+        raise NotImplementedError("segments are written by SimulatedWriter")
+
+    def delete(self, path: str) -> bool:
+        self.reach()
+        return self.disk.pop(path, self) is not self
+
+    def list(self, prefix: str) -> Iterator[Stored]:
+        self.reach()
+        return iter([Stored(path, 1) for path in self.disk if path.startswith(prefix)])
+
+    def end_uploads(self, prefix: str, only: Callable[[str], bool] = lambda _: True) -> int:
+        return 0
+
+    def delete_folder(self, prefix: str) -> None:
+        for stored in list(self.list(prefix)):
+            self.delete(stored.path)
 
 
-def save(
-    storage: Storage, path: str, tuples: Sequence[Tuple], start: Mapping[TP, int], stop: Mapping[TP, int]
-) -> Saved:
-    """Write the open segment, if it holds anything, under its final name (SPEC C7)."""
-    rows = dict.fromkeys(start, 0)
-    for tp, _ in tuples:
-        rows[tp] += 1
-    offsets = {tp: (start[tp], stop[tp], rows[tp]) for tp in start}
-    spans = tuple((tp.topic, tp.partition, a, b, n) for tp, (a, b, n) in sorted(offsets.items()) if b > a)
-    if not spans:
-        return Saved(offsets, ())
-    if path in storage:
-        raise AssertionError(f"{path} is written twice")
-    storage[path] = tuple(tuples)
-    return Saved(offsets, (NamedSegment(path, len(tuples), 16 * len(tuples), f"h{len(tuples)}", spans),))
+class SimulatedWriter:
+    """An open segment: its rows are on the disk once it is closed."""
+
+    def __init__(self, world: World, owner: SimulatedMember, storage: SimulatedStorage, path: str) -> None:
+        name = SegmentName.parse(path)
+        assert name is not None, path
+        self.name, self.path = name, path
+        self._world, self._owner, self._storage = world, owner, storage
+        self._tuples: list[Tuple] = []
+        self._spans: dict[TP, Span] = {}
+        self._closed: ClosedSegment | None = None
+        storage.reach(writes=True)
+        if path in storage.disk:
+            raise SegmentExists(f"{path} is written twice")
+        storage.disk[path] = None
+
+    @property
+    def bytes(self) -> int:
+        return 16 * len(self._tuples)
+
+    def write(self, batch: Batch) -> None:
+        if self._world.faults.storage_fails(self._owner):
+            self._storage.reach(writes=True)
+        offsets, values = batch.records.column("offset").to_pylist(), batch.records.column("value").to_pylist()
+        every = list(zip(offsets, map(int, values), strict=True))
+        for run in batch.runs:
+            records = every[run.start : run.stop]
+            self._world.judged(partial(self._judge, run.tp, records))
+            self._tuples += [(run.tp, record) for record in records]
+            last = self._spans.get(run.tp)
+            rows = len(records) + (last.rows if last is not None else 0)
+            self._spans[run.tp] = Span(run.tp, last.first if last is not None else run.first, run.next, rows)
+
+    def _judge(self, tp: TP, records: list[Record]) -> None:
+        self._world.oracle.submitted(self._owner, self.name, tp, records, self._spans.get(tp))
+
+    def close(self, topic_ids: Mapping[str, str] | None = None) -> ClosedSegment:
+        if self._closed is None:
+            if self._owner.submits:
+                self._world.fail(Violation("D1", f"{self._owner.name} saves while a permit is given or held"))
+            self._storage.reach(writes=True)
+            self._storage.disk[self.path] = tuple(self._tuples)
+            self._world.oracle.closed(self._owner, self.name)
+            rows = len(self._tuples)
+            self._closed = ClosedSegment(self.path, rows, self.bytes, f"h{rows}", tuple(self._spans.values()))
+            self._storage.reach()
+        return self._closed
+
+    def discard(self) -> None:
+        if self._closed is None and not self._owner.dead:
+            self._storage.disk.pop(self.path, None)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from crkafka_core.control import Reader
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
+from crkafka_core.model.rows import Region
 from crkafka_core.model.rows import Table as TableRow
-from crkafka_core.plane import tables
-from crkafka_core.plane.tables import FENCE, Permit
+from crkafka_core.plane import permits, tables
+from crkafka_core.plane.permits import Permit
+from crkafka_core.plane.tables import FENCE
 from crkafka_core.testing.simulation.actors import Actor
 from crkafka_core.testing.simulation.history import Violation
 from crkafka_core.testing.simulation.storage import Tuple
@@ -17,9 +20,13 @@ if TYPE_CHECKING:
     from crkafka_core.testing.simulation.world import World
 
 
+LOOKS_EVERY = 0.8
+"""Longest pause of a writer that finds nothing to do."""
+
+
 @dataclass
 class Lake:
-    """The table itself: rows by checkpoint, and the highest number that was ever committed to it (FACTS P5)."""
+    """The table itself: rows by checkpoint, and the highest number that was ever committed to it (docs/clients.md P5)."""
 
     name: str
     number: int = 0
@@ -44,9 +51,18 @@ class Writer(Actor):
         self.token = ""
         self.permit: Permit | None = None
         self.written = False
+        world.scheduler.spawn(self, "writer", self._live)
 
-    def kill(self) -> None:
-        """The process dies; the next one knows nothing of what it was at."""
+    def _live(self) -> None:
+        while True:
+            self.world.scheduler.sleep((0.3 if self.token else LOOKS_EVERY) * self.world.rng.random())
+            try:
+                self.move()
+            except Violation as violation:
+                self.world.fail(violation)
+
+    def forget(self) -> None:
+        """The process dies, or is done; the next one knows nothing of what it was at."""
         self.token, self.permit, self.written = "", None, False
 
     def move(self) -> None:
@@ -60,45 +76,49 @@ class Writer(Actor):
         except ServiceUnavailable:
             return
         except CrkafkaError:
-            self.kill()
+            self.forget()
 
     def ask(self) -> None:
         if not self.token:
             self.count += 1
             self.token = f"{self.name} {self.count}"
-        row: TableRow = self.world.ask(self, lambda r, region: tables.of(r, region.name, self.lake.name))
+        row, behind = self.plane.read(self._look)
         if row.rewind_epoch > row.fenced_epoch:
-            what = tables.permit_fence
-            self.permit = self.sql(
-                lambda tx: what(tx, self.lake.name, holder=self.name, token=self.token), "permit fence"
-            )
+            what = permits.permit_fence
+            self.permit = self.plane.do(lambda tx: what(tx, self.lake.name, holder=self.name, token=self.token))
         else:
-            if not self.world.ask(self, lambda r, region: tables.behind(r, region, row)):
+            if not behind:
+                self.token = ""
                 return
             limit = self.world.rng.choice((None, 1, 2))
-            self.permit = self.sql(
-                lambda tx: tables.permit_commit(tx, self.lake.name, holder=self.name, token=self.token, limit=limit),
-                "permit commit",
+            self.permit = self.plane.do(
+                lambda tx: permits.permit_commit(tx, self.lake.name, holder=self.name, token=self.token, limit=limit)
             )
+
+    def _look(self, reader: Reader, region: Region) -> tuple[TableRow, bool]:
+        """The table, and whether it lacks what is merged."""
+        row = tables.of(reader, self.lake.name)
+        return row, bool(tables.behind(reader, region, row))
 
     def write(self, permit: Permit) -> None:
         rows: dict[int, tuple[Tuple, ...]] = {}
         remove: set[int] = set()
         if permit.commit.kind == FENCE:
-            line = set(self.world.ask(self, lambda r, region: r.line(region.name, region.head)))
+            line = set(self.plane.read(lambda r, region: r.line(region.head)))
             remove = set(self.lake.rows) - line
         else:
             for segment in permit.plan.segments:
-                if segment.path not in self.world.storage:
+                held = self.world.disk.get(segment.path)
+                if held is None:
                     self.world.note(self.name, "a named segment is gone", segment.path)
                     self.gone(permit, segment.checkpoint)
                     return
-                rows[segment.checkpoint] = rows.get(segment.checkpoint, ()) + self.world.storage[segment.path]
+                rows[segment.checkpoint] = rows.get(segment.checkpoint, ()) + held
         self.written = self.lake.commit(permit.commit.number, rows, remove)
         how = "written" if self.written else "refused by the table"
         self.world.note(self.name, f"{permit.commit.kind} {permit.commit.number} {how}", sorted(rows))
         if not self.written:
-            self.kill()
+            self.forget()
 
     def gone(self, permit: Permit, checkpoint: int) -> None:
         """Only what a rewind left behind may be gone under a writer (T1)."""
@@ -106,25 +126,22 @@ class Writer(Actor):
             raise Violation(
                 "T1", f"{self.name} lacks a segment of checkpoint {checkpoint}, which its table has not acknowledged"
             )
-        self.sql(lambda tx: tables.fail_commit(tx, permit, "a segment is gone"), "fail commit")
-        self.kill()
+        self.plane.do(lambda tx: permits.fail_commit(tx, permit, "a segment is gone"))
+        self.forget()
 
     def finish(self, permit: Permit) -> None:
         if permit.commit.kind == FENCE:
-            self.sql(lambda tx: tables.finish_fence(tx, permit, version=str(permit.commit.number)), "finish fence")
+            self.plane.do(lambda tx: permits.finish_fence(tx, permit, version=str(permit.commit.number)))
         else:
             count = sum(len(self.lake.rows.get(c, ())) for c in permit.plan.checkpoints)
-            self.sql(
-                lambda tx: tables.finish_commit(tx, permit, version=str(permit.commit.number), rows=count),
-                "finish commit",
-            )
-        self.kill()
+            self.plane.do(lambda tx: permits.finish_commit(tx, permit, version=str(permit.commit.number), rows=count))
+        self.forget()
         self.judge()
 
     def judge(self) -> None:
         """What is acknowledged is in the table, as merged; what a rewind left behind is not, once the fence is there (I2, X4)."""
-        with self.world.store.read() as reader:
-            row = tables.of(reader, self.world.region, self.lake.name)
+        with self.world.store.read(self.world.region) as reader:
+            row = tables.of(reader, self.lake.name)
         oracle, line = self.world.oracle, self.world.oracle.line()
         if row.rewind_epoch > row.fenced_epoch:
             return

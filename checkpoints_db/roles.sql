@@ -1,0 +1,96 @@
+-- Roles of a control plane on PostgreSQL 15 or newer, with row-level security for each region. `crkafka roles` prints this;
+-- docs/security.md tells who may do what. Whoever runs it owns the tables and may make roles. Safe to repeat, and to be
+-- repeated after each `crkafka init` that has migrated.
+--
+--   crkafka roles | psql -v ON_ERROR_STOP=1 -d DATABASE
+--   CREATE ROLE orders_host LOGIN PASSWORD '…' IN ROLE crkafka_region;
+--   INSERT INTO crkafka.region_access VALUES ('orders_host', 'orders');
+BEGIN;
+
+DO $$
+DECLARE wanted text;
+BEGIN
+  IF current_setting('server_version_num')::int < 150000 THEN
+    RAISE EXCEPTION 'These roles need PostgreSQL 15 or newer: older views cannot ask with the rights of who reads them.';
+  END IF;
+  IF to_regclass('crkafka.crkafka_version') IS NULL THEN
+    RAISE EXCEPTION 'There are no tables in the schema crkafka of this database: run `crkafka init` first.';
+  END IF;
+  FOREACH wanted IN ARRAY ARRAY['crkafka_owner', 'crkafka_region', 'crkafka_reader', 'crkafka_viewer'] LOOP
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted) THEN
+      EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
+    END IF;
+  END LOOP;
+  IF NOT pg_has_role(current_user, 'crkafka_owner', 'USAGE') THEN
+    EXECUTE format('GRANT crkafka_owner TO %I', current_user);
+  END IF;
+END $$;
+
+SET LOCAL search_path TO crkafka;
+
+-- Which login, or group of logins, may use which region.
+CREATE TABLE IF NOT EXISTS region_access (role name NOT NULL, region text NOT NULL, PRIMARY KEY (role, region));
+
+-- Who took a lease: a reader ends and renews its own alone.
+ALTER TABLE lease ADD COLUMN IF NOT EXISTS made_by name NOT NULL DEFAULT current_user;
+
+GRANT USAGE ON SCHEMA crkafka TO crkafka_region, crkafka_reader, crkafka_viewer;
+GRANT SELECT ON ALL TABLES IN SCHEMA crkafka TO crkafka_region, crkafka_reader, crkafka_viewer;
+
+DO $$
+DECLARE
+  here record;
+  mine text;
+BEGIN
+  GRANT CREATE ON SCHEMA crkafka TO crkafka_owner;
+  FOR here IN SELECT relname, relkind FROM pg_class
+              WHERE relnamespace = 'crkafka'::regnamespace AND relkind IN ('r', 'v') ORDER BY relkind LOOP
+    EXECUTE format('ALTER TABLE %I OWNER TO crkafka_owner', here.relname);
+    IF here.relkind = 'v' THEN
+      EXECUTE format('ALTER VIEW %I SET (security_invoker = true)', here.relname);
+      CONTINUE;
+    END IF;
+    CONTINUE WHEN here.relname = 'crkafka_version';
+    EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', here.relname);
+    EXECUTE format('DROP POLICY IF EXISTS crkafka_uses ON %I', here.relname);
+    EXECUTE format('DROP POLICY IF EXISTS crkafka_sees ON %I', here.relname);
+    IF here.relname = 'region_access' THEN
+      CREATE POLICY crkafka_sees ON region_access FOR SELECT
+        USING (EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role AND pg_has_role(r.oid, 'USAGE')));
+      CONTINUE;
+    END IF;
+    -- The question without a row of its own is asked once in a statement, not once for each row.
+    mine := format('%I = ANY (ARRAY(SELECT a.region FROM crkafka.region_access a))',
+                   CASE WHEN here.relname = 'region' THEN 'name' ELSE 'region' END);
+    EXECUTE format('GRANT INSERT, UPDATE, DELETE ON %I TO crkafka_region', here.relname);
+    EXECUTE format('CREATE POLICY crkafka_uses ON %I TO crkafka_region USING (%s) WITH CHECK (%s)', here.relname, mine, mine);
+    EXECUTE format('CREATE POLICY crkafka_sees ON %I FOR SELECT TO crkafka_region, crkafka_reader, crkafka_viewer USING (%s)',
+                   here.relname,
+                   -- That a group belongs to another region has to be seen by whoever wants it.
+                   CASE WHEN here.relname = 'consumer_group' THEN 'true' ELSE mine END);
+  END LOOP;
+END $$;
+
+-- A reader holds what it reads against retirement, by a lease; for that it locks the region's row, and cannot change it.
+GRANT INSERT, UPDATE, DELETE ON lease TO crkafka_reader;
+GRANT UPDATE (version) ON region TO crkafka_reader;
+DROP POLICY IF EXISTS crkafka_holds ON lease;
+CREATE POLICY crkafka_holds ON lease TO crkafka_reader
+  USING (kind = 'reader' AND made_by = current_user)
+  WITH CHECK (kind = 'reader' AND made_by = current_user
+              AND region = ANY (ARRAY(SELECT a.region FROM crkafka.region_access a)));
+DROP POLICY IF EXISTS crkafka_locks ON region;
+CREATE POLICY crkafka_locks ON region FOR UPDATE TO crkafka_reader
+  USING (name = ANY (ARRAY(SELECT a.region FROM crkafka.region_access a))) WITH CHECK (false);
+
+ALTER SCHEMA crkafka OWNER TO crkafka_owner;
+
+-- By it a control plane tells itself from its copy; where it is not ours to grant, host and port have to do.
+DO $$
+BEGIN
+  GRANT EXECUTE ON FUNCTION pg_control_system() TO crkafka_owner, crkafka_region, crkafka_reader;
+EXCEPTION WHEN insufficient_privilege THEN
+  RAISE NOTICE 'pg_control_system() was not granted: only a superuser can.';
+END $$;
+
+COMMIT;

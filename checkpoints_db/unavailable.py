@@ -1,0 +1,37 @@
+"""Says in a sentence why a database is not there for us: it does not answer, or it does and refuses."""
+
+from __future__ import annotations
+
+import re
+
+from checkpoints_db.address import Address
+from checkpoints_db.retry import is_no_database, is_refusal, is_right
+from crkafka_core.model.errors import ServiceUnavailable
+
+_BEFORE = re.compile(r".*(?:failed: |FATAL: +)", re.DOTALL)
+_AFTER = re.compile(r"\s+Is the server running.*", re.DOTALL)
+"""What PostgreSQL's client says around the reason: whom it tried to reach, once for each address, and a guess."""
+
+
+def unavailable(address: Address, error: BaseException) -> ServiceUnavailable:
+    """The error for a person; never a secret."""
+    said = address.without_secrets(str(getattr(error, "orig", None) or error)).strip()
+    reason = _AFTER.sub("", _BEFORE.sub("", said)).strip().rstrip(".") or type(error).__name__
+    if is_no_database(error):
+        return ServiceUnavailable(
+            f"The control plane {address} is no database of SQLite, or a damaged one.",
+            hint="Name another file in control_plane, or restore this one.",
+        )
+    if is_right(error):
+        return ServiceUnavailable(
+            f"The control plane {address} does not let this user do that: {reason}.",
+            hint="docs/security.md tells which role may do what, and how a region is given to a user.",
+        )
+    if is_refusal(error):
+        return ServiceUnavailable(
+            f"The control plane {address} answers, but refuses: {reason}.",
+            hint="Check user, password and database in control_plane.",
+        )
+    return ServiceUnavailable(
+        f"The control plane {address} does not answer: {reason}.", hint="Check that it runs and can be reached."
+    )

@@ -1,0 +1,86 @@
+"""The front door: all that a program over a region needs; where each name lives is nobody's concern but ours.
+
+    from crkafka import Region, consume
+
+Names are looked up when they are first used, so that `import crkafka` brings neither Kafka's client nor Spark nor Dagster.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from crkafka_core.config import BadConfiguration as BadConfiguration
+    from crkafka_core.config import RegionConfig as RegionConfig
+    from crkafka_core.model import errors as errors
+    from crkafka_core.model.errors import ConfigError as ConfigError
+    from crkafka_core.model.errors import CrkafkaError as CrkafkaError
+    from crkafka_core.model.errors import DataLoss as DataLoss
+    from crkafka_core.model.errors import NoSuchCheckpoint as NoSuchCheckpoint
+    from crkafka_core.model.errors import NoSuchRegion as NoSuchRegion
+    from crkafka_core.model.errors import Refused as Refused
+    from crkafka_core.model.errors import RegionStopped as RegionStopped
+    from crkafka_core.model.errors import ServiceUnavailable as ServiceUnavailable
+    from crkafka_core.plane.stores import initialise as initialise
+    from crkafka_core.region import Region as Region
+    from crkafka_core.region.caught_up import consume as consume
+    from crkafka_core.region.metrics import prometheus as prometheus
+    from crkafka_core.spark import source as source
+    from crkafka_core.spark import tables as tables
+    from crkafka_core.spark.decode import decode as decode
+    from crkafka_core.spark.decode import original_records as original_records
+    from crkafka_core.spark.decoders import Avro as Avro
+    from crkafka_core.spark.decoders import Decoder as Decoder
+    from crkafka_core.spark.decoders import Json as Json
+    from crkafka_core.spark.decoders import Protobuf as Protobuf
+    from crkafka_core.spark.frames import checkpoints as checkpoints
+    from crkafka_core.spark.frames import held as held
+    from crkafka_core.spark.host import hosted as hosted
+    from crkafka_core.spark.session import open_session as open_session
+
+_ERRORS = (
+    "ConfigError",
+    "CrkafkaError",
+    "DataLoss",
+    "NoSuchCheckpoint",
+    "NoSuchRegion",
+    "Refused",
+    "RegionStopped",
+    "ServiceUnavailable",
+)
+_HOME = {
+    "Avro": "crkafka_core.spark.decoders",
+    "BadConfiguration": "crkafka_core.config",
+    "Decoder": "crkafka_core.spark.decoders",
+    "Json": "crkafka_core.spark.decoders",
+    "Protobuf": "crkafka_core.spark.decoders",
+    "Region": "crkafka_core.region",
+    "RegionConfig": "crkafka_core.config",
+    "checkpoints": "crkafka_core.spark.frames",
+    "consume": "crkafka_core.region.caught_up",
+    "decode": "crkafka_core.spark.decode",
+    "errors": "crkafka_core.model",
+    "held": "crkafka_core.spark.frames",
+    "hosted": "crkafka_core.spark.host",
+    "initialise": "crkafka_core.plane.stores",
+    "open_session": "crkafka_core.spark.session",
+    "original_records": "crkafka_core.spark.decode",
+    "prometheus": "crkafka_core.region.metrics",
+    "source": "crkafka_core.spark",
+    "tables": "crkafka_core.spark",
+} | dict.fromkeys(_ERRORS, "crkafka_core.model.errors")
+"""Name → the module that has it, or the package whose module it is."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'crkafka' has no {name!r}; it has {', '.join(sorted(_HOME))}")
+    home = import_module(_HOME[name])
+    found = getattr(home, name) if hasattr(home, name) else import_module(f"{_HOME[name]}.{name}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOME)

@@ -1,0 +1,156 @@
+"""`tables`: which tables are declared, how far each is, who writes it; and bringing one up to date by hand (SPEC K6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from crkafka_core.cli.call import json_option, with_config
+from crkafka_core.cli.life import silent
+from crkafka_core.cli.output import print_json, print_table, span
+from crkafka_core.cli.plane import control_plane
+from crkafka_core.cli.progress import Say, progress
+from crkafka_core.cli.spark_session import open_session
+from crkafka_core.config import RegionConfig
+from crkafka_core.control import Reader
+from crkafka_core.model import rows
+from crkafka_core.model.errors import Refused
+from crkafka_core.plane import lateness
+from crkafka_core.plane import tables as plane
+from crkafka_core.plane.lateness import TableLag
+from crkafka_core.region import Region
+from crkafka_core.tables import adopt
+from crkafka_core.tables import maintain as adopted
+from crkafka_core.tables.log import NeedsSpark
+from crkafka_core.tables.maintain import Maintained, maintained
+
+if TYPE_CHECKING:
+    from crkafka_core.tables.writing import Committed
+
+
+def tables(config: RegionConfig) -> list[TableLag]:
+    """Every declared table, with what waits for it."""
+    with control_plane(config) as control:
+        return control.read(lateness.lags)
+
+
+def advance(config: RegionConfig, name: str = "", *, say: Say = silent) -> dict[str, list[Committed]]:
+    """Bring one table, or all, up to the head: what adopts segments without Spark, the others with it. Commits by table."""
+    with Region.open(config) as region:
+        names = region.plane.read(lambda reader, row: _named(reader, row, name))
+        return {each: _advance(region, each, say) for each in names}
+
+
+def _named(reader: Reader, row: rows.Region, name: str) -> list[str]:
+    if name:
+        return [plane.of(reader, name).name]
+    return [lag.table.name for lag in lateness.lags(reader, row) if lag.waiting]
+
+
+def _advance(region: Region, name: str, say: Say) -> list[Committed]:
+    table = region.plane.read(lambda reader, row: plane.of(reader, name))
+    done: list[Committed] = []
+    if not plane.needs_spark(table):
+        try:
+            while (commit := adopt.advance(region, name)) is not None:
+                done.append(commit)
+                say(f"table {name} is at checkpoint {commit.acknowledged}")
+            return done
+        except NeedsSpark as needs:
+            say(str(needs))
+    if region.plane.read(lambda reader, _: plane.shaped(reader, table)):
+        raise Refused(
+            f"The rows of table {name} are shaped by the program that writes it; others would put raw ones among them.",
+            hint="Advance it there, with the same shape.",
+        )
+    from crkafka_core.spark.tables import advance as with_spark
+
+    commit = with_spark(open_session(region.config, say=say), region, name)
+    return done if commit is None else [*done, commit]
+
+
+@click.group("tables", invoke_without_command=True)
+@with_config
+@json_option
+@click.pass_context
+def _tables(context: click.Context, config: RegionConfig, as_json: bool) -> int:
+    """List the declared tables: how far each is, what waits for it, who writes it. Exit code 1 if one is late.
+
+    `crkafka tables advance [NAME]` brings them up to date by hand; `crkafka tables maintain [NAME]` makes few files of many.
+    """
+    if context.invoked_subcommand is not None:
+        return 0
+    found = tables(config)
+    if as_json:
+        print_json([{**lag.__dict__, "late": lag.late} for lag in found])
+    else:
+        print_table(
+            ("table", "format", "acknowledged", "waiting", "for", "written by", "version", "bad records", "late"),
+            (
+                (
+                    lag.table.name,
+                    lag.table.format + (" (adopts segments)" if lag.table.layout == plane.FILES else ""),
+                    lag.table.acknowledged,
+                    lag.waiting,
+                    span(lag.seconds) if lag.waiting else "",
+                    lag.writer or lag.feeder or "nobody now",
+                    lag.table.version,
+                    lag.bad or "",
+                    "owes a fence" if lag.owes_fence else "late" if lag.late else "",
+                )
+                for lag in found
+            ),
+            empty=f"region {config.region} declares no table",
+        )
+    return int(any(lag.late for lag in found))
+
+
+@_tables.command("advance")
+@with_config
+@click.argument("name", required=False, default="")
+@json_option
+def _advance_command(config: RegionConfig, name: str, as_json: bool) -> None:
+    """Bring table NAME, or every table that is behind, up to the last merged checkpoint."""
+    with progress("advancing", quiet=as_json) as say:
+        done = advance(config, name, say=say)
+    if as_json:
+        print_json(done)
+    elif not any(done.values()):
+        print("every table has all checkpoints")
+    for table, commits in () if as_json else done.items():
+        for commit in commits:
+            bad = f", {commit.bad:,} records could not be decoded" if commit.bad else ""
+            print(
+                f"{table}: {commit.rows:,} rows of {len(commit.checkpoints)} checkpoints{bad}; at {commit.acknowledged}"
+            )
+
+
+def maintain(config: RegionConfig, name: str = "", *, say: Say = silent) -> list[Maintained]:
+    """Compact one table, or all that adopt segments, and delete files that no version within the table's retention needs."""
+    with Region.open(config) as region:
+        found = []
+        for each in region.plane.read(lambda reader, _: adopted.chosen(reader, [name] if name else [])):
+            say(f"the table {each}")
+            found.append(adopted.maintain(region, each))
+        return found
+
+
+@_tables.command("maintain")
+@with_config
+@click.argument("name", required=False, default="")
+@json_option
+def _maintain_command(config: RegionConfig, name: str, as_json: bool) -> None:
+    """Make few large files of the many small ones of table NAME, or of every table that adopts segments; no row changes.
+
+    Old files that no version within the table's retention (a week, unless its properties say otherwise) needs are deleted.
+    """
+    with progress("maintaining", quiet=as_json) as say:
+        done = maintain(config, name, say=say)
+    if as_json:
+        print_json(done)
+    for each in () if as_json else done:
+        print(f"{each.table}: {maintained(each)}")
+
+
+COMMANDS: dict[str, Any] = {"tables": _tables}

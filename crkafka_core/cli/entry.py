@@ -1,0 +1,40 @@
+"""What the command `crkafka` starts: an interrupt while its modules are read is no traceback either."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit."""
+    with _nothing_to_put_in_order():
+        from crkafka_core.cli.main import run
+    try:
+        sys.exit(run(arguments))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
+@contextmanager
+def _nothing_to_put_in_order() -> Iterator[None]:
+    """An interrupt ends the process at once: as an exception it may be lost within a library that is being imported."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    os.write(2, b"interrupted\n")
+    os._exit(INTERRUPTED)

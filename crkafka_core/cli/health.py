@@ -1,0 +1,47 @@
+"""`health`: one question for probes and scripts: is there something that somebody should look at? (SPEC X6, X8)"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import click
+
+from crkafka_core.cli.call import json_option, with_config
+from crkafka_core.cli.output import print_json
+from crkafka_core.cli.plane import control_plane
+from crkafka_core.config import RegionConfig
+from crkafka_core.model.visible import visible
+from crkafka_core.plane import alarms
+
+
+@dataclass(frozen=True)
+class Health:
+    """The answer; from SQL alone."""
+
+    healthy: bool
+    phase: str
+    alarm: str
+    """What somebody should look at; empty when all is well."""
+
+
+def health(config: RegionConfig) -> Health:
+    """Whether the region is stopped, merges nothing, or does not settle."""
+    with control_plane(config) as plane:
+        phase, alarm = plane.read(lambda reader, region: (region.phase, alarms.current(reader, region)))
+        return Health(not alarm, phase, alarm)
+
+
+@click.command("health")
+@with_config
+@json_option
+def _health(config: RegionConfig, as_json: bool) -> int:
+    """Is there something that somebody should look at? Exit code 0: no, 1: yes."""
+    found = health(config)
+    if as_json:
+        print_json(found)
+    else:
+        print(visible(found.alarm or f"{found.phase}: nothing to look at"))
+    return 0 if found.healthy else 1
+
+
+COMMANDS = {"health": _health}

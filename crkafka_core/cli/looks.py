@@ -1,0 +1,258 @@
+"""What `check` looks at, one function each: says what is there, or raises what is wrong; nothing is changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from crkafka_core import maven
+from crkafka_core.cli.plane import control_plane
+from crkafka_core.config import RegionConfig, redact
+from crkafka_core.config.changes import Change, changes
+from crkafka_core.config.location import in_catalog, is_local, sqlite_file
+from crkafka_core.control import Place
+from crkafka_core.kafka.properties import RECEIVED_BESIDE, RECEIVED_BYTES
+from crkafka_core.model.errors import ConfigError, DataLoss, Refused, WentBack, WrongRegion
+from crkafka_core.model.rows import Group, Initial, Region, Table
+from crkafka_core.plane import alarms, life, members, restored, starts
+from crkafka_core.plane import tables as plane_tables
+
+_PATIENCE = 4.0
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the control plane knows of the region, from one read."""
+
+    row: Region | None = None
+    groups: tuple[Group, ...] = ()
+    """All groups, of whichever region."""
+    initials: tuple[Initial, ...] = ()
+    tables: tuple[Table, ...] = ()
+    members: tuple[str, ...] = ()
+    """Client ids of live members."""
+    place: Place | None = None
+    """Where the control plane is."""
+
+
+Look = Callable[[RegionConfig, Stored], str]
+
+
+def stored(config: RegionConfig) -> Stored:
+    """Empty when there is no control plane yet."""
+    if (file := sqlite_file(config.resolved_control_plane())) is not None and not file.exists():
+        return Stored()
+    with control_plane(config) as there, there.store.read(config.region) as reader:
+        return Stored(
+            reader.get(Region),
+            tuple(life.all_groups(reader)),
+            tuple(starts.known(reader).values()),
+            tuple(life.tables_of(reader)),
+            tuple(alarms.client_id(m) for m in members.live(reader)),
+            there.store.place(),
+        )
+
+
+def references(config: RegionConfig, _: Stored) -> str:
+    config.resolve()
+    for table in config.tables:
+        config.resolved_table_options(table.name)
+    return "all resolved in this process"
+
+
+def region(config: RegionConfig, stored: Stored) -> str:
+    """What has changed since the region was made or brought up to date."""
+    row = stored.row
+    if row is None:
+        return "not there yet: `crkafka init` makes it"
+    said = f"{row.phase}"
+    changed = since(row, config)
+    _refuse(row, changed)
+    if changed:
+        said += (
+            f"; changed since `crkafka init`: {'; '.join(map(str, changed))}. Run it again, then start the host anew"
+        )
+    if row.members_wanted != max(1, config.members):
+        said += f"; {row.members_wanted} members are wanted, as `crkafka scale` says, and not {config.members}"
+    return said
+
+
+def since(row: Region, config: RegionConfig) -> list[Change]:
+    """What the file says otherwise than the region's row."""
+    return changes(RegionConfig.from_json(row.config_json), config) if row.config_json else []
+
+
+def _refuse(row: Region, changed: Iterable[Change]) -> None:
+    for change in changed:
+        if change.key == "kafka.group.id" and row.group_id:
+            raise ConfigError(
+                f"The region's group is {row.group_id!r}, and the configuration says {change.after!r}: its members would be refused.",
+                hint="Write the old group.id, or make another region.",
+            )
+        if change.key == "region_index":
+            raise ConfigError(
+                f"The region has region_index {row.region_index}, and the configuration says {change.after}: its members would be refused.",
+                hint="Write the old one.",
+            )
+
+
+def storage(config: RegionConfig, stored: Stored) -> str:
+    """Also whose the segments are: a copy of the control plane, or an older state of it, would be refused (SPEC T3, G10)."""
+    from crkafka_core.segments import owner
+    from crkafka_core.segments.storage import Storage
+
+    resolved = config.resolve()
+    found = Storage.open(resolved.storage, resolved.storage_options)
+    row, mark = stored.row, None
+    if row is not None and stored.place is not None:
+        mark = owner.check(found, row.uid, stored.place, region=row.name)
+    if row is not None and mark is not None and (mark.epoch > row.epoch or mark.checkpoint >= row.next_checkpoint):
+        raise WentBack(
+            f"The control plane has issued epoch {row.epoch} and checkpoint {row.next_checkpoint - 1}, and the storage has seen epoch "
+            f"{mark.epoch} and checkpoint {mark.checkpoint}. Was a backup restored?",
+            hint=restored.HINT,
+        )
+    found.check()
+    return f"{redact(config.storage)} can be written, read and deleted"
+
+
+def kafka(config: RegionConfig, stored: Stored) -> str:
+    """The cluster and its topics; one that was made anew is named (SPEC S4)."""
+    from crkafka_core.kafka.admin import KafkaAdmin
+
+    admin = KafkaAdmin(config.resolved_kafka(), timeout=_PATIENCE)
+    cluster = admin.cluster_id()
+    topics = admin.topics(config.topics or (), pattern=config.pattern)
+    missing = sorted(set(config.topics or ()) - set(topics))
+    if missing:
+        raise ConfigError(f"Kafka has no topic {', '.join(missing)}.", hint="Create it, or mend topics.")
+    _same_topics(stored, {name: topic.id for name, topic in topics.items()})
+    _small_enough(config, admin.largest_messages(topics))
+    partitions = sum(len(t.partitions) for t in topics.values())
+    return f"cluster {cluster}: {len(topics)} topics with {partitions} partitions"
+
+
+def _small_enough(config: RegionConfig, largest: Mapping[str, int]) -> None:
+    """A record that the client does not take would stand in the way of its partition for ever (SPEC X9)."""
+    takes = int(config.resolved_kafka().get("receive.message.max.bytes", RECEIVED_BYTES))
+    for topic, most in sorted(largest.items()):
+        if most + RECEIVED_BESIDE > takes:
+            raise ConfigError(
+                f"Topic {topic} takes messages of up to {most} bytes (max.message.bytes), and the client answers of up to {takes}.",
+                hint=f"kafka: set `receive.message.max.bytes` to {most + RECEIVED_BESIDE} or more; memory of a member grows with it.",
+            )
+
+
+def _same_topics(stored: Stored, now: Mapping[str, str]) -> None:
+    """A topic that was deleted and made anew keeps its name and nothing else (SPEC S4)."""
+    for topic, topic_id in sorted({i.topic: i.topic_id for i in stored.initials}.items()):
+        if topic not in now:
+            raise DataLoss(starts.deleted(topic, topic_id), hint=starts.FORGET)
+        if topic_id and now[topic] and now[topic] != topic_id:
+            raise DataLoss(starts.made_anew(topic, topic_id, now[topic]), hint=starts.FORGET)
+
+
+def group(config: RegionConfig, stored: Stored) -> str:
+    """Whose the group is, and who is in it (SPEC G1, G8)."""
+    from crkafka_core.kafka.admin import KafkaAdmin
+    from crkafka_core.kafka.group import report
+
+    admin = KafkaAdmin(config.resolved_kafka(), timeout=_PATIENCE)
+    cluster, name = admin.cluster_id(), config.group_id
+    found = report(admin, name)
+    clients = {m.client_id for m in found.members}
+    for bound in stored.groups:
+        if (bound.cluster_id, bound.group_id) == (cluster, name):
+            _belongs(config, name, bound)
+    if stored.row is not None and stored.row.cluster_id not in ("", cluster):
+        raise ConfigError(
+            f"The region reads from the cluster {stored.row.cluster_id}, and this one is {cluster}.",
+            hint="Mend bootstrap.servers, or make another region.",
+        )
+    foreign = sorted(c for c in clients if alarms.is_foreign(config.region, c, stored.members))
+    if foreign:
+        raise Refused(
+            f"Group {name!r} has consumers that are no members of this region: {', '.join(foreign)}.",
+            hint="End them, or give the region a group.id of its own: partitions that they hold would not be read.",
+        )
+    return f"{name}, {len(clients)} members of this region in it"
+
+
+def _belongs(config: RegionConfig, name: str, bound: Group) -> None:
+    if (bound.region, bound.region_index) != (config.region, config.region_index):
+        raise WrongRegion(
+            f"Group {name!r} belongs to region {bound.region} (index {bound.region_index}); members of {config.region} are refused.",
+            hint="Give this region a group.id of its own.",
+        )
+
+
+def tables(config: RegionConfig, stored: Stored) -> str:
+    """Whether the declared tables are those that SQL knows, and still where they were."""
+    known = {t.name: t for t in stored.tables}
+    if any(t.format == "delta" for t in config.tables):
+        _installed("deltalake", "delta")
+    for declared in config.tables:
+        row = known.get(declared.name)
+        if row is not None and (row.format, row.path) != (declared.format, declared.path):
+            raise Refused(
+                f"Table {row.name} is declared as {row.format} at {row.path}, and written here as {declared.format} at {declared.path}.",
+                hint=f"Give the new one a name of its own, or `crkafka undeclare {row.name}` first.",
+            )
+    for row in known.values():
+        here = is_local(row.path) and not in_catalog(row.format, row.path)
+        if row.acknowledged and here and not Path(row.path.removeprefix("file://")).is_dir():
+            raise DataLoss(
+                f"Table {row.name} has rows up to checkpoint {row.acknowledged}, and its folder {row.path} is gone.",
+                hint=f"Put it back; or `crkafka undeclare {row.name}`, and declare a new one under another name.",
+            )
+    return f"{len(config.tables)} declared, {len(known)} known to the region"
+
+
+def host(config: RegionConfig, _: Stored) -> str:
+    """Who runs the members: slots, Java, and versions that go together (docs/clients.md P11)."""
+    from crkafka_core.dev.java import find_java
+
+    if config.host.spark is None:
+        if any(t.format == "delta" for t in config.tables):
+            _installed("deltalake", "delta")
+        by_spark = [
+            t.name for t in config.tables if t.kept_fresh and (t.shape or not plane_tables.has_log(t.format, t.path))
+        ]
+        if not by_spark:
+            return "local processes"
+        versions(config)
+        return f"local processes; PySpark {metadata.version('pyspark')} for {', '.join(by_spark)}, {find_java()}"
+    slots = re.fullmatch(r"local(?:\[(\d+)[^\]]*\])?", config.host.spark)
+    there = int(slots[1] or 1) if slots else 0
+    if there and there < config.members:
+        raise ConfigError(
+            f"{config.members} members need {config.members} task slots, and {config.host.spark} has {there}.",
+            hint=f"Write local[{config.members + 1}]: one more, for tables.",
+        )
+    versions(config)
+    if config.host.connect:
+        return f"{config.host.spark} (Spark Connect), PySpark {metadata.version('pyspark')}"
+    return f"{config.host.spark}, PySpark {metadata.version('pyspark')}, {find_java()}"
+
+
+def versions(config: RegionConfig) -> None:
+    """PySpark against the jars that are fetched for it."""
+    formats = {t.format for t in config.tables}
+    own = {"spark.jars", "spark.jars.packages"} & set(config.host.conf)
+    if not formats & {"delta", "iceberg"} or own or config.host.connect:
+        return
+    version = metadata.version("pyspark")
+    if not version.startswith(f"{maven.SPARK}."):
+        raise ConfigError(
+            f"PySpark {version} is installed; the jars for {' and '.join(sorted(formats - {'parquet'}))} are for Spark {maven.SPARK}.",
+            hint=f"pip install 'pyspark=={maven.SPARK}.*', or name jars of your own by spark.jars.packages in host.conf.",
+        )
+
+
+def _installed(package: str, extra: str) -> None:
+    if find_spec(package) is None:
+        raise ConfigError(f"{package} is not installed.", hint=f"pip install 'crkafka[{extra}]'.")

@@ -1,0 +1,162 @@
+"""`report`: what a region has done, as one HTML file that needs nothing else: timeline, pauses, freshness, lag (SPEC X8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from crkafka_core.cli import report_page
+from crkafka_core.cli.call import with_config
+from crkafka_core.cli.plane import control_plane
+from crkafka_core.cli.snapshot import Snapshot, take
+from crkafka_core.config import RegionConfig
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Event, Region, Reset, ResetCause
+from crkafka_core.model.visible import visible
+from crkafka_core.plane import checkpoints, events, resets, tables
+
+COUNTED = (CheckpointStatus.MERGED, CheckpointStatus.RETIRED, CheckpointStatus.SUPERSEDED)
+_TURNS = ("resumed", "idle", "stopped")
+"""Events that end or begin a stretch of running."""
+_NOT_BREAKS = (ResetCause.START, ResetCause.STOP)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A time for which the region was in one state; `until` is 0 while it still is."""
+
+    state: str
+    """running, starting, resetting, stopped or idle."""
+    since: float
+    until: float
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A merged checkpoint as a stretch of throughput."""
+
+    id: int
+    status: str
+    rows: int
+    began: float
+    """When its first record can have come: the cut before, or the resume after it."""
+    merged: float
+    drain_ms: int
+    cause: str
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """One commit of a table: how long its newest checkpoint had been merged."""
+
+    table: str
+    upto: int
+    at: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that the page shows, from one read of the control plane."""
+
+    snapshot: Snapshot
+    cuts: tuple[Cut, ...]
+    stretches: tuple[Stretch, ...]
+    resets: tuple[Reset, ...]
+    deaths: tuple[Event, ...]
+    freshness: tuple[Freshness, ...]
+
+    @property
+    def begin(self) -> float:
+        return min((*(c.began for c in self.cuts), *(s.since for s in self.stretches)), default=self.snapshot.now)
+
+
+def report(config: RegionConfig, *, last: int = 500) -> Report:
+    """The last `last` checkpoints, and what happened meanwhile."""
+    with control_plane(config) as plane:
+        return plane.read(lambda reader, region: _read(reader, region, config, last))
+
+
+def _read(reader: Reader, region: Region, config: RegionConfig, last: int) -> Report:
+    rows = checkpoints.newest(reader, last, COUNTED, merged_here=True)[::-1]
+    since = rows[0].opened_at if len(rows) == last else 0.0
+    told = events.after(reader, since)
+    begun = resets.after(reader, since)
+    resumed = [e.at for e in told if e.kind == "resumed"]
+    merged = {c.id: c.merged_at for c in rows if c.rows}
+    return Report(
+        snapshot=take(reader, region, config, last=60),
+        cuts=tuple(_cuts(rows, resumed)),
+        stretches=tuple(_stretches([e for e in told if e.kind in _TURNS], begun)),
+        resets=tuple(r for r in begun if r.cause not in _NOT_BREAKS),
+        deaths=tuple(e for e in told if e.kind == "process died"),
+        freshness=tuple(
+            Freshness(c.table, c.upto, c.at, max(0.0, c.at - merged[c.upto]))
+            for c in tables.advances(reader)
+            if c.upto in merged
+        ),
+    )
+
+
+def _cuts(rows: list[Checkpoint], resumed: list[float]) -> list[Cut]:
+    out: list[Cut] = []
+    for row in rows:
+        before = [out[-1].merged] if out else []
+        began = max((at for at in (*resumed, *before) if at < row.opened_at), default=row.opened_at)
+        out.append(Cut(row.id, row.status, row.rows, began, row.merged_at, row.drain_ms, row.cause))
+    return out
+
+
+def _stretches(turns: list[Event], resets: list[Reset]) -> list[Stretch]:
+    names = {"resumed": "running", "idle": "idle", "stopped": "stopped"}
+    marks = [(e.at, names[e.kind], e.text) for e in turns]
+    for reset in resets:
+        if reset.cause is not ResetCause.STOP:
+            marks.append((reset.at, "starting" if reset.cause is ResetCause.START else "resetting", reset.text))
+    marks.sort(key=lambda mark: mark[0])
+    out: list[Stretch] = []
+    for number, (at, state, text) in enumerate(marks):
+        until = marks[number + 1][0] if number + 1 < len(marks) else 0.0
+        if out and out[-1].state == state:
+            out[-1] = Stretch(state, out[-1].since, until, out[-1].text)
+        else:
+            out.append(Stretch(state, at, until, text))
+    return out
+
+
+def lags(found: Report) -> list[tuple[str, str, int, int]]:
+    """Member, partition, where it stands, and how many offsets wait there, as members last told."""
+    out = []
+    for member in found.snapshot.members:
+        for topic, partitions in (member.metrics.get("partitions") or {}).items():
+            for number, (position, high) in partitions.items():
+                out.append((member.name, f"{topic}[{number}]", int(position), max(0, int(high) - int(position))))
+    return out
+
+
+@click.command("report")
+@with_config
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Where to.")
+@click.option(
+    "--last", type=click.IntRange(min=2), default=500, show_default=True, help="How many checkpoints, the newest."
+)
+def _report(config: RegionConfig, output: Path | None, last: int) -> None:
+    """Write what the region has done into one HTML file: cuts, resets, pauses, tables' freshness, lag.
+
+    It reads the control plane only, and works on any region, running or not. The page needs no network.
+    """
+    file = output or Path(f"report-{config.region}.html")
+    found = report(config, last=last)
+    try:
+        file.write_text(report_page.page(found), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}.", hint="Name another file with -o.") from None
+    print(visible(f"{file}: {len(found.cuts)} checkpoints, {len(found.resets)} resets"))
+
+
+COMMANDS: dict[str, Any] = {"report": _report}

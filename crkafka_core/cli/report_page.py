@@ -1,0 +1,253 @@
+"""The page of `crkafka report`: HTML and SVG by hand, without a script, a font or a link to elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from crkafka_core.cli.hosting import quiet
+from crkafka_core.cli.output import moment, span
+from crkafka_core.model.visible import visible
+
+if TYPE_CHECKING:
+    from crkafka_core.cli.report import Cut, Report, Stretch
+
+WIDTH, LEFT, RIGHT = 1000.0, 90.0, 10.0
+_COLOURS = {
+    "running": "var(--good)",
+    "starting": "var(--c)",
+    "resetting": "var(--warn)",
+    "stopped": "var(--bad)",
+    "idle": "var(--rest)",
+}
+_TABLES = ("var(--a)", "var(--b)", "var(--c)", "var(--d)")
+
+_STYLE = """
+:root { --ink:#1b1f24; --dim:#667; --paper:#fff; --box:#f5f6f8; --line:#d5d9e0; }
+:root { --good:#3aa76d; --warn:#e8a33d; --bad:#d64545; --rest:#c3c8d0; --a:#2f6fde; --b:#9b59c9; --c:#1797a6; --d:#b3631a; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink:#e6e8eb; --dim:#99a; --paper:#14171b; --box:#1e2328; --line:#39414b; --rest:#48505a; }
+}
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); }
+body { max-width: 1060px; margin: 2em auto; padding: 0 1em; }
+h1 { margin-bottom: 0; }
+h2 { margin: 2em 0 .3em; font-size: 1.15em; }
+p { margin: .3em 0; color: var(--dim); }
+.tiles { display: flex; flex-wrap: wrap; gap: .8em; margin: 1.2em 0; }
+.tile { background: var(--box); border-radius: 8px; padding: .6em 1em; }
+.tile b { display: block; font-size: 1.5em; }
+.tile span { color: var(--dim); font-size: .85em; }
+p.alarm { background: var(--bad); color: #fff; border-radius: 8px; padding: .6em 1em; }
+svg { width: 100%; height: auto; background: var(--box); border-radius: 8px; }
+svg text { fill: var(--dim); font: 12px system-ui, sans-serif; }
+table { border-collapse: collapse; width: 100%; font-size: .9em; }
+th, td { text-align: left; padding: .2em .7em .2em 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; }
+td:first-child { white-space: nowrap; padding-right: 1em; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+.key i { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin: 0 .3em 0 1em; }
+"""
+
+
+def page(found: Report) -> str:
+    """The whole document."""
+    r = found.snapshot.region
+    body = [
+        f"<h1>Region {_text(r.name)}</h1>",
+        f"<p>{_text(r.phase)}, head {r.head}, epoch {r.epoch}. From {moment(found.begin)} to {moment(found.snapshot.now)}.</p>",
+        f'<p class="alarm">{_text(found.snapshot.alarm)}</p>' if found.snapshot.alarm else "",
+        _tiles(found),
+        "<h2>Throughput, cuts and resets over time</h2>",
+        _key(list(_COLOURS.items())),
+        _timeline(found),
+        "<p>One bar per checkpoint: its width is the time that it covers, its height its records per second. ✖ is a process that died.</p>",
+        "<h2>Pause of each cut</h2>",
+        _points(found, [(c.merged, float(c.drain_ms), _cut(c), "var(--a)") for c in found.cuts], "ms"),
+        "<p>How long no record was submitted while the members drained and saved.</p>",
+        *_freshness(found),
+        "<h2>Resets</h2>",
+        _table(
+            ("when", "epoch", "cause", "by", "what"),
+            [(moment(x.at), x.epoch, x.cause, x.member or x.by, x.text) for x in found.resets],
+        ),
+        "<h2>Lag now</h2>",
+        _lag(found),
+        "<h2>Last checkpoints</h2>",
+        _table(
+            ("id", "status", "merged", "rows", "pause", "cause"),
+            [(c.id, c.status, moment(c.merged), c.rows, f"{c.drain_ms} ms", c.cause) for c in reversed(found.cuts[-30:])],
+        ),
+        "<h2>Last events</h2>",
+        _table(
+            ("when", "event", "checkpoint", "what", "who"),
+            [(moment(e.at), e.kind, e.checkpoint or "", e.text, e.member or e.by) for e in reversed(found.snapshot.events) if not quiet(e)],
+        ),
+    ]  # fmt: skip
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Region {_text(r.name)}</title>'
+    return (
+        f"<!doctype html><html lang=en><head>{head}<style>{_STYLE}</style></head><body>{''.join(body)}</body></html>\n"
+    )
+
+
+def _tiles(found: Report) -> str:
+    rows = sum(c.rows for c in found.cuts if c.status != "SUPERSEDED")
+    seconds = sum(max(0.0, c.merged - c.began) for c in found.cuts if c.rows)
+    pauses = sorted(c.drain_ms for c in found.cuts)
+    away = [max(0.0, s.until - s.since) for s in found.stretches if s.state == "resetting" and s.until]
+    fresh = sorted(f.seconds for f in found.freshness)
+    tiles = [
+        ("records landed", f"{rows:,}"),
+        ("records a second", f"{rows / seconds:,.0f}" if seconds else "–"),
+        ("checkpoints", f"{len(found.cuts):,}"),
+        ("pause, median", f"{pauses[len(pauses) // 2]} ms" if pauses else "–"),
+        ("resets", str(len(found.resets))),
+        ("longest reset", span(max(away)) if away else "–"),
+        ("tables fresh after, median", span(fresh[len(fresh) // 2]) if fresh else "–"),
+    ]
+    return f'<div class="tiles">{"".join(f"<div class=tile><b>{b}</b><span>{a}</span></div>" for a, b in tiles)}</div>'
+
+
+def _cut(cut: Cut) -> str:
+    return f"checkpoint {cut.id}, {cut.status}: {cut.rows:,} records, pause {cut.drain_ms} ms, {moment(cut.merged)}"
+
+
+class _Scale:
+    """Time to the width of a picture."""
+
+    def __init__(self, found: Report) -> None:
+        self.begin, self.end = found.begin, max(found.snapshot.now, found.begin + 1.0)
+
+    def x(self, at: float) -> float:
+        part = (min(max(at, self.begin), self.end) - self.begin) / (self.end - self.begin)
+        return LEFT + part * (WIDTH - LEFT - RIGHT)
+
+    def axis(self, y: float) -> str:
+        """Six times below the picture."""
+        out = []
+        for n in range(6):
+            at = self.begin + n * (self.end - self.begin) / 5
+            anchor = "start" if n == 0 else "end" if n == 5 else "middle"
+            out.append(
+                f'<text x="{self.x(at):.1f}" y="{y}" text-anchor="{anchor}">{moment(at)[5 if self.long else 11 :]}</text>'
+            )
+        return "".join(out)
+
+    @property
+    def long(self) -> bool:
+        return self.end - self.begin > 86_400
+
+
+def _timeline(found: Report) -> str:
+    scale, top, bottom = _Scale(found), 20.0, 200.0
+    rates = [c.rows / max(c.merged - c.began, 0.1) for c in found.cuts]
+    most = max(rates, default=0.0) or 1.0
+    out = [_height(most, "/s", top, bottom)]
+    for cut, rate in zip(found.cuts, rates, strict=True):
+        x, y = scale.x(cut.began), bottom - (bottom - top) * rate / most
+        fill = "var(--rest)" if cut.status == "SUPERSEDED" else "var(--a)"
+        out.append(_rect(x, y, max(scale.x(cut.merged) - x - 0.7, 0.6), bottom - y, fill, _cut(cut)))
+    for reset in found.resets:
+        x = scale.x(reset.at)
+        said = _text(f"reset, epoch {reset.epoch}, {reset.cause}: {reset.text}, {moment(reset.at)}")
+        line = f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom + 26}" stroke="var(--bad)" stroke-width="2">'
+        out.append(f"{line}<title>{said}</title></line>")
+    for death in found.deaths:
+        said = _text(f"{death.text}, {moment(death.at)}")
+        out.append(
+            f'<text x="{scale.x(death.at):.1f}" y="{top - 5}" text-anchor="middle" style="fill:var(--bad)">✖<title>{said}</title></text>'
+        )
+    out += [_stretch(scale, s, bottom + 8) for s in found.stretches]
+    return _svg(246, [*out, scale.axis(bottom + 42)], "throughput, cuts and resets over time")
+
+
+def _stretch(scale: _Scale, stretch: Stretch, y: float) -> str:
+    x, until = scale.x(stretch.since), scale.x(stretch.until or scale.end)
+    long = span(max(0.0, (stretch.until or scale.end) - stretch.since))
+    return _rect(x, y, max(until - x, 1.0), 16, _COLOURS[stretch.state], f"{stretch.state} for {long}; {stretch.text}")
+
+
+def _freshness(found: Report) -> list[str]:
+    names = sorted({f.table for f in found.freshness})
+    if not found.snapshot.lags:
+        return []
+    colours = {name: _TABLES[n % len(_TABLES)] for n, name in enumerate(names)}
+    points = []
+    for f in found.freshness:
+        said = f"{f.table}: checkpoint {f.upto} after {span(f.seconds)}, {moment(f.at)}"
+        points.append((f.at, f.seconds * 1000, said, colours[f.table]))
+    state = [
+        (lag.table.name, lag.table.format, lag.table.acknowledged, lag.waiting, span(lag.seconds) if lag.waiting else "fresh")
+        for lag in found.snapshot.lags
+    ]  # fmt: skip
+    return [
+        "<h2>Freshness of tables</h2>",
+        _key(list(colours.items())),
+        _points(found, points, "ms"),
+        "<p>From the merge of a checkpoint until its rows were committed to the table.</p>",
+        _table(("table", "format", "acknowledged", "waiting", "for"), state),
+    ]
+
+
+def _points(found: Report, points: Sequence[tuple[float, float, str, str]], unit: str) -> str:
+    """One dot per (time, value, title, colour)."""
+    scale, top, bottom = _Scale(found), 14.0, 120.0
+    most = max((value for _, value, *_ in points), default=0.0) or 1.0
+    out = [_height(most, f" {unit}", top, bottom)]
+    for at, value, said, colour in points:
+        y = bottom - (bottom - top) * value / most
+        out.append(
+            f'<circle cx="{scale.x(at):.1f}" cy="{y:.1f}" r="3" fill="{colour}"><title>{_text(said)}</title></circle>'
+        )
+    return _svg(142, [*out, scale.axis(bottom + 18)], f"values in {unit} over time")
+
+
+def _lag(found: Report) -> str:
+    from crkafka_core.cli.report import lags
+
+    rows = lags(found)
+    return _table(("member", "partition", "at", "waiting in Kafka"), rows) if rows else "<p>No member has told.</p>"
+
+
+def _height(most: float, unit: str, top: float, bottom: float) -> str:
+    return "".join(
+        f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{value:,.0f}{unit}</text>'
+        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" stroke="var(--line)"/>'
+        for value, y in ((most, top), (most / 2, (top + bottom) / 2), (0.0, bottom))
+    )
+
+
+def _rect(x: float, y: float, width: float, height: float, fill: str, said: str) -> str:
+    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"><title>{_text(said)}</title></rect>'
+
+
+def _svg(height: int, parts: Iterable[str], label: str) -> str:
+    return f'<svg viewBox="0 0 {WIDTH:.0f} {height}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
+
+
+def _key(entries: Sequence[tuple[str, str]]) -> str:
+    return (
+        f'<p class="key">{"".join(f"<i style=background:{colour}></i>{_text(name)}" for name, colour in entries)}</p>'
+    )
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    if not rows:
+        return "<p>none</p>"
+    numeric = [all(isinstance(row[i], int) for row in rows) for i in range(len(columns))]
+
+    def line(tag: str, cells: Iterable[object]) -> str:
+        marked = zip(cells, numeric, strict=True)
+        return (
+            "<tr>" + "".join(f"<{tag}{' class=n' if n else ''}>{_text(_cell(c))}</{tag}>" for c, n in marked) + "</tr>"
+        )
+
+    return f"<table>{line('th', columns)}{''.join(line('td', row) for row in rows)}</table>"
+
+
+def _cell(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _text(value: object) -> str:
+    """What others named or wrote, as text."""
+    return escape(visible(str(value)))

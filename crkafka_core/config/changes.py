@@ -1,0 +1,57 @@
+"""What differs between two configurations of one region, key by key, for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from crkafka_core.config.region_config import RegionConfig
+
+
+@dataclass(frozen=True)
+class Change:
+    """One key."""
+
+    key: str
+    before: Any
+    """None: it was not there."""
+    after: Any
+
+    def __str__(self) -> str:
+        return f"{self.key}: {_said(self.before)} → {_said(self.after)}"
+
+
+def changes(before: RegionConfig, after: RegionConfig) -> list[Change]:
+    """Each key whose value differs; values are as written, so references and no secrets."""
+    old, new = (_flat(config.model_dump(mode="json", by_alias=True)) for config in (before, after))
+    return [Change(key, old.get(key), new.get(key)) for key in sorted(old | new) if old.get(key) != new.get(key)]
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, inner in value.items():
+        if key == "tables":
+            out |= {f"tables.{t['name']}": {k: v for k, v in t.items() if k != "name"} for t in inner}
+        elif isinstance(inner, Mapping):
+            out |= _flat(inner, f"{prefix}{key}.")
+        elif inner is not None:
+            out[f"{prefix}{key}"] = inner
+    return out
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, Mapping):
+        return " ".join(_part(key, inner) for key, inner in value.items() if inner)
+    return str(value)
+
+
+def _part(key: str, value: Any) -> str:
+    """`delta var/t typed: json: order.schema.json kept_fresh`."""
+    if value is True:
+        return key
+    return str(value) if key in ("format", "path") else f"{key}: {_said(value)}"

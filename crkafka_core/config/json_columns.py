@@ -1,0 +1,181 @@
+"""Columns of a JSON Schema, as Spark writes types in JSON: pure, so that a schema is refused where the configuration is read.
+
+Columns are as wide as their kind goes (`long`, `double`), so that a number whose schema is widened later still fits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_PLAIN = {"integer": "long", "number": "double", "boolean": "boolean", "string": "string"}
+_FORMATS = {"date-time": "timestamp", "date": "date"}
+_UNFIT = set(" ,;{}()\n\t=")
+"""Characters that Delta and Parquet refuse in the name of a column."""
+PREFIX = "kafka_"
+"""Begins the names of Kafka's own columns beside the decoded ones."""
+OWN = "crkafka_"
+
+
+class NoColumns(ValueError):
+    """A schema of which no columns can be made; the text says where and why."""
+
+
+def load(file: str) -> dict[str, Any]:
+    """The columns that a file with a JSON Schema describes."""
+    try:
+        schema = json.loads(Path(file).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NoColumns(f"there is no file {file}") from None
+    except OSError as error:
+        raise NoColumns(f"{file} cannot be read: {error.strerror}") from None
+    except json.JSONDecodeError as error:
+        raise NoColumns(f"{file} is not JSON from line {error.lineno}, column {error.colno} on") from None
+    except ValueError:
+        raise NoColumns(f"{file} is not text") from None
+    try:
+        return columns(schema)
+    except NoColumns as error:
+        raise NoColumns(f"{file}: {error}") from None
+
+
+def columns(schema: Any) -> dict[str, Any]:
+    """The struct of a JSON Schema's object."""
+    if not isinstance(schema, dict) or not isinstance(_resolved(schema, schema, "", ()).get("properties"), dict):
+        raise NoColumns("it is no JSON Schema of an object: it has no `properties`")
+    return checked(_object(_resolved(schema, schema, "", ()), schema, "", ()))
+
+
+def checked(struct: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a table, if there can be a table with them."""
+    for each in struct["fields"]:
+        if each["name"].lower().startswith((PREFIX, OWN)):
+            raise NoColumns(
+                f"the field {each['name']} is called as columns of ours are, which begin with {PREFIX} and {OWN}"
+            )
+    _names(struct, "")
+    return struct
+
+
+def _names(kind: Any, path: str) -> None:
+    if not isinstance(kind, Mapping):
+        return
+    seen: dict[str, str] = {}
+    for each in kind.get("fields", ()):
+        name = each["name"]
+        if not name or _UNFIT & set(name):
+            raise NoColumns(f"{_at(path)} has a field {name!r}, which is no name for a column")
+        if seen.setdefault(name.lower(), name) != name:
+            raise NoColumns(f"{_at(path)} has fields {seen[name.lower()]!r} and {name!r}, which Spark takes for one")
+        _names(each["type"], f"{path}.{name}" if path else name)
+    for inner in ("elementType", "valueType"):
+        _names(kind.get(inner), path)
+
+
+def _at(path: str) -> str:
+    return f"`{path}`" if path else "the record"
+
+
+def struct(fields: Mapping[str, tuple[Any, bool]]) -> dict[str, Any]:
+    """A struct type; of each field its type and whether it may be null."""
+    return {
+        "type": "struct",
+        "fields": [{"name": n, "type": t, "nullable": null, "metadata": {}} for n, (t, null) in fields.items()],
+    }
+
+
+def array(of: Any) -> dict[str, Any]:
+    return {"type": "array", "elementType": of, "containsNull": True}
+
+
+def mapping(of: Any) -> dict[str, Any]:
+    return {"type": "map", "keyType": "string", "valueType": of, "valueContainsNull": True}
+
+
+def _object(schema: Mapping[str, Any], root: Mapping[str, Any], path: str, inside: tuple[str, ...]) -> dict[str, Any]:
+    required = set(schema.get("required", ()))
+    fields = {}
+    for name, each in schema["properties"].items():
+        kind, null = _type(each, root, f"{path}.{name}" if path else name, inside)
+        fields[name] = (kind, null or name not in required)
+    return struct(fields)
+
+
+def _type(schema: Any, root: Mapping[str, Any], path: str, inside: tuple[str, ...]) -> tuple[Any, bool]:
+    """The type of one field, and whether its schema lets it be null."""
+    found = _resolved(schema, root, path, inside)
+    inside = (*inside, *([str(schema["$ref"])] if isinstance(schema, dict) and "$ref" in schema else []))
+    null = False
+    for word in ("anyOf", "oneOf"):
+        if word in found:
+            others = [o for o in found[word] if not (isinstance(o, dict) and o.get("type") == "null")]
+            if len(others) != 1:
+                raise NoColumns(f"`{path}` is one of several types; a column has one, or one and null")
+            kind, inner = _type(others[0], root, path, inside)
+            return kind, inner or len(others) < len(found[word])
+    name = found.get("type")
+    if isinstance(name, list):
+        null, rest = "null" in name, [n for n in name if n != "null"]
+        if set(rest) == {"integer", "number"}:
+            rest = ["number"]
+        if len(rest) != 1:
+            raise NoColumns(f"`{path}` has the types {', '.join(map(str, name))}; a column has one, or one and null")
+        name = rest[0]
+    if name is None and ("enum" in found or "const" in found):
+        name = _common(found.get("enum", [found.get("const")]), path)
+    if name is None and "properties" in found:
+        name = "object"
+    if name == "array":
+        return array(_type(found.get("items", {}), root, f"{path}[]", inside)[0]), null
+    if name == "object":
+        return _object_or_map(found, root, path, inside), null
+    if name == "string":
+        return _FORMATS.get(str(found.get("format")), "string"), null
+    if name not in _PLAIN:
+        raise NoColumns(f"`{path}` has no type that a column can have: {name!r}; write type: string, integer, number …")
+    return _PLAIN[name], null
+
+
+def _object_or_map(found: Mapping[str, Any], root: Mapping[str, Any], path: str, inside: tuple[str, ...]) -> Any:
+    if isinstance(found.get("properties"), dict) and found["properties"]:
+        return _object(found, root, path, inside)
+    values = found.get("additionalProperties")
+    if isinstance(values, dict) and values:
+        return mapping(_type(values, root, f"{path}{{}}", inside)[0])
+    raise NoColumns(
+        f"`{path}` is an object of which nothing is said; write its properties, or additionalProperties with a type"
+    )
+
+
+def _common(values: Any, path: str) -> str:
+    """The type of a list of values."""
+    kinds = {type(v) for v in values if v is not None}
+    if len(kinds) == 1 and (kind := kinds.pop()) in (str, int, float, bool):
+        return {str: "string", int: "integer", float: "number", bool: "boolean"}[kind]
+    raise NoColumns(f"`{path}` lists values of several types; a column has one")
+
+
+def _resolved(schema: Any, root: Mapping[str, Any], path: str, inside: tuple[str, ...]) -> Mapping[str, Any]:
+    """The schema that a reference names, inside of the same file."""
+    seen = set(inside)
+    while isinstance(schema, dict) and "$ref" in schema:
+        name = str(schema["$ref"])
+        if name in seen:
+            raise NoColumns(f"`{path}` holds itself ({name}); a column cannot")
+        seen.add(name)
+        if not name.startswith("#/"):
+            raise NoColumns(f"`{path}` refers to {name}; only references inside of the file are followed (#/$defs/…)")
+        schema = root
+        for part in name[2:].split("/"):
+            part = part.replace("~1", "/").replace("~0", "~")
+            if not isinstance(schema, dict) or part not in schema:
+                raise NoColumns(f"`{path}` refers to {name}, which is not there")
+            schema = schema[part]
+    if not isinstance(schema, dict):
+        raise NoColumns(f"`{path}` has no schema that says what it is")
+    return schema
+
+
+__all__ = ["PREFIX", "NoColumns", "array", "checked", "columns", "load", "mapping", "struct"]

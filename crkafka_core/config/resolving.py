@@ -1,0 +1,128 @@
+"""What references stand for, in the process that connects; and secrets remembered there, so that no text shows them (SPEC §17)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote, quote_plus, unquote
+
+from crkafka_core.config import log_redaction, reference, secret
+from crkafka_core.model import redaction
+from crkafka_core.model.errors import ConfigError
+
+_PUBLIC = (".bootstrap.servers", ".metadata.broker.list", ".group.id")
+"""Keys whose value errors have to show, also when it is in a file."""
+_NO_HOST = re.compile(r"[@/?#\s]")
+
+
+def resolve(text: str, key: str, env: Mapping[str, str] | None = None) -> str:
+    """What the text stands for in this process.
+
+    In a URL a reference stands for one part of it: as user, password or parameter its value is percent-quoted, and as
+    host one that would end the host's name is refused.
+    """
+    known = os.environ if env is None else env
+    masked, references = reference.mask(text)
+    if "://" in masked:
+        url = secret.Url.of(masked)
+        value = "".join(
+            [
+                reference.unmask(url.before, references, lambda r: _read(r, key, known)),
+                reference.unmask(url.userinfo, references, lambda r: quote(_read(r, key, known), safe="")),
+                reference.unmask(url.host, references, lambda r: _host(_read(r, key, known), r, key)),
+                reference.unmask(url.path, references, lambda r: _read(r, key, known)),
+                reference.unmask(url.parameters, references, lambda r: quote(_read(r, key, known), safe="")),
+            ]
+        )
+    else:
+        value = reference.unmask(masked, references, lambda r: _read(r, key, known))
+    _remember_in(key, value)
+    if "@" in secret.Url.of(value).host:
+        raise ConfigError(
+            f"{key} has an @ in its user or password that is not percent-quoted, so that what follows it would be taken for the host.",
+            hint="Write %40 for it; or give the password alone as ${env:NAME} inside the URL, which is quoted by itself.",
+        )
+    return value
+
+
+_READ: dict[str, tuple[str, str]] = {}
+"""What a file gave → the file, and the key for which it was read."""
+
+
+def again(value: str) -> str:
+    """What the file that gave this value has now; the value itself, if no file gave it or it cannot be read any more."""
+    path, key = _READ.get(value, ("", ""))
+    try:
+        return _read_file(path, key) if path else value
+    except ConfigError:
+        return value
+
+
+def remember(text: str) -> None:
+    """Have `redact` remove a secret from now on, as it is and as libraries write it."""
+    for plain in {text, unquote(text)}:
+        for form in {
+            plain,
+            quote(plain),
+            quote(plain, safe=""),
+            quote_plus(plain),
+            json.dumps(plain)[1:-1],
+            repr(plain)[1:-1],
+        }:
+            if redaction.remember(form):
+                log_redaction.install()
+
+
+def _remember_in(key: str, value: str) -> None:
+    if secret.is_secret_key(key):
+        remember(value)
+        return
+    for _, part in secret.secrets_in(value):
+        remember(part)
+    userinfo, at, _ = value.partition("://")[2].partition("?")[0].rpartition("@")
+    if at:  # not quoted, a password may itself hold an @
+        remember(userinfo.partition(":")[2])
+
+
+def _host(value: str, written: str, key: str) -> str:
+    if _NO_HOST.search(value):
+        raise ConfigError(
+            f"{key}: {written} stands where a URL has its host, and holds characters that a host cannot have.",
+            hint="Write one reference for each part: scheme://${env:USER}:${env:PASSWORD}@${env:HOST}/….",
+        )
+    return value
+
+
+def _read(written: str, key: str, env: Mapping[str, str]) -> str:
+    kind, name, default = reference.parts(written)
+    if kind == "file":
+        return _read_file(name, key)
+    if name in env:
+        return env[name]
+    if default is not None:
+        return default
+    raise ConfigError(
+        f"{key} needs the environment variable {name}, which is not set in this process.",
+        hint=f"Set {name} where this process is started"
+        + ("." if secret.is_secret_key(key) else f", or write a default: ${{env:{name}:…}}."),
+    )
+
+
+def _read_file(path: str, key: str) -> str:
+    try:
+        text = Path(path).read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text"
+        hint = "Put the file on each machine that connects."
+        if Path(path).name == "bootstrap.servers":
+            hint = "`crkafka dev up` writes this one."
+        raise ConfigError(
+            f"{key} is to be read from {path}, which cannot be read here ({reason}).", hint=hint
+        ) from None
+    _READ[text] = (path, key)
+    if not key.endswith(_PUBLIC):
+        remember(text)
+    return text

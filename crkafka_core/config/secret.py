@@ -1,0 +1,104 @@
+"""What is secret in a configuration, found by taking values apart; written there, it is one whole reference (SPEC §17).
+
+A secret is the value of a key that says so (`sasl.password`, `fs.azure.account.key.…`), the password in a URL, a parameter of
+a URL (`?password=…`, `;token=…`), or what is assigned inside of a text (`-DkeyStorePassword=…`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from crkafka_core.config import reference
+
+WORDS = (
+    r"passw(or)?d|passphrase|passcode|(^|[._-])(pwd|pw|pass|sig)($|[._-])|pgpass|secret|token|credential|cookie|api[._-]?key|account[._-]?key|access[._-]?key$"
+    r"|key[._-]pem|jaas|private[._-]?key$|(^|[._-])sas($|[._-])|connection[._-]?string|user[._-]?info|authorization|signature"
+)
+"""A regular expression for names of secrets, which Java reads too."""
+_SECRET_KEY = re.compile(WORDS, re.IGNORECASE)
+_NO_SECRET = re.compile(
+    r"(\.url|_url|\.location|\.file|\.provider|\.class|\.header|endpoint|\.id|\.type)$", re.IGNORECASE
+)
+_URL = re.compile(r"(.*?://)([^:/@?#]*(?::[^@]*)?@)?([^/?#;]*)([^?;]*)(.*)", re.DOTALL)
+_PARAMETER = re.compile(r"[?&;#](?P<name>[^=&;?#]+)=(?P<value>[^&;#]*)")
+_ASSIGNED = re.compile(r"(?:^|[\s,;&\"'{(])(?:-D|--)?(?P<name>[\w.-]+)=(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&})]*)")
+_JSON = re.compile(r"[\"'](?P<name>[\w.-]+)[\"']\s*:\s*(?P<value>\"[^\"]*\"|'[^']*')")
+_HOW = "write ${env:NAME} or ${file:path} as the whole of it, without a default"
+
+
+@dataclass(frozen=True)
+class Url:
+    """A URL in five pieces; of a text that is none, everything is `before`."""
+
+    before: str
+    """Up to and with `://`."""
+    userinfo: str = ""
+    """Up to and with the `@`. As SQLAlchemy reads it: a password may hold a slash."""
+    host: str = ""
+    path: str = ""
+    parameters: str = ""
+    """From the first `?`, or the first `;` of a Connect or JDBC address."""
+
+    @classmethod
+    def of(cls, text: str) -> Url:
+        match = _URL.match(text)
+        return cls(*(match.group(i) or "" for i in range(1, 6))) if match else cls(text)
+
+
+def is_secret_key(key: str) -> bool:
+    """Whether a property of this name holds a secret."""
+    return _SECRET_KEY.search(key) is not None and _NO_SECRET.search(key) is None
+
+
+def secrets_in(text: str) -> Iterator[tuple[str, str]]:
+    """Secrets inside of a text that is not one as a whole: what each is, and how it is written."""
+    masked, references = reference.mask(text)
+    url = Url.of(masked)
+    password = url.userinfo.removesuffix("@").partition(":")[2]
+    if password:
+        yield "the password", reference.unmask(password, references)
+    for default in reference.defaults(reference.unmask(url.userinfo, references)):
+        if ":" in default:  # a user of which more than the user is written
+            yield "the password", default
+    for found in _PARAMETER.finditer(url.path + url.parameters):
+        if is_secret_key(unquote(found["name"])):
+            yield unquote(found["name"]), reference.unmask(found["value"], references)
+    for pattern in (_ASSIGNED, _JSON):
+        for found in pattern.finditer(unquote(masked)):
+            if is_secret_key(found["name"]):
+                yield found["name"], reference.unmask(found["value"].strip("\"'"), references)
+
+
+def check(key: str, value: str) -> str:
+    """The value, if its references can be read and no secret in it is written in clear; else ValueError, without the value."""
+    reference.check(value)
+    if is_secret_key(key):
+        if value and not reference.is_whole(value):
+            raise ValueError(_clear(value, "is a secret"))
+        return value
+    for name, part in secrets_in(value):
+        if part and not reference.is_whole(part):
+            raise ValueError(_clear(part, f"{name} in it is a secret"))
+    for default in reference.defaults(value):
+        if next(secrets_in(default), None):
+            raise ValueError(f"the default of a reference holds a secret; {_HOW}")
+    return value
+
+
+def check_none(key: str, value: str) -> str:
+    """The value, if there is no secret in it, not even as a reference: it is kept where secrets must not be."""
+    check(key, value)
+    for name, _ in secrets_in(value):
+        raise ValueError(f"{name} does not belong into a path, which SQL keeps; put it into options, as ${{env:NAME}}")
+    return value
+
+
+def _clear(value: str, what: str) -> str:
+    if not reference.has_reference(value):
+        return f"{what} written in clear; {_HOW}"
+    if reference.is_one(value):
+        return f"{what} whose reference has a default, which is a secret in clear; {_HOW}"
+    return f"{what} mixed of a reference and text; {_HOW}"

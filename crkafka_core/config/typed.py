@@ -1,0 +1,107 @@
+"""Sections of the configuration for typed tables: by what their columns are made, and where the registry is (SPEC K6)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, field_validator, model_validator
+
+from crkafka_core.config import reference, secret
+
+STRICT = ConfigDict(frozen=True, extra="forbid")
+SHAPE = "crkafka.typed:"
+"""Begins the names of built-in shapes; what follows is the name of the typed table."""
+DEAD = "dead"
+
+OnBadRecord = Literal["dead_letter", "stop", "skip"]
+
+
+class RegistryConfig(BaseModel):
+    """A Confluent-compatible schema registry."""
+
+    model_config = STRICT
+
+    url: StrictStr = Field(min_length=1)
+    """Such as https://registry.internal; may hold references."""
+    user: StrictStr = ""
+    """`name:password`, as references: `${env:REGISTRY_USER}:${env:REGISTRY_PASSWORD}`."""
+    headers: dict[str, StrictStr] = Field(default_factory=dict)
+    """Sent with each request."""
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, url: str) -> str:
+        secret.check("registry.url", url)
+        return url
+
+    @field_validator("user")
+    @classmethod
+    def _user(cls, user: str) -> str:
+        masked, references = reference.mask(reference.check(user))  # what they hold is no syntax of ours
+        password = reference.unmask(masked.partition(":")[2], references)
+        if password and not reference.is_whole(password):
+            raise ValueError("user holds a password; write ${env:REGISTRY_USER}:${env:REGISTRY_PASSWORD}")
+        return user
+
+    @field_validator("headers")
+    @classmethod
+    def _headers(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            secret.check(name, value)
+        return headers
+
+
+class TypedConfig(BaseModel):
+    """What the columns of a typed table are made by: one of json, avro, protobuf."""
+
+    model_config = STRICT
+
+    json_file: StrictStr | None = Field(None, alias="json")
+    """A file with a JSON Schema; read again for each write, so that columns may be added to it."""
+    avro: Literal["registry"] | None = None
+    """`registry`: Avro in the registry's wire format."""
+    protobuf: Literal["registry"] | None = None
+    """`registry`: Protobuf in the registry's wire format."""
+    subject: StrictStr | None = None
+    """Of the registry; `TOPIC-value` unless said."""
+    version: StrictInt | None = Field(None, ge=1)
+    """Of the subject; the latest unless said."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shape(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError("write {json: schema.json}, {avro: registry} or {protobuf: registry}")
+        return value
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        given = [w for w in (self.json_file, self.avro, self.protobuf) if w is not None]
+        if len(given) != 1:
+            raise ValueError("names one of {json: schema.json}, {avro: registry} and {protobuf: registry}")
+        if self.json_file is not None and (self.subject is not None or self.version is not None):
+            raise ValueError("subject and version are of a schema in a registry; json names a file")
+        return self
+
+    @property
+    def registered(self) -> bool:
+        """Whether the schema is in a registry."""
+        return self.json_file is None
+
+
+class Typing(BaseModel):
+    """What a declared table says of its types."""
+
+    model_config = STRICT
+
+    typed: TypedConfig | None = None
+    """Makes the columns by a schema, without code: `{json: schema.json}`, `{avro: registry}` or `{protobuf: registry}`."""
+    on_bad_record: OnBadRecord | None = None
+    """Of a typed table, what becomes of a record that cannot be decoded: `dead_letter` unless said, `stop`, or `skip`."""
+    dead_letters: StrictStr | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
+    """Name of the table with the dead letters, beside the typed one; its name and `_dead` unless said."""
+
+
+def name_of(shape: str) -> str:
+    """The typed table whose built-in shape this is; empty for a shape of a program's."""
+    return shape.removeprefix(SHAPE) if shape.startswith(SHAPE) else ""

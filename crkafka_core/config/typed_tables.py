@@ -1,0 +1,108 @@
+"""Typed tables: `typed:` is another way to write a built-in shape, and declares the table of its dead letters as well (SPEC K6).
+
+An entry becomes one or two tables of the shape `crkafka.typed:NAME`; whoever writes them finds the rest in the configuration, under
+that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from crkafka_core.config import json_columns, location
+from crkafka_core.config.sections import TableConfig
+from crkafka_core.config.typed import DEAD, SHAPE, RegistryConfig, TypedConfig, name_of
+
+
+def expanded(
+    tables: Sequence[TableConfig], topics: Sequence[str] | None, registry: RegistryConfig | None
+) -> Iterator[TableConfig]:
+    """Tables with the built-in shape in the place of `typed`, each followed by its table of dead letters."""
+    there = {t.name: t for t in tables}
+    for table in tables:
+        if table.typed is None:
+            _check_owner(table, there)
+            yield table
+            continue
+        typed = _subject(table.typed, table, table.topics or topics, registry)
+        yield table.model_copy(update={"shape": SHAPE + table.name, "typed": typed})
+        if (table.on_bad_record or "dead_letter") == "dead_letter":
+            name = table.dead_letters or f"{table.name}_dead"
+            if not _is_dead(there.get(name), table):
+                yield table.model_copy(
+                    update={
+                        "name": name, "path": sibling(table.path, name), "shape": SHAPE + table.name, "output": DEAD,
+                        "typed": None, "on_bad_record": None, "dead_letters": None, "partition_by": None, "mode": "append", "keys": None,
+                    }
+                )  # fmt: skip
+
+
+def _is_dead(table: TableConfig | None, of: TableConfig) -> bool:
+    """Whether the entry is the very table that would be made."""
+    return table is not None and table.shape == SHAPE + of.name and table.output == DEAD
+
+
+def _check_owner(table: TableConfig, there: Mapping[str, TableConfig]) -> None:
+    of = name_of(table.shape or "")
+    if of and (of not in there or there[of].typed is None):
+        raise ValueError(f"table {table.name} is part of the typed table {of}, which is not declared")
+
+
+def _subject(
+    typed: TypedConfig, table: TableConfig, topics: Sequence[str] | None, registry: RegistryConfig | None
+) -> TypedConfig:
+    if not typed.registered:
+        return typed
+    if registry is None:
+        raise ValueError(
+            f"table {table.name} is typed by a registry, and the region names none; write registry: {{url: https://…}}"
+        )
+    if typed.subject is not None:
+        return typed
+    if topics is None or len(topics) != 1:
+        raise ValueError(
+            f"table {table.name} is typed by a registry, in which the subject of several topics cannot be told; "
+            "write topics: [ONE], or subject: NAME-value"
+        )
+    return typed.model_copy(update={"subject": f"{topics[0]}-value"})
+
+
+def check_topics(tables: Sequence[TableConfig], topics: Sequence[str] | None) -> None:
+    """Tables of one shape take the same topics, and such as the region has."""
+    of: dict[str, TableConfig] = {}
+    for table in tables:
+        if table.shape is None:
+            continue
+        first = of.setdefault(table.shape, table)
+        if set(first.topics or ()) != set(table.topics or ()):
+            raise ValueError(
+                f"tables {first.name} and {table.name} have one shape and take different topics; they are written together"
+            )
+        for topic in table.topics or ():
+            if topics is not None and topic not in topics:
+                raise ValueError(f"table {table.name} takes the topic {topic}, which the region does not read")
+
+
+def sibling(path: str, name: str) -> str:
+    """A path, or an identifier in a catalog, beside another."""
+    separator = "/" if "/" in path else "."
+    head, found, _ = path.rstrip(separator).rpartition(separator)
+    return f"{head}{found}{name}"
+
+
+def anchored(table: TableConfig, base: Path) -> TableConfig:
+    """The table, with the file of its schema absolute."""
+    if table.typed is None or table.typed.json_file is None:
+        return table
+    file = location.absolute(table.typed.json_file, base)
+    return table.model_copy(update={"typed": table.typed.model_copy(update={"json_file": file})})
+
+
+def look(tables: Sequence[TableConfig]) -> None:
+    """Refuse a schema's file that is not there, or that no columns can be made of."""
+    for table in tables:
+        if table.typed is not None and table.typed.json_file is not None:
+            try:
+                json_columns.load(table.typed.json_file)
+            except json_columns.NoColumns as error:
+                raise ValueError(f"table {table.name} is typed by a schema that cannot be used: {error}") from None

@@ -1,0 +1,44 @@
+"""What Java learned of Kafka's classes in one run, kept in the cache: a node then starts with half the work (docs/clients.md E8)."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+from crkafka_core.dev.cache import cache_folder
+from crkafka_core.dev.jars import KAFKA
+from crkafka_core.dev.java import find_java
+
+
+def archive() -> Path:
+    """Where it is, or would be: it holds for this Java and for jars at this place. Java passes over one that does not fit."""
+    java = find_java().resolve()
+    what = f"{java} {java.stat().st_mtime_ns} {KAFKA.name} {KAFKA.folder}"
+    return cache_folder() / "java-classes" / f"{KAFKA.name}-{hashlib.sha256(what.encode()).hexdigest()[:12]}.jsa"
+
+
+def options() -> list[str]:
+    """For a Java that runs Kafka."""
+    path = archive()
+    return [f"-XX:SharedArchiveFile={path}"] if path.is_file() else []
+
+
+def make() -> None:
+    """Run a node, and let its Java write down what it loaded; no archive if it does not, and all goes on without."""
+    from crkafka_core.dev.kafka import KafkaCluster
+    from crkafka_core.dev.leash import Leash
+
+    path = archive()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder, new = Path(tempfile.mkdtemp(prefix="crk-")), path.with_suffix(".new")
+    leash = Leash(folder, remove=True)
+    cluster = KafkaCluster(folder, leash=leash, node_options=[f"-XX:ArchiveClassesAtExit={new}"])
+    try:
+        cluster.start()
+        cluster.topics.create("any")
+        cluster.stop(patience=60)
+    finally:
+        leash.release()
+    if new.is_file():
+        new.replace(path)

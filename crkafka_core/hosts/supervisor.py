@@ -1,0 +1,228 @@
+"""Keeps as many members running as the region wants, and starts anew those that ended, with back-off (SPEC K1, G5).
+
+What a running member is (a process, a job of Spark, a simulated one) its `Launch` knows. Life: `begin` → one loop starts who is
+wanted and not there → members end by themselves when the region is idle → `end` asks those that are left, and ends them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.loop import THREADS, Loop, Runtime
+from crkafka_core.member.main import NO_RESTART, why_not_again
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Region
+from crkafka_core.plane import events
+from crkafka_core.plane.transact import ControlPlane
+
+_log = logging.getLogger(__name__)
+STABLE_S = 30.0
+"""A member that lived so long is restarted at once; the longest wait of one that did not."""
+CLEAN_END_PAUSE_S = 0.5
+"""Before a member that came to a clean end, and is wanted after all, is started again."""
+PATIENCE_S = 15.0
+"""For a clean end of all members."""
+KILL_S = 10.0
+"""For a member that was killed to be gone."""
+
+
+class Running(Protocol):
+    """A member that was started."""
+
+    def poll(self) -> int | None:
+        """Its exit code once it has ended; below 0: the signal that ended it."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Until it has ended; raises `subprocess.TimeoutExpired`."""
+
+    def terminate(self) -> None:
+        """Ask for a clean end."""
+
+    def kill(self) -> None: ...
+
+
+R = TypeVar("R", bound=Running)
+
+
+class Hosted(Protocol):
+    """What a host needs of a region."""
+
+    @property
+    def config(self) -> RegionConfig: ...
+
+    @property
+    def plane(self) -> ControlPlane: ...
+
+
+@dataclass
+class _Child(Generic[R]):
+    name: str
+    running: R | None = None
+    started: float = 0.0
+    failures: int = 0
+    next_start: float = 0.0
+    done: bool = False
+    """It ended for good: superseded, or refused."""
+    codes: list[int] = field(default_factory=list)
+
+
+class Supervisor(Generic[R]):
+    """One per host; `launch` starts a member by its name."""
+
+    def __init__(
+        self,
+        config: RegionConfig,
+        plane: ControlPlane,
+        launch: Callable[[str], R],
+        *,
+        runtime: Runtime = THREADS,
+        stable: float = STABLE_S,
+    ) -> None:
+        self._config, self._plane = config, plane
+        self._launch, self._runtime, self._stable = launch, runtime, stable
+        self._children: dict[str, _Child[R]] = {}
+        self._names: list[str] = []
+        self._over = threading.Event()
+        self._loop = _Supervision(self, runtime)
+        self._lock = threading.Lock()
+        self._killed: list[tuple[str, int]] = []
+        """Members and the signals that ended them, until the event log has them."""
+        self.restarts = 0
+
+    def begin(self) -> None:
+        self._runtime.start(self._loop)
+
+    def running(self) -> dict[str, R]:
+        """The members that run, by name."""
+        with self._lock:
+            found = {c.name: c.running for c in self._children.values() if c.running is not None}
+        return {name: running for name, running in sorted(found.items()) if running.poll() is None}
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Until the region is idle and all members have ended; whether that came to pass."""
+        end = None if timeout is None else self._runtime.now() + timeout
+        while end is None or self._runtime.now() < end:
+            idle = self._plane.read(lambda _, region: region.phase is Phase.IDLE)
+            if idle and not self.running():
+                return True
+            self._runtime.sleep(0.1)
+        return False
+
+    def given_up(self) -> str:
+        """Why none of the wanted members will be started any more."""
+        with self._lock:
+            wanted = [self._children[name] for name in self._names if name in self._children]
+            if not wanted or len(wanted) < len(self._names) or not all(child.done for child in wanted):
+                return ""
+            return "; ".join(f"{child.name} {why_not_again(child.codes[-1])}" for child in wanted)
+
+    def end(self, patience: float = PATIENCE_S) -> None:
+        """Start nobody any more, ask every member for a clean end, and end those that do not come to it."""
+        self.stop_starting()
+        self._runtime.ended(self._loop, None)
+        living = self.running()
+        for running in living.values():
+            running.terminate()
+        limit = self._runtime.now() + patience
+        for name, running in living.items():
+            try:
+                running.wait(max(0.0, limit - self._runtime.now()))
+            except subprocess.TimeoutExpired:
+                _log.warning("%s did not end in %.0f s: it is killed", name, patience)
+                running.kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    running.wait(KILL_S)
+
+    def stop_starting(self) -> None:
+        """Leave the members that run alone, and start no others."""
+        self._over.set()
+
+    def also(self, region: Region) -> None:
+        """What a host does beside, at each look at its region; short."""
+
+    def turn(self, patience: float = 0.2) -> bool:
+        """Start who is wanted and not there, then wait for a change."""
+        if self._over.is_set():
+            return False
+        try:
+            region = self._plane.read(lambda _, row: row)
+            with self._lock:
+                self._tend(0 if region.phase is Phase.IDLE else region.members_wanted)
+            self._log_killed()
+            self.also(region)
+            self._plane.wait(region.version, patience)
+        except CrkafkaError as error:
+            _log.warning("host: %s", error)
+            self._runtime.wait(self._over, 1.0)
+        except Exception:  # a thread that died in silence would never restart a member again
+            _log.exception("host")
+            self._runtime.wait(self._over, 1.0)
+        self._runtime.wait(self._over, 0.05)
+        return True
+
+    def _tend(self, wanted: int) -> None:
+        now = self._runtime.now()
+        names = self._names = [self._config.member_name(i) for i in range(wanted)]
+        for name in names:
+            child = self._children.setdefault(name, _Child(name))
+            self._reap(child, now)
+            if child.running is None and not child.done and now >= child.next_start:
+                child.running, child.started = self._launch(name), now
+        for name, child in self._children.items():
+            if name not in names:
+                self._reap(child, now)
+                if child.running is None:
+                    child.done = False  # wanted again, it is started again
+
+    def _reap(self, child: _Child[R], now: float) -> None:
+        code = None if child.running is None else child.running.poll()
+        if code is None:
+            return
+        child.running = None
+        child.codes.append(code)
+        child.done = code in NO_RESTART
+        if child.done:
+            return
+        if code == 0:  # not wanted at that moment; it is started again if it still is
+            child.failures, child.next_start = 0, now + CLEAN_END_PAUSE_S
+            return
+        child.failures = 1 if now - child.started > self._stable else child.failures + 1
+        child.next_start = now + (0.0 if child.failures == 1 else min(0.5 * 2 ** (child.failures - 2), self._stable))
+        self.restarts += 1
+        if code < 0:  # the event log has it, which whoever follows the host reads
+            self._killed.append((child.name, -code))
+        else:
+            _log.warning("%s ended with code %s; it is started again", child.name, code)
+
+    def _log_killed(self) -> None:
+        while self._killed:
+            name, number = self._killed[0]
+            text = f"the process of {name} was ended by {_signal(number)}; it is started again"
+            self._plane.do(partial(events.log, kind="process died", text=text, member=name))
+            del self._killed[0]
+
+
+class _Supervision(Loop):
+    def __init__(self, supervisor: Supervisor[R], runtime: Runtime) -> None:
+        super().__init__("host", runtime)
+        self._supervisor = supervisor
+
+    def turn(self, patience: float = 0.2) -> bool:
+        return self._supervisor.turn(patience)
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name
+        return f"signal {number}"

@@ -1,0 +1,141 @@
+"""How clients of Kafka are made: with their log, with tokens from a function, and with credentials that are renewed in their files."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from crkafka_core.config import resolving
+from crkafka_core.kafka.errors import KafkaUnavailable
+from crkafka_core.kafka.log import client_log
+from crkafka_core.model.errors import ConfigError
+
+CALLBACK = "sasl.oauthbearer.callback"
+"""Ours, not librdkafka's: `package.module:function`, which is called with `sasl.oauthbearer.config` and returns a token and the
+second since 1970 at which it ends (and a principal and a mapping of extensions, where the broker wants them)."""
+_CREDENTIALS = ("sasl.username", "sasl.password")
+_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location")
+_LOGIN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
+_STILL_OLD = 10.0
+"""Seconds in which connections may still be refused that were opened before the credentials were renewed."""
+_log = logging.getLogger(__name__)
+
+OnError = Callable[[KafkaError], None]
+
+
+def consumer(properties: Mapping[str, str], on_error: OnError = lambda _: None) -> Consumer:
+    """A consumer; errors of its connections reach `on_error`, on the thread that polls."""
+    made: Consumer = _made(Consumer, properties, on_error)
+    return made
+
+
+def admin(properties: Mapping[str, str], on_error: OnError = lambda _: None) -> AdminClient:
+    """A client that only asks."""
+    made: AdminClient = _made(AdminClient, properties, on_error)
+    return made
+
+
+def _made(kind: Callable[..., Any], properties: Mapping[str, str], on_error: OnError) -> Any:
+    settings: dict[str, Any] = dict(properties)
+    renewal = settings["error_cb"] = _Renewal(properties, on_error)
+    if CALLBACK in settings:
+        settings["oauth_cb"] = token_function(settings.pop(CALLBACK))
+    try:
+        client = kind(settings, logger=client_log)
+    except KafkaException as error:
+        if "OAuth token not set" not in str(error):
+            raise
+        raise KafkaUnavailable(
+            f"{properties[CALLBACK]}, the `{CALLBACK}`, gave no token in ten seconds.",
+            hint="The log says what it raised; it is asked again.",
+        ) from error
+    # Who lets an admin client go wants it gone at once. A consumer knows no weak references, and is closed.
+    renewal.client = weakref.ref(client) if isinstance(client, AdminClient) else lambda: client
+    return client
+
+
+def token_function(where: str) -> Callable[[str], Any]:
+    """The function that gives tokens; what it gives is a secret from then on, and what it raises is told."""
+    module, _, path = where.partition(":")
+    try:
+        found = reduce(getattr, path.split("."), importlib.import_module(module))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"kafka: `{CALLBACK}` names {where}, which is not here: {error}.",
+            hint="Write package.module:function, and install the package where members run.",
+        ) from error
+    if not callable(found):
+        raise ConfigError(f"kafka: {where}, the `{CALLBACK}`, is no function.")
+
+    def token(config: str) -> Any:
+        try:
+            given = found(config)
+            resolving.remember(given[0])
+        except Exception as error:
+            _log.error("%s gave no token: %s: %s", where, type(error).__name__, error)
+            raise
+        return given
+
+    return token
+
+
+class _Renewal:
+    """Stands before `on_error`: a login that was refused is tried again with what its files have now.
+
+    Connections that are open go on with what they were opened with; so it is enough to look when one is refused. A certificate cannot
+    be exchanged in a client: its process fails, and the next one has a new client.
+    """
+
+    def __init__(self, properties: Mapping[str, str], on_error: OnError) -> None:
+        self.client: Callable[[], Any] = lambda: None
+        self._on_error = on_error
+        self._given = [properties.get(name, "") for name in _CREDENTIALS]
+        self._used = list(self._given)
+        self._patient_until = 0.0
+        self._files = [Path(properties[name]) for name in _FILES if name in properties]
+        self._stamps = self._stamped()
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.code() in _LOGIN and (self._logged_in_anew() or time.monotonic() < self._patient_until):
+            return
+        self._on_error(error)
+        if self._stamped() != self._stamps:
+            self._on_error(
+                KafkaError(KafkaError._FAIL, "the certificate in its file was renewed, which takes a new client")
+            )
+
+    def _logged_in_anew(self) -> bool:
+        now = [resolving.again(value) for value in self._given]
+        if now == self._used:
+            return False
+        self._used, self._patient_until = now, time.monotonic() + _STILL_OLD
+        # On a thread of its own: a client that is called inside of its own callback ends the process.
+        threading.Thread(target=self._set, args=now, name="crkafka-credentials", daemon=True).start()
+        _log.warning("Kafka refused the login; it is tried with the credentials that their file has now")
+        return True
+
+    def _set(self, user: str, password: str) -> None:
+        with suppress(RuntimeError):  # closed meanwhile
+            if (client := self.client()) is not None:
+                client.set_sasl_credentials(user, password)
+
+    def _stamped(self) -> list[tuple[int, int]]:
+        stamps = []
+        for file in self._files:
+            try:
+                found = file.stat()
+            except OSError:
+                continue
+            stamps.append((found.st_ino, found.st_mtime_ns))
+        return stamps

@@ -1,0 +1,73 @@
+"""Whether a log still holds the records that were read of it, or was cut below them and has grown again (SPEC S4).
+
+An election of a leader that lacks records (`unclean.leader.election.enable`) cuts the log; the ends alone do not show it once others
+have been written. librdkafka compares the leader epoch of an offset with the broker's (OffsetsForLeaderEpoch) when a consumer is
+assigned there, and has no call for it: so a consumer that joins no group is, for a moment (docs/clients.md K25).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from crkafka_core.kafka import clients
+from crkafka_core.kafka.errors import KafkaUnavailable, error_of
+from crkafka_core.model.offsets import TP
+
+_log = logging.getLogger(__name__)
+_CUT_AT = re.compile(r"truncation detected at offset \d+ .*broker end offset is (\d+)")
+"""librdkafka tells the end of the older leader's log in this text only."""
+_VANISHED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+
+
+def cut_below(
+    properties: Mapping[str, str], offsets: Mapping[TP, tuple[int, int]], *, patience: float
+) -> dict[TP, int]:
+    """Of these (next offset, leader epoch of the record before it) those that the log was cut below, and where.
+
+    `properties` connect to Kafka. Raises KafkaUnavailable when a partition does not answer.
+    """
+    name = f"crkafka-epochs-{uuid.uuid4().hex[:12]}"
+    settings = {
+        **properties, "client.id": name, "group.id": name, "enable.auto.commit": "false", "auto.offset.reset": "error",
+        "enable.partition.eof": "true", "isolation.level": "read_uncommitted",
+        "fetch.message.max.bytes": "4096", "queued.min.messages": "1", "fetch.wait.max.ms": "100",
+    }  # fmt: skip
+    consumer = clients.consumer(settings)
+    try:
+        consumer.assign([TopicPartition(tp.topic, tp.partition, o, leader_epoch=e) for tp, (o, e) in offsets.items()])
+        return _answers(consumer, offsets, time.monotonic() + patience)
+    except KafkaException as error:
+        raise error_of(error, "comparing leader epochs") from error
+    finally:
+        consumer.close()
+
+
+def _answers(consumer: Consumer, offsets: Mapping[TP, tuple[int, int]], until: float) -> dict[TP, int]:
+    """A record or the end of the partition means that the log goes on there."""
+    cut: dict[TP, int] = {}
+    left = set(offsets)
+    while left:
+        if time.monotonic() > until:
+            raise KafkaUnavailable(f"Kafka did not say in time whether the log of {min(left)} was cut.")
+        for message in consumer.consume(500, 0.02):
+            tp, error = TP(message.topic() or "", message.partition() or 0), message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                left.discard(tp)
+            elif error.code() in _VANISHED:
+                left.discard(tp)
+                found = _CUT_AT.search(error.str())
+                if found is not None and int(found[1]) < offsets[tp][0]:
+                    cut[tp] = int(found[1])
+                else:
+                    _log.warning("leader epoch %d of %s@%d: %s", offsets[tp][1], tp, offsets[tp][0], error.str())
+            else:
+                typed = error_of(error, f"comparing the leader epoch of {tp}")
+                if not isinstance(typed, KafkaUnavailable):
+                    raise typed
+    return cut

@@ -1,0 +1,99 @@
+"""How every process of ours logs: to stderr, as lines or as JSON, at a level that one variable sets (SPEC X8).
+
+`CRKAFKA_LOG` (a level) and `CRKAFKA_LOG_FORMAT` (`text`, `json`) hold for the command line; hosts pass both on to members.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.visible import visible
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+FORMATS = ("text", "json")
+MOST = 32 * 2**20
+"""Bytes of a member's log file; what is older is beside it, in `.1`."""
+
+
+def level(default: str, env: Mapping[str, str] = os.environ) -> str:
+    """The level that `CRKAFKA_LOG` names, or the default."""
+    return _one_of("CRKAFKA_LOG", env.get("CRKAFKA_LOG", "").upper() or default, LEVELS)
+
+
+def form(env: Mapping[str, str] = os.environ) -> str:
+    """The format that `CRKAFKA_LOG_FORMAT` names."""
+    return _one_of("CRKAFKA_LOG_FORMAT", env.get("CRKAFKA_LOG_FORMAT", "").lower() or "text", FORMATS)
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise ConfigError(f"{name} is {value!r}.", hint=f"It is one of {', '.join(known)}.")
+    return value
+
+
+def begin(level: str, form: str, *, who: str = "", anew: bool = False) -> None:
+    """Log to stderr from now on; `who` is a member's name. A program that logs already goes on as it does, unless `anew`."""
+    handler = logging.StreamHandler(sys.stderr)
+    if form == "json":
+        handler.setFormatter(_Json(who))
+    elif who:
+        said = who.replace("%", "%%")
+        handler.setFormatter(_Text(f"%(asctime)s %(levelname)s {said} %(threadName)s %(name)s: %(message)s"))
+    else:
+        handler.setFormatter(_Text(logging.BASIC_FORMAT))
+    logging.basicConfig(level=level, handlers=[handler], force=anew)
+
+
+def said(text: str, level: str = "INFO") -> str:
+    """What a program prints for whoever follows it, as one of its logs where those are JSON: who reads them meets no other lines."""
+    if os.environ.get("CRKAFKA_LOG_FORMAT", "").lower() != "json":
+        return visible(text)
+    return _Json("").format(logging.LogRecord("crkafka", logging.getLevelName(level), "", 0, "%s", (text,), None))
+
+
+class _Text(logging.Formatter):
+    """Lines; what others had a part in commands no terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
+class _Json(logging.Formatter):
+    """One object a line."""
+
+    def __init__(self, who: str) -> None:
+        super().__init__()
+        self._who = who
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = {
+            "time": f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03d}",
+            "level": record.levelname,
+            "logger": record.name,
+            "thread": record.threadName,
+            "message": record.getMessage(),
+        }
+        if self._who:
+            said["member"] = self._who
+        if record.exc_info:
+            said["exception"] = self.formatException(record.exc_info)
+        return json.dumps(said, ensure_ascii=False)
+
+
+def cap(file: Path, most: int = MOST) -> None:
+    """Begin a log file anew that has grown too long; the process that appends to it goes on, and needs not know."""
+    try:
+        if file.stat().st_size <= most:
+            return
+        old = file.with_name(f"{file.name}.1")
+        shutil.copy2(file, old)
+        os.truncate(file, 0)
+    except OSError as error:
+        logging.getLogger(__name__).warning("%s cannot be begun anew: %s", file, error)

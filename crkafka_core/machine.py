@@ -1,0 +1,35 @@
+"""Which processes a lease may be about: where a process runs, and whether it is gone."""
+
+from __future__ import annotations
+
+import os
+import socket
+from functools import cache
+from pathlib import Path
+
+_FIRST_NAMESPACE = 0xEFFFFFFC
+"""Of process numbers: that of the machine itself, the same on every one."""
+
+
+@cache
+def machine() -> str:
+    """Where the number of a process means something. Containers may share a name; each has numbers of its own (Linux)."""
+    name = socket.gethostname()
+    try:
+        numbers = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return name
+    return name if numbers == _FIRST_NAMESPACE else f"{name}/{numbers}"
+
+
+def is_gone(where: str, pid: int) -> bool:
+    """Whether a process that ran there is certainly no more; of another machine nobody here can tell."""
+    if where != machine():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

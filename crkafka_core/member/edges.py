@@ -1,0 +1,76 @@
+"""What a member's process touches besides SQL: Kafka, storage, time, its own end. A simulation gives its own (STYLE)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Protocol
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.consumer import GroupConsumer
+from crkafka_core.kafka.depart import depart
+from crkafka_core.kafka.edge import Admin, Consumer
+from crkafka_core.kafka.nudge import nudge
+from crkafka_core.loop import THREADS, Runtime
+from crkafka_core.member import memory
+from crkafka_core.segments.storage import Storage
+from crkafka_core.segments.writer import SegmentWriter, Writer
+
+
+class Edges(Protocol):
+    """Made new for each member's process."""
+
+    @property
+    def runtime(self) -> Runtime: ...
+
+    def admin(self, kafka: Mapping[str, str], client_id: str) -> Admin: ...
+    def consumer(self, properties: Mapping[str, str]) -> Consumer: ...
+    def storage(self, config: RegionConfig) -> Storage: ...
+    def writer(self, storage: Storage, path: str) -> Writer: ...
+
+    def settle(self) -> None:
+        """Once, before the loops start."""
+
+    def nudge(self, properties: Mapping[str, str], config: RegionConfig) -> None:
+        """Make the group rebalance, without waiting for it."""
+
+    def depart(self, properties: Mapping[str, str], config: RegionConfig) -> None:
+        """Leave the group for good, also as a static member."""
+
+    def end_process(self, code: int) -> None:
+        """At once."""
+
+
+class RealEdges:
+    """Kafka, the configured storage, threads of this process."""
+
+    runtime: Runtime = THREADS
+
+    def admin(self, kafka: Mapping[str, str], client_id: str) -> Admin:
+        return KafkaAdmin(kafka, client_id=client_id)
+
+    def consumer(self, properties: Mapping[str, str]) -> Consumer:
+        return GroupConsumer(properties)
+
+    def storage(self, config: RegionConfig) -> Storage:
+        resolved = config.resolve()
+        return Storage.open(resolved.storage, resolved.storage_options)
+
+    def writer(self, storage: Storage, path: str) -> Writer:
+        return SegmentWriter(storage, path)
+
+    def settle(self) -> None:
+        memory.settle()
+
+    def nudge(self, properties: Mapping[str, str], config: RegionConfig) -> None:
+        """On a thread of its own: the member that asks for a rebalance has to poll for it."""
+        arguments = (properties, config.topics or (), config.pattern)
+        threading.Thread(target=nudge, args=arguments, name="nudge", daemon=True).start()
+
+    def depart(self, properties: Mapping[str, str], config: RegionConfig) -> None:
+        depart(properties, config.topics or (), config.pattern)
+
+    def end_process(self, code: int) -> None:
+        os._exit(code)

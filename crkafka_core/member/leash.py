@@ -1,0 +1,71 @@
+"""A member ends with its host, and in the host's order: by the pipe between them, not by signals (SPEC G9, K1; faults 81, 85).
+
+| what happens | what the member does |
+|---|---|
+| the host closes the pipe, or dies of anything, `kill -9` too | leaves cleanly, within `PATIENCE` |
+| SIGTERM or SIGINT, as systemd sends them to all processes of a service | leaves after `GRACE`, unless a stop is wanted: last cut first |
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.phase import Wanted
+from crkafka_core.plane.stores import open_plane
+
+_log = logging.getLogger(__name__)
+GRACE = 5.0
+"""Seconds in which a host that got the same signal asks the region to stop."""
+PATIENCE = 30.0
+"""Seconds for a clean end once the host is gone."""
+LEFT_BEHIND = 12
+"""Exit code after that: `failed`, though nobody is there to read it."""
+
+
+def hold(pipe: int, config: RegionConfig, stop: threading.Event) -> None:
+    """Watch the pipe and the signals from now on; to be called on the main thread."""
+    signalled = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: signalled.set())
+    threading.Thread(target=_until_broken, args=(pipe, stop), name="leash", daemon=True).start()
+    threading.Thread(target=_after_signal, args=(signalled, config, stop), name="signals", daemon=True).start()
+
+
+def _until_broken(pipe: int, stop: threading.Event) -> None:
+    while os.read(pipe, 1):
+        pass
+    if not stop.is_set():
+        _log.info("the host wants this member no more, or is gone")
+    stop.set()
+    threading.Event().wait(PATIENCE)
+    _log.error("no clean end within %.0f s after the host's", PATIENCE)
+    os._exit(LEFT_BEHIND)
+
+
+def _after_signal(signalled: threading.Event, config: RegionConfig, stop: threading.Event) -> None:
+    signalled.wait()
+    if stop.wait(GRACE):
+        return
+    if not _stop_is_wanted(config):
+        stop.set()
+        return
+    _log.info("signalled while the region stops: the last cut comes first")
+
+
+def _stop_is_wanted(config: RegionConfig) -> bool:
+    """The region ends its members itself, once the last cut is done or given up."""
+    try:
+        plane = open_plane(config)
+    except CrkafkaError:
+        return False
+    try:
+        return plane.read(lambda _, region: region.wanted is Wanted.STOP)
+    except CrkafkaError:
+        return False
+    finally:
+        plane.store.close()

@@ -1,0 +1,107 @@
+"""Which records of some checkpoints are wanted: by topic, partition, offset and time (SPEC K3)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from crkafka_core.model.errors import ConfigError
+
+Moment = dt.datetime | str | int
+"""ISO 8601, a datetime, or milliseconds since 1970; without a zone it is UTC."""
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A half-open interval; None: no bound."""
+
+    start: int | None = None
+    stop: int | None = None
+
+    def touches(self, first: int, stop: int) -> bool:
+        """Whether [first, stop) has anything inside."""
+        return (self.start is None or stop > self.start) and (self.stop is None or first < self.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is wanted. Each part narrows; None and an open interval narrow nothing."""
+
+    topics: tuple[str, ...] | None = None
+    partitions: tuple[int, ...] | None = None
+    offsets: Between = Between()
+    times: Between = Between()
+    """Microseconds since 1970."""
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        topics: Collection[str] | None = None,
+        partitions: Collection[int] | None = None,
+        from_offset: int | None = None,
+        to_offset: int | None = None,
+        from_time: Moment | None = None,
+        to_time: Moment | None = None,
+    ) -> Selection:
+        """From what a person gives: what is named `from` is in, what is named `to` is not."""
+        if isinstance(topics, str):
+            raise ConfigError(f"topics has to be a list, not the text {topics!r}.", hint=f"Write [{topics!r}].")
+        return cls(
+            None if topics is None else tuple(sorted(set(topics))),
+            None if partitions is None else tuple(sorted(set(partitions))),
+            Between(from_offset, to_offset),
+            Between(micros(from_time), micros(to_time)),
+        )
+
+    @property
+    def everything(self) -> bool:
+        return self == EVERYTHING
+
+    def may_hold(self, topic: str, partition: int, first: int, stop: int) -> bool:
+        """Whether records [first, stop) of a partition may be wanted, as far as their times are not known."""
+        return (
+            (self.topics is None or topic in self.topics)
+            and (self.partitions is None or partition in self.partitions)
+            and self.offsets.touches(first, stop)
+        )
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Selection:
+        read = json.loads(text)
+        topics, partitions = read.pop("topics"), read.pop("partitions")
+        return cls(_tuple(topics), _tuple(partitions), **{key: Between(**value) for key, value in read.items()})
+
+
+EVERYTHING = Selection()
+
+
+def _tuple(values: Iterable[Any] | None) -> tuple[Any, ...] | None:
+    return None if values is None else tuple(values)
+
+
+def micros(moment: Moment | None) -> int | None:
+    """A moment as microseconds since 1970."""
+    if moment is None:
+        return None
+    if isinstance(moment, int):
+        return moment * 1000
+    if isinstance(moment, str):
+        if moment.strip().lstrip("-").isdigit():
+            return int(moment) * 1000
+        try:
+            moment = dt.datetime.fromisoformat(moment.strip())
+        except ValueError:
+            raise ConfigError(
+                f"A time is ISO 8601, such as 2026-01-31T08:00:00Z, or milliseconds since 1970; not {moment!r}."
+            ) from None
+    known = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+    return (known - _EPOCH) // dt.timedelta(microseconds=1)

@@ -1,0 +1,101 @@
+"""Questions about a region's checkpoints: which are live, kept or left behind, and what is in them (SPEC §5, C6, A3)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from crkafka_core.control import Cond, Reader
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Contribution, MergedOffset, Segment
+
+LIVE = (CheckpointStatus.MERGED, CheckpointStatus.RETIRED)
+"""On the head's line: a checkpoint that was left behind is SUPERSEDED, retired or not."""
+
+
+def named(reader: Reader, ids: Collection[int]) -> dict[int, Checkpoint]:
+    """Those of these checkpoints that are known, in the order of their ids."""
+    return {c.id: c for c in reader.select(Checkpoint, ("id", "in", sorted(ids)), order=("id",))}
+
+
+def newest(
+    reader: Reader, limit: int | None, status: Collection[CheckpointStatus] = (), *, merged_here: bool = False
+) -> list[Checkpoint]:
+    """The last ones, newest first; of any status unless said. `merged_here`: without those that a person adopted (SPEC G10)."""
+    where: list[Cond] = [("status", "in", status)] if status else []
+    if merged_here:
+        where.append(("merged_at", ">", 0.0))
+    return reader.select(Checkpoint, *where, order=("id",), desc=True, limit=limit)
+
+
+def of_token(reader: Reader, token: str) -> list[Checkpoint]:
+    """The cuts that a caller has opened with this token: one, or none."""
+    return reader.select(Checkpoint, ("token", "=", token), limit=1)
+
+
+def ids_with(reader: Reader, status: CheckpointStatus) -> list[int]:
+    """All ids of a status, oldest first; reads no archive."""
+    ids: list[int] = reader.column(Checkpoint, "id", ("status", "=", status), order=("id",))
+    return ids
+
+
+def filled(
+    reader: Reader,
+    *,
+    above: int = 0,
+    upto: int | None = None,
+    merged: tuple[float, float] | None = None,
+    oldest: int | None = None,
+    latest: int | None = None,
+) -> list[int]:
+    """Ids of live checkpoints with rows, oldest first; reads no archive.
+
+    Of those in (above, upto] that were merged within [begin, end), the `oldest` or the `latest` so many.
+    """
+    assert oldest is None or latest is None
+    where = _filled(above)
+    if upto is not None:
+        where.append(("id", "<=", upto))
+    if merged is not None:
+        where += [("merged_at", ">=", merged[0]), ("merged_at", "<", merged[1])]
+    limit = oldest if latest is None else latest
+    ids: list[int] = reader.column(Checkpoint, "id", *where, order=("id",), desc=latest is not None, limit=limit)
+    return ids if latest is None else ids[::-1]
+
+
+def count_filled(reader: Reader, *, above: int) -> int:
+    """How many live checkpoints with rows follow this one."""
+    return reader.count(Checkpoint, *_filled(above))
+
+
+def _filled(above: int) -> list[Cond]:
+    return [("status", "in", LIVE), ("rows", ">", 0), ("id", ">", above)]
+
+
+def left_behind(reader: Reader) -> dict[int, float]:
+    """Superseded checkpoints with rows, oldest first, and when each was merged."""
+    where: tuple[Cond, ...] = (("status", "=", CheckpointStatus.SUPERSEDED), ("rows", ">", 0))
+    ids, merged = (reader.column(Checkpoint, name, *where, order=("id",)) for name in ("id", "merged_at"))
+    return dict(zip(ids, merged, strict=True))
+
+
+def rows_of(reader: Reader, ids: Collection[int]) -> dict[int, int]:
+    """How many rows each of these checkpoints has."""
+    if not ids:
+        return {}
+    near: tuple[Cond, ...] = (("id", ">=", min(ids)), ("id", "<=", max(ids)))
+    found, rows = (reader.column(Checkpoint, name, *near, order=("id",)) for name in ("id", "rows"))
+    wanted = set(ids)
+    return {checkpoint: count for checkpoint, count in zip(found, rows, strict=True) if checkpoint in wanted}
+
+
+def offsets(reader: Reader, first: int, last: int, *, with_rows: bool = False) -> list[MergedOffset]:
+    """What the kept ones from `first` to `last` have merged; of all partitions, or of those that got rows."""
+    where: list[Cond] = [("checkpoint", ">=", first), ("checkpoint", "<=", last)]
+    if with_rows:
+        where.append(("rows", ">", 0))
+    return reader.select(MergedOffset, *where)
+
+
+def inside(reader: Reader, checkpoint: int) -> tuple[list[MergedOffset], list[Contribution], list[Segment]]:
+    """What was merged in one checkpoint, who contributed, and the files."""
+    own: Cond = ("checkpoint", "=", checkpoint)
+    return reader.select(MergedOffset, own), reader.select(Contribution, own), reader.select(Segment, own)

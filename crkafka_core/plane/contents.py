@@ -1,0 +1,145 @@
+"""What a declared table holds, or has to hold, by what SQL knows (SPEC K6, X4, T1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from crkafka_core.control import Cond, Reader
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Checkpoint, MergedOffset, Region, Segment, Table
+from crkafka_core.plane import reading, starts
+from crkafka_core.plane.tables import DONE, FENCE, commits
+
+
+def common(reader: Reader, region: Region, acknowledged: int) -> int:
+    """The latest checkpoint that leads both to `acknowledged` and to the head, or birth."""
+    if not acknowledged or acknowledged == region.head:
+        return acknowledged
+    on_line = set(reader.line(region.head))
+    shared = [i for i in reader.line(acknowledged) if i in on_line]
+    return shared[-1] if shared else 0
+
+
+def landed(reader: Reader, region: Region, tps: AbstractSet[TP]) -> dict[TP, int]:
+    """Where all declared tables have acknowledged everything below, of these partitions; nothing when they are at the head.
+
+    Read in each cut while a table is behind, so it follows the line only from there; while records flow every table is on it.
+    """
+    declared = reader.select(Table)
+    behind = min((t.acknowledged for t in declared), default=region.head)
+    if behind == region.head or not tps:
+        return {}
+    oldest = reader.line(region.head, after=behind)[0]
+    first = {
+        TP(m.topic, m.partition): m.from_offset
+        for m in reader.select(
+            MergedOffset,
+            ("checkpoint", "=", oldest),
+            ("topic", "in", sorted({tp.topic for tp in tps})),
+        )
+    }
+    if tps <= first.keys():
+        return {tp: first[tp] for tp in tps}
+    # What came later, or is archived: nothing of it is known to be in the tables.
+    initial = {tp: row.offset for tp, row in starts.known(reader).items()}
+    return {tp: offset for tp, offset in (initial | first).items() if tp in tps}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of one checkpoint that came into a table together: those of a segment, or of an archived checkpoint all of them."""
+
+    checkpoint: int
+    rows: int
+    ranges: tuple[reading.KafkaRange, ...]
+    segment: Segment | None = None
+
+
+def pieces(reader: Reader, region: Region, ids: Collection[int]) -> list[Piece]:
+    """Of these checkpoints, live or superseded, kept or archived; those without rows have none."""
+    if not ids:
+        return []
+    wanted = set(ids)
+    near: list[Cond] = [("checkpoint", ">=", min(ids)), ("checkpoint", "<=", max(ids))]
+    found = [
+        Piece(s.checkpoint, s.rows, tuple(_spans(s)), s)
+        for s in reader.select(Segment, *near)
+        if s.checkpoint in wanted and s.rows
+    ]
+    archived = wanted - {piece.checkpoint for piece in found}
+    if archived:
+        rows = reader.select(
+            Checkpoint, ("id", ">=", min(archived)), ("id", "<=", max(archived)), ("rows", ">", 0)
+        )  # fmt: skip
+        for row in rows:
+            if row.id in archived and row.archive_json not in ("", "{}"):
+                found.append(Piece(row.id, row.rows, tuple(reading.archived(region, row))))
+    return found
+
+
+def _spans(segment: Segment) -> list[reading.KafkaRange]:
+    return [
+        reading.KafkaRange(segment.checkpoint, topic, partition, start, stop, rows)
+        for topic, partition, start, stop, rows in json.loads(segment.spans_json)
+        if rows
+    ]
+
+
+def leaving(reader: Reader, region: Region, table: Table, shown: int = 0) -> set[int]:
+    """Checkpoints that leave the table with a fence: acknowledged but superseded, and what it shows beyond what is acknowledged."""
+    shared = common(reader, region, table.acknowledged)
+    lines = (reader.line(end) for end in {table.acknowledged, shown} if end)
+    return set().union(*lines) - set(reader.line(shared) if shared else ())
+
+
+def live_in(reader: Reader, region: Region, table: Table) -> list[int]:
+    """Checkpoints whose rows belong into the table now: on the line, acknowledged, not empty."""
+    if not table.acknowledged:
+        return []
+    line = set(reader.line(common(reader, region, table.acknowledged)))
+    if not line:
+        return []
+    rows = reader.select(Checkpoint, ("rows", ">", 0), ("id", "<=", max(line)))
+    return [c.id for c in rows if c.id in line]
+
+
+def counted_in(reader: Reader, region: Region, table: Table) -> dict[int, int]:
+    """Checkpoint → rows that the table must hold, as merged."""
+    live = set(live_in(reader, region, table))
+    if not live:
+        return {}
+    found = reader.select(Checkpoint, ("rows", ">", 0), ("id", "<=", max(live)))
+    return {c.id: c.rows for c in found if c.id in live}
+
+
+def belonging(reader: Reader, region: Region, table: Table) -> Callable[[int], bool]:
+    """Whether rows of a checkpoint belong into the table: it is live, or so old that even its row is forgotten (SPEC T2).
+
+    What a rewind left behind is never forgotten, and no table is behind what is: retirement waits for it (SPEC T1).
+    """
+    live = set(live_in(reader, region, table))
+    line = reader.line(region.head)
+    oldest = reader.get(Checkpoint, line[0]) if line else None
+    begins = min(oldest.parent if oldest else 0, table.acknowledged)
+    known = {c.id for c in reader.select(Checkpoint, ("id", "<=", begins))}
+    return lambda checkpoint: checkpoint in live or (checkpoint <= begins and checkpoint not in known)
+
+
+def forgotten(reader: Reader, region: Region) -> bool:
+    """Whether SQL does not know the beginning of the line any more (SPEC T2)."""
+    line = reader.line(region.head)
+    oldest = reader.get(Checkpoint, line[0]) if line else None
+    return bool(oldest and oldest.parent)
+
+
+def counting(reader: Reader, region: Region, table: Table) -> dict[int, int]:
+    """Live checkpoint → number of the commit that counts for it: the last one done (Parquet reads by it)."""
+    belongs = belonging(reader, region, table)
+    counts: dict[int, int] = {}
+    for commit in commits(reader, table):
+        if commit.status == DONE and commit.kind != FENCE:
+            counts.update({i: commit.number for i in json.loads(commit.checkpoints_json) if belongs(i)})
+    return counts

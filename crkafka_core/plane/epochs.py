@@ -1,0 +1,107 @@
+"""Epochs: raised by every reset and abort, each with its row; where members come to rest, and the fences of a rewind (SPEC D4, X4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crkafka_core.control import Reader, Tx
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import (
+    Checkpoint,
+    CheckpointStatus,
+    ContributedOffset,
+    Contribution,
+    Expected,
+    Region,
+    Reset,
+    ResetCause,
+    Segment,
+    Table,
+)  # fmt: skip
+from crkafka_core.plane import events
+
+FLOWING = frozenset({Phase.RUNNING, Phase.CUTTING})
+"""Phases in which records flow."""
+
+
+def raise_epoch(tx: Tx, cause: ResetCause, text: str, *, by: str = "", member: str = "", token: str = "") -> Region:
+    """The next epoch; an open cut is aborted by it."""
+    aborted, head = tx.region().open_cut, tx.region().head
+    _next(tx, cause, text, by=by, member=member, token=token)
+    if aborted:
+        _abort(tx, aborted, text, by=by, member=member)
+    events.log(tx, "reset", text, member=member, by=by, checkpoint=head, data={"cause": cause, "token": token})
+    return tx.region()
+
+
+def begin_anew(tx: Tx, cause: ResetCause, text: str, *, by: str, above: int = 0) -> Region:
+    """A person lets the region run, from IDLE or STOPPED, in an epoch after `above`: counts and budgets begin anew (SPEC X6, G10)."""
+    region = _next(tx, cause, text, by=by, above=above)
+    tx.set_region(consecutive=0, failing=0, started_epoch=region.epoch, proven_epoch=region.epoch)
+    rest(tx, text)
+    events.log(tx, "start", by=by)
+    return tx.region()
+
+
+def _next(
+    tx: Tx, cause: ResetCause, text: str, *, by: str, member: str = "", token: str = "", above: int = 0
+) -> Region:
+    region = tx.region()
+    begun = Reset(
+        region.name, max(region.epoch, above) + 1, tx.now(), cause, text=text, member=member, by=by, token=token,
+        target=region.head, aborted=region.open_cut, ran=_ran(tx, region),
+    )  # fmt: skip
+    tx.add(begun)
+    return tx.set_region(epoch=begun.epoch, open_cut=0, settled_at=0.0)
+
+
+def _ran(tx: Tx, region: Region) -> float:
+    return max(0.0, tx.now() - region.resumed_at) if region.phase in FLOWING else 0.0
+
+
+def _abort(tx: Tx, checkpoint: int, text: str, *, by: str, member: str) -> None:
+    row = tx.get(Checkpoint, checkpoint)
+    assert row is not None
+    tx.put(replace(row, status=CheckpointStatus.ABORTED, note=text))
+    there = tx.select(Contribution, ("checkpoint", "=", checkpoint))
+    for part in (Expected, Contribution, ContributedOffset, Segment):
+        tx.delete(part, ("checkpoint", "=", checkpoint))
+    events.log(
+        tx, "abort", text, checkpoint=checkpoint, member=member, by=by, data={"contributed": [c.member for c in there]}
+    )
+
+
+def rewind(tx: Tx, target: int, cause: str) -> None:
+    """Make `target` the head: those after it are superseded, and every declared table owes a fence (SPEC X4)."""
+    region = tx.region()
+    for checkpoint in tx.line(region.head, after=target):
+        row = tx.get(Checkpoint, checkpoint)
+        if row is not None and row.status in (CheckpointStatus.MERGED, CheckpointStatus.RETIRED):
+            tx.put(replace(row, status=CheckpointStatus.SUPERSEDED, note=cause))
+    for table in tx.select(Table):
+        tx.put(replace(table, rewind_epoch=region.epoch + 1))
+    events.log(tx, "rewind", f"head {region.head} → {target}: {cause}", checkpoint=target)
+    tx.set_region(head=target)
+
+
+def rest(tx: Tx, cause: str, wait: float = 0.0) -> None:
+    """Enter the phase in which members come to rest: REWINDING while tables lag, BIRTH before the first resume, else RESETTING."""
+    region, now = tx.region(), tx.now()
+    phase = Phase.REWINDING if unfenced(tx) else Phase.RESETTING if region.resumed_at else Phase.BIRTH
+    tx.set_region(
+        phase=phase, phase_since=now, reset_cause=cause, reset_at=now, settled_at=0.0, not_before=now + wait if wait else 0.0,
+        stop_reason="", stop_member="",
+    )  # fmt: skip
+
+
+def unfenced(reader: Reader) -> list[Table]:
+    """Declared tables that have not committed their fence since the latest rewind."""
+    return [t for t in reader.select(Table) if t.rewind_epoch > t.fenced_epoch]
+
+
+def after_fence(tx: Tx) -> None:
+    """The last fence ends REWINDING; members may be ready already."""
+    if tx.region().phase is Phase.REWINDING and not unfenced(tx):
+        now = tx.now()
+        tx.set_region(phase=Phase.RESETTING, phase_since=now, reset_at=now, settled_at=0.0)
+        events.log(tx, "fenced", "every declared table follows the rewind")

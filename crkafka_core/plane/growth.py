@@ -1,0 +1,81 @@
+"""Everything has an end: what is deleted of a region's rows once nothing is decided from it any more (SPEC T2)."""
+
+from __future__ import annotations
+
+from crkafka_core.control import Cond, Tx
+from crkafka_core.model.rows import (
+    Checkpoint,
+    CheckpointStatus,
+    Lease,
+    MergedOffset,
+    Region,
+    Reset,
+    Table,
+    TableCommit,
+)
+from crkafka_core.plane import epochs, events, limits
+
+EVENTS = 10_000
+"""Events that are kept for people."""
+RESETS = 10_000
+"""Epochs whose cause is kept; budgets look at those since the last start or within minutes, whichever is less."""
+ABORTED = 1_000
+"""Checkpoint numbers within which an aborted cut keeps its row, and so its note."""
+COMMITS = 1_000
+"""Commits that are kept of a table that has a log of its own. Parquet has none: there SQL says which attempts count."""
+AT_ONCE = 500
+"""Superseded checkpoints that one collection deletes; the next one goes on."""
+READER_OVER = 86_400.0
+"""Seconds after its end in which a reader, or a stream, may still come back for its lease."""
+
+
+def collect(tx: Tx) -> None:
+    """Delete it; cheap, and idempotent."""
+    region = tx.region()
+    events.forget(tx, EVENTS)
+    # The epoch of the last start is looked at for as long as the region runs (SPEC X6).
+    tx.delete(Reset, ("epoch", "<=", region.epoch - RESETS), ("epoch", "!=", region.started_epoch))
+    tx.delete(Checkpoint, ("status", "=", CheckpointStatus.ABORTED), ("id", "<", region.next_checkpoint - ABORTED))
+    tx.delete(Lease, ("slot", "!=", ""), ("until", "<", tx.now() - READER_OVER))
+    _superseded(tx, region)
+    _commits(tx, region)
+
+
+def _superseded(tx: Tx, region: Region) -> None:
+    """What a rewind left behind goes when it is older than the archive, nothing of it lies anywhere, and no table has it."""
+    keep = limits.of(region).history
+    if not keep or epochs.unfenced(tx):
+        return
+    left: list[Cond] = [("status", "=", CheckpointStatus.SUPERSEDED), ("id", "<", region.next_checkpoint - keep)]
+    old = tx.column(Checkpoint, "id", *left, order=("id",), limit=AT_ONCE)
+    lies = set(tx.column(MergedOffset, "checkpoint", ("checkpoint", "in", old))) if old else set()
+    if gone := [checkpoint for checkpoint in old if checkpoint not in lies]:
+        tx.delete(Checkpoint, ("id", "in", gone))
+
+
+def _commits(tx: Tx, region: Region) -> None:
+    live = tx.column(Checkpoint, "id", ("status", "=", CheckpointStatus.MERGED), order=("id",), limit=1)
+    for table in tx.select(Table, ("format", "!=", "parquet")):
+        last = table.commits - COMMITS
+        if table.shape:  # it may keep one row for each key
+            last = min(last, _needed(tx, table, (live or [0])[0]) - 1)
+        tx.delete(TableCommit, ("table", "=", table.name), ("number", "<=", last), ("status", "!=", "OPEN"))
+
+
+def _needed(tx: Tx, table: Table, target: int) -> int:
+    """Number of the commit whose version a table with one row for each key goes back to, with the longest rewind there may be.
+
+    0: there is none, and only all of them together tell that.
+    """
+    before: list[Cond] = [
+        ("kind", "=", "advance"),
+        ("status", "=", "DONE"),
+        ("version", "!=", ""),
+        ("upto", "<=", target),
+    ]
+    found = tx.select(
+        TableCommit, ("table", "=", table.name), *before, order=("number",), desc=True, limit=AT_ONCE
+    )  # fmt: skip
+    left: list[Cond] = [("id", "in", [c.upto for c in found]), ("status", "!=", CheckpointStatus.SUPERSEDED)]
+    on_line = set(tx.column(Checkpoint, "id", *left)) if found else set()
+    return next((c.number for c in found if c.upto in on_line), 0)

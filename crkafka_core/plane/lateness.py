@@ -1,0 +1,74 @@
+"""How far declared tables are behind, and which of them somebody should look at (SPEC K6, X8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from crkafka_core.control import Reader
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint, Region, Table
+from crkafka_core.plane import checkpoints, events, tables
+
+SEVERAL = 3
+"""Checkpoints that wait for a table, from which on it is late once the first has waited for `SOON`."""
+SOON = 120.0
+LONG = 900.0
+"""Seconds after which a single one that waits is too late as well."""
+
+
+@dataclass(frozen=True)
+class TableLag:
+    """One declared table: what it has, what waits for it, and who writes it."""
+
+    table: Table
+    waiting: int
+    """Checkpoints with rows that it has not acknowledged."""
+    seconds: float
+    """How long the first of them has waited."""
+    writer: str
+    """Who writes it at this moment; empty when nobody does."""
+    feeder: str
+    """Who brings in each checkpoint as soon as it is merged; empty when nobody does."""
+    owes_fence: bool
+    bad: int = 0
+    """Records that could not be decoded, of a typed table: dead letters, or skipped."""
+
+    @property
+    def late(self) -> str:
+        """Why somebody should look; empty when it keeps up."""
+        if not (self.seconds > LONG or (self.waiting >= SEVERAL and self.seconds > SOON)):
+            return ""
+        who = self.writer or self.feeder
+        return (
+            f"table {self.table.name} is at checkpoint {self.table.acknowledged}: {self.waiting} wait for it, the first for "
+            f"{self.seconds:.0f} s{f'; {who} writes it' if who else '; nobody writes it'}"
+        )
+
+
+def lags(reader: Reader, region: Region) -> list[TableLag]:
+    """Of every declared table, by name."""
+    found = reader.select(Table)
+    bad = events.bad_records(reader) if any(t.shape for t in found) else {}
+    found_lags = [lag(reader, table) for table in sorted(found, key=lambda t: t.name)]
+    return [replace(each, bad=bad.get(each.table.name, 0)) for each in found_lags]
+
+
+def late(reader: Reader, region: Region) -> list[str]:
+    """What is wrong with tables of a region that is wanted, in words."""
+    if region.phase is Phase.IDLE:
+        return []
+    return [lag.late for lag in lags(reader, region) if lag.late]
+
+
+def lag(reader: Reader, table: Table) -> TableLag:
+    """How far one table is."""
+    first = checkpoints.filled(reader, above=table.acknowledged, oldest=1)
+    waits = reader.get(Checkpoint, first[0]) if first else None
+    return TableLag(
+        table=table,
+        waiting=checkpoints.count_filled(reader, above=table.acknowledged) if waits else 0,
+        seconds=max(0.0, reader.now() - waits.merged_at) if waits else 0.0,
+        writer=tables.writer(reader, table.name),
+        feeder=tables.feeder_of(reader, table),
+        owes_fence=table.rewind_epoch > table.fenced_epoch,
+    )

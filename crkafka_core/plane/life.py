@@ -1,0 +1,170 @@
+"""A region's life: declared, started, asked to stop, halted, idle, scaled, deleted (SPEC G5, G6, G9, X6)."""
+
+from __future__ import annotations
+
+from crkafka_core.control import Reader, Store, Tx
+from crkafka_core.model.errors import NotRunning, Refused
+from crkafka_core.model.phase import UNSETTLED, Phase, Wanted
+from crkafka_core.model.rows import ROWS, Group, Launch, Region, ResetCause, Table
+from crkafka_core.plane import alarms, cuts, epochs, events, limits, members
+from crkafka_core.plane import tables as plane_tables
+from crkafka_core.plane.transact import check_protocol
+from crkafka_core.protocol import settle
+from crkafka_core.protocol.version import SPOKEN
+
+CONFIGURED = ("config_json", "limits_json", "period", "subscription_json")
+"""Columns of the region's row that a changed configuration brings up to date."""
+
+
+def declare(store: Store, region: Region, tables: tuple[Table, ...] = ()) -> Region:
+    """Make the region's row if there is none; else bring its configuration up to date. Its uid never changes (SPEC G6).
+
+    A topic that is no longer subscribed is carried forward, once no member reads it any more (SPEC S4). A table that is declared
+    otherwise refuses the whole: another format or path is another table, which has acknowledged nothing (SPEC K6, T1).
+    """
+
+    def work(tx: Tx) -> Region:
+        row = tx.region()
+        check_protocol(row)
+        if row.protocol < SPOKEN:
+            tx.set_region(protocol=SPOKEN)
+        if row.created_at == 0.0:
+            tx.set_region(created_at=tx.now(), phase_since=tx.now())
+            events.log(tx, "made", f"uid {row.uid}")
+        elif any(getattr(row, name) != getattr(region, name) for name in CONFIGURED):
+            tx.set_region(**{name: getattr(region, name) for name in CONFIGURED})
+            events.log(tx, "configured")
+            members.drop_topics(tx)
+        for table in tables:
+            plane_tables.declare(
+                tx, table.name, table.format, table.path, shape=table.shape or "", output=table.output or ""
+            )
+        return tx.region()
+
+    return store.create(region, work)
+
+
+def start(tx: Tx, *, by: str) -> Region:
+    """Want the region to run; also leaves STOPPED. Tables that owe a fence are waited for (SPEC G9, fault 66)."""
+    region = tx.region()
+    tx.set_region(wanted=Wanted.RUN, stopping=False)
+    if region.phase in (Phase.IDLE, Phase.STOPPED):
+        tx.set_region(wait_for_wanted=region.wait_for_wanted or region.phase is Phase.IDLE)
+        epochs.begin_anew(tx, ResetCause.START, f"started by {by}", by=by)
+    return tx.region()
+
+
+def stop(tx: Tx, *, token: str, by: str) -> Region:
+    """Want no members: a last cut if the region runs, then they leave (SPEC G9). Asked again, it changes nothing."""
+    region = tx.region()
+    if region.phase is Phase.IDLE:
+        tx.set_region(wanted=Wanted.STOP)
+    elif not region.stopping:
+        events.log(tx, "stop", by=by)
+        tx.set_region(wanted=Wanted.STOP, stopping=True, stopping_since=tx.now())
+        if region.phase in epochs.FLOWING:
+            last_cut(tx, token=token)
+        else:
+            idle(tx, f"stopped in {region.phase}")
+    return tx.region()
+
+
+def last_cut(tx: Tx, *, token: str = "") -> None:
+    """Cut a last time as soon as the group is settled: a rebalance on its way is waited for, as long as a cut may take (SPEC G9).
+
+    Anyone may call it while the region is stopping. What cannot be cut is given up, and read again at the next start.
+    """
+    region = tx.region()
+    if region.phase is Phase.CUTTING:
+        return
+    why = cuts.unready(tx, region)
+    if region.phase is Phase.RUNNING and not why:
+        cuts.open_cut(tx, token=token or f"last cut of epoch {region.epoch}", cause="stop")
+    elif region.phase not in (Phase.RUNNING, Phase.RESETTING) or _nobody_there(tx, region) or _overdue(tx, region):
+        _give_up(tx, why or f"it is {region.phase}")
+
+
+def _give_up(tx: Tx, why: str) -> None:
+    alarms.no_last_cut(tx, why)
+    idle(tx, f"stopped without a last cut: {why}")
+
+
+def _nobody_there(reader: Reader, region: Region) -> bool:
+    return not settle.live(members.all_of(reader))
+
+
+def _overdue(reader: Reader, region: Region) -> bool:
+    """The stop was asked for longer ago than a cut may take."""
+    return reader.now() > region.stopping_since + limits.of(region).drain_timeout
+
+
+def halt(tx: Tx, reason: str, *, member: str = "") -> None:
+    """STOPPED: members stay in the group, paused; only a person leaves it (SPEC X6, X8). One who wants it stopped gets it idle."""
+    region = tx.region()
+    if region.phase is Phase.STOPPED:
+        return
+    if region.stopping:
+        _give_up(tx, reason)
+        return
+    if region.phase not in UNSETTLED and region.phase is not Phase.IDLE:
+        epochs.raise_epoch(tx, ResetCause.STOP, reason, by=member, member=member)
+    tx.set_region(
+        phase=Phase.STOPPED,
+        phase_since=tx.now(),
+        stop_reason=reason,
+        stop_member=member,
+        settled_at=0.0,
+        stopping=False,
+    )
+    events.log(tx, "stopped", reason, member=member)
+
+
+def idle(tx: Tx, why: str) -> None:
+    """No members are wanted any more: they leave cleanly (SPEC G9)."""
+    region = tx.region()
+    if region.phase is Phase.CUTTING:
+        epochs.raise_epoch(tx, ResetCause.STOP, why)
+    tx.set_region(
+        phase=Phase.IDLE, phase_since=tx.now(), stopping=False, settled_at=0.0, stop_reason="", stop_member=""
+    )
+    events.log(tx, "idle", why)
+
+
+def scale(tx: Tx, wanted: int, *, by: str) -> Region:
+    """Want another number of members; the change costs at most one reset (SPEC G5)."""
+    if wanted < 1:
+        raise Refused(f"{wanted} members cannot consume.", hint="`crkafka stop` ends all members.")
+    region = tx.region()
+    if region.members_wanted != wanted:
+        events.log(tx, "scale", f"{region.members_wanted} → {wanted}", by=by)
+        tx.set_region(members_wanted=wanted, wait_for_wanted=True)
+    return tx.region()
+
+
+def delete(tx: Tx) -> str:
+    """Remove every row of an idle region; its uid, so that its segments can be removed (SPEC G9)."""
+    region = tx.region()
+    if region.phase is not Phase.IDLE:
+        raise NotRunning(
+            f"Region {region.name} is {region.phase}; only an idle one can be deleted.", hint="`crkafka stop` first."
+        )
+    for row in ROWS:
+        if row not in (Region, Launch):
+            tx.delete(row)
+    tx.delete(Region)
+    return region.uid
+
+
+def tables_of(reader: Reader) -> list[Table]:
+    """The declared tables."""
+    return reader.select(Table)
+
+
+def all_groups(reader: Reader) -> list[Group]:
+    """Consumer groups, whichever region they belong to (SPEC G1)."""
+    return reader.select(Group)
+
+
+def groups_of(reader: Reader) -> list[Group]:
+    """The Kafka groups bound to the region; one, once a member has registered."""
+    return reader.select(Group, ("region", "=", reader.region().name))

@@ -1,0 +1,99 @@
+"""How a member's process reaches the control plane: one gate that every mutation of it passes (SPEC G11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from crkafka_core.control import Place, Reader, Tx
+from crkafka_core.model.errors import CrkafkaError, Lost, Stale
+from crkafka_core.model.rows import Region
+from crkafka_core.plane import members, restored
+from crkafka_core.plane.transact import ControlPlane
+
+T = TypeVar("T")
+
+
+class MemberPlane:
+    """The control plane for one incarnation of one member: the rest of `member/` has no other (a layers test says so).
+
+    A process that was superseded, lost, never registered, or that belongs to a deleted region of the same name changes nothing.
+    """
+
+    def __init__(self, plane: ControlPlane, name: str, incarnation: str) -> None:
+        self._plane = plane
+        self.name = name
+        self.incarnation = incarnation
+        self.region = plane.region
+        self.uid = plane.read(lambda _, region: region.uid)
+
+    def do(self, work: Callable[[Tx], T | CrkafkaError], *, epoch: int | None = None) -> T:
+        """Run a mutation of the registered incarnation; with `epoch`, only while that is the region's."""
+
+        @wraps(work)
+        def gated(tx: Tx) -> T | CrkafkaError:
+            self._same_region(tx)
+            members.of(tx, self.name, self.incarnation)
+            found = tx.region().epoch
+            if epoch is not None and found != epoch:
+                raise Stale(f"{self.name} acted for epoch {epoch}; region {self.region} is at {found}.")
+            return work(tx)
+
+        return self._plane.do(gated)
+
+    def _same_region(self, tx: Tx) -> None:
+        if tx.region().uid != self.uid:
+            raise Lost(
+                f"Region {self.region} was deleted and made anew; {self.name} was started for the old one.",
+                hint="The host starts it anew.",
+            )
+
+    # Before it is registered, and after
+
+    def launch(self) -> int:
+        """Draw a launch number (SPEC G3)."""
+
+        def draw(tx: Tx) -> int:
+            self._same_region(tx)
+            return members.launch(tx, self.name)
+
+        return self._plane.do(draw)
+
+    def register(self, who: members.Registration) -> None:
+        """Become the registered incarnation of the name (SPEC G1, G3)."""
+
+        def enrol(tx: Tx) -> Any:
+            self._same_region(tx)
+            return members.register(tx, who)
+
+        self._plane.do(enrol)
+
+    def leave(self) -> None:
+        """A clean end (SPEC R5)."""
+        self.do(lambda tx: members.leave(tx, self.name, self.incarnation))
+
+    def fail(self, why: str) -> None:
+        """Say that this process has failed, so that nobody waits for its lease."""
+        self.do(lambda tx: members.fail(tx, self.name, self.incarnation, why))
+
+    def bear_witness(self, epoch: int, version: int, reason: str) -> None:
+        """SQL shows less than this process has seen of it: that stops the region, though SQL may not know the process (SPEC G10)."""
+
+        def testify(tx: Tx) -> None:
+            self._same_region(tx)
+            if tx.region().epoch < epoch or tx.region().version < version:
+                restored.notice(tx, reason, by=self.name)
+
+        self._plane.do(testify)
+
+    # Reading
+
+    def read(self, question: Callable[[Reader, Region], T]) -> T:
+        return self._plane.read(question)
+
+    def wait(self, version: int, timeout: float) -> int:
+        return self._plane.wait(version, timeout)
+
+    def place(self) -> Place:
+        return self._plane.place()

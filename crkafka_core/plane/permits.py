@@ -1,0 +1,342 @@
+"""Permits to write declared tables, and what a finished commit acknowledges (SPEC K6, X4, T1).
+
+A commit has three steps: a permit (a number of its own, under the table's writer lease), the write itself, and the finish,
+which compares lease, number and line of descent. A permit that is never finished is overtaken by the next one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from crkafka_core.control import Cond, Reader, Tx
+from crkafka_core.model.errors import LeaseLost, NotRunning, Stale
+from crkafka_core.model.rows import Lease, Region, Reset, ResetCause, Table, TableCommit
+from crkafka_core.plane import contents, epochs, events, leases, limits, reading, restored, tables
+from crkafka_core.plane.tables import ADVANCE, DONE, FAILED, FENCE, OPEN, REWRITE
+
+
+@dataclass(frozen=True)
+class Permit:
+    """The right to commit once to a table."""
+
+    table: Table
+    """As it was when permitted."""
+    commit: TableCommit
+    lease: Lease
+    plan: reading.ReadPlan
+    """Which checkpoints to write; empty for a fence."""
+    overtaken: tuple[TableCommit, ...] = ()
+    """Permits that were never finished: their writes may be there, or may still come (SPEC K6)."""
+
+
+def permit_commit(
+    tx: Tx,
+    name: str,
+    *,
+    holder: str,
+    token: str,
+    ids: Collection[int] | None = None,
+    upto: int | None = None,
+    limit: int | None = None,
+) -> Permit | None:
+    """Permit one write: of what follows the acknowledged checkpoint, or with `ids` a rewrite of live ones; None if there is nothing.
+
+    The same token finds its own permit again. Another writer's lease refuses, naming the holder (SPEC K6).
+    """
+    region = tx.region()
+    if refused := restored.refuse(region):
+        raise refused
+    table = tables.of(tx, name)
+    if table.rewind_epoch > table.fenced_epoch:
+        raise NotRunning(
+            f"Table {name} of region {region.name} has not followed the rewind of epoch {table.rewind_epoch}.",
+            hint="It takes a fence first; `crkafka reset` or the Spark host makes it.",
+        )
+    mine = _mine(tx, table, token)
+    if mine is not None:
+        ids = json.loads(mine.checkpoints_json)
+        plan = reading.plan(tx, region, ids=ids)
+        return Permit(table, mine, _take(tx, table, holder, token), plan)
+    if ids is None:
+        plan = _next(tx, region, table, upto, limit)
+        kind, after, last = ADVANCE, table.acknowledged, plan.checkpoints[-1] if plan.line else table.acknowledged
+    else:
+        plan = reading.plan(tx, region, ids=ids)
+        kind, after, last = REWRITE, 0, 0
+    if not plan.line:
+        return None
+    lease = _take(tx, table, holder, token)
+    return _permit(tx, table, lease, plan, kind=kind, after=after, upto=last, token=token)
+
+
+def _next(tx: Tx, region: Region, table: Table, upto: int | None, limit: int | None) -> reading.ReadPlan:
+    end = region.head if upto is None else upto
+    if end <= table.acknowledged:
+        return reading.plan(tx, region, ids=())
+    waiting = [i for i in tables.behind(tx, region, table) if i <= end]
+    if upto is not None and upto not in waiting:
+        raise reading.refusal(tx, region, upto)
+    if limit is not None:
+        waiting = waiting[:limit]
+    return reading.plan(tx, region, after=table.acknowledged, upto=waiting[-1])
+
+
+def permit_fence(tx: Tx, name: str, *, holder: str, token: str) -> Permit | None:
+    """Permit the fence that a rewind asks for; None when the table owes none (SPEC X4).
+
+    It takes the writer's lease away from whoever has it: a late finish is refused by its number, a late write by the format.
+    """
+    region = tx.region()
+    if refused := restored.refuse(region):
+        raise refused
+    table = tables.of(tx, name)
+    if table.rewind_epoch <= table.fenced_epoch:
+        return None
+    nothing = reading.ReadPlan(region=region.name, uid=region.uid, line=())
+    mine = _mine(tx, table, token)
+    if mine is not None:
+        return Permit(
+            table,
+            mine,
+            _take(tx, table, holder, token, data=tables.fence_data(table)),
+            nothing,
+            _overtaken(tx, table, mine.number),
+        )
+    held = tx.get(Lease, tables.kind_of_lease(name), "")
+    if (
+        held is not None
+        and held.until > tx.now()
+        and held.token != token
+        and held.data_json != tables.fence_data(table)
+    ):
+        tx.put(replace(held, until=0.0))
+    lease = _take(tx, table, holder, token, data=tables.fence_data(table))
+    return _permit(tx, table, lease, nothing, kind=FENCE, after=0, upto=region.head, token=token)
+
+
+def _mine(tx: Tx, table: Table, token: str) -> TableCommit | None:
+    found = tx.select(
+        TableCommit,
+        ("table", "=", table.name),
+        ("token", "=", token),
+        ("status", "=", OPEN),
+        limit=1,
+    )
+    return found[0] if found else None
+
+
+def _take(tx: Tx, table: Table, holder: str, token: str, data: str = "{}") -> Lease:
+    length = limits.of(tx.region()).driver_lease
+    return leases.take(tx, tables.kind_of_lease(table.name), holder=holder, token=token, length=length, data=data)
+
+
+def take(tx: Tx, name: str, *, holder: str, token: str) -> Lease:
+    """The writer's lease alone: for what changes no rows, and no writer may do at the same time."""
+    region = tx.region()
+    if refused := restored.refuse(region):
+        raise refused
+    return _take(tx, tables.of(tx, name), holder, token)
+
+
+def _overtaken(tx: Reader, table: Table, number: int) -> tuple[TableCommit, ...]:
+    """Permits before `number`, since the last finished commit, that did not finish."""
+    rows = tx.select(
+        TableCommit,
+        ("table", "=", table.name),
+        ("number", "<", number),
+        ("status", "!=", DONE),
+    )
+    done = tx.select(
+        TableCommit, ("table", "=", table.name), ("number", "<", number), ("status", "=", DONE),
+        order=("number",), desc=True, limit=1,
+    )  # fmt: skip
+    since = done[0].number if done else 0
+    return tuple(c for c in rows if c.number > since)
+
+
+def _permit(
+    tx: Tx, table: Table, lease: Lease, plan: reading.ReadPlan, *, kind: str, after: int, upto: int, token: str
+) -> Permit:
+    number = table.commits + 1
+    unfinished = tx.select(TableCommit, ("table", "=", table.name), ("status", "=", OPEN))
+    if unfinished:
+        tx.put(*(replace(c, status=FAILED) for c in unfinished))
+    commit = TableCommit(
+        region=table.region, table=table.name, number=number, kind=kind, after=after, upto=upto,
+        checkpoints_json=json.dumps(plan.checkpoints), token=token, status=OPEN, at=tx.now(),
+    )  # fmt: skip
+    tx.add(commit)
+    tx.put(replace(table, commits=number))
+    return Permit(table, commit, lease, plan, _overtaken(tx, table, number))
+
+
+def renew(tx: Tx, permit: Permit) -> Lease:
+    """Go on writing; refused once somebody else writes, or a rewind has asked for a fence."""
+    table = tables.of(tx, permit.table.name)
+    if permit.commit.kind != FENCE and table.rewind_epoch > table.fenced_epoch:
+        raise LeaseLost(
+            f"Region {table.region} was rewound: table {table.name} takes a fence first.", hint="Stop; nothing is lost."
+        )
+    return leases.renew(tx, permit.lease, limits.of(tx.region()).driver_lease)
+
+
+def _still(reader: Reader, region: Region, permit: Permit) -> tuple[Table, TableCommit]:
+    table = tables.of(reader, permit.table.name)
+    commit = reader.get(TableCommit, table.name, permit.commit.number)
+    if commit is None or commit.token != permit.commit.token:
+        raise LeaseLost(
+            f"Commit {permit.commit.number} to table {table.name} is unknown here.", hint="Stop; write nothing more."
+        )
+    if commit.status == DONE:
+        return table, commit
+    leases.check(reader, permit.lease)
+    if commit.status != OPEN:
+        raise LeaseLost(
+            f"Commit {commit.number} to table {table.name} was overtaken.", hint="Stop; the next one goes on."
+        )
+    if commit.kind != FENCE and table.rewind_epoch > table.fenced_epoch:
+        raise Stale(
+            f"Region {region.name} was rewound while commit {commit.number} to {table.name} was written.",
+            hint="The fence removes it.",
+        )
+    return table, commit
+
+
+def finish_commit(tx: Tx, permit: Permit, *, version: str, rows: int, folder: str = "", bad: int = 0) -> Table:
+    """Count the write: the only moment at which it is acknowledged. The same permit finished again changes nothing.
+
+    Without a version nothing had to be written.
+    """
+    region = tx.region()
+    table, commit = _still(tx, region, permit)
+    if commit.status == DONE:
+        return table
+    ids = json.loads(commit.checkpoints_json)
+    live = set(tx.line(region.head, after=min(ids) - 1))
+    gone = [i for i in ids if i not in live]
+    if gone:
+        raise Stale(
+            f"Checkpoint {gone[0]} of region {region.name} is not live any more; commit {commit.number} to {table.name} is void."
+        )
+    if commit.kind == ADVANCE and table.acknowledged != commit.after:
+        raise Stale(
+            f"Table {table.name} was advanced to {table.acknowledged} while commit {commit.number} went on from {commit.after}."
+        )
+    tx.put(replace(commit, status=DONE, version=version, rows=rows, folder=folder, at=tx.now()))
+    acknowledged = commit.upto if commit.kind == ADVANCE else table.acknowledged
+    done = replace(table, version=version or table.version, acknowledged=acknowledged)
+    tx.put(done)
+    events.log(
+        tx, "table " + commit.kind, f"{table.name}: {rows} rows of {len(ids)} checkpoints", checkpoint=max(ids),
+        data={"table": table.name, "number": commit.number, "version": version, "rows": rows},
+    )  # fmt: skip
+    if bad:
+        events.log(
+            tx, events.BAD, f"{table.name}: {bad} of {len(ids)} checkpoints", checkpoint=max(ids),
+            data={"table": table.name, "bad": bad, "new": commit.kind == ADVANCE},
+        )  # fmt: skip
+    leases.release(tx, permit.lease)
+    return done
+
+
+def finish_fence(tx: Tx, permit: Permit, *, version: str, acknowledged: int | None = None) -> Table:
+    """The table follows the rewind; when all do, the region leaves REWINDING (SPEC X4).
+
+    `acknowledged`: the checkpoint to which it went back, where that is further than it had to.
+    """
+    region = tx.region()
+    table, commit = _still(tx, region, permit)
+    if commit.status == DONE:
+        return table
+    # What it removed is what the rewind left that it followed: a lower one meanwhile owes another fence, which removes the rest.
+    shared = fenced_to(tx, region, permit)
+    if acknowledged is not None:
+        shared = min(shared, acknowledged)
+    done = replace(
+        table, fenced_epoch=max(table.fenced_epoch, permit.table.rewind_epoch), acknowledged=shared, version=version
+    )
+    tx.put(replace(commit, status=DONE, version=version, at=tx.now()))
+    tx.put(done)
+    events.log(
+        tx,
+        "table fence",
+        f"{table.name} follows to {shared}",
+        checkpoint=shared,
+        data={"table": table.name, "number": commit.number},
+    )
+    leases.release(tx, permit.lease)
+    epochs.after_fence(tx)
+    return done
+
+
+def fenced_to(reader: Reader, region: Region, permit: Permit) -> int:
+    """The latest checkpoint of which rows stay in the table with this fence."""
+    return contents.common(reader, replace(region, head=permit.commit.upto), permit.table.acknowledged)
+
+
+def hear(tx: Tx, name: str, number: int, *, holds: int, version: str) -> bool:
+    """Acknowledge a commit that the table shows and SQL did not hear of; False: it is not the table's last one any more.
+
+    Its writer died before it could say so, or the table was declared again where it lies.
+    """
+    region = tx.region()
+    table = tables.of(tx, name)
+    commit = tx.get(TableCommit, name, number)
+    if commit is None or commit.status == DONE or last_number(tx, table) > number:
+        return False
+    tx.put(replace(commit, status=DONE, version=version, at=tx.now()))
+    acknowledged = table.acknowledged if commit.kind == REWRITE and table.version else holds
+    tx.put(replace(table, version=version, acknowledged=acknowledged))
+    events.log(
+        tx, "table " + commit.kind, f"{name}: commit {number} was in the table, though nobody had said so", checkpoint=holds,
+        data={"table": name, "number": number, "version": version},
+    )  # fmt: skip
+    if contents.common(tx, region, acknowledged) != acknowledged:
+        owe_fence(tx, name)
+    return True
+
+
+def owe_fence(tx: Tx, name: str) -> None:
+    """Let the table take a fence though no rewind has asked for it: it shows rows that have to leave."""
+    region = tx.region()
+    table = tables.of(tx, name)
+    if table.rewind_epoch <= table.fenced_epoch:
+        tx.put(replace(table, rewind_epoch=region.epoch, fenced_epoch=min(table.fenced_epoch, region.epoch - 1)))
+
+
+def number_above(tx: Tx, name: str, number: int) -> None:
+    """The table has seen this number, which a newer control plane gave: what comes next is above it (SPEC G10)."""
+    table = tables.of(tx, name)
+    tx.put(replace(table, commits=max(table.commits, number)))
+
+
+def last_number(reader: Reader, table: Table) -> int:
+    """Number of the last acknowledged commit that wrote anything."""
+    numbers = reader.column(
+        TableCommit, "number", ("table", "=", table.name), ("status", "=", DONE), ("version", "!=", ""),
+        order=("number",), desc=True, limit=1,
+    )  # fmt: skip
+    return int(numbers[0]) if numbers else 0
+
+
+def after_restored(reader: Reader, table: Table) -> bool:
+    """Whether the fence that the table owes follows a restored backup: the table may be newer than SQL (SPEC G10)."""
+    restored: list[Cond] = [("cause", "=", ResetCause.RESTORED)]
+    return reader.count(Reset, *restored, ("epoch", ">", table.fenced_epoch)) > 0
+
+
+def fail_commit(tx: Tx, permit: Permit, why: str) -> None:
+    """Give up a permit, so that the next writer need not wait for the lease's end. What it wrote does not count."""
+    commit = tx.get(TableCommit, permit.table.name, permit.commit.number)
+    if commit is None or commit.status != OPEN or commit.token != permit.commit.token:
+        return
+    tx.put(replace(commit, status=FAILED))
+    events.log(
+        tx,
+        "table commit failed",
+        f"{permit.table.name}: {why}",
+        data={"table": permit.table.name, "number": commit.number},
+    )
+    leases.release(tx, permit.lease)

@@ -1,0 +1,60 @@
+"""Which of a table's versions held exactly the rows of a line of checkpoints: for tables that keep one row for each key (SPEC K6, X4).
+
+Rows that a later record has replaced are in no version after it, so a rewind goes back to a version; what came between that one
+and the checkpoint is written again, as anything that the table has not got.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import Refused
+from crkafka_core.model.rows import Region, Table, TableCommit
+from crkafka_core.plane import contents
+from crkafka_core.plane.tables import ADVANCE, DONE
+
+
+@dataclass(frozen=True)
+class State:
+    """What a table was once."""
+
+    checkpoint: int
+    """It held what the line to this one says; 0: nothing."""
+    version: str
+    """The format's; empty: a table without rows."""
+
+
+def state_at(reader: Reader, region: Region, table: Table) -> State:
+    """The latest state that belongs to the region's line, of all that was acknowledged. Refused where SQL does not know one any more."""
+    shared = contents.common(reader, region, table.acknowledged)
+    if not shared:
+        return State(0, "")
+    if shared == table.acknowledged and table.version:
+        return State(shared, table.version)
+    line = set(reader.line(shared))
+    commits = reader.select(
+        TableCommit, ("table", "=", table.name), ("status", "=", DONE), ("kind", "=", ADVANCE),
+        ("upto", "<=", shared),
+    )  # fmt: skip
+    known = [c for c in commits if c.upto in line and c.version]
+    if known:
+        best = max(known, key=lambda c: (c.upto, c.number))
+        return State(best.upto, best.version)
+    first = reader.column(
+        TableCommit, "number", ("table", "=", table.name), order=("number",), limit=1
+    )  # fmt: skip
+    if first == [1]:  # all that was ever written is known, and none of it ended here or before
+        return State(0, "")
+    raise Refused(
+        f"Which version table {table.name} of region {table.region} had at checkpoint {shared} is not known any more.",
+        hint=anew(table.name),
+    )
+
+
+def anew(table: str) -> str:
+    """How a table is made anew."""
+    return f"`crkafka undeclare {table}`, and declare it at a new path: it is filled from what is kept, and from Kafka."
+
+
+__all__ = ["State", "anew", "state_at"]

@@ -1,0 +1,275 @@
+"""Keeps Delta tables of adopted files fresh: as soon as a checkpoint is merged, whoever hosts the region adopts it (SPEC K6, A7).
+
+One per region, by a lease; it is woken by the control plane and does not poll. After a rewind it makes the fences that need no
+Spark. Each table is written on a thread of its own: an object store that does not answer holds up no other table, and no end. What
+it cannot do is told once and tried again later: an alarm counts how far a table is behind, whoever writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Protocol
+
+from crkafka_core.config.sections import TableConfig
+from crkafka_core.control import Reader, Tx
+from crkafka_core.loop import THREADS, Loop, Runtime
+from crkafka_core.machine import is_gone
+from crkafka_core.model import rows
+from crkafka_core.model.errors import CrkafkaError, LeaseHeld
+from crkafka_core.plane import epochs, leases
+from crkafka_core.plane import tables as plane
+from crkafka_core.region.feeder_process import FeederProcess, Tell
+from crkafka_core.region.lease import DriverLease
+from crkafka_core.tables import adopt, writing
+from crkafka_core.tables.handle import Handle
+
+if TYPE_CHECKING:
+    from crkafka_core.region.region import Region
+
+_log = logging.getLogger(__name__)
+LEASE = plane.FEEDER
+_PATIENCE = 0.5
+"""Seconds after which it looks again though nothing was told."""
+_LONGEST = 30.0
+"""Seconds between two tries of a table that fails."""
+_TOGETHER = 1.0
+"""Seconds for which it waits for the commits that it has begun, before it looks what else is due."""
+_HANGS = 60.0
+"""Seconds after which a commit that has not ended is told."""
+LAST = 45.0
+"""Seconds at its end for what is merged by then."""
+Work = Callable[[Handle, str], object]
+
+
+class Writing(Loop):
+    """One commit to one table, on a thread of its own."""
+
+    def __init__(self, name: str, work: Callable[[], bool], runtime: Runtime) -> None:
+        super().__init__(f"feeds {name}", runtime)
+        self._work = work
+        self.began, self.moved, self.told = runtime.now(), False, False
+
+    def turn(self, patience: float = 0.0) -> bool:
+        self.moved = self._work()
+        return False
+
+
+class Feeder(Loop):
+    """Threads: its own, one for each table that is written at this moment, and one that renews its lease. `turn` begins all that is due."""
+
+    def __init__(
+        self, region: Handle, *, tell: Callable[[str], None] = lambda _: None, runtime: Runtime = THREADS
+    ) -> None:
+        super().__init__("feeder", runtime)
+        self._region, self._tell = region, tell
+        self._left = region.config.left_to_others
+        self._over = threading.Event()
+        self._held = ExitStack()
+        self._lease: DriverLease | None = None
+        self._failed: dict[str, tuple[int, float, str]] = {}
+        """Table → failures in a row, when to try again, and what was said."""
+        self._writing: dict[str, Writing] = {}
+        """Table → its last commit, which may still be under way."""
+
+    def begin(self) -> None:
+        self._runtime.start(self)
+
+    def end(self) -> None:
+        """Adopt what is merged by now, for at most `LAST` seconds, then end."""
+        self._over.set()
+        self._runtime.ended(self, None)
+
+    def turn(self, patience: float = _PATIENCE) -> bool:
+        """Adopt, or fence, where it is due; else wait for a change of the region. False: it has ended."""
+        try:
+            if self._lease is None:
+                free(self._region, LEASE)
+                self._lease = self._held.enter_context(
+                    DriverLease(
+                        self._region.plane, LEASE, writing.holder(), data=left(self._left), runtime=self._runtime
+                    )
+                )
+            if self._over.is_set():
+                self._finish()
+                self._let_go()
+                return False
+            version = self._region.plane.read(lambda _, row: row.version)
+            if not self._feed():
+                self._region.plane.wait(version, patience)
+        except CrkafkaError as error:
+            if not isinstance(error, LeaseHeld):
+                _log.warning("feeder: %s", error)
+            self._let_go()
+            self._runtime.wait(self._over, 2.0)
+            return not self._over.is_set()
+        except BaseException as error:
+            # A thread that died here would go on holding its lease: no other host could take over. (A panic of Delta's library
+            # is no Exception.)
+            _log.exception("feeder")
+            self._tell(f"{type(error).__name__}: {error}")
+            self._let_go()
+            if not isinstance(error, Exception) and type(error).__module__ == "builtins":
+                raise
+            self._runtime.wait(self._over, 2.0)
+            return not self._over.is_set()
+        return True
+
+    def _let_go(self) -> None:
+        held, self._held, self._lease = self._held, ExitStack(), None
+        try:
+            held.close()
+        except CrkafkaError as error:
+            _log.warning("feeder: %s", error)
+
+    def _finish(self) -> None:
+        """What is merged by now; what has failed is tried once more, whenever it would have been."""
+        self._failed = {name: (failures, 0.0, text) for name, (failures, _, text) in self._failed.items()}
+        limit = self._runtime.now() + LAST
+        while self._feed() or self._running():
+            if self._runtime.now() > limit:
+                self._tell(f"what is still being written is left to the next host: {', '.join(self._running())}")
+                return
+
+    def _running(self) -> list[str]:
+        """Tables with a commit that has not ended, which is waited for a moment."""
+        return [name for name, writing in self._writing.items() if not self._runtime.ended(writing, 0.02)]
+
+    def _feed(self) -> bool:
+        """Begin what is due; whether a commit was made to any table within a moment."""
+        assert self._lease is not None
+        self._lease.check()
+        owed, behind = self._region.plane.read(due)
+        fences: list[tuple[str, Work]] = [(name, adopt.fence) for name in owed]
+        advances: list[tuple[str, Work]] = [(name, adopt.advance) for name in behind if name not in self._left]
+        begun = [self._begin(name, work) for name, work in fences + advances if self._may_begin(name)]
+        limit = self._runtime.now() + _TOGETHER
+        for commit in begun:
+            self._runtime.ended(commit, max(0.0, limit - self._runtime.now()))
+        return any(commit.moved for commit in begun)
+
+    def _may_begin(self, name: str) -> bool:
+        """Not while the last commit is under way, nor so soon after one that failed."""
+        writing, now = self._writing.get(name), self._runtime.now()
+        if writing is not None and not self._runtime.ended(writing, 0.0):
+            if now - writing.began > _HANGS and not writing.told:
+                writing.told = True
+                _log.warning("feeder: table %s: a commit has not ended for %.0f s", name, now - writing.began)
+                self._tell(
+                    f"table {name}: a commit has not ended for {now - writing.began:.0f} s; does its storage answer?"
+                )
+            return False
+        return now >= self._failed.get(name, (0, 0.0, ""))[1]
+
+    def _begin(self, name: str, work: Work) -> Writing:
+        writing = self._writing[name] = Writing(name, lambda: self._write(name, work), self._runtime)
+        self._runtime.start(writing)
+        return writing
+
+    def _write(self, name: str, work: Work) -> bool:
+        """On the table's thread: whether it was done, or can be tried again at once."""
+        try:
+            work(self._region, name)
+            self._failed.pop(name, None)
+            return True
+        except LeaseHeld:
+            with suppress(CrkafkaError):
+                return free(self._region, f"writer:{name}")
+        except CrkafkaError as error:
+            self._fail(name, str(error))
+        except (
+            BaseException
+        ) as error:  # a panic of Delta's library is no Exception, and must not end this in silence either
+            _log.exception("feeder: table %s", name)
+            self._fail(name, f"{type(error).__name__}: {error}")
+            if not isinstance(error, Exception) and type(error).__module__ == "builtins":
+                raise
+        return False
+
+    def _fail(self, name: str, text: str) -> None:
+        failures, _, before = self._failed.get(name, (0, 0.0, ""))
+        self._failed[name] = (failures + 1, self._runtime.now() + min(2.0 ** (failures + 1), _LONGEST), text)
+        if text != before:
+            _log.warning("feeder: table %s: %s", name, text)
+            self._tell(f"table {name}: {text}")
+
+
+def left(names: Collection[str]) -> str:
+    """For a feeder's lease: the tables that it leaves to others."""
+    return json.dumps({"left": sorted(names)})
+
+
+def free(region: Handle, kind: str) -> bool:
+    """Let go of what a process of this machine held that is dead, instead of waiting for its lease to end; whether there was one.
+
+    Were it alive after all, its number is behind then, and both SQL and the table refuse what it commits.
+    """
+
+    def release(tx: Tx) -> bool:
+        dead = [lease for lease in leases.held(tx, kind) if _is_dead(lease.holder)]
+        for lease in dead:
+            leases.release(tx, lease)
+        return bool(dead)
+
+    return region.plane.do(release)
+
+
+def _is_dead(holder: str) -> bool:
+    """Whether a holder, as `writing.holder` writes it, was a process of this machine and is no more."""
+    host, _, pid = holder.rpartition(":")
+    return pid.isdigit() and is_gone(host, int(pid))
+
+
+def due(reader: Reader, row: rows.Region) -> tuple[list[str], list[str]]:
+    """Tables that owe a fence which needs no Spark, and tables that can adopt what is merged."""
+    owed = [t.name for t in epochs.unfenced(reader) if not plane.needs_spark(t)]
+    behind = [
+        t.name
+        for t in plane.adopting(reader)
+        if t.acknowledged < row.head and t.name not in owed and not plane.needs_spark(t)
+    ]
+    return owed, behind
+
+
+class Ending(Protocol):
+    """What keeps tables fresh in the background."""
+
+    def begin(self) -> None: ...
+    def end(self) -> None:
+        """Bring in what is merged by now, then end."""
+
+
+Warm = Callable[[Tell], Ending]
+"""Makes what feeds tables by a Spark session that is there; it hears what keeps a table back."""
+
+
+@contextmanager
+def feeding(region: Region, *, tell: Tell = lambda _: None, warm: Warm | None = None) -> Iterator[None]:
+    """Tables are kept fresh until the block ends; what is merged by then is brought in first. Nothing is started without tables.
+
+    Those that Spark writes are fed by `warm`, else by a process with a session of its own.
+    """
+    feeders: list[Ending] = []
+    declared = [t for t in region.config.tables if t.kept_fresh]
+    if any(t.format == "delta" for t in region.config.tables):  # also those left to others follow a rewind by it
+        feeders.append(Feeder(region, tell=tell, runtime=region.runtime))
+    if any(not adopting(t) for t in declared):
+        feeders.append(warm(tell) if warm is not None else FeederProcess(region, tell=tell))
+    for feeder in feeders:
+        feeder.begin()
+    try:
+        yield
+    finally:
+        for feeder in feeders:
+            feeder.end()
+
+
+def adopting(table: TableConfig) -> bool:
+    """Whether a declared table takes segments as they are, without Spark."""
+    return plane.has_log(table.format, table.path) and table.shape is None
+
+
+__all__ = ["LEASE", "Ending", "Feeder", "Warm", "adopting", "due", "feeding", "free", "left"]

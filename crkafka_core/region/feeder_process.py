@@ -1,0 +1,104 @@
+"""A process with a warm Spark session, which keeps tables fresh that only Spark writes, for a host that has no Spark (SPEC K6, A7).
+
+It begins once such a table is declared, and ends with its host, however that goes: by the pipe between them. A process of its own,
+so that a host ends it for sure, and a program's own Spark session is none of its business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.plane import tables as plane
+from crkafka_core.tables.handle import Handle
+
+_log = logging.getLogger(__name__)
+MODULE = "crkafka_core.spark.feeder"
+"""The room of Spark is above this one."""
+PATIENCE = 60.0
+"""Seconds that it has for what is merged when its host ends, its start included."""
+_LONGEST = 60.0
+
+Tell = Callable[[str], None]
+
+
+class FeederProcess:
+    """Threads: one that starts it and passes on what it says."""
+
+    def __init__(self, region: Handle, *, tell: Tell = lambda _: None) -> None:
+        self._region, self._tell = region, tell
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="feeder process", daemon=True)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """What is merged by now is brought in, then the process ends; after `PATIENCE` it is killed."""
+        self._over.set()
+        with self._lock:
+            process = self._process
+            if process is not None and process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    process.stdin.close()
+        self._thread.join(PATIENCE)
+        if self._thread.is_alive() and process is not None:
+            self._tell(f"the process that writes tables with Spark did not end within {PATIENCE:.0f} s: it is killed")
+            process.kill()
+            self._thread.join(10)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while there is one."""
+        process = self._process
+        return None if process is None or process.poll() is not None else process.pid
+
+    def _run(self) -> None:
+        left, failures = self._region.config.left_to_others, 0
+        while not self._over.is_set():
+            try:
+                version, families = self._region.plane.read(
+                    lambda reader, row: (row.version, plane.fed_by_spark(reader, row, left))
+                )
+                if not families:
+                    self._region.plane.wait(version, 1.0)
+                    continue
+            except CrkafkaError as error:
+                _log.warning("feeder process: %s", error)
+                self._over.wait(2.0)
+                continue
+            began = time.monotonic()
+            code = self._once()
+            if self._over.is_set():
+                return
+            failures = 0 if time.monotonic() - began > _LONGEST else failures + 1
+            self._tell(f"the process that writes tables with Spark ended with code {code}; it is started again")
+            self._over.wait(min(2.0**failures, _LONGEST))
+
+    def _once(self) -> int:
+        """One life of the process; its exit code."""
+        with self._lock:
+            if self._over.is_set():
+                return 0
+            process = self._process = subprocess.Popen(
+                [sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                start_new_session=True,
+            )  # fmt: skip
+            assert process.stdin is not None and process.stdout is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(self._region.config.to_json() + "\n")
+                process.stdin.flush()
+        for line in process.stdout:
+            with contextlib.suppress(ValueError):
+                self._tell(str(json.loads(line)))
+        process.stdout.close()
+        return process.wait()

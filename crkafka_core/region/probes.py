@@ -1,0 +1,104 @@
+"""What a supervisor and Prometheus ask a host: `/metrics`, `/livez`, `/readyz`, over HTTP, from SQL alone (SPEC X8)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from crkafka_core.config import redact
+from crkafka_core.model.errors import ConfigError, CrkafkaError
+from crkafka_core.model.phase import Phase
+from crkafka_core.region.metrics import prometheus
+from crkafka_core.region.region import Region
+
+SILENT = 60.0
+"""Seconds without a sign of life of the host's own loop after which it is not alive."""
+
+
+class Pulse:
+    """The sign of life of a host: `beat` from its loop, which may say why there is no hope."""
+
+    def __init__(self) -> None:
+        self._at = time.monotonic()
+
+    def beat(self) -> None:
+        self._at = time.monotonic()
+
+    def trouble(self) -> str:
+        silent = time.monotonic() - self._at
+        return f"the host has done nothing for {silent:.0f} s" if silent > SILENT else ""
+
+
+def ready(region: Region) -> str:
+    """Why no records flow into checkpoints; empty when they do."""
+    status = region.status()
+    if status.phase not in (Phase.RUNNING, Phase.CUTTING):
+        return status.alarm or status.waits_for or f"the region is {status.phase}"
+    return status.alarm
+
+
+@contextmanager
+def serving(region: Region, address: str, pulse: Pulse) -> Iterator[str]:
+    """Answer at `HOST:PORT` while the block runs; yields the URL. Port 0: any that is free."""
+    host, port = _parts(address)
+
+    def answer(path: str) -> tuple[int, str]:
+        if path == "/metrics":
+            return 200, prometheus(region)
+        if path == "/livez":
+            trouble = pulse.trouble()
+        elif path == "/readyz":
+            trouble = ready(region)
+        else:
+            return 404, "There are: /metrics, /livez, /readyz.\n"
+        return (503, f"{trouble}\n") if trouble else (200, "ok\n")
+
+    try:
+        server = ThreadingHTTPServer((host, port), _handler(answer))
+    except OSError as error:
+        raise ConfigError(
+            f"Metrics cannot be served at {address}: {error.strerror or error}.", hint="Choose another address."
+        ) from error
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, name="metrics", daemon=True).start()
+    try:
+        yield f"http://{host or '127.0.0.1'}:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _parts(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"{address!r} is no address to serve metrics at.", hint="Write HOST:PORT, as 127.0.0.1:9400.")
+    return host.strip("[]"), int(port)
+
+
+def _handler(answer: Callable[[str], tuple[int, str]]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10
+
+        def do_GET(self) -> None:
+            try:
+                code, text = answer(self.path.partition("?")[0])
+            except CrkafkaError as error:
+                code, text = 503, f"{redact(str(error))}\n"
+            body = text.encode()
+            self.send_response(code)
+            self.send_header(
+                "Content-Type", CONTENT_TYPE_LATEST if self.path == "/metrics" else "text/plain; charset=utf-8"
+            )
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nobody wants a line for each scrape."""
+
+    return Handler

@@ -1,0 +1,90 @@
+"""The mark of ownership beside a region's segments: which control plane may write and delete there (SPEC T3).
+
+A control plane is copied easily: a dump that becomes a staging system, a SQLite file beside its original. Both then name the same
+region uid, and each would take what the other writes for orphans. So the storage says who owns it: `owner-<uid>.json` in the root
+names the place of the control plane, and the numbers that it had issued when it last looked. A copy is at another place, and is
+refused. A copy that calls itself by the same place (the same path on another machine, a clone of a whole PostgreSQL cluster) is
+told by the numbers only: whoever goes on first owns the storage, and the other one has gone back in time (SPEC G10).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from crkafka_core.control import Place
+from crkafka_core.model.errors import NotOwner
+from crkafka_core.segments.errors import SegmentMissing
+from crkafka_core.segments.storage import Storage
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What the storage says about its owner."""
+
+    place: str
+    shown: str
+    host: str
+    epoch: int
+    checkpoint: int
+    """The highest that was issued."""
+
+
+def path_of(uid: str) -> str:
+    """Where the mark of a region lies; beside its folder, so that no listing of segments finds it."""
+    return f"owner-{uid}.json"
+
+
+def read(storage: Storage, uid: str) -> Mark | None:
+    """The mark, or None where nobody has left one."""
+    try:
+        with storage.open_read(path_of(uid)) as source:
+            return Mark(**json.loads(source.read()))
+    except SegmentMissing:
+        return None
+
+
+def check(storage: Storage, uid: str, place: Place, *, region: str) -> Mark | None:
+    """The mark, if there is one; refused when it names another control plane."""
+    mark = read(storage, uid)
+    if mark is not None and mark.place != _seen_from(storage, place):
+        raise NotOwner(
+            f"The segments of region {region} in {storage.url} belong to {_whose(mark, place)}.",
+            hint="A copy needs a storage and a group of its own. If the control plane was moved, or restored into another database, "
+            "and nothing runs on the old one: `crkafka start --moved`.",
+        )
+    return mark
+
+
+def _whose(mark: Mark, place: Place) -> str:
+    """In words; a dump that was restored into a new database, or server, may have the old address."""
+    if mark.shown != place.shown:
+        return f"the control plane {mark.shown} (last seen from {mark.host}); {place.shown} is a copy of it, or it was moved"
+    return (
+        f"another database than the one that {place.shown} is now (last seen from {mark.host}): a dump of it was restored here, or "
+        "the server was upgraded or replaced"
+    )
+
+
+def claim(storage: Storage, uid: str, place: Place, *, epoch: int, checkpoint: int) -> None:
+    """Say that this control plane owns the region's segments, and what it has issued by now."""
+    mark = Mark(_seen_from(storage, place), place.shown, socket.gethostname(), epoch, checkpoint)
+    if mark != read(storage, uid):
+        storage.put(path_of(uid), json.dumps(dataclasses.asdict(mark)).encode())
+
+
+def remove(storage: Storage, uid: str) -> None:
+    """The region is deleted."""
+    storage.delete(path_of(uid))
+
+
+def _seen_from(storage: Storage, place: Place) -> str:
+    """A SQLite file beside a local folder is named from there: the two may be moved or mounted elsewhere together."""
+    scheme, _, path = place.key.partition(":")
+    if scheme == "sqlite" and storage.is_local and path:
+        return f"sqlite:{Path(os.path.relpath(path, os.path.realpath(storage.url))).as_posix()}"
+    return place.key

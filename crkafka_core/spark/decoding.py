@@ -1,0 +1,153 @@
+"""Decodes a batch: what can be in bulk, the rest one by one; every row comes out, decoded or with a reason. Runs in executors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crkafka_core.model.errors import CrkafkaError, Refused
+from crkafka_core.spark.decoders import Bulk, Decoder, Opened
+from crkafka_core.spark.fitting import Fit, Misfit, fitter, nullable
+
+_ONE_BY_ONE = 64
+"""So few values that bulk decoding refused are decoded one by one; of more it tries the halves."""
+NULL = "the value is null"
+
+
+class BadRecord(Refused):
+    """A record that cannot be decoded, where that is to stop the write. Reaction: mend the schema, or keep or skip such records."""
+
+
+@dataclass
+class Columns:
+    """Decodes one column of the record, `value` or `key`, into one type."""
+
+    column: str
+    decoder: Decoder
+    kind: pa.DataType
+    """What has to be there is not nullable; what comes out always is: a row that was not decoded has nothing."""
+
+    def __post_init__(self) -> None:
+        self._opened: Opened = self.decoder.open(self.kind)
+        self._bulk: Bulk | None = self.decoder.bulk(self.kind)
+        self._fit: Fit = fitter(self.kind)
+        self.kind = nullable(self.kind)
+
+    def decode(self, batch: pa.RecordBatch) -> tuple[pa.Array, list[str | None]]:
+        """Structs and reasons, one of each for each row. A null gives null and no reason."""
+        given, topics = batch.column(self.column), batch.column("topic")
+        found: list[pa.Array] = []
+        reasons: list[str | None] = []
+        if not given.null_count:
+            self._in_parts(given, topics, found, reasons)
+            return _joined(found, self.kind), reasons
+        there = pc.indices_nonzero(pc.is_valid(given))
+        self._in_parts(given.take(there), topics.take(there), found, reasons)
+        place: list[int | None] = [None] * len(given)
+        spread: list[str | None] = [None] * len(given)
+        for at, (row, reason) in enumerate(zip(there.to_pylist(), reasons, strict=True)):
+            place[row], spread[row] = at, reason
+        return _joined(found, self.kind).take(pa.array(place, pa.int64())), spread
+
+    def _in_parts(self, values: pa.Array, topics: pa.Array, found: list[pa.Array], reasons: list[str | None]) -> None:
+        if not len(values):
+            return
+        if self._bulk is not None:
+            try:
+                found.append(self._bulk(values))
+                reasons.extend([None] * len(values))
+                return
+            except pa.ArrowException:
+                pass
+        if self._bulk is None or len(values) <= _ONE_BY_ONE:
+            rows, why = self._one_by_one(values.to_pylist(), topics.to_pylist())
+            found.append(_as_array(rows, why, self.kind))
+            reasons.extend(why)
+            return
+        half = len(values) // 2
+        self._in_parts(values[:half], topics[:half], found, reasons)
+        self._in_parts(values[half:], topics[half:], found, reasons)
+
+    def _one_by_one(self, values: Sequence[bytes], topics: Sequence[str]) -> tuple[list[Any], list[str | None]]:
+        rows: list[Any] = []
+        reasons: list[str | None] = []
+        for value, topic in zip(values, topics, strict=True):
+            try:
+                rows.append(self._fit(self._opened(value, topic)))
+                reasons.append(None)
+            except (OSError, CrkafkaError, MemoryError):
+                raise  # an outage says nothing about the record (fault 80)
+            except Misfit as error:
+                rows.append(None)
+                reasons.append(str(error)[:500])
+            except Exception as error:
+                rows.append(None)
+                reasons.append(f"{type(error).__name__}: {error}"[:500])
+        return rows, reasons
+
+
+def _joined(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
+    return pa.concat_arrays(parts) if parts else pa.array([], kind)
+
+
+def _as_array(rows: list[Any], reasons: list[str | None], kind: pa.DataType) -> pa.Array:
+    """One that does not fit after all must not take the others with it: its reason is noted."""
+    try:
+        return pa.array(rows, kind)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        if len(rows) == 1:
+            reasons[0] = f"{type(error).__name__}: {error}"[:500]
+            return pa.nulls(1, kind)
+    half = len(rows) // 2
+    before, after = reasons[:half], reasons[half:]
+    parts = [_as_array(rows[:half], before, kind), _as_array(rows[half:], after, kind)]
+    reasons[:] = before + after
+    return pa.concat_arrays(parts)
+
+
+@dataclass(frozen=True)
+class Names:
+    """The columns that decoding adds."""
+
+    value: str
+    key: str
+    reason: str
+
+
+def decode_batch(
+    batch: pa.RecordBatch, value: Columns, key: Columns | None, names: Names, *, tombstones: bool, stop: bool
+) -> pa.RecordBatch:
+    """The batch with columns of decoded structs and one of reasons; a row with a reason has neither value nor key decoded.
+
+    `tombstones`: a null value is none of the bad ones. `stop`: the first bad one is an error.
+    """
+    decoded, reasons = value.decode(batch)
+    if not tombstones:
+        nulls = pc.is_null(batch.column(value.column)).to_pylist()
+        reasons = [NULL if null else reason for null, reason in zip(nulls, reasons, strict=True)]
+    columns, added = [*batch.columns, decoded], [*batch.schema.names, names.value]
+    if key is not None:
+        found, why = key.decode(batch)
+        reasons = [
+            one if one is not None else other and f"key: {other}" for one, other in zip(reasons, why, strict=True)
+        ]
+        columns.append(found)
+        added.append(names.key)
+    if stop:
+        _refuse(batch, reasons)
+    columns.append(pa.array(reasons, pa.string()))
+    return pa.RecordBatch.from_arrays(columns, names=[*added, names.reason])
+
+
+def _refuse(batch: pa.RecordBatch, reasons: Sequence[str | None]) -> None:
+    for row, reason in enumerate(reasons):
+        if reason is not None:
+            topic, partition, offset = (batch.column(c)[row].as_py() for c in ("topic", "partition", "offset"))
+            raise BadRecord(
+                f"Record {topic}[{partition}]@{offset} cannot be decoded: {reason}.",
+                hint="Mend the schema, or keep such records as dead letters, or skip them (on_bad_record).",
+            )

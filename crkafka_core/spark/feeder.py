@@ -1,0 +1,255 @@
+"""Keeps tables fresh that only Spark writes: shaped and typed ones, Parquet, Iceberg; as soon as a checkpoint is merged (SPEC K6, A7).
+
+One per region, by a lease, with one warm session. The tables of one shape are written together, each family in a thread of its own:
+one that hangs keeps no other back. `python -m crkafka_core.spark.feeder` is the same as a process, for hosts without Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from crkafka_core import logs
+from crkafka_core.config import RegionConfig
+from crkafka_core.control import Reader
+from crkafka_core.model import rows
+from crkafka_core.model.errors import CrkafkaError, LeaseHeld
+from crkafka_core.plane import tables as plane
+from crkafka_core.region.feeder import free, left
+from crkafka_core.region.feeder_process import Tell
+from crkafka_core.region.lease import DriverLease
+from crkafka_core.spark import launch, location, tables
+from crkafka_core.tables import writing
+from crkafka_core.tables.adopt import AT_ONCE
+from crkafka_core.tables.handle import Handle
+
+_log = logging.getLogger(__name__)
+_PATIENCE = 0.5
+"""Seconds after which it looks again though nothing was told."""
+_LONGEST = 30.0
+"""Seconds between two tries of a table that fails."""
+LAST = 45.0
+"""Seconds at its end for what is merged by then."""
+
+
+class SparkFeeder:
+    """Threads: its own, one for each table or family that is written at this moment, and one that renews its lease."""
+
+    def __init__(
+        self, region: Handle, session: Callable[[], SparkSession], *, tell: Tell = lambda _: None,
+        why_not: Callable[[], str] = lambda: "",
+    ) -> None:  # fmt: skip
+        """`session` is asked once, when there is something to write; `why_not` says why there can be no job now."""
+        self._region, self._session, self._tell, self._why_not = region, session, tell, why_not
+        self._left = region.config.left_to_others
+        self._spark: SparkSession | None = None
+        self._over = threading.Event()
+        self._work: dict[str, threading.Thread] = {}
+        self._failed: dict[str, tuple[int, float]] = {}
+        """Family → failures in a row, and when to try again."""
+        self._said: dict[str, str] = {}
+        self._tag = f"crkafka-feeder-{uuid.uuid4().hex[:12]}"
+        self._thread = threading.Thread(target=self._run, name="spark feeder", daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """Bring in what is merged by now, for at most `LAST` seconds; jobs that hang are cancelled."""
+        self._over.set()
+        self._thread.join(LAST + 10)
+        running = [thread for thread in self._work.values() if thread.is_alive()]
+        if running and self._spark is not None and not launch.gone():
+            _log.warning("tables are still written: their jobs are cancelled")
+            location.cancel_jobs(self._spark, self._tag)
+            for thread in running:
+                thread.join(10)
+
+    def ended(self) -> bool:
+        """Whether it has given up, since Spark is gone."""
+        return not self._thread.is_alive()
+
+    @property
+    def warm(self) -> bool:
+        """Whether there is a session."""
+        return self._spark is not None
+
+    # -- on its own thread
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                if self._ready():
+                    self._feed()
+                    return
+            except LeaseHeld:
+                self._over.wait(2.0)
+            except CrkafkaError as error:
+                self._say("", str(error))
+                self._over.wait(5.0)
+            except Exception as error:  # a thread that died in silence would feed nothing any more
+                _log.exception("spark feeder")
+                self._say("", f"{type(error).__name__}: {error}")
+                self._over.wait(5.0)
+
+    def _ready(self) -> bool:
+        """Whether there is a table to write, and a session that can."""
+        version, families = self._region.plane.read(
+            lambda reader, row: (row.version, plane.fed_by_spark(reader, row, self._left))
+        )
+        if not families:
+            self._region.plane.wait(version, 1.0)
+            return False
+        if self._spark is None:
+            self._spark = self._session()
+        why = self._why_not()
+        self._say("", why)
+        if why:
+            self._over.wait(5.0)
+        return not why
+
+    def _feed(self) -> None:
+        """With the lease, until the end."""
+        free(self._region, plane.SPARK_FEEDER)
+        with ExitStack() as held:
+            lease = held.enter_context(
+                DriverLease(self._region.plane, plane.SPARK_FEEDER, writing.holder(), data=left(self._left))
+            )
+            while not self._over.is_set() and not self._lost():
+                lease.check()
+                version = self._region.plane.read(lambda _, row: row.version)
+                if not self._begin_what_is_due():
+                    self._region.plane.wait(version, _PATIENCE)
+            limit = time.monotonic() + LAST
+            while time.monotonic() < limit and not self._lost():
+                if not self._begin_what_is_due(last=True) and not self._running():
+                    return
+                time.sleep(0.05)
+
+    def _lost(self) -> bool:
+        """Whether Spark is gone. Who started this one starts another, or others write the tables: the lease is let go."""
+        if launch.gone():
+            self._say("", "Spark's Java process has ended; was it killed, or out of memory?")
+            self._over.set()
+        return launch.gone()
+
+    def _running(self) -> bool:
+        return any(thread.is_alive() for thread in self._work.values())
+
+    def _begin_what_is_due(self, *, last: bool = False) -> bool:
+        """Whether anything was begun. At the end what has failed is not tried again."""
+        begun = False
+        for names, owed in self._region.plane.read(lambda reader, row: due(reader, row, self._left)):
+            key = names[0]
+            running = self._work.get(key)
+            failures, again = self._failed.get(key, (0, 0.0))
+            if (running is not None and running.is_alive()) or time.monotonic() < again or (last and failures):
+                continue
+            self._work[key] = threading.Thread(
+                target=self._write, args=(key, owed), name=f"feeds {key}", daemon=True
+            )  # fmt: skip
+            self._work[key].start()
+            begun = True
+        return begun
+
+    # -- on the thread of a family
+
+    def _write(self, key: str, owed: list[str]) -> None:
+        """The fences that are owed, then what is merged."""
+        spark = self._spark
+        assert spark is not None
+        try:
+            location.tag_jobs(spark, self._tag)
+            for name in owed:
+                tables.fence(spark, self._region, name)
+            tables.advance(spark, self._region, key, limit=AT_ONCE)
+            self._failed.pop(key, None)
+            self._said.pop(key, None)
+        except LeaseHeld as held:
+            if not free(self._region, f"writer:{key}"):
+                self._fail(key, str(held), quiet=True)
+        except CrkafkaError as error:
+            self._fail(key, str(error))
+        except Exception as error:
+            said = launch.explained(error)
+            if said is None:
+                _log.exception("spark feeder: table %s", key)
+            self._fail(key, str(said or f"{type(error).__name__}: {error}"))
+
+    def _fail(self, key: str, text: str, *, quiet: bool = False) -> None:
+        failures = self._failed.get(key, (0, 0.0))[0] + 1
+        self._failed[key] = (failures, time.monotonic() + min(2.0 ** (failures - 1), _LONGEST))
+        if not quiet:
+            self._say(key, f"table {key}: {text}")
+
+    def _say(self, key: str, text: str) -> None:
+        """Once, until it is something else."""
+        if text and self._said.get(key) != text:
+            _log.warning("spark feeder: %s", text)
+            self._tell(text)
+        self._said[key] = text
+
+
+def due(reader: Reader, row: rows.Region, left: frozenset[str]) -> list[tuple[list[str], list[str]]]:
+    """Families with something to write, by their names in the order in which they are written; and which of them owe a fence."""
+    found = []
+    for family in plane.fed_by_spark(reader, row, left):
+        owed = [t.name for t in family if t.rewind_epoch > t.fenced_epoch]
+        if owed or any(t.acknowledged < row.head for t in family):
+            found.append(([t.name for t in family], owed))
+    return found
+
+
+def main() -> int:
+    """As a process: the region's configuration comes by a pipe, and the end of it is the end."""
+    from crkafka_core.region import Region
+    from crkafka_core.spark.session import open_session
+
+    config = RegionConfig.from_json(sys.stdin.readline())
+    logs.begin(logs.level("WARNING"), logs.form())
+
+    def tell(text: str) -> None:
+        print(json.dumps(text), flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="crkafka-spark-") as folder, Region.open(config) as region:
+
+        def session() -> SparkSession:
+            began = time.monotonic()
+            tell("Spark starts, for the tables that it writes; the first time of all it fetches jars")
+            started = open_session(config, log=Path(folder) / "spark.log")
+            tell(f"Spark has started, in {time.monotonic() - began:.0f} s")
+            return started
+
+        feeder = SparkFeeder(region, session, tell=tell)
+        feeder.begin()
+        hung_up = threading.Event()
+
+        def leash() -> None:
+            sys.stdin.read()
+            hung_up.set()
+
+        threading.Thread(target=leash, name="leash", daemon=True).start()
+        while not feeder.ended() and not hung_up.wait(0.2):
+            pass
+        if feeder.warm:
+            feeder.end()
+        else:  # a host that ends so soon does not wait for Spark's start; the next one, or others, write the tables
+            shutil.rmtree(folder, ignore_errors=True)
+            os._exit(0)
+    return 0 if hung_up.is_set() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""Where an Iceberg table is: at a path (`…/warehouse/name`), or, when that is no path but an identifier, in a catalog of the session."""
+
+from __future__ import annotations
+
+import hashlib
+
+from pyspark.sql import SparkSession
+
+from crkafka_core.spark import location
+
+
+def named(spark: SparkSession, path: str) -> str:
+    """The table's name in SQL. A folder of tables becomes a catalog of this session."""
+    if not is_path(path):
+        return path
+    parent, name = path.rstrip("/").rsplit("/", 1)
+    catalog = f"crkafka_{hashlib.blake2b(parent.encode(), digest_size=6).hexdigest()}"
+    key = f"spark.sql.catalog.{catalog}"
+    if not spark.conf.get(key, ""):
+        spark.conf.set(f"{key}.type", "hadoop")
+        spark.conf.set(f"{key}.warehouse", plain(location.uri(parent)))
+        spark.conf.set(f"{key}.cache-enabled", "false")
+        spark.conf.set(key, "org.apache.iceberg.spark.SparkCatalog")
+    return f"{catalog}.`{name}`"
+
+
+def is_path(path: str) -> bool:
+    return "/" in path
+
+
+def plain(uri: str) -> str:
+    """Hadoop's own spelling of a local folder."""
+    return uri.removeprefix("file://")
+
+
+__all__ = ["is_path", "named", "plain"]

@@ -1,0 +1,345 @@
+"""An Iceberg table's log, written in the Java process of a session: a commit counts only directly after the metadata that it was made for.
+
+Iceberg's own commits try again by themselves on whatever is there by then. So the new snapshot is only *applied* by it, which
+writes manifests and nothing that counts, and the metadata with the snapshot, and with what the table keeps of our last commit, is
+put by one compare-and-set of the catalog on the very metadata that was looked at (docs/clients.md P14). Branches are not needed
+for it, and a crash leaves none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from crkafka_core.model.errors import Refused
+from crkafka_core.model.rows import Table
+from crkafka_core.segments.errors import without_secrets
+from crkafka_core.segments.storage import Storage
+from crkafka_core.spark import iceberg_catalog
+from crkafka_core.spark.schema import RECORDS
+from crkafka_core.tables.files import Added
+from crkafka_core.tables.log import DataFile, Moved, TableUnavailable, storage_of
+from crkafka_core.tables.stamp import Facts, Seen, Stamp
+
+STAMP = "crkafka"
+"""In a snapshot's summary."""
+_MADE_BY = "crkafka.stamp"
+_NAMES = "schema.name-mapping.default"
+_TIDY = "write.metadata.delete-after-commit.enabled"
+"""Each commit writes the metadata anew; all but the last hundred of it go."""
+_MAIN = "main"
+_KEY = ("topic", "partition", "offset")
+_POSITIONS, _EQUALITY = 1, 2
+"""Kinds of files that mark rows as deleted."""
+
+
+class IcebergLog:
+    """The log of one table. A classic session is needed: through Connect there is no Java process to talk to."""
+
+    reuses_names = False
+    """Whoever expires snapshots removes what a snapshot once removed, by its name alone."""
+
+    def __init__(self, spark: SparkSession, table: Table, storage_options: Mapping[str, str]) -> None:
+        self.spark, self.table, self._options = spark, table, storage_options
+        self.name = iceberg_catalog.named(spark, table.path)
+        self.java = _Java(spark)
+
+    def snapshot(self) -> IcebergSnapshot | None:
+        """The table as it is now; None when there is none."""
+        found = self._load()
+        return None if found is None else IcebergSnapshot(found, self)
+
+    def _load(self) -> Any | None:
+        with self.told():
+            try:
+                found = self.java.load(self.name)
+                found.refresh()
+            except AnalysisException as error:
+                if (error.getCondition() or "") in ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"):
+                    return None
+                raise
+            except Py4JJavaError as error:
+                if _kind(error) == "NoSuchTableException":  # a catalog that keeps tables in memory still has it
+                    return None
+                raise
+        return found
+
+    def create(self, stamp: Stamp) -> None:
+        """Make the table, without rows and without a number: those are committed on a snapshot. Raises `Moved` if it is there."""
+        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in RECORDS)
+        made_by = _text(Stamp(stamp.uid, stamp.table, 0, stamp.token).to_json())
+        properties = f"'format-version' = '2', '{_TIDY}' = 'true', '{_MADE_BY}' = {made_by}"
+        with self.told():
+            try:
+                self.spark.sql(f"CREATE TABLE {self.name} ({columns}) USING iceberg TBLPROPERTIES ({properties})")
+            except AnalysisException as error:
+                if (error.getCondition() or "") == "TABLE_OR_VIEW_ALREADY_EXISTS":
+                    raise Moved(f"Table {self.table.name} was made by somebody else.") from error
+                raise
+            except Py4JJavaError as error:
+                if _kind(error) in ("AlreadyExistsException", "CommitFailedException"):
+                    raise Moved(f"Table {self.table.name} was made by somebody else.") from error
+                raise
+
+    def storage(self, stamp: Stamp | None = None) -> Storage:
+        """The table's folder. A catalog says where it is only of a table that is there: with a stamp it is made then."""
+        if iceberg_catalog.is_path(self.table.path):
+            return storage_of(self.table.path, self._options)
+        found = self._load()
+        if found is None and stamp is not None:
+            with suppress(Moved):
+                self.create(stamp)
+            found = self._load()
+        if found is None:
+            raise Refused(
+                f"Table {self.table.name} is not in its catalog as {self.table.path}.", hint="Was it dropped?"
+            )
+        return storage_of(_folder(found), self._options)
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """What Java said, as an error with the table's name."""
+        try:
+            yield
+        except Py4JJavaError as error:
+            if _kind(error) == "CommitFailedException":
+                raise Moved(f"Table {self.table.name} has changed since it was looked at.") from error
+            raise self._trouble(f"{_kind(error)}: {error.java_exception.getMessage()}") from error
+        except AnalysisException as error:
+            raise self._trouble(str(error)) from error
+
+    def _trouble(self, text: str) -> TableUnavailable:
+        said = without_secrets((text.splitlines() or ["?"])[0][:400])
+        return TableUnavailable(
+            f"Table {self.table.name} at {self.table.path} could not be read or written: {said}.",
+            hint="It is tried again.",
+        )
+
+
+class IcebergSnapshot:
+    """The table's metadata at one moment. A commit on it is refused as soon as there is a later one."""
+
+    def __init__(self, table: Any, log: IcebergLog) -> None:
+        self._table, self._log = table, log
+        self._operations = table.operations()
+        self._base = self._operations.current()
+        self._head = self._base.currentSnapshot()
+        self._properties = self._base.properties()
+        self._known_as: dict[str, str] = {}
+        """Relative path → as the table has it."""
+        if self._base.formatVersion() < 2:
+            raise Refused(
+                f"Table {log.table.name} at {log.table.path} is of Iceberg's format version 1, whose commits have no numbers.",
+                hint=f"ALTER TABLE {log.name} SET TBLPROPERTIES ('format-version' = '2').",
+            )
+        last = int(self._base.lastSequenceNumber())
+        # Where a user went back to an older snapshot, nothing has got a number: it is told from all that was there before.
+        self.version = last if self._head is None or self._head.sequenceNumber() == last else last + 1
+
+    @property
+    def at(self) -> str:
+        """As Spark's `versionAsOf` takes it."""
+        return "" if self._head is None else str(self._head.snapshotId())
+
+    @cached_property
+    def partition_columns(self) -> list[str]:
+        return [field.name() for field in self._table.spec().fields()]
+
+    @cached_property
+    def columns(self) -> set[str]:
+        return {field.name() for field in self._base.schema().columns()}
+
+    def facts(self, app: str) -> Facts:
+        """Of the last commit under this application id: properties of the table, set by the commit itself."""
+        return Facts(app, lambda key: int(self._properties.get(key) or 0))
+
+    def _line(self) -> Iterator[tuple[int, Any]]:
+        """The snapshots that led to this state, latest first, with their numbers; as far back as none is expired."""
+        at = self._head
+        while at is not None:
+            yield int(at.sequenceNumber()), at
+            parent = at.parentId()
+            at = None if parent is None else self._base.snapshot(parent)
+
+    def since(self, version: str) -> list[Seen]:
+        """What was committed after a version, oldest first; all that the log still tells when the version is empty."""
+        known = int(version) if version else -1
+        if known >= self.version:
+            return []
+        seen: list[Seen] = []
+        for number, at in self._line():
+            if number <= known:
+                if number < known:  # the state of that version was left behind
+                    seen.append(Seen(str(number), None, True))
+                break
+            seen.append(Seen(str(number), Stamp.from_json(at.summary().get(STAMP)), at.operation() != "replace"))
+        if not version:
+            seen.append(Seen("0", Stamp.from_json(self._properties.get(_MADE_BY)), False))
+        return seen[::-1]
+
+    def untouched_since(self, version: int) -> bool:
+        """Whether nobody has changed rows after a version; what is expired may have."""
+        for number, at in self._line():
+            if number <= version:
+                return number == version
+            if at.operation() != "replace":
+                return False
+        return False
+
+    def files(self) -> list[DataFile]:
+        """The files of this version, by one query of the session: through Java they would come one by one."""
+        if self._head is None:
+            return []
+        bounds = [f"readable_metrics.`{column}`.{end}_bound" for end in ("lower", "upper") for column in _KEY]
+        with self._log.told():
+            rows = self._metadata("files").selectExpr(
+                "content", "file_path", "file_size_in_bytes", "record_count", *bounds
+            ).collect()  # fmt: skip
+        kinds = {row[0] for row in rows}
+        if _EQUALITY in kinds:
+            raise Refused(
+                f"Table {self._log.table.name} at {self._log.table.path} has equality deletes, which somebody else wrote.",
+                hint=f"CALL {self._log.name.split('.')[0]}.system.rewrite_data_files(…) in Spark, then it goes on by itself.",
+            )
+        marked = self._marked() if _POSITIONS in kinds else {}
+        return [self._file(row, marked.get(row[1], ())) for row in rows if not row[0]]
+
+    def _metadata(self, of: str) -> Any:
+        return self._log.spark.read.option("versionAsOf", self.at).table(f"{self._log.name}.{of}")
+
+    def _marked(self) -> dict[str, list[int]]:
+        """Per file, the rows that are marked as deleted beside it."""
+        found: dict[str, list[int]] = {}
+        with self._log.told():
+            for path, at in self._metadata("position_deletes").select("file_path", "pos").collect():
+                found.setdefault(path, []).append(at)
+        return found
+
+    def _file(self, row: Sequence[Any], gone: Collection[int]) -> DataFile:
+        _, path, size, rows, *bounds = row
+        least, greatest = (
+            {c: v for c, v in zip(_KEY, part, strict=True) if v is not None} for part in (bounds[:3], bounds[3:])
+        )
+        kept = [at not in gone for at in range(max(gone) + 1)] if (gone := set(gone)) else None
+        return DataFile(self._relative(path), size, rows - len(gone), least, greatest, {}, kept)
+
+    def _relative(self, path: str) -> str:
+        folder, whole = _arrow(_folder(self._table)), _arrow(path)
+        if not whole.startswith(f"{folder}/"):
+            raise Refused(
+                f"Table {self._log.table.name} at {self._log.table.path} has a file outside of its folder: {path}.",
+                hint="Let its data be written where the table is (write.data.path), and rewrite_data_files bring it there.",
+            )
+        found = whole[len(folder) + 1 :]
+        self._known_as[found] = path
+        return found
+
+    def check_removable(self, files: Collection[DataFile]) -> None:
+        """All are: what marks rows of a file that is gone marks nothing."""
+
+    def commit(
+        self,
+        add: Sequence[Added],
+        remove: Collection[DataFile],
+        stamp: Stamp,
+        about: Mapping[str, object],
+        *,
+        holds: int = 0,
+    ) -> int:
+        """Add and remove files in one commit that carries the stamp's number; the new version. Raises `Moved` if there is a later one."""
+        java = self._log.java
+        with self._log.told():
+            names = java.NameMappingParser.toJson(java.MappingUtil.create(self._base.schema()))
+            names = self._properties.get(_NAMES) or names
+            update = self._update(add, remove, java.NameMappingParser.fromJson(names))
+            update.set(STAMP, stamp.to_json(**about))
+            made = update.apply()
+            if self._operations.current() != self._base:
+                raise Moved(f"Table {stamp.table} has changed since version {self.version}.")
+            number = int(made.sequenceNumber())
+            keeps = java.HashMap()
+            for key, value in {**stamp.facts(holds, number), _NAMES: names}.items():
+                keeps.put(key, str(value))
+            then = java.TableMetadata.buildFrom(self._base).setBranchSnapshot(made, _MAIN).setProperties(keeps)
+            self._operations.commit(self._base, then.build())
+        return number
+
+    def _update(self, add: Sequence[Added], remove: Collection[DataFile], names: Any) -> Any:
+        """Only appended to where nothing leaves: that is what a stream reads on from."""
+        if not remove:
+            update = self._table.newAppend()
+            for file in add:
+                update.appendFile(self._data_file(file, names))
+            return update
+        update = self._table.newOverwrite()
+        for gone in remove:  # by its path alone it would stay, without a word
+            known = self._builder(self._known_as[gone.path], gone.bytes)
+            update.deleteFile(known.withRecordCount(gone.rows or 0).build())
+        for file in add:
+            update.addFile(self._data_file(file, names))
+        return update
+
+    def _data_file(self, file: Added, names: Any) -> Any:
+        """With the statistics of its footer. Its columns are known by their names: segments have no numbers for them."""
+        path = f"{_folder(self._table)}/{file.name}"
+        source = self._table.io().newInputFile(path, file.size)
+        metrics = self._log.java.ParquetUtil.fileMetrics(source, self._metrics, names)
+        return self._builder(path, file.size).withMetrics(metrics).build()
+
+    def _builder(self, path: str, size: int) -> Any:
+        builder = self._log.java.DataFiles.builder(self._table.spec())
+        return builder.withPath(path).withFormat("parquet").withFileSizeInBytes(size)
+
+    @cached_property
+    def _metrics(self) -> Any:
+        return self._log.java.MetricsConfig.forTable(self._table)
+
+
+class _Java:
+    """The classes of Iceberg that are used. Each look-up of one by name is several calls, so they are kept."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._session: Any = getattr(spark, "_jsparkSession")  # noqa: B009
+        machine: Any = getattr(spark, "_jvm")  # noqa: B009
+        iceberg = machine.org.apache.iceberg
+        self._util = iceberg.spark.Spark3Util
+        self.HashMap = machine.java.util.HashMap
+        self.TableMetadata, self.MetricsConfig, self.DataFiles = (
+            iceberg.TableMetadata, iceberg.MetricsConfig, iceberg.DataFiles,
+        )  # fmt: skip
+        self.MappingUtil, self.NameMappingParser = iceberg.mapping.MappingUtil, iceberg.mapping.NameMappingParser
+        self.ParquetUtil = iceberg.parquet.ParquetUtil
+
+    def load(self, name: str) -> Any:
+        return self._util.loadIcebergTable(self._session, name)
+
+
+def _kind(error: Py4JJavaError) -> str:
+    return str(error.java_exception.getClass().getSimpleName())
+
+
+def _folder(table: Any) -> str:
+    return str(table.location()).rstrip("/")
+
+
+def _arrow(uri: str) -> str:
+    """A location as Arrow's file systems have it."""
+    for ours in ("file://", "file:"):
+        if uri.startswith(ours):
+            return uri.removeprefix(ours)
+    return uri.replace("s3a://", "s3://", 1)
+
+
+def _text(value: str) -> str:
+    """As SQL writes it."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+__all__ = ["IcebergLog", "IcebergSnapshot"]

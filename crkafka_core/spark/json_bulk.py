@@ -1,0 +1,110 @@
+"""Many JSON values at once, by Arrow's own parser: it takes what is right for sure, and leaves the rest to Python.
+
+What it takes it gives as Python would: it never makes a number of a text, cuts a fraction, or chooses between two keys of one name.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+from pyarrow import types as of
+
+from crkafka_core.spark.fitting import has_decimal, lacking, nullable
+
+_UTC = pa.timestamp("us", tz="UTC")
+
+
+class JsonBulk:
+    """For values of one type. Each is wrapped in an object with its number under a name that nobody can know.
+
+    So lines that are no JSON by themselves, but are together, do not pass: a value cannot end the wrapping and begin another.
+    """
+
+    def __init__(self, kind: pa.StructType) -> None:
+        self._strict, self._kind = kind, nullable(kind)
+        self._nonce = os.urandom(16).hex()
+        # Times are texts or milliseconds: in one topic one or the other, and so tried first as they last were.
+        self._millis = [False, True] if _has(kind, of.is_timestamp) else [False]
+
+    @classmethod
+    def of(cls, kind: pa.DataType) -> JsonBulk | None:
+        """None: Arrow's parser does not know all the types inside."""
+        return cls(kind) if of.is_struct(kind) and _known(nullable(kind)) else None
+
+    def __call__(self, values: pa.Array) -> pa.Array:
+        document = self._document(values.cast(pa.string()))  # the cast refuses what is not UTF-8
+        for millis in tuple(self._millis):
+            try:
+                found = self._parsed(document, len(values), millis)
+            except pa.ArrowInvalid:
+                if millis == self._millis[-1]:
+                    raise
+                continue
+            self._millis.sort(key=lambda way: way != millis)
+            return found
+        raise AssertionError("unreachable")
+
+    def _document(self, texts: pa.Array) -> pa.Buffer:
+        numbers = pa.array(range(len(texts)), pa.int32()).cast(pa.string())
+        lines = pc.binary_join_element_wise(f'{{"{self._nonce}":', numbers, ',"value":', texts, "}\n", "")
+        return lines.buffers()[2]
+
+    def _parsed(self, document: pa.Buffer, rows: int, millis: bool) -> pa.Array:
+        asked = _asked(self._kind, millis)
+        table = pj.read_json(
+            pa.BufferReader(document),
+            read_options=pj.ReadOptions(use_threads=False, block_size=document.size + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=pa.schema([(self._nonce, pa.int32()), ("value", asked)]),
+                unexpected_field_behavior="ignore",
+            ),
+        )
+        found = table.column("value").combine_chunks()
+        in_order = len(found) == rows and table.column(0).combine_chunks().equals(pa.array(range(rows), pa.int32()))
+        if not in_order or found.null_count:
+            raise pa.ArrowInvalid("not each line is one JSON object")
+        if millis:
+            found = found.cast(_in_millis(asked, self._kind))
+        if has_decimal(self._kind):
+            found.validate(full=True)  # the parser counts digits before it adds those of the scale
+        found = found if found.type == self._kind else found.cast(self._kind)
+        if lacking(found, self._strict):
+            raise pa.ArrowInvalid("what has to be there is not")
+        return found
+
+
+def _known(kind: pa.DataType) -> bool:
+    if of.is_struct(kind):
+        return all(_known(f.type) for f in kind)
+    if of.is_list(kind):
+        return _known(kind.value_type)
+    plain = (of.is_integer, of.is_floating, of.is_boolean, of.is_string, of.is_binary, of.is_decimal, of.is_date32)
+    return kind == _UTC or any(check(kind) for check in plain)
+
+
+def _has(kind: pa.DataType, check: object) -> bool:
+    assert callable(check)
+    return check(kind) or any(_has(kind.field(i).type, check) for i in range(kind.num_fields))
+
+
+def _asked(kind: pa.DataType, millis: bool) -> pa.DataType:
+    """What to ask the parser for: it reads times as ISO 8601 alone, and dates as a number of days, which nobody means."""
+    if of.is_struct(kind):
+        return pa.struct([f.with_type(_asked(f.type, millis)) for f in kind])
+    if of.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_asked(kind.value_type, millis)))
+    if of.is_date32(kind):
+        return pa.string()
+    return pa.int64() if of.is_timestamp(kind) and millis else kind
+
+
+def _in_millis(read: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """The type that was read, with milliseconds where a time is wanted."""
+    if of.is_struct(wanted):
+        return pa.struct([f.with_type(_in_millis(read.field(f.name).type, f.type)) for f in wanted])
+    if of.is_list(wanted):
+        return pa.list_(wanted.value_field.with_type(_in_millis(read.value_type, wanted.value_type)))
+    return pa.timestamp("ms", tz="UTC") if of.is_timestamp(wanted) else read

@@ -1,0 +1,152 @@
+"""Starts a classic Spark session whose settings no other process can read, and whose Java writes to a log of ours.
+
+PySpark by itself writes every setting on the command line of spark-submit, where `ps` shows it (docs/clients.md P9). Here they go through
+a file that only this user can read, and that is gone once Java has read it. Secrets are hidden in Spark's own pages and logs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from crkafka_core.config import secret
+from crkafka_core.dev.errors import ServiceFailed
+from crkafka_core.dev.java import find_java
+
+REDACTION = "spark.redaction.regex"
+_OLD = 3_600.0
+"""Seconds after which no start can be under way any more."""
+_log: Path | None = None
+
+
+def start(settings: Mapping[str, str], *, hidden: Collection[str] = (), log: Path | None = None) -> SparkSession:
+    """The session of this process; `hidden` names settings that Spark never shows, `log` takes what Java writes.
+
+    With a Java that runs already nothing is put on a command line, and settings are handed to it.
+    """
+    global _log
+    settings = {REDACTION: redaction(hidden), **settings}
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        builder = SparkSession.builder
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+    _need_java()
+    _log = log
+    with _properties(settings) as file, _submit_arguments(file):
+        try:
+            with _process(log) as how:
+                gateway = launch_gateway(popen_kwargs=how)  # type: ignore[no-untyped-call]
+            SparkContext(gateway=gateway)
+        except (PySparkRuntimeError, Py4JError) as error:
+            raise failed(error, "did not start") from error
+    return SparkSession.builder.getOrCreate()
+
+
+def failed(error: BaseException, what: str = "failed") -> ServiceFailed:
+    """What Java said, in a sentence, with the log that says more."""
+    if isinstance(error, Py4JNetworkError) or gone():
+        return ServiceFailed("Spark", "its Java process has ended", log=_log, hint="Was it killed, or out of memory?")
+    java = getattr(error, "java_exception", None)
+    said = str(java.toString() if java is not None else error).splitlines()
+    reason = re.sub(r"^([\w$]+\.)+[\w$]+(Exception|Error): ", "", said[0]) if said else type(error).__name__
+    return ServiceFailed("Spark", f"{what}: {reason.rstrip('.')}", log=_log)
+
+
+def explained(error: BaseException) -> ServiceFailed | None:
+    """The error in a sentence if it came out of Spark's Java, or if that is gone; None for another."""
+    from pyspark.errors import PySparkException
+
+    return failed(error) if isinstance(error, Py4JError | PySparkException) or gone() else None
+
+
+def gone() -> bool:
+    """Whether the Java process of this session has ended by itself."""
+    process: Any = getattr(SparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
+def redaction(hidden: Collection[str] = ()) -> str:
+    """For `spark.redaction.regex`: our names of secrets, and these settings."""
+    return "(?i)" + "|".join([secret.WORDS, "access[.]?key", *(f"^{re.escape(key)}$" for key in sorted(hidden))])
+
+
+def _need_java() -> None:
+    """spark-submit looks in JAVA_HOME and on the path alone."""
+    os.environ.setdefault("JAVA_HOME", str(find_java().resolve().parents[1]))
+
+
+@contextmanager
+def _properties(settings: Mapping[str, str]) -> Iterator[Path]:
+    """A file of Java properties that nobody else can read."""
+    _remove_left_over()
+    handle, name = tempfile.mkstemp(prefix="crkafka-spark-", suffix=".conf")
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            for key, value in settings.items():
+                file.write(f"{_escaped(key)}={_escaped(value)}\n")
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _remove_left_over() -> None:
+    """Files of ours whose process was killed before Java had read them; a start takes seconds."""
+    for left in Path(tempfile.gettempdir()).glob("crkafka-spark-*.conf"):
+        with suppress(OSError):
+            found = left.lstat()
+            if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _OLD:
+                left.unlink()
+
+
+def _escaped(text: str) -> str:
+    """As `java.util.Properties` reads it."""
+    out = []
+    for letter in text:
+        if letter.isascii() and (letter.isalnum() or letter in "._-/"):
+            out.append(letter)
+        else:
+            units = letter.encode("utf-16-be")
+            out += [f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2)]
+    return "".join(out)
+
+
+@contextmanager
+def _submit_arguments(properties: Path) -> Iterator[None]:
+    """The person's own `spark-defaults.conf` and $PYSPARK_SUBMIT_ARGS still count."""
+    name = "PYSPARK_SUBMIT_ARGS"
+    given = os.environ.get(name)
+    os.environ[name] = f"--properties-file {properties} --load-spark-defaults {given or 'pyspark-shell'}"
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = given
+
+
+@contextmanager
+def _process(log: Path | None) -> Iterator[dict[str, Any]]:
+    """How Java is started: in a session of its own, so that a signal to our whole group leaves it running for the last cut (fault 81).
+
+    It ends with us all the same: its standard input does.
+    """
+    if log is None:
+        yield {"start_new_session": True}
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
+        yield {"stdout": file, "stderr": file, "start_new_session": True}

@@ -1,0 +1,121 @@
+"""A Confluent-compatible schema registry, asked from executors. One that does not answer is an outage, never a bad record (fault 80)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import quote
+
+from crkafka_core.config.resolving import resolve
+from crkafka_core.model.errors import ConfigError, ServiceUnavailable
+
+TIMEOUT = 10.0
+"""Seconds for one answer."""
+PATIENCE = 30.0
+"""Seconds for which one that does not answer is asked again, before the write fails."""
+_NO_SUCH_SUBJECT, _NO_SUCH_VERSION, _NO_SUCH_SCHEMA = 40401, 40402, 40403
+
+
+class UnknownSchema(LookupError):
+    """The registry is there and has no schema of this id."""
+
+
+class RegistryAway(ServiceUnavailable):
+    """The registry does not answer, or not as one. Reaction: the write fails, and is tried again; no record is judged by it."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A schema as the registry has it."""
+
+    text: str
+    kind: str = "AVRO"
+    references: tuple[tuple[str, str, int], ...] = ()
+    """(name, subject, version) of schemas that it is made of."""
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Where it is, and as whom it is asked. References (`${env:NAME}`, `${file:path}`) are resolved where it is asked."""
+
+    url: str
+    user: str = ""
+    """`name:password`."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    patience: float = PATIENCE
+
+    def schema(self, number: int) -> Schema:
+        """By its id."""
+        return self._get(f"/schemas/ids/{number}")
+
+    def version(self, subject: str, version: int | str, *, serialized: bool = False) -> Schema:
+        """By subject and version, or `latest`. `serialized`: Protobuf as a descriptor in base64, not as source text."""
+        return self._get(
+            f"/subjects/{quote(subject, safe='')}/versions/{version}{'?format=serialized' if serialized else ''}"
+        )
+
+    def _get(self, path: str) -> Schema:
+        """The answer; asked again while there is none."""
+        end, wait = time.monotonic() + self.patience, 0.2
+        while True:
+            try:
+                return self._ask(path)
+            except RegistryAway:
+                if time.monotonic() + wait > end:
+                    raise
+            time.sleep(wait)
+            wait = min(2 * wait, 5.0)
+
+    def _ask(self, path: str) -> Schema:
+        url = resolve(self.url, "registry").rstrip("/")
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(url + path, headers=self._sent()), timeout=TIMEOUT
+            ) as answer:
+                return _schema(json.load(answer))
+        except urllib.error.HTTPError as error:
+            code = _code(error) if error.code == 404 else 0
+            if code in (_NO_SUCH_SUBJECT, _NO_SUCH_VERSION):
+                what = path.partition("?")[0].removeprefix("/subjects/").replace("/versions/", ", version ")
+                raise ConfigError(
+                    f"The schema registry at {url} has no subject {what}.",
+                    hint="Register the schema, or name another subject or version.",
+                ) from None
+            if code == _NO_SUCH_SCHEMA:
+                raise UnknownSchema(f"the schema registry knows no schema {path.rpartition('/')[2]}") from None
+            raise _away(url, f"{path} gives {error.code} {error.reason}") from None
+        except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _away(url, f"{path}: {type(error).__name__}: {error}") from None
+
+    def _sent(self) -> dict[str, str]:
+        sent = {name: resolve(value, name) for name, value in self.headers.items()}
+        if self.user:
+            pair = resolve(self.user, "registry.user.password")
+            sent["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+        return {"Accept": "application/vnd.schemaregistry.v1+json, application/json", **sent}
+
+
+def _away(url: str, what: str) -> RegistryAway:
+    return RegistryAway(
+        f"The schema registry at {url} does not serve schemas: {what}.",
+        hint="Nothing was written and no record was judged. Once it answers, the next write goes on; for 401 or 403 see its credentials.",
+    )
+
+
+def _code(error: urllib.error.HTTPError) -> int:
+    try:
+        return int(json.load(error)["error_code"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def _schema(answer: Any) -> Schema:
+    found = tuple((r["name"], r["subject"], int(r["version"])) for r in answer.get("references", ()))
+    return Schema(str(answer["schema"]), str(answer.get("schemaType") or "AVRO"), found)

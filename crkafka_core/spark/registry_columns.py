@@ -1,0 +1,270 @@
+"""Columns of a schema in a registry, Avro or Protobuf, as Spark writes types in JSON; and the decoder that goes with them (SPEC K6)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from crkafka_core.config import json_columns as columns
+from crkafka_core.config.json_columns import NoColumns
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.spark.decoders import TIMESTAMP, Avro, Protobuf
+from crkafka_core.spark.registry import Registry, Schema
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+_AVRO = {
+    "int": "long", "long": "long", "float": "double", "double": "double", "boolean": "boolean", "string": "string",
+    "bytes": "binary", "enum": "string", "fixed": "binary",
+}  # fmt: skip
+_LOGICAL = {
+    "timestamp-millis": "timestamp", "timestamp-micros": "timestamp", "local-timestamp-millis": "timestamp_ntz",
+    "local-timestamp-micros": "timestamp_ntz", "date": "date", "time-millis": "string", "time-micros": "string", "uuid": "string",
+}  # fmt: skip
+_BROUGHT = ("any", "duration", "empty", "struct", "timestamp", "wrappers")
+"""Files that Protobuf itself brings: they are known once they are imported."""
+_DIGITS = 38
+"""Decimals are as wide as they can be: a schema that gives them more digits later changes no column."""
+
+
+def avro(registry: Registry, schema: Schema) -> tuple[Avro, dict[str, Any]]:
+    """What is written by any schema of the subject is resolved to this one, as Avro says."""
+    _kind(schema, "AVRO")
+    named: dict[str, Any] = {}
+    try:
+        for _, subject, version in _references(registry, schema):
+            _collect(json.loads(registry.version(subject, version).text), "", named)
+        whole = json.loads(schema.text)
+        _collect(whole, "", named)
+        reader = json.dumps(_whole(whole, "", named, set()))
+        found, _ = _avro_type(whole, "", named, (), "")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _unfit(error) from error
+    if not isinstance(found, dict) or found["type"] != "struct":
+        raise _unfit(NoColumns("it is no record"))
+    decoder = Avro(registry=registry.url, reader=reader, user=registry.user, headers=registry.headers)
+    return decoder, _checked(found)
+
+
+def _references(registry: Registry, schema: Schema) -> list[tuple[str, str, int]]:
+    """All that the schema is made of, what is needed first in front."""
+    found: list[tuple[str, str, int]] = []
+    for each in schema.references:
+        inner = _references(registry, registry.version(each[1], each[2]))
+        found += [one for one in [*inner, each] if one not in found]
+    return found
+
+
+def _full(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _space(schema: Mapping[str, Any], space: str) -> str:
+    """The namespace inside of a named schema."""
+    name = str(schema["name"])
+    return name.rpartition(".")[0] if "." in name else str(schema.get("namespace", space))
+
+
+def _collect(schema: Any, space: str, named: dict[str, Any]) -> None:
+    """Every named type, by its full name, with the namespace that holds inside of it."""
+    if isinstance(schema, list):
+        for each in schema:
+            _collect(each, space, named)
+    elif isinstance(schema, dict):
+        if schema.get("type") in ("record", "error", "enum", "fixed"):
+            space = _space(schema, space)
+            named[_full(str(schema["name"]), space)] = (schema, space)
+        for key in ("items", "values"):
+            _collect(schema.get(key), space, named)
+        if isinstance(schema.get("type"), dict | list):
+            _collect(schema["type"], space, named)
+        for each in schema.get("fields", ()):
+            _collect(each["type"], space, named)
+
+
+def _named(name: str, space: str, named: Mapping[str, Any]) -> tuple[Any, str, str]:
+    full = _full(name, space) if _full(name, space) in named else name
+    if full not in named:
+        raise NoColumns(f"the type {name} is not there")
+    schema, inside = named[full]
+    return schema, inside, full
+
+
+def _whole(schema: Any, space: str, named: Mapping[str, Any], seen: set[str]) -> Any:
+    """The schema with what it refers to inside of it, each at its first place."""
+    if isinstance(schema, list):
+        return [_whole(each, space, named, seen) for each in schema]
+    if isinstance(schema, str):
+        if schema in _AVRO or schema == "null":
+            return schema
+        found, inside, full = _named(schema, space, named)
+        return full if full in seen else _whole(found, inside, named, seen)
+    out = dict(schema)
+    if schema.get("type") in ("record", "error", "enum", "fixed"):
+        space = _space(schema, space)
+        out["name"] = _full(str(schema["name"]), space)
+        out.pop("namespace", None)
+        seen.add(out["name"])
+        if "fields" in schema:
+            out["fields"] = [{**f, "type": _whole(f["type"], space, named, seen)} for f in schema["fields"]]
+        return out
+    for key in ("items", "values", "type"):
+        if key in schema and not (key == "type" and schema[key] in ("array", "map")):
+            out[key] = _whole(schema[key], space, named, seen)
+    return out
+
+
+def _avro_type(
+    schema: Any, space: str, named: Mapping[str, Any], inside: tuple[str, ...], path: str
+) -> tuple[Any, bool]:
+    """The type of a column, and whether it may be null."""
+    if isinstance(schema, list):
+        others = [s for s in schema if s != "null"]
+        if len(others) != 1:
+            raise NoColumns(f"`{path}` is a union of several types; a column has one, or one and null")
+        return _avro_type(others[0], space, named, inside, path)[0], len(others) < len(schema)
+    if isinstance(schema, str):
+        if schema in _AVRO:
+            return _AVRO[schema], False
+        found, space, _ = _named(schema, space, named)
+        return _avro_type(found, space, named, inside, path)
+    kind, logical = schema["type"], schema.get("logicalType")
+    if isinstance(kind, dict | list):
+        return _avro_type(kind, space, named, inside, path)
+    if logical == "decimal":
+        return f"decimal({_DIGITS},{int(schema.get('scale', 0))})", False
+    if logical in _LOGICAL:
+        return _LOGICAL[logical], False
+    if kind == "array":
+        return columns.array(_avro_type(schema["items"], space, named, inside, f"{path}[]")[0]), False
+    if kind == "map":
+        return columns.mapping(_avro_type(schema["values"], space, named, inside, f"{path}{{}}")[0]), False
+    if kind in ("record", "error"):
+        space = _space(schema, space)
+        name = _full(str(schema["name"]), space)
+        if name in inside:
+            raise NoColumns(f"`{path}` holds itself ({name}); a column cannot")
+        fields = {
+            f["name"]: _avro_type(
+                f["type"], space, named, (*inside, name), f"{path}.{f['name']}" if path else f["name"]
+            )
+            for f in schema["fields"]
+        }
+        return columns.struct(fields), False
+    return _avro_type(kind, space, named, inside, path)
+
+
+def protobuf(registry: Registry, schema: Schema) -> tuple[Protobuf, dict[str, Any]]:
+    """The first message of the file: numbers of fields tell them apart, so what any version has written is read by this one."""
+    from google.protobuf import descriptor_pb2, descriptor_pool
+
+    _kind(schema, "PROTOBUF")
+    files: dict[str, FileDescriptorProto] = {}
+    _file(registry, schema, "crkafka.proto", files)
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        for each in files.values():
+            pool.Add(each)
+        first = files["crkafka.proto"]
+        if not first.message_type:
+            raise NoColumns("it has no message")
+        name = ".".join(filter(None, [first.package, first.message_type[0].name]))
+        found = _message(pool.FindMessageTypeByName(name), (), "")
+    except (TypeError, KeyError, ValueError) as error:
+        raise _unfit(error) from error
+    whole = descriptor_pb2.FileDescriptorSet(file=list(files.values())).SerializeToString()
+    return Protobuf(whole, name, wire_format=True, indexes=(0,), times=True), _checked(found)
+
+
+def _file(registry: Registry, schema: Schema, name: str, files: dict[str, FileDescriptorProto]) -> None:
+    """The file's descriptor after those that it imports, each under the name by which it is imported."""
+    from google.protobuf import descriptor_pb2, descriptor_pool
+    from google.protobuf.message import DecodeError
+
+    for each in _BROUGHT:
+        importlib.import_module(f"google.protobuf.{each}_pb2")
+    try:
+        found = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
+    except (binascii.Error, ValueError, DecodeError) as error:
+        raise ConfigError(
+            "The schema registry gives Protobuf as source text alone, of which no columns can be made.",
+            hint="It has to serve `?format=serialized`, as Confluent's does; else decode by a descriptor set, in a shape of your own.",
+        ) from error
+    referred = {r[0]: r for r in schema.references}
+    for path in found.dependency:
+        if path in files:
+            continue
+        if path in referred:
+            _, subject, version = referred[path]
+            _file(registry, registry.version(subject, version, serialized=True), path, files)
+        else:
+            try:
+                theirs = descriptor_pb2.FileDescriptorProto()
+                descriptor_pool.Default().FindFileByName(path).CopyToProto(theirs)
+            except KeyError:
+                raise ConfigError(
+                    f"The Protobuf schema imports {path}, which the registry does not refer to.",
+                    hint="Register it with its references.",
+                ) from None
+            files[path] = theirs
+    found.name = name
+    files[name] = found
+
+
+def _message(message: Any, inside: tuple[str, ...], path: str) -> dict[str, Any]:
+    if message.full_name in inside:
+        raise NoColumns(f"`{path}` holds itself ({message.full_name}); a column cannot")
+    inside = (*inside, message.full_name)
+    fields = {f.name: (_field(f, inside, f"{path}.{f.name}" if path else f.name), True) for f in message.fields}
+    return columns.struct(fields)
+
+
+def _field(field: Any, inside: tuple[str, ...], path: str) -> Any:
+    repeated = field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
+    if repeated and field.message_type is not None and field.message_type.GetOptions().map_entry:
+        parts = field.message_type.fields_by_name
+        found = columns.mapping(_single(parts["value"], inside, f"{path}{{}}"))
+        return {**found, "keyType": _single(parts["key"], inside, path)}
+    one = _single(field, inside, path)
+    return columns.array(one) if repeated else one
+
+
+def _single(field: Any, inside: tuple[str, ...], path: str) -> Any:
+    if field.message_type is not None:
+        return "timestamp" if field.message_type.full_name == TIMESTAMP else _message(field.message_type, inside, path)
+    if field.enum_type is not None:
+        return "string"
+    if field.type in (field.TYPE_UINT64, field.TYPE_FIXED64):
+        return "decimal(20,0)"
+    if field.type == field.TYPE_BYTES:
+        return "binary"
+    return {
+        field.CPPTYPE_BOOL: "boolean", field.CPPTYPE_STRING: "string", field.CPPTYPE_DOUBLE: "double", field.CPPTYPE_FLOAT: "double",
+    }.get(field.cpp_type, "long")  # fmt: skip
+
+
+def _kind(schema: Schema, wanted: str) -> None:
+    if schema.kind != wanted:
+        raise ConfigError(
+            f"The schema in the registry is {schema.kind}, not {wanted}.",
+            hint="Say typed: by its own kind, or name another subject.",
+        )
+
+
+def _checked(struct: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return columns.checked(struct)
+    except NoColumns as error:
+        raise _unfit(error) from None
+
+
+def _unfit(error: Exception) -> ConfigError:
+    return ConfigError(
+        f"No columns can be made of the schema in the registry: {error}.",
+        hint="Mend the schema, or write the table by a shape of your own.",
+    )

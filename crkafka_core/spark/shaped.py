@@ -1,0 +1,273 @@
+"""Writes all tables of one declared shape together, in one pass over the rows: each row is in exactly one of them (SPEC K6).
+
+A pass: permits for all the tables → the shape's outputs, counted against what was merged → one commit for each table, the last in
+order first, under one token. If the process dies on the way, a commit is unfinished, or the latest ones carry different tokens;
+whoever comes next does that pass again, for the same checkpoints and all the tables, before anything new. So no row stays in two
+tables, or in none, even if the shape's code has changed in between.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from crkafka_core.control import Reader, Tx
+from crkafka_core.model.errors import DataLoss, Stale
+from crkafka_core.model.rows import Region, Table
+from crkafka_core.plane import contents, permits
+from crkafka_core.plane import tables as plane
+from crkafka_core.plane.permits import Permit
+from crkafka_core.plane.reading import ReadPlan
+from crkafka_core.spark import frames, shapes, tables
+from crkafka_core.spark.decode import Decoded
+from crkafka_core.spark.decoding import BadRecord
+from crkafka_core.spark.one_pass import one_pass
+from crkafka_core.spark.registry import RegistryAway
+from crkafka_core.spark.schema import CHECKPOINT
+from crkafka_core.tables import writing
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.hold import Hold
+from crkafka_core.tables.writing import Committed, Written
+
+PATIENCE = 120.0
+"""Seconds for which another writer of these tables is waited for."""
+AT_ONCE = 200
+"""Checkpoints of one pass at most, when a table is behind the others of its shape."""
+_pause = time.sleep
+
+
+@dataclass(frozen=True)
+class Step:
+    """One pass."""
+
+    ids: tuple[int, ...]
+    advancing: frozenset[str] = frozenset()
+    """Tables to which these checkpoints are new; the others have them, and get them again."""
+    onward: bool = True
+    """Not only what was left undone."""
+
+
+def advance(
+    spark: SparkSession, region: Handle, name: str, *, limit: int | None = None, upto: int | None = None
+) -> Committed | None:
+    """Write what follows in all tables of this one's shape; first what was left undone between them. None: nothing new."""
+    done: Committed | None = None
+    while True:
+        step = _in_turn(region, name, lambda reader, row: _next(reader, row, name, limit, upto))
+        if step is None:
+            return done
+        done = _pass(spark, region, name, step)
+        if step.onward:
+            return done
+
+
+def rewrite(spark: SparkSession, region: Handle, name: str, ids: Collection[int]) -> Committed | None:
+    """Replace the rows of these live checkpoints in all tables of this one's shape."""
+    for table in region.plane.read(lambda reader, row: plane.siblings(reader, plane.of(reader, name))):
+        tables.refuse_rewrite(region, table.name)
+    while True:
+        step = _in_turn(region, name, lambda reader, row: _undone(reader, row, name))
+        if step is None:
+            break
+        _pass(spark, region, name, step)
+    return _pass(spark, region, name, Step(tuple(sorted(ids)))) if ids else None
+
+
+def _in_turn(region: Handle, name: str, ask: Callable[[Reader, Region], Step | None]) -> Step | None:
+    """What there is to do once nobody writes any of the tables: who asks for one of them is not refused for another's sake.
+
+    Whoever writes them at this moment may do what was asked for; if it takes too long, the permit names the holder.
+    """
+    end = time.monotonic() + PATIENCE
+
+    def look(reader: Reader, row: Region) -> tuple[bool, Step | None]:
+        family = plane.siblings(reader, plane.of(reader, name))
+        busy = len(family) > 1 and any(plane.writer(reader, t.name) for t in family)
+        return busy, None if busy else ask(reader, row)
+
+    while True:
+        busy, step = region.plane.read(look)
+        if not busy:
+            return step
+        if time.monotonic() > end:
+            return region.plane.read(ask)
+        _pause(0.5)
+
+
+def _next(reader: Reader, region: Region, name: str, limit: int | None, upto: int | None) -> Step | None:
+    undone = _undone(reader, region, name)
+    if undone is not None:
+        return undone
+    family = plane.siblings(reader, plane.of(reader, name))
+    end = region.head if upto is None else upto
+    waiting = [i for i in plane.behind(reader, region, family[0]) if i <= end][:limit]
+    return Step(tuple(waiting), frozenset(t.name for t in family)) if waiting else None
+
+
+def _undone(reader: Reader, region: Region, name: str) -> Step | None:
+    """What brings the tables to the same checkpoints, by the same pass; None: they are."""
+    family = plane.siblings(reader, plane.of(reader, name))
+    least = min(t.acknowledged for t in family)
+    further = [t.acknowledged for t in family if t.acknowledged > least]
+    if further:
+        ids = [i for i in reader.line(region.head, after=least) if i <= min(further)][:AT_ONCE]
+        return Step(tuple(ids), frozenset(t.name for t in family if t.acknowledged == least), onward=False)
+    if len(family) == 1:
+        return None
+    last = [plane.last_write(reader, table) for table in family]
+    begun = last[-1]
+    undone = [commit for table in family for commit in plane.unfinished_rewrites(reader, table)]
+    if begun is not None and any(commit is None or commit.token != begun.token for commit in last):
+        undone.append(begun)
+    live = set(reader.line(least)) if undone and least else set()
+    again = sorted({i for commit in undone for i in json.loads(commit.checkpoints_json)} & live)
+    return Step(tuple(again), onward=False) if again else None
+
+
+def _pass(spark: SparkSession, region: Handle, name: str, step: Step) -> Committed | None:
+    family = region.plane.read(lambda reader, row: plane.siblings(reader, plane.of(reader, name)))
+    shape = shapes.load(family[0], region.config)
+    reading, hold = frames.take(region, ids=step.ids)
+    with hold, one_pass(), _told(name):
+        rows = frames.counted(spark, region.config, reading.plan)
+        made, counts, bad = _made(shape, rows, family, region, reading.plan)
+        hold.check()
+        done: dict[str, Committed | None] = {}
+        _commits(spark, region, family, step, made, counts, bad, f"shape-{uuid.uuid4().hex}", done)
+    return done[name]
+
+
+def _made(
+    shape: shapes.Shape, rows: DataFrame, family: Sequence[Table], region: Handle, plan: ReadPlan
+) -> tuple[dict[str, DataFrame], dict[str, dict[int, int]], dict[str, int]]:
+    """By table: its rows, how many of each checkpoint where that is known, and records that could not be decoded."""
+    if not plan.rows:
+        return {t.name: rows for t in family}, {}, {}
+    topics = _topics(region, family)
+    given = shape(rows if topics is None else rows.where(F.col("topic").isin(*topics)))
+    made = shapes.outputs(given, family)
+    decoded = isinstance(given, Decoded)
+    skipped = given.skipped if isinstance(given, Decoded) else None
+    counts = _counted(made, skipped, _merged(region, plan, topics)) if decoded or len(made) > 1 else {}
+    return made, counts, _bad(family, counts) if decoded else {}
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """What a task of ours has said, in its own words: Spark puts two stack traces around it."""
+    try:
+        yield
+    except PySparkException as error:
+        said = _SAID.search(str(error))
+        if said is None:
+            raise
+        kind = {"BadRecord": BadRecord, "RegistryAway": RegistryAway}[said[1]]
+        raise kind(f"Table {name}: {said[2].strip()}") from error
+
+
+_SAID = re.compile(r"crkafka_core\.spark\.\w+\.(BadRecord|RegistryAway): (.*)")
+
+
+def _commits(
+    spark: SparkSession,
+    region: Handle,
+    family: Sequence[Table],
+    step: Step,
+    made: Mapping[str, DataFrame],
+    counts: Mapping[str, Mapping[int, int]],
+    bad: Mapping[str, int],
+    token: str,
+    done: dict[str, Committed | None],
+) -> None:
+    """Permits from the first table to the last, then commits from the last to the first: nothing is written before all are permitted."""
+    table = family[0]
+
+    def ask(tx: Tx, token: str) -> Permit | None:
+        advancing = table.name in step.advancing
+        if not advancing:
+            tables.refuse_rewrite(region, table.name)
+        permit = permits.permit_commit(
+            tx, table.name, holder=writing.holder(), token=token,
+            ids=None if advancing else step.ids, upto=step.ids[-1] if advancing else None,
+        )  # fmt: skip
+        if permit is None or permit.plan.checkpoints != step.ids:
+            raise Stale(
+                f"Table {table.name} of region {table.region} was written by somebody else meanwhile.",
+                hint="Write again.",
+            )
+        return permit
+
+    def write(permit: Permit, hold: Hold) -> Written:
+        if family[1:]:
+            _commits(spark, region, family[1:], step, made, counts, bad, token, done)
+        hold.check()
+        written = tables.write(spark, region, permit, hold, made[table.name], counts.get(table.name))
+        return replace(written, bad=bad.get(table.name, 0))
+
+    done[table.name] = writing.commit(region, table.name, ask, write, token=token)
+
+
+def _bad(family: Sequence[Table], counts: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
+    """Table of decoded rows → records that could not be decoded."""
+    dead = [SKIPPED, *(t.name for t in family if t.output == shapes.DEAD)]
+    found = sum(sum(counts.get(name, {}).values()) for name in dead)
+    return {t.name: found for t in family if t.output in ("", shapes.GOOD)}
+
+
+def _topics(region: Handle, family: Sequence[Table]) -> tuple[str, ...] | None:
+    """Those of which the tables take records; None: of all."""
+    declared = region.config.table(family[0].name)
+    return None if declared is None else declared.topics
+
+
+def _merged(region: Handle, plan: ReadPlan, topics: Collection[str] | None) -> dict[int, int]:
+    """Checkpoint → rows that were merged, of these topics."""
+    if topics is None:
+        return {c.id: c.rows for c in plan.line}
+    found = dict.fromkeys(plan.checkpoints, 0)
+    for piece in region.plane.read(lambda reader, row: contents.pieces(reader, row, plan.filled)):
+        found[piece.checkpoint] += sum(each.rows for each in piece.ranges if each.topic in topics)
+    return found
+
+
+SKIPPED = ""
+"""Stands for the table that nobody has declared: rows that are left out on purpose, and counted."""
+
+
+def _counted(
+    made: Mapping[str, DataFrame], skipped: DataFrame | None, merged: Mapping[int, int]
+) -> dict[str, dict[int, int]]:
+    """Rows of each output by checkpoint; refused if together they are not those that were merged."""
+    if skipped is not None:
+        made = {**made, SKIPPED: skipped}
+    each = [
+        frame.groupBy(CHECKPOINT).count().select(F.lit(name).alias("table"), CHECKPOINT, "count")
+        for name, frame in made.items()
+    ]
+    together = each[0]
+    for one in each[1:]:
+        together = together.unionAll(one)
+    counts: dict[str, dict[int, int]] = {name: {} for name in made}
+    for row in together.collect():
+        counts[row[0]][row[1]] = row[2]
+    for checkpoint, rows in merged.items():
+        found = {name: of.get(checkpoint, 0) for name, of in counts.items()}
+        if sum(found.values()) != rows:
+            given = ", ".join(f"{rows} to {name or 'nobody'}" for name, rows in found.items())
+            raise DataLoss(
+                f"Of {rows} rows of checkpoint {checkpoint} the shape gives {given}.",
+                hint="A shape with several outputs has to give each row to exactly one of them. Nothing was written.",
+            )
+    return counts
+
+
+__all__ = ["advance", "rewrite"]

@@ -1,0 +1,179 @@
+"""A Delta table that keeps the last record of each key: one MERGE for the checkpoints of a pass (SPEC K6).
+
+A write: the table is put back to what SQL has acknowledged, if anybody has changed it since → the rows' last record for each key →
+MERGE, whose transaction number the log takes once, in order (docs/clients.md P5). A rewind puts the table back to the version of the latest
+acknowledged commit that is on the line; the checkpoints from there to the target are written again.
+
+Each permit has two numbers in the log, that of putting back and that of the MERGE after it: a writer that comes late is below both of
+whoever came after it, so that it can neither merge nor put back.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
+
+from crkafka_core.config.json_columns import PREFIX
+from crkafka_core.model.errors import ConfigError, Refused
+from crkafka_core.plane.permits import Permit
+from crkafka_core.spark import location
+from crkafka_core.spark.delta_table import DeltaTable, beside_compaction
+from crkafka_core.spark.names import CHECKPOINT
+from crkafka_core.tables import put_back
+from crkafka_core.tables.delta_log import DeltaLog
+from crkafka_core.tables.hold import Hold
+from crkafka_core.tables.stamp import MAINTAIN, Stamp
+from crkafka_core.tables.writing import Written
+
+DELETED = "crkafka_deleted"
+"""Of a shape: true where a record deletes its key. It does not become a column."""
+TOMBSTONE = f"{PREFIX}tombstone"
+_connect = threading.Lock()
+"""A session of Spark Connect has one set of settings for all of its threads."""
+
+
+def write(
+    form: DeltaTable, log: DeltaLog, permit: Permit, hold: Hold, frame: DataFrame, keys: Sequence[str]
+) -> Written:
+    """Merge the rows of the permitted checkpoints into the table."""
+    stamp = Stamp.of(permit.plan.uid, permit.commit)
+    if not permit.plan.rows:
+        return Written("", 0)
+    version = put_back.acknowledged(log, permit, stamp, keys, CHECKPOINT)
+    rows = _marked(frame, form.table.name, keys).persist()
+    try:
+        count = _count(rows, form.table.name, keys)
+        _widen(form, rows.drop(DELETED), stamp)
+        hold.check()
+        _merge(form, _last(rows, keys), keys, stamp)
+    finally:
+        rows.unpersist()
+    return Written(put_back.merged(log, stamp, version), count)
+
+
+def _marked(frame: DataFrame, table: str, keys: Sequence[str]) -> DataFrame:
+    """With the column that says which records delete their key."""
+    place = _place(frame)
+    if missing := [c for c in (CHECKPOINT, *keys) if c not in frame.columns]:
+        raise ConfigError(
+            f"Table {table} is kept by {', '.join(keys)}, and its rows have no column {missing[0]}; they have {', '.join(frame.columns)}.",
+            hint="Give it in the shape. Nothing was written.",
+        )
+    if len(place) < 2:
+        raise ConfigError(
+            f"Table {table} keeps the last record of each key, and its rows do not tell which that is.",
+            hint="Keep the columns partition and offset in the shape. Nothing was written.",
+        )
+    gone = DELETED if DELETED in frame.columns else TOMBSTONE if TOMBSTONE in frame.columns else ""
+    return frame.withColumn(DELETED, F.coalesce(F.col(gone).cast("boolean"), F.lit(False)) if gone else F.lit(False))
+
+
+def _place(frame: DataFrame) -> list[str]:
+    """Where a record was in Kafka: topic, if the rows tell it, partition, offset."""
+    found = ([n for n in (PREFIX + each, each) if n in frame.columns] for each in ("topic", "partition", "offset"))
+    return [names[0] for names in found if names]
+
+
+def _count(rows: DataFrame, table: str, keys: Sequence[str]) -> int:
+    """How many there are; refused if one has no key: nobody could say which row is its."""
+    nobody = F.lit(True)
+    for key in keys:
+        nobody = nobody & F.col(key).isNull()
+    counted = rows.agg(F.count("*"), F.count_if(nobody)).collect()[0]
+    if counted[1]:
+        first = rows.where(nobody).orderBy(CHECKPOINT, *_place(rows)).select(*_place(rows)).first()
+        raise Refused(
+            f"Table {table} is kept by {', '.join(keys)}, and {counted[1]} records have none of it, the first at {tuple(first or ())}.",
+            hint="Nothing was written. Leave such records out in the table's shape.",
+        )
+    return int(counted[0])
+
+
+def _last(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Of each key the record that came last."""
+    later = [F.col(c).desc() for c in (CHECKPOINT, *_place(rows))]
+    at = F.row_number().over(Window.partitionBy(*keys).orderBy(*later))
+    return rows.withColumn("crkafka_at", at).where("crkafka_at = 1").drop("crkafka_at")
+
+
+def _widen(form: DeltaTable, rows: DataFrame, stamp: Stamp) -> None:
+    """Columns that the table has not got yet, also inside of structs, come with an append of no rows."""
+    there = form.read().schema
+    form.must_fit(there, rows.schema)
+    if set(_leaves(rows.schema)) <= set(_leaves(there)):
+        return
+    writer = rows.where(F.lit(False)).write.format("delta").mode("append").option("mergeSchema", "true")
+    writer.option("userMetadata", stamp.to_json(kind=MAINTAIN)).save(form.path)
+
+
+def _leaves(kind: DataType, path: str = "") -> Iterator[str]:
+    if not isinstance(kind, StructType):
+        yield path
+        return
+    for field in kind:
+        yield from _leaves(field.dataType, f"{path}.{field.name.lower()}")
+
+
+def _merge(form: DeltaTable, rows: DataFrame, keys: Sequence[str], stamp: Stamp) -> None:
+    columns = [f"`{c}`" for c in rows.columns if c != DELETED]
+    given = {c.lower() for c in rows.columns}
+    left_out = [f", t.`{c}` = NULL" for c in form.read().columns if c.lower() not in given]
+    with _as_writer(form.spark, stamp) as session, _view(rows, session) as view:
+        merge = (
+            f"MERGE INTO {form.name} t USING {view} s ON {' AND '.join(f't.`{k}` <=> s.`{k}`' for k in keys)} "
+            f"WHEN MATCHED AND s.{DELETED} THEN DELETE "
+            f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{c} = s.{c}' for c in columns)}{''.join(left_out)} "
+            f"WHEN NOT MATCHED AND NOT s.{DELETED} THEN INSERT ({', '.join(columns)}) VALUES ({', '.join(f's.{c}' for c in columns)})"
+        )
+        beside_compaction(lambda: session.sql(merge).collect())
+
+
+@contextmanager
+def _as_writer(spark: SparkSession, stamp: Stamp) -> Iterator[SparkSession]:
+    """A session in which a MERGE carries the commit's number: settings of a session are all that Delta takes it from."""
+    settings = {
+        "spark.databricks.delta.write.txnAppId": stamp.app,
+        "spark.databricks.delta.write.txnVersion": str(put_back.number_of_merge(stamp)),
+        "spark.databricks.delta.commitInfo.userMetadata": stamp.to_json(kind="merge"),
+    }
+    if not location.is_connect(spark):
+        session = spark.newSession()  # nobody else's commits carry the number then
+        for key, value in settings.items():
+            session.conf.set(key, value)
+        yield session
+        return
+    with _connect:
+        try:
+            for key, value in settings.items():
+                spark.conf.set(key, value)
+            yield spark
+        finally:
+            for key in settings:
+                spark.conf.unset(key)
+
+
+@contextmanager
+def _view(rows: DataFrame, session: SparkSession) -> Iterator[str]:
+    """The rows under a name that the session knows."""
+    name = f"crkafka_{uuid.uuid4().hex}"
+    if location.is_connect(session):
+        rows.createOrReplaceTempView(name)
+        try:
+            yield name
+        finally:
+            session.catalog.dropTempView(name)
+        return
+    rows.createOrReplaceGlobalTempView(name)
+    try:
+        yield f"global_temp.{name}"
+    finally:
+        session.catalog.dropGlobalTempView(name)
+
+
+__all__ = ["DELETED", "write"]

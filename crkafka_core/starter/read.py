@@ -1,0 +1,31 @@
+"""Reads the tables with a plain Delta reader, without Kafka, Spark or crkafka's services: `python read.py`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+
+def column(table: str, name: str) -> list[object]:
+    """Of all rows of a table."""
+    try:
+        values: list[object] = (
+            DeltaTable(f"var/tables/{table}").to_pyarrow_table(columns=[name]).column(name).to_pylist()
+        )
+    except TableNotFoundError:
+        raise SystemExit(
+            f"{table} is no table yet: it is there some seconds after `crkafka host` has read the first orders, or has started Spark"
+        ) from None
+    return values
+
+
+if __name__ == "__main__":
+    print(f"orders_bronze      {len(column('orders_bronze', 'offset'))} records as they came")
+    cents = [int(str(value)) for value in column("orders_typed", "cents")]
+    print(f"orders_typed       {len(cents)} orders worth {sum(cents) / 100:.2f}")
+    reasons = Counter(column("orders_typed_dead", "reason"))
+    print(f"orders_typed_dead  {reasons.total()} dead letters")
+    for reason, count in reasons.most_common(3):
+        print(f"                   {count} x {reason}")

@@ -1,0 +1,150 @@
+"""What is in a declared table, compared with what SQL says it holds (SPEC K6)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from crkafka_core.control import Reader
+from crkafka_core.model.rows import Region, Table
+from crkafka_core.plane import contents, lateness, tables
+from crkafka_core.plane.contents import Piece
+from crkafka_core.tables import heard, places, stamp
+from crkafka_core.tables.delta_log import open_log
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.heard import Standing
+from crkafka_core.tables.log import Logs, Snapshot
+from crkafka_core.tables.places import Found, Places
+
+_LOOKS = 5
+"""Times that a commit may come between the look at the table and the one at SQL."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What is in a table and should not be, or not so."""
+
+    strangers: tuple[int, ...] = ()
+    """Checkpoints whose rows do not belong there: superseded, or not acknowledged."""
+    miscounted: tuple[int, ...] = ()
+    """Checkpoints with other rows than were merged."""
+    foreign: int = 0
+    """Commits since the last acknowledged one that SQL has not acknowledged."""
+    unknown: int = 0
+    """Rows of no checkpoint that belongs there, in files that name none."""
+
+    @property
+    def clean(self) -> bool:
+        return not (self.strangers or self.miscounted or self.foreign or self.unknown)
+
+
+def miscounted(expected: Mapping[int, int], counts: Mapping[int, int]) -> tuple[int, ...]:
+    """Checkpoints of which a table has more or fewer rows than were merged."""
+    return tuple(sorted(c for c, n in expected.items() if counts.get(c, 0) != n))
+
+
+def wrong(region: Handle) -> list[str]:
+    """What is wrong with declared tables, in words: late ones, and of those that adopt segments whatever they should not hold."""
+    found = region.plane.read(lateness.late)
+    for lag in region.plane.read(lateness.lags):
+        if not (tables.needs_spark(lag.table) or lag.owes_fence):
+            found += [f"table {lag.table.name}: {text}" for text in said(look(region, lag.table.name))]
+    return found
+
+
+def said(seen: Looked) -> list[str]:
+    """What a look found, in words."""
+    return [
+        text
+        for text in (
+            f"rows of checkpoints that it should not hold ({_list(seen.strangers)})" if seen.strangers else "",
+            f"other rows than were merged of checkpoints {_list(seen.miscounted)}" if seen.miscounted else "",
+            f"{seen.foreign} commits of somebody else" if seen.foreign else "",
+            f"{seen.unknown} rows of no checkpoint that belongs there" if seen.unknown else "",
+        )
+        if text
+    ]
+
+
+def _list(ids: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ids[:10]))
+    return f"{shown} and {len(ids) - 10} more" if len(ids) > 10 else shown
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """What SQL says of a table."""
+
+    uid: str
+    table: Table
+    rows: Mapping[int, int]
+    pieces: Sequence[Piece]
+    belongs: Callable[[int], bool]
+    forgotten: bool
+    known: bool
+    """It knows the last commit of ours that the table shows."""
+
+
+def look(region: Handle, name: str, logs: Logs = open_log) -> Looked:
+    """Look at a table of adopted files: by the log alone, but for files that a compaction or somebody else has written."""
+    for _ in range(_LOOKS):  # first the table, then SQL: what came into the table before is known to SQL by then
+        log = logs(region, region.plane.read(lambda r, row: tables.of(r, name)))
+        snapshot = log.snapshot()
+        expected = _expected(region, name, snapshot)
+        table = expected.table
+        if not table.version or (snapshot is not None and int(table.version) <= snapshot.version):
+            break
+    if snapshot is None:
+        return Looked(miscounted=tuple(sorted(expected.rows)))
+    if not expected.known:
+        raise heard.newer(table, snapshot.facts(stamp.app_of(expected.uid, name)))
+    there = snapshot.files()
+    found = places.find(there, expected.uid, expected.belongs, expected.pieces)
+    at = Places(found.pieces)
+    counts = sum(places.count(name, log.storage(), found.others, at), Counter[int]())
+    wrong = {c for g, group in enumerate(at.groups) if counts[g] != sum(p.rows for p in group) for c in _of(group)}
+    wrong |= _short(found, expected)
+    strange = counts[places.NOWHERE] + (0 if expected.forgotten else counts[places.BEFORE])
+    seen = snapshot.since(table.version)
+    foreign = sum(s.changes_rows and (s.stamp is None or s.stamp.uid != expected.uid) for s in seen)
+    strangers = sorted({c for c, _ in found.wrong if c not in _on_the_way(region)})
+    return Looked(tuple(strangers), tuple(sorted(wrong)), foreign, strange)
+
+
+def _expected(region: Handle, name: str, snapshot: Snapshot | None) -> _Expected:
+    return region.plane.read(lambda reader, row: _asked(reader, row, name, snapshot))
+
+
+def _asked(reader: Reader, row: Region, name: str, snapshot: Snapshot | None) -> _Expected:
+    table = tables.of(reader, name)
+    rows = contents.counted_in(reader, row, table)
+    facts = snapshot.facts(stamp.app_of(row.uid, name)) if snapshot is not None else None
+    return _Expected(
+        row.uid, table, rows, contents.pieces(reader, row, list(rows)), contents.belonging(reader, row, table),
+        contents.forgotten(reader, row), facts is None or heard.standing(reader, table, facts) is not Standing.NEWER,
+    )  # fmt: skip
+
+
+def _on_the_way(region: Handle) -> set[int]:
+    """Checkpoints of the line that are not acknowledged yet: a commit of them may just be made."""
+    return region.plane.read(lambda reader, row: set(reader.line(row.head)))
+
+
+def _of(group: Sequence[Piece]) -> set[int]:
+    """Of those that cannot be told apart, the ones of which rows have to be there; else all of them."""
+    return {p.checkpoint for p in group if p.rows > 0} or {p.checkpoint for p in group}
+
+
+def _short(found: Found, expected: _Expected) -> set[int]:
+    """Checkpoints whose adopted files hold fewer rows than they had, as where some are marked as deleted."""
+    there: Counter[int] = Counter()
+    for checkpoint, file in found.named:
+        there[checkpoint] += file.rows or 0
+    inside = Counter(found.packed)
+    for piece in found.pieces:
+        inside[piece.checkpoint] += piece.rows
+    return {c for c, rows in expected.rows.items() if there[c] + inside[c] != rows}
+
+
+__all__ = ["Looked", "look", "miscounted", "said", "wrong"]

@@ -1,0 +1,403 @@
+"""A Delta table's log, written without Spark: a commit counts only directly after the snapshot that it was made for.
+
+What deltalake 1.6 does by itself is not enough, seen in trials: with its own retries two programs that make one table both
+succeed, and a file that an OPTIMIZE has just replaced is removed a second time. So it is never let try again by itself
+(`max_commit_retries=0`); whoever is refused looks anew. Nothing can come between the look and the commit, not even the first.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused
+from crkafka_core.model.rows import Table
+from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.errors import SegmentMissing, without_secrets
+from crkafka_core.segments.storage import Storage
+from crkafka_core.tables.files import Added, Bounds
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.log import DataFile, MarkedRows, Moved, NeedsSpark, TableLog, TableUnavailable, storage_of
+from crkafka_core.tables.stamp import MAINTAIN, Facts, Seen, Stamp
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction, RemoveAction
+
+HARMLESS = (
+    "OPTIMIZE",
+    "VACUUM",
+    "SET TBLPROPERTIES",
+    "UNSET TBLPROPERTIES",
+    "ADD CONSTRAINT",
+    "COMPUTE STATS",
+    "REORG",
+    "FSCK",
+    "CLUSTER BY",
+    "ADD COLUMNS",
+    "RENAME COLUMN",
+    "CHANGE COLUMN",
+    "UPGRADE PROTOCOL",
+    "ADD FEATURE",
+)
+"""Operations that change no rows, as Delta names them."""
+
+
+def changes_rows(operation: str) -> bool:
+    """Whether a commit of this kind may add or remove rows."""
+    return operation != "CREATE TABLE" and not operation.startswith(HARMLESS)
+
+
+def _changed(about: Mapping[str, Any]) -> bool:
+    """Whether the commit may have, by what it says of itself."""
+    told = str(about.get("userMetadata") or "")
+    ours = Stamp.from_json(told) is not None and json.loads(told).get("kind") == MAINTAIN
+    return not ours and changes_rows(str(about.get("operation", "")))
+
+
+class VersionGone(CrkafkaError):
+    """The log has been cleaned of a version. Reaction: refuse to go back to it, and say what to do."""
+
+
+class DeltaLog:
+    """The log of one table, by its path."""
+
+    reuses_names = True
+
+    def __init__(self, table: Table, storage_options: Mapping[str, str]) -> None:
+        self.table = table
+        self._uri = table.path.replace("s3a://", "s3://", 1)
+        self._folder = storage_of(table.path, storage_options)
+        self._options = _options(storage_options) if self._uri.startswith("s3://") else {}
+
+    def snapshot(self) -> Snapshot | None:
+        """The table as it is now; None when there is none."""
+        lake = _deltalake()
+        try:
+            return Snapshot(lake.DeltaTable(self._uri, storage_options=self._options), self)
+        except lake.exceptions.TableNotFoundError:
+            return None
+        except (lake.exceptions.DeltaError, OSError) as error:
+            raise self.trouble(error) from error
+
+    def at(self, version: str) -> Snapshot:
+        """The table as it was. Raises `VersionGone` when the log has been cleaned of that version."""
+        lake = _deltalake()
+        try:
+            return Snapshot(lake.DeltaTable(self._uri, version=int(version), storage_options=self._options), self)
+        except (lake.exceptions.DeltaError, OSError) as error:
+            raise VersionGone(f"Version {version} of table {self.table.name} cannot be read any more.") from error
+
+    def create(self, stamp: Stamp, schema: pa.Schema = SCHEMA, properties: Mapping[str, str] | None = None) -> None:
+        """Make the table, without rows and without a number: those are committed on a snapshot. Raises `Moved` if it is there.
+
+        With properties from the start: deltalake's way to set them later holds Python's lock while it waits for the object store.
+        """
+        lake = _deltalake()
+        try:
+            lake.DeltaTable.create(
+                self._uri,
+                lake.Schema.from_arrow(schema),
+                mode="error",
+                configuration=dict(properties or {}),
+                storage_options=self._options,
+                commit_properties=commit_properties(replace(stamp, number=0)),
+                raise_if_key_not_exists=False,  # a property of ours is none of Delta's
+            )
+        except lake.exceptions.CommitFailedError as error:
+            raise Moved(f"Table {self.table.name} was made by somebody else.") from error
+        except (lake.exceptions.DeltaError, OSError) as error:
+            if "already exists" in str(error):
+                raise Moved(f"Table {self.table.name} is there already.") from error
+            raise self.trouble(error) from error
+
+    def vacuum(self) -> int:
+        """Delete files that left the table longer ago than its retention; their number."""
+        lake = _deltalake()
+        try:
+            delta = lake.DeltaTable(self._uri, storage_options=self._options)
+            return len(delta.vacuum(dry_run=False))
+        except lake.exceptions.TableNotFoundError:
+            return 0
+        except (lake.exceptions.DeltaError, OSError) as error:
+            raise self.trouble(error) from error
+
+    def storage(self, stamp: Stamp | None = None) -> Storage:
+        """The table's folder, whether there is a table or not."""
+        return self._folder
+
+    def about(self, version: int) -> dict[str, Any] | None:
+        """What a commit says of itself; None when the log has been cleaned of it."""
+        try:
+            with self._folder.open_read(f"_delta_log/{version:020d}.json") as source:
+                actions = [json.loads(line) for line in source.read().splitlines() if line]
+        except SegmentMissing:
+            return None
+        found: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+        return found
+
+    def append_only(self) -> Refused:
+        """Rows have to leave, and the table's own setting forbids it."""
+        return Refused(
+            f"Table {self.table.name} at {self.table.path} has the property delta.appendOnly: superseded rows cannot leave it.",
+            hint=f"ALTER TABLE delta.`{self.table.path}` SET TBLPROPERTIES ('delta.appendOnly' = 'false'); it is tried again.",
+        )
+
+    def trouble(self, error: Exception) -> CrkafkaError:
+        """What the library said, as an error with the table's name."""
+        said = without_secrets((str(error).splitlines() or [type(error).__name__])[0][:400])
+        name = f"Table {self.table.name} at {self.table.path}"
+        if any(word in said for word in ("unsupported", "Unsupported", "not supported", "feature")):
+            return Refused(
+                f"{name} has a feature with which its log cannot be written without Spark: {said}.",
+                hint="Drop the feature (ALTER TABLE … DROP FEATURE), or declare the table at another path.",
+            )
+        return TableUnavailable(f"{name} could not be read or written: {said}.", hint="It is tried again.")
+
+
+class Snapshot:
+    """One version of the table. A commit on it is refused as soon as there is a later one."""
+
+    def __init__(self, delta: DeltaTable, log: DeltaLog) -> None:
+        self._delta, self._log = delta, log
+        self.version: int = delta.version()
+
+    @property
+    def at(self) -> str:
+        """As Spark's `versionAsOf` takes it."""
+        return str(self.version)
+
+    def facts(self, app: str) -> Facts:
+        """Of the last commit under this application id."""
+        return Facts(app, lambda key: self._delta.transaction_version(key) or 0)
+
+    @cached_property
+    def partition_columns(self) -> list[str]:
+        return list(self._delta.metadata().partition_columns)
+
+    def property(self, name: str) -> str:
+        """Of the table's own; empty when it has none of this name."""
+        return str(self._delta.metadata().configuration.get(name) or "")
+
+    @cached_property
+    def columns(self) -> set[str]:
+        return {field.name for field in self._delta.schema().fields}
+
+    def since(self, version: str) -> list[Seen]:
+        """What was committed after a version, oldest first; all that the log still tells when the version is empty."""
+        known = int(version) if version else -1
+        if known >= self.version:
+            return []
+        # Not by deltalake's `history`: it holds Python's lock while it waits for the object store.
+        seen = []
+        for number in range(known + 1, self.version + 1):
+            about = self._log.about(number)
+            if about is not None:
+                stamp = Stamp.from_json(about.get("userMetadata"))
+                seen.append(Seen(str(number), stamp, _changed(about)))
+        return seen
+
+    def untouched_since(self, version: int) -> bool:
+        """Whether nobody has changed rows after a version; what the log has been cleaned of may have."""
+        later = map(self._log.about, range(version + 1, self.version + 1))  # no further than to the first that has
+        return all(about is not None and not _changed(about) for about in later)
+
+    def files(self) -> list[DataFile]:
+        """The files of this version."""
+        import pyarrow as pa
+
+        marked = self._deletion_vectors()
+        rows = pa.table(self._delta.get_add_actions(flatten=True)).to_pylist()
+        return [self._file(row, marked) for row in rows]
+
+    def _file(self, row: Mapping[str, Any], marked: Mapping[str, list[bool]]) -> DataFile:
+        path, rows = unquote(row["path"]), row.get("num_records")
+        kept = next((flags for uri, flags in marked.items() if uri.endswith("/" + path)), None)
+        if kept is not None and rows is not None:
+            rows -= kept.count(False)
+        return DataFile(
+            path, row["size_bytes"], rows, _part(row, "min."), _part(row, "max."), _part(row, "partition."), kept
+        )
+
+    def _deletion_vectors(self) -> dict[str, list[bool]]:
+        if "deletionVectors" not in (self._delta.protocol().reader_features or []):
+            return {}
+        import pyarrow as pa
+
+        found = pa.table(self._delta.deletion_vectors())
+        return dict(
+            zip(map(unquote, found["filepath"].to_pylist()), found["selection_vector"].to_pylist(), strict=True)
+        )
+
+    def check_removable(self, files: Collection[DataFile]) -> None:
+        """A file with a deletion vector is known to the log by both, and only Spark writes that (docs/clients.md P13)."""
+        if any(file.kept is not None for file in files):
+            table = self._log.table
+            raise MarkedRows(
+                f"Table {table.name} at {table.path} has deletion vectors, which only Spark can write.",
+                hint=f"REORG TABLE delta.`{table.path}` APPLY (PURGE) in Spark, then it goes on by itself.",
+            )
+
+    def commit(
+        self,
+        add: Sequence[Added],
+        remove: Collection[DataFile],
+        stamp: Stamp,
+        about: Mapping[str, object],
+        *,
+        holds: int = 0,
+    ) -> int:
+        """Add and remove files in one commit that carries the stamp's number; the new version. Raises `Moved` if there is a later one.
+
+        `holds`: the checkpoint up to whose line the table has rows then.
+        """
+        said = commit_properties(stamp, stamp.facts(holds, self.version + 1), about)
+        return self._commit(list(map(_add_action, add)), remove, stamp, said, changes_rows=True)
+
+    def rearrange(
+        self, add: Sequence[Added], remove: Collection[DataFile], stamp: Stamp, about: Mapping[str, object]
+    ) -> int:
+        """Put the same rows into other files; the new version. Raises `Moved` if there is a later one."""
+        said = commit_properties(stamp, None, about)
+        return self._commit(list(map(_add_action, add)), remove, stamp, said, changes_rows=False)
+
+    def bring_back(
+        self, add: Collection[DataFile], remove: Collection[DataFile], stamp: Stamp, number: int, about: Mapping[str, object]
+    ) -> int:  # fmt: skip
+        """Bring files of an older version back, under a number of the stamp's transactions; the new version.
+
+        Raises `Moved` if there is a later one.
+        """
+        said = commit_properties(stamp, {stamp.app: number}, about)
+        return self._commit(list(map(_back_action, add)), remove, stamp, said, changes_rows=True)
+
+    def _commit(
+        self, add: list[AddAction], remove: Collection[DataFile], stamp: Stamp, said: CommitProperties, *, changes_rows: bool
+    ) -> int:  # fmt: skip
+        lake = _deltalake()
+        from deltalake.transaction import RemoveAction
+
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(file.path, changes_rows, now, file.bytes, dict(file.partition_values)) for file in remove
+        ]
+        try:
+            self._delta.create_write_transaction(
+                [*add, *actions],
+                mode="append",
+                schema=self._delta.schema(),
+                partition_by=self.partition_columns,
+                commit_properties=said,
+            )
+        except lake.exceptions.CommitFailedError as error:
+            if "append-only" in str(error):
+                raise self._log.append_only() from error
+            raise Moved(f"Table {stamp.table} has changed since version {self.version}.") from error
+        except (lake.exceptions.DeltaError, OSError) as error:
+            raise self._log.trouble(error) from error
+        return self.version + 1
+
+
+def open_log(region: Handle, table: Table) -> TableLog:
+    """The log of a table that needs no Spark."""
+    if table.format != "delta":
+        raise NeedsSpark(
+            f"Table {table.name} at {table.path} is {table.format}: its log is written by Spark's Java process.",
+            hint=f"`crkafka tables advance {table.name}` does it; a host in Spark, or Dagster, does it by itself.",
+        )
+    return DeltaLog(table, region.config.resolve().storage_options)
+
+
+def _add_action(file: Added) -> AddAction:
+    """The log's record of a file."""
+    from deltalake.transaction import AddAction
+
+    return AddAction(file.name, file.size, {}, int(time.time() * 1000), file.changes_rows, _statistics(file.bounds))
+
+
+def _back_action(file: DataFile) -> AddAction:
+    """The log's record of a file that an older version had."""
+    from deltalake.transaction import AddAction
+
+    statistics = json.dumps({"numRecords": file.rows}) if file.rows is not None else "{}"
+    return AddAction(file.path, file.bytes, {}, int(time.time() * 1000), True, statistics)
+
+
+def _statistics(bounds: Bounds) -> str:
+    lowest: dict[str, Any] = {
+        "topic": bounds.topics[0], "partition": bounds.partitions[0], "offset": bounds.offsets[0],
+    }  # fmt: skip
+    highest: dict[str, Any] = {
+        "topic": bounds.topics[1], "partition": bounds.partitions[1], "offset": bounds.offsets[1],
+    }  # fmt: skip
+    if bounds.times is not None:
+        lowest["timestamp"] = _milliseconds(bounds.times[0])
+        highest["timestamp"] = _milliseconds(bounds.times[1] + timedelta(microseconds=999))
+    return json.dumps(
+        {
+            "numRecords": bounds.rows,
+            "minValues": lowest,
+            "maxValues": highest,
+            "nullCount": dict.fromkeys(lowest, 0),
+        },
+        ensure_ascii=False,
+    )
+
+
+def _milliseconds(at: datetime) -> str:
+    """Delta's statistics tell times by the millisecond, rounded down."""
+    return f"{at.year:04d}-{at:%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
+
+
+def commit_properties(
+    stamp: Stamp, facts: Mapping[str, int] | None = None, about: Mapping[str, object] | None = None
+) -> CommitProperties:
+    """The stamp for Delta's history, facts as transactions of the log, and no retry by the library."""
+    from deltalake import CommitProperties, Transaction
+
+    return CommitProperties(
+        custom_metadata={"userMetadata": stamp.to_json(**about or {})},
+        max_commit_retries=0,
+        app_transactions=[Transaction(app, value) for app, value in facts.items()] if facts else None,
+    )
+
+
+def _part(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name[len(prefix) :]: value for name, value in row.items() if name.startswith(prefix) and value is not None}
+
+
+def _options(storage: Mapping[str, str]) -> dict[str, str]:
+    """The region's `storage_options` in deltalake's words; what is not given the environment says."""
+    endpoint = storage.get("endpoint", "")
+    scheme = storage.get("scheme") or endpoint.partition("://")[0]
+    if endpoint and "://" not in endpoint:
+        endpoint = f"{scheme or 'https'}://{endpoint}"
+    found = {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ALLOW_HTTP": "true" if scheme == "http" else "",
+        "AWS_REGION": storage.get("region", ""),
+        "AWS_ACCESS_KEY_ID": storage.get("access_key", ""),
+        "AWS_SECRET_ACCESS_KEY": storage.get("secret_key", ""),
+        "AWS_SESSION_TOKEN": storage.get("session_token", ""),
+        "conditional_put": "etag",
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _deltalake() -> Any:
+    try:
+        import deltalake
+        import deltalake.exceptions
+    except ImportError as error:
+        raise ConfigError("Delta tables need the package deltalake.", hint="pip install 'crkafka[delta]'") from error
+    return deltalake
+
+
+__all__ = ["DeltaLog", "Snapshot", "VersionGone", "changes_rows", "commit_properties", "open_log"]

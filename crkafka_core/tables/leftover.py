@@ -1,0 +1,140 @@
+"""What has to leave a table of adopted files: whole files by their names, and rows inside files that a compaction wrote (SPEC X4).
+
+What stays of such a file is written anew. Where rows that leave and rows that stay cannot be told apart, all of them leave, and
+what belongs there is adopted once more, as long as its segments are kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crkafka_core.model.errors import Refused
+from crkafka_core.model.rows import Table
+from crkafka_core.plane.contents import Piece
+from crkafka_core.segments import rows as parquet
+from crkafka_core.segments.storage import Storage
+from crkafka_core.tables import files, places
+from crkafka_core.tables.files import Added
+from crkafka_core.tables.log import DataFile
+from crkafka_core.tables.places import BEFORE, KEY, NOWHERE, Found, Places
+from crkafka_core.tables.stamp import Stamp
+
+Mask = Callable[[pa.RecordBatch], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """What a commit takes out of the table, and what it has to bring in for it."""
+
+    files: list[DataFile]
+    torn: list[DataFile]
+    """Those of `files` that also hold rows which stay."""
+    leaves: Mask
+    again: list[Piece]
+    """What belongs there and leaves with the rest."""
+
+    def take_marked(self, found: Found, pieces: Sequence[Piece], checkpoints: Collection[int]) -> None:
+        """Adopted files with rows that are marked as deleted beside them, of these checkpoints or all: they leave, and come again."""
+        named = {files.name_of(p.segment): p for p in pieces if p.segment is not None}
+        marked = [(c, f) for c, f in found.named if f.kept is not None and (c in checkpoints or not checkpoints)]
+        hit, archived = {f.path for _, f in marked}, {c for c, f in marked if f.path not in named}
+        self.again.extend(named[f.path] for _, f in marked if f.path in named)
+        self.again.extend(p for p in pieces if p.segment is None and p.checkpoint in archived)
+        self.files.extend(f for c, f in found.named if c in archived or f.path in hit)
+
+
+def superseded(table: Table, storage: Storage, found: Found, gone: Sequence[Piece], *, forgotten: bool) -> Leaving:
+    """What a rewind takes out. `gone`: what leaves, with its rows in files that name no checkpoint.
+
+    `forgotten`: SQL does not know the beginning any more, so that rows at these offsets may be an older topic's.
+    """
+    leaving = [piece for piece in gone if piece.rows > 0 or not forgotten]
+    left = set(map(id, leaving))
+    at = Places([*leaving, *(piece for piece in found.pieces if piece.rows > 0)])
+    groups = {n for n, group in enumerate(at.groups) if _leaves(group, left)}
+    near = [file for file in found.others if at.near(file, groups)]
+    counts = places.count(table.name, storage, near, at)
+    inside = sum(counted[g] for counted in counts for g in groups)
+    allowed = sum(piece.rows for g in groups for piece in at.groups[g])
+    if forgotten and inside > allowed:
+        raise Refused(
+            f"Table {table.name} at {table.path} was compacted or written by others: {inside} of its rows have offsets that were rewound, "
+            f"where {allowed} can be; those of a topic made anew and those of the old one cannot be told apart.",
+            hint=f"Nothing was removed. Mend the table by hand, or `crkafka undeclare {table.name}` and declare it at a new path.",
+        )
+    out = _taken([file for _, file in found.wrong], near, counts, at, groups)
+    out.again.extend(piece for g in groups for piece in at.groups[g] if id(piece) not in left)
+    return out
+
+
+def _leaves(group: Sequence[Piece], left: set[int]) -> bool:
+    """Whether rows of a group have to leave: not where those that leave are all in files of their own, and the others are not."""
+    return any(id(p) in left for p in group) and (
+        any(id(p) in left and p.rows > 0 for p in group) or all(id(p) in left for p in group)
+    )
+
+
+def foreign(
+    table: Table, storage: Storage, found: Found, replaced: Callable[[int, int], bool], *, forgotten: bool
+) -> Leaving:
+    """All that does not belong there, whoever has brought it.
+
+    `replaced`: whether rows that are there, of so many that have to be, are adopted once more. `forgotten`: SQL does not know the
+    beginning any more, and what lies before all that it knows stays.
+    """
+    at = Places(found.pieces)
+    counts = places.count(table.name, storage, found.others, at)
+    total = sum(counts, Counter[int]())
+    groups = {n for n, group in enumerate(at.groups) if replaced(total[n], sum(piece.rows for piece in group))}
+    strange = {NOWHERE} if forgotten else {NOWHERE, BEFORE}
+    out = _taken([file for _, file in found.wrong], found.others, counts, at, groups | strange)
+    out.again.extend(piece for g in groups for piece in at.groups[g] if piece.rows > 0)
+    return out
+
+
+def _taken(
+    whole: list[DataFile], others: Sequence[DataFile], counts: Sequence[Counter[int]], at: Places, groups: set[int]
+) -> Leaving:
+    held = [(file, counted, sum(counted[g] for g in groups)) for file, counted in zip(others, counts, strict=True)]
+    torn = [file for file, counted, rows in held if 0 < rows < counted.total()]
+    wanted = np.array(sorted(groups), np.int64)
+    return Leaving(
+        [*whole, *(file for file, _, rows in held if rows)], torn, lambda batch: np.isin(at.of(batch), wanted), []
+    )
+
+
+def rewritten(storage: Storage, table: Table, leaving: Leaving, stamp: Stamp) -> list[Added]:
+    """New files with the rows that stay of torn ones."""
+    return [
+        _kept(storage, table, file, leaving.leaves, f"kept/{stamp.number:012d}-{stamp.token[-8:]}-{i}.parquet")
+        for i, file in enumerate(leaving.torn)
+    ]
+
+
+def _kept(storage: Storage, table: Table, file: DataFile, leaves: Mask, name: str) -> Added:
+    rows, found = [0], {column: set[Any]() for column in KEY}
+
+    def staying() -> Iterator[pa.RecordBatch]:
+        for batch in places.batches(table.name, storage, file, only_key=False):
+            stay = batch.filter(pa.array(~leaves(batch)))
+            if not stay.num_rows:
+                continue
+            rows[0] += stay.num_rows
+            for column, values in found.items():
+                least = pc.min_max(stay.column(column)).as_py()
+                values |= {least["min"], least["max"]}
+            yield stay
+
+    size = parquet.write(storage, name, staying())
+    topics, partitions, offsets = ((min(values), max(values)) for values in found.values())
+    return Added(name, size, files.Bounds(rows[0], topics, partitions, offsets))
+
+
+__all__ = ["Leaving", "foreign", "rewritten", "superseded"]

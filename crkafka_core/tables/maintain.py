@@ -1,0 +1,229 @@
+"""Makes few large files of many small ones in a table of adopted segments, without Spark; no row changes (SPEC K6).
+
+Only files of *settled* checkpoints: retired, so that no reset reaches them. What a rewind takes out is in files of its own all the
+while, and leaves by their names. Nobody is kept waiting: the new file is written first, then one commit of the log replaces the old
+ones by it, directly after a version in which all of these are still there. If one has left meanwhile, the new file counts for nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import LeaseHeld, Refused
+from crkafka_core.model.rows import CheckpointStatus, Region
+from crkafka_core.plane import checkpoints, contents, permits, tables
+from crkafka_core.segments import rows as parquet
+from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.storage import Storage
+from crkafka_core.tables import files, writing
+from crkafka_core.tables.delta_log import DeltaLog, Snapshot
+from crkafka_core.tables.files import Added
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.log import DataFile, Moved
+from crkafka_core.tables.places import KEY
+from crkafka_core.tables.stamp import MAINTAIN, Stamp
+
+_log = logging.getLogger(__name__)
+TARGET = 128 * 2**20
+"""Bytes of a file that is worth opening; what has three quarters of it is left as it is."""
+_GROUP_ROWS, _GROUP_BYTES = 100_000, 32 * 2**20
+"""Of one row group of a new file, at most about so much."""
+_LOOKS = 100
+"""Times that others may commit between our look and our commit, one after the other."""
+PATIENCE = 120.0
+"""Seconds for which a writer is waited for, before what nobody needs any more is deleted."""
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """What was done to a table."""
+
+    table: str
+    merged: int = 0
+    """Files that are not there any more, since others have their rows."""
+    into: int = 0
+    """Files that have them."""
+    deleted: int = 0
+    """Files that no version within the table's retention needs."""
+
+
+def maintained(done: Maintained) -> str:
+    """In words."""
+    merged = f"{done.into} made of {done.merged} files" if done.merged else "no small files to make larger ones of"
+    return merged + (f"; {done.deleted} old ones deleted" if done.deleted else "")
+
+
+def maintain(region: Handle, name: str, *, target: int = TARGET) -> Maintained:
+    """Compact what is settled, then delete what no version within the table's retention (a week) needs. May be repeated, and may die."""
+    table = region.plane.read(lambda reader, row: tables.of(reader, name))
+    writing.refuse_copy(region, deletes=True)
+    log = DeltaLog(table, region.config.resolve().storage_options)
+    snapshot = log.snapshot()
+    if snapshot is None:
+        return Maintained(name)
+    uid, is_settled = region.plane.read(lambda reader, row: settled(reader, row, name))
+    merged = into = 0
+    storage = log.storage()
+    for group in groups(snapshot.files(), uid, is_settled, target):
+        if _merged(log, storage, Stamp(uid, name, 0, f"maintain-{uuid.uuid4().hex}"), group):
+            merged, into = merged + len(group), into + 1
+    return Maintained(name, merged, into, vacuum(region, log))
+
+
+def chosen(reader: Reader, names: Sequence[str] = ()) -> list[str]:
+    """These tables, or all that adopt segments without Spark; refused for any other."""
+    for name in names:
+        table = tables.of(reader, name)
+        if tables.needs_spark(table):
+            raise Refused(
+                f"Table {name} of region {table.region} is written by Spark: it is compacted by its format's own means.",
+                hint="OPTIMIZE and VACUUM in Delta, rewrite_data_files and expire_snapshots in Iceberg: they are harmless at any time. "
+                "In a program `tables.maintain(spark, region, name)` runs both.",
+            )
+    return list(names) or [t.name for t in tables.adopting(reader) if not tables.needs_spark(t)]
+
+
+def settled(reader: Reader, region: Region, name: str) -> tuple[str, Callable[[int], bool]]:
+    """The region's uid, and whether rows of a checkpoint belong into the table for good: no reset can take them out any more."""
+    table = tables.of(reader, name)
+    live = checkpoints.ids_with(reader, CheckpointStatus.MERGED)
+    if table.rewind_epoch > table.fenced_epoch or not live:
+        return region.uid, lambda _: False
+    belongs = contents.belonging(reader, region, table)
+    return region.uid, lambda checkpoint: checkpoint < live[0] and belongs(checkpoint)
+
+
+def groups(there: Sequence[DataFile], uid: str, is_settled: Callable[[int], bool], target: int) -> list[list[DataFile]]:
+    """Small files of settled checkpoints, in the order of these, as many together as make one of about the target's size.
+
+    Those of one checkpoint stay together, so that the rows of a new file are told by its name and their number.
+    """
+    of_last: dict[int, list[DataFile]] = {}
+    for file in there:
+        held = files.checkpoints_of(file.path, uid)
+        if held is not None and is_settled(held[1]) and file.kept is None and file.bytes < target * 3 // 4:
+            of_last.setdefault(held[1], []).append(file)
+    found: list[list[DataFile]] = []
+    filled = target
+    for _, together in sorted(of_last.items()):
+        size = sum(file.bytes for file in together)
+        if filled + size > target:
+            found.append([])
+            filled = 0
+        found[-1].extend(sorted(together, key=lambda file: file.path))
+        filled += size
+    return [group for group in found if len(group) > 1]
+
+
+def _merged(log: DeltaLog, storage: Storage, stamp: Stamp, group: Sequence[DataFile]) -> bool:
+    """Whether one file has taken the place of these."""
+    held = [each for file in group if (each := files.checkpoints_of(file.path, stamp.uid)) is not None]
+    name = files.packed_name(stamp.uid, min(first for first, _ in held), max(last for _, last in held), stamp.token)
+    rows = [0]
+    size = parquet.write(storage, name, _rows(storage, group, rows), compression="zstd")
+    about = {"kind": MAINTAIN, "files": len(group), "rows": rows[0]}
+    try:
+        if any(file.rows is not None for file in group) and rows[0] != sum(file.rows or 0 for file in group):
+            raise Refused(
+                f"Files of table {log.table.name} at {log.table.path} have {rows[0]} rows where its log tells of others.",
+                hint=f"Nothing was changed. `crkafka mend --look {log.table.name}` tells more.",
+            )
+        version = _commit(log, [_added(name, size, rows[0], group)], group, stamp, about)
+    except BaseException:
+        if not _there(log, name):
+            storage.delete(name)
+        raise
+    if version is None:
+        storage.delete(name)
+    return version is not None
+
+
+def _commit(
+    log: DeltaLog, add: Sequence[Added], group: Collection[DataFile], stamp: Stamp, about: dict[str, object]
+) -> int | None:
+    """The version in which the new file has the place of the others; None: one of those is not there any more."""
+    wanted = {(file.path, file.bytes) for file in group}
+    for _ in range(_LOOKS):
+        snapshot = log.snapshot()
+        if snapshot is None or not wanted <= _unmarked(snapshot):
+            return None
+        try:
+            return snapshot.rearrange(add, group, stamp, about)
+        except Moved as moved:
+            _log.info("%s", moved)
+    raise Refused(
+        f"Somebody else keeps committing to table {log.table.name} at {log.table.path}.", hint="It can be tried again at any time."
+    )  # fmt: skip
+
+
+def _unmarked(snapshot: Snapshot) -> set[tuple[str, int]]:
+    """Files of which no row was marked as deleted meanwhile."""
+    return {(file.path, file.bytes) for file in snapshot.files() if file.kept is None}
+
+
+def _there(log: DeltaLog, name: str) -> bool:
+    snapshot = log.snapshot()
+    return snapshot is not None and any(file.path == name for file in snapshot.files())
+
+
+def _rows(storage: Storage, group: Sequence[DataFile], count: list[int]) -> Iterator[pa.RecordBatch]:
+    """All rows, as batches of a row group's size, each in the order of topic, partition and offset."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for file in group:
+        for batch in parquet.batches(storage, file.path, SCHEMA.names, only=True):
+            held.append(batch.select(SCHEMA.names).cast(SCHEMA))
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+                yield _ordered(held)
+                count[0] += rows
+                held, rows, size = [], 0, 0
+    if held:
+        yield _ordered(held)
+        count[0] += rows
+
+
+def _ordered(held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    together = pa.Table.from_batches(held).sort_by([(column, "ascending") for column in KEY])
+    return together.combine_chunks().to_batches()[0]
+
+
+def _added(name: str, size: int, rows: int, group: Sequence[DataFile]) -> Added:
+    """With the bounds that the log has of all of them."""
+    topics = [f.lowest["topic"] for f in group] + [f.highest["topic"] for f in group]
+    partitions = [f.lowest["partition"] for f in group] + [f.highest["partition"] for f in group]
+    times: list[Any] = [t for f in group for t in (f.lowest.get("timestamp"), f.highest.get("timestamp"))]
+    bounds = files.Bounds(
+        rows, (min(topics), max(topics)), (min(partitions), max(partitions)),
+        (min(f.lowest["offset"] for f in group), max(f.highest["offset"] for f in group)),
+        None if None in times else (min(times), max(times)),
+    )  # fmt: skip
+    return Added(name, size, bounds, changes_rows=False)
+
+
+def vacuum(region: Handle, log: DeltaLog) -> int:
+    """Delete files that left the table longer ago than its retention; as its writer, so that nobody adopts one of them anew meanwhile."""
+    token, deadline = f"vacuum-{uuid.uuid4().hex}", time.monotonic() + PATIENCE
+    while True:
+        try:
+            lease = region.plane.do(
+                lambda tx: permits.take(tx, log.table.name, holder=writing.holder(), token=token)
+            )  # fmt: skip
+            break
+        except LeaseHeld:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+    with writing.kept(region, lease):
+        return log.vacuum()
+
+
+__all__ = ["TARGET", "Maintained", "chosen", "groups", "maintain", "maintained", "settled"]

@@ -1,0 +1,119 @@
+"""A commit of ours on a version of a table: which it may be made on, and anew when somebody else was quicker (SPEC K6, G6, G10)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import Refused, WentBack
+from crkafka_core.model.rows import Region, Table
+from crkafka_core.plane import permits, restored, tables
+from crkafka_core.plane.permits import Permit
+from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.tables import heard
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.heard import Standing, Unheard
+from crkafka_core.tables.log import Moved, Snapshot, TableLog
+from crkafka_core.tables.stamp import Facts, Stamp, check_owner, dropped, other_owner
+
+_log = logging.getLogger(__name__)
+S = TypeVar("S", bound=Snapshot)
+T = TypeVar("T")
+_LOOKS = 10
+"""Times that somebody else may commit between our look and our commit, one after the other, before we give up."""
+
+
+def on_a_snapshot(log: TableLog, stamp: Stamp, once: Callable[[Snapshot], T]) -> T:
+    """Do it on the table as it is, which is made if it is not there; look anew when somebody else was quicker."""
+    return on_what_is_there(log.table, log.snapshot, lambda: log.create(stamp), once)
+
+
+def on_what_is_there(table: Table, look: Callable[[], S | None], make: Callable[[], None], once: Callable[[S], T]) -> T:
+    """The same for a table that is looked at, and made, in a way of its own."""
+    for _ in range(_LOOKS):
+        try:
+            snapshot = look()
+            _check_there(table, snapshot)
+            if snapshot is None:
+                make()
+            else:
+                return once(snapshot)
+        except Moved as moved:
+            _log.info("%s", moved)
+    raise Refused(
+        f"Somebody else keeps committing to table {table.name} at {table.path}.",
+        hint="It is tried again; who it is, the table's history tells.",
+    )
+
+
+def _check_there(table: Table, snapshot: Snapshot | None) -> None:
+    """A table that has acknowledged rows and is not there is not made anew in silence: its folder may only not be mounted here."""
+    if table.version and (snapshot is None or snapshot.version < int(table.version)):
+        there = "is not there" if snapshot is None else f"is at version {snapshot.version}"
+        raise Refused(
+            f"Table {table.name} at {table.path} {there}, and version {table.version} of it was acknowledged.",
+            hint="Is its folder mounted on this machine? If it is gone for good: `crkafka undeclare`, and declare it at another path.",
+        )
+
+
+def check(region: Handle, permit: Permit, snapshot: Snapshot, stamp: Stamp) -> tuple[Facts, Standing]:
+    """Whether the commit may be made on this snapshot, by what the table itself says of the last one."""
+    table, facts = permit.table, snapshot.facts(stamp.app)
+    _check_columns(table, snapshot)
+    if not facts.number:
+        check_owner(table, snapshot.since(""), stamp.uid)
+        if facts.owner:  # of whom the log tells nothing any more
+            raise other_owner(table, None, stamp.uid)
+    fencing = permit.commit.kind == tables.FENCE
+
+    def ask(reader: Reader, row: Region) -> tuple[Standing, bool, int, bool]:
+        standing = heard.standing(reader, table, facts)
+        waits = standing is Standing.UNHEARD and facts.number < stamp.number
+        if waits and fencing:  # what one commit brought, the fence takes out again
+            waits = not heard.unacknowledged(reader, row, table, facts).one_write
+        return standing, waits, permits.last_number(reader, table), fencing and permits.after_restored(reader, table)
+
+    standing, waits, last, after_restored = region.plane.read(ask)
+    if standing is Standing.NEWER:
+        if not after_restored:
+            raise _went_back(region, table, facts)
+        if facts.number >= stamp.number:
+            region.plane.do(lambda tx: permits.number_above(tx, table.name, facts.number))
+            raise Unheard(f"Table {table.name} has commit {facts.number}, which a newer control plane made.")
+    elif facts.number < last:
+        raise Refused(
+            f"Table {table.name} at {table.path} shows commit {facts.number} of this region, and commit {last} was acknowledged: an "
+            "older copy of it was put back, or another table is there.",
+            hint="Put the newer one back; if it is gone for good: `crkafka undeclare`, and declare it at another path.",
+        )
+    if facts.number >= stamp.number:
+        raise dropped(stamp)
+    if waits:
+        raise Unheard(f"Table {table.name} has commit {facts.number}, of which the control plane was not told.")
+    return facts, standing
+
+
+def _check_columns(table: Table, snapshot: Snapshot) -> None:
+    if snapshot.partition_columns:
+        raise Refused(
+            f"Table {table.name} at {table.path} is partitioned by {', '.join(snapshot.partition_columns)}: an older crkafka or "
+            "another program made it.",
+            hint=f"Declare {table.name} with another path; what is there stays as it is.",
+        )
+    if not {field.name for field in SCHEMA} <= snapshot.columns:
+        raise Refused(
+            f"Table {table.name} at {table.path} lacks columns of Kafka's records: another program made it, or a column was dropped.",
+            hint=f"Declare {table.name} with another path; what is there stays as it is.",
+        )
+
+
+def _went_back(region: Handle, table: Table, facts: Facts) -> WentBack:
+    """The region stops before anything is written or deleted (SPEC G10)."""
+    found = heard.newer(table, facts)
+    region.plane.do(lambda tx: restored.notice(tx, str(found), by=f"table {table.name}"))
+    return found
+
+
+__all__ = ["check", "on_a_snapshot", "on_what_is_there"]

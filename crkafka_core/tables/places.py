@@ -1,0 +1,187 @@
+"""Whose rows are those in files that name no checkpoint, as OPTIMIZE makes them: told by topic, partition and offset (SPEC K6)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crkafka_core.model.errors import Refused
+from crkafka_core.plane.contents import Piece
+from crkafka_core.plane.reading import KafkaRange
+from crkafka_core.segments import rows as parquet
+from crkafka_core.segments.storage import Storage
+from crkafka_core.tables import files
+from crkafka_core.tables.log import DataFile
+
+KEY = ["topic", "partition", "offset"]
+NOWHERE, BEFORE = -1, -2
+"""Of a row that is in no piece: behind or between those of its partition, or of none; before all of them."""
+
+
+class Places:
+    """Pieces by offsets. Those that overlap, as of a topic made anew and of the old one, cannot be told apart: they are one group."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        joined = list(range(len(pieces)))
+
+        def root(i: int) -> int:
+            while joined[i] != i:
+                joined[i] = i = joined[joined[i]]
+            return i
+
+        by_partition: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+        for i, piece in enumerate(pieces):
+            for r in piece.ranges:
+                by_partition.setdefault((r.topic, r.partition), []).append((r.start, r.stop, i))
+        merged: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+        for tp, ranges in by_partition.items():
+            found = merged.setdefault(tp, [])
+            for start, stop, i in sorted(ranges):
+                if found and start < found[-1][1]:
+                    joined[root(i)] = root(found[-1][2])
+                    found[-1] = (found[-1][0], max(stop, found[-1][1]), found[-1][2])
+                else:
+                    found.append((start, stop, i))
+        number = {r: n for n, r in enumerate(sorted({root(i) for i in range(len(pieces))}))}
+        self.groups: list[list[Piece]] = [[] for _ in number]
+        for i, piece in enumerate(pieces):
+            self.groups[number[root(i)]].append(piece)
+        self._intervals = {
+            tp: tuple(np.array(column, np.int64) for column in zip(*((a, b, number[root(i)]) for a, b, i in found), strict=True))
+            for tp, found in merged.items()
+        }  # fmt: skip
+
+    def of(self, batch: pa.RecordBatch) -> np.ndarray:
+        """The group of each row."""
+        found = np.full(batch.num_rows, NOWHERE, np.int64)
+        topics = pc.dictionary_encode(batch.column("topic"))
+        codes = topics.indices.to_numpy(zero_copy_only=False)
+        partitions = batch.column("partition").to_numpy(zero_copy_only=False)
+        offsets = batch.column("offset").to_numpy(zero_copy_only=False)
+        for code, topic in enumerate(topics.dictionary.to_pylist()):
+            of_topic = codes == code
+            for partition in np.unique(partitions[of_topic]).tolist():
+                known = self._intervals.get((topic, partition))
+                if known is not None:
+                    here = of_topic & (partitions == partition)
+                    found[here] = _groups(offsets[here], *known)
+        return found
+
+    def near(self, file: DataFile, groups: set[int]) -> bool:
+        """Whether the log's statistics leave it open that rows of these groups are in the file."""
+        return any(may_hold(file, r) for g in groups for piece in self.groups[g] for r in piece.ranges)
+
+
+def _groups(offsets: np.ndarray, starts: np.ndarray, stops: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    at = np.searchsorted(starts, offsets, side="right") - 1
+    inside = np.where(offsets < stops[np.maximum(at, 0)], groups[np.maximum(at, 0)], NOWHERE)
+    return np.where(at < 0, BEFORE, inside)
+
+
+def may_hold(file: DataFile, r: KafkaRange) -> bool:
+    """Whether rows of the range may be in the file, by the log's statistics."""
+    least, greatest = file.lowest, file.highest
+    if not (set(KEY) <= least.keys() and set(KEY) <= greatest.keys()):
+        return True
+    return bool(
+        least["topic"] <= r.topic <= greatest["topic"]
+        and least["partition"] <= r.partition <= greatest["partition"]
+        and least["offset"] < r.stop
+        and greatest["offset"] >= r.start
+    )
+
+
+@dataclass(frozen=True)
+class Found:
+    """The files of a table, as far as their names tell whose rows they hold."""
+
+    wrong: tuple[tuple[int, DataFile], ...]
+    """Adopted ones of checkpoints that do not belong there, with these."""
+    named: tuple[tuple[int, DataFile], ...]
+    """Of those that do."""
+    others: tuple[DataFile, ...]
+    """Those of a compaction, or of somebody else."""
+    pieces: tuple[Piece, ...]
+    """What belongs there; the rows of each are those that have to be in `others`: none where its file is there by name."""
+    packed: Counter[int] = field(default_factory=Counter)
+    """Checkpoint → its rows in files of ours that hold several checkpoints, whose names and numbers of rows tell what is in them."""
+
+
+def find(there: Sequence[DataFile], uid: str, belongs: Callable[[int], bool], pieces: Sequence[Piece]) -> Found:
+    """Sort files by their names; `pieces`: what belongs there, as far as SQL knows."""
+    names = {files.name_of(p.segment): p.checkpoint for p in pieces if p.segment is not None}
+    kept = set(names.values())
+    wrong, named, others, packed = [], [], [], []
+    counted: Counter[int] = Counter()
+    paths = set()
+    for file in there:
+        checkpoint, several = files.checkpoint_of(file.path, uid), files.packed_of(file.path, uid)
+        if several is not None and file.kept is None and belongs(several[0]) and belongs(several[1]):
+            packed.append((*several, file))
+        elif checkpoint is None or (checkpoint in kept and file.path not in names and belongs(checkpoint)):
+            others.append(file)
+        elif not belongs(checkpoint):
+            wrong.append((checkpoint, file))
+        else:
+            named.append((checkpoint, file))
+            paths.add(file.path)
+            counted[checkpoint] += file.rows or 0
+
+    def in_others(piece: Piece) -> Piece:
+        if piece.segment is None:
+            return replace(piece, rows=piece.rows - counted[piece.checkpoint])
+        return replace(piece, rows=0) if files.name_of(piece.segment) in paths else piece
+
+    left = sorted(map(in_others, pieces), key=lambda piece: piece.checkpoint)
+    told: Counter[int] = Counter()
+    for first, last, file in packed:
+        near = slice(bisect_left(left, first, key=_checkpoint), bisect_right(left, last, key=_checkpoint))
+        if left[near] and sum(piece.rows for piece in left[near]) != file.rows:  # none: SQL has forgotten all of them
+            others.append(file)
+            continue
+        for i in range(near.start, near.stop):
+            told[left[i].checkpoint] += left[i].rows
+            left[i] = replace(left[i], rows=0)
+    return Found(tuple(wrong), tuple(named), tuple(others), tuple(left), told)
+
+
+def _checkpoint(piece: Piece) -> int:
+    return piece.checkpoint
+
+
+def count(table: str, storage: Storage, others: Sequence[DataFile], places: Places) -> list[Counter[int]]:
+    """Of each file, how many rows are in which group."""
+    found = []
+    for file in others:
+        counts: Counter[int] = Counter()
+        for batch in batches(table, storage, file):
+            groups, rows = np.unique(places.of(batch), return_counts=True)
+            counts.update(dict(zip(groups.tolist(), rows.tolist(), strict=True)))
+        found.append(counts)
+    return found
+
+
+def batches(table: str, storage: Storage, file: DataFile, *, only_key: bool = True) -> Iterator[pa.RecordBatch]:
+    """Rows of a file of the table that are not marked as deleted beside it."""
+    at = 0
+    try:
+        for batch in parquet.batches(storage, file.path, KEY, only=only_key):
+            if file.kept is not None:
+                flags = list(file.kept[at : at + batch.num_rows])
+                at += batch.num_rows
+                batch = batch.filter(pa.array(flags + [True] * (batch.num_rows - len(flags))))
+            yield batch
+    except parquet.OtherColumns:
+        raise Refused(
+            f"Table {table} has columns under other names in its file {file.path} (column mapping).",
+            hint="Let it be as it was (RESTORE), or declare the table at another path.",
+        ) from None
+
+
+__all__ = ["BEFORE", "KEY", "NOWHERE", "Found", "Places", "batches", "count", "find", "may_hold"]

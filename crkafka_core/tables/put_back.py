@@ -1,0 +1,156 @@
+"""Puts a Delta table that keeps one row for each key back to what it was, by its log alone, without Spark (SPEC K6, X4).
+
+A commit that takes out the files that are there now and not in the older version, and brings in those that were, directly after the
+snapshot that was looked at. It carries a number of the table's own transactions, so that who comes late is refused (docs/clients.md P5):
+each permit has two, that of putting back, or of its fence, and that of the MERGE after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from crkafka_core.model.errors import Refused
+from crkafka_core.model.rows import Table
+from crkafka_core.plane.permits import Permit
+from crkafka_core.plane.states import State, anew, state_at
+from crkafka_core.tables import writing
+from crkafka_core.tables.delta_log import DeltaLog, Snapshot, VersionGone
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.hold import Hold
+from crkafka_core.tables.log import DataFile, MarkedRows
+from crkafka_core.tables.on_snapshot import on_what_is_there
+from crkafka_core.tables.stamp import Seen, Stamp, check_known, check_owner, dropped
+from crkafka_core.tables.writing import Fenced
+
+KEYS = "crkafka.keys"
+"""Property of the table: the columns by which it is kept."""
+
+
+def number_of_merge(stamp: Stamp) -> int:
+    """Its transaction's, which is above that of putting back before it."""
+    return 2 * stamp.number + 1
+
+
+def acknowledged(log: DeltaLog, permit: Permit, stamp: Stamp, keys: Sequence[str], column: str) -> int:
+    """Let the table be what SQL has acknowledged: made if it is not there, put back if anybody has changed its rows since. Its version."""
+
+    def once(snapshot: Snapshot) -> int:
+        seen = _ours(permit.table, snapshot, stamp, keys)
+        check_known(permit.table, seen, permit.commit.number)
+        if any(s.changes_rows for s in seen):
+            state = State(permit.table.acknowledged, permit.table.version)
+            return put_back(log, snapshot, state, stamp, 2 * stamp.number)
+        return snapshot.version
+
+    return on_what_is_there(log.table, log.snapshot, lambda: _make(log, stamp, keys, column), once)
+
+
+def merged(log: DeltaLog, stamp: Stamp, version: int) -> str:
+    """The version with our MERGE; refused if it is not there, or anybody else has changed rows since that one."""
+    snapshot = log.snapshot()
+    if snapshot is None or snapshot.facts(stamp.app).number != number_of_merge(stamp):
+        raise dropped(stamp)
+    if any(s.changes_rows and s.stamp != stamp for s in snapshot.since(str(version))):
+        raise Refused(
+            f"Table {stamp.table} was written by somebody else meanwhile: its history names them.",
+            hint="This commit is not acknowledged. Write again: what they did is undone first.",
+        )
+    return str(snapshot.version)
+
+
+def fence(region: Handle, name: str, keys: Sequence[str], column: str) -> Table:
+    """Let the table follow the latest rewind: it is what it was at the latest acknowledged commit that is on the line."""
+
+    def write(permit: Permit, hold: Hold) -> Fenced:
+        uid = region.plane.read(lambda _, row: row.uid)
+        stamp, log = Stamp.of(uid, permit.commit), DeltaLog(permit.table, region.config.resolve().storage_options)
+        state = region.plane.read(
+            lambda reader, row: state_at(reader, replace(row, head=permit.commit.upto), permit.table)
+        )
+
+        def once(snapshot: Snapshot) -> Fenced:
+            _ours(permit.table, snapshot, stamp, keys)
+            hold.check()
+            version = put_back(log, snapshot, state, stamp, number_of_merge(stamp))
+            return Fenced(str(version), state.checkpoint)
+
+        return on_what_is_there(log.table, log.snapshot, lambda: _make(log, stamp, keys, column), once)
+
+    return writing.fence(region, name, write)
+
+
+def put_back(log: DeltaLog, snapshot: Snapshot, state: State, stamp: Stamp, number: int) -> int:
+    """The commit that makes the table what it was in that version; its own version."""
+    if snapshot.facts(stamp.app).number >= number:
+        raise dropped(stamp)
+    there = {file.path: file for file in snapshot.files()}
+    wanted = {file.path: file for file in _files_at(log, snapshot, state)}
+    if any(file.kept is not None for file in (*there.values(), *wanted.values())):
+        raise MarkedRows(
+            f"Table {log.table.name} at {log.table.path} has deletion vectors, which only Spark can write.",
+            hint=f"ALTER TABLE delta.`{log.table.path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false'), then "
+            f"REORG TABLE delta.`{log.table.path}` APPLY (PURGE).",
+        )
+    back = [file for path, file in wanted.items() if path not in there]
+    _check_kept(log, back, state)
+    gone = [file for path, file in there.items() if path not in wanted]
+    return snapshot.bring_back(back, gone, stamp, number, {"kind": "put back", "to": state.version})
+
+
+def _files_at(log: DeltaLog, snapshot: Snapshot, state: State) -> list[DataFile]:
+    if state.version and snapshot.untouched_since(int(state.version)):
+        return snapshot.files()  # compacted meanwhile, perhaps; and the older files need not be there any more
+    try:
+        return log.at(state.version).files() if state.version else []
+    except VersionGone as gone:
+        raise _gone(log.table, state, "the log has been cleaned of it") from gone
+
+
+def _check_kept(log: DeltaLog, back: Sequence[DataFile], state: State) -> None:
+    storage = log.storage()
+    if not all(storage.exists(file.path) for file in back):
+        raise _gone(log.table, state, "its files were vacuumed")
+
+
+def _gone(table: Table, state: State, why: str) -> Refused:
+    return Refused(
+        f"Table {table.name} at {table.path} cannot go back to checkpoint {state.checkpoint}, its version {state.version}: {why}.",
+        hint=f"{anew(table.name)} Old versions are kept by delta.deletedFileRetentionDuration and delta.logRetentionDuration.",
+    )
+
+
+def _make(log: DeltaLog, stamp: Stamp, keys: Sequence[str], column: str) -> None:
+    log.create(stamp, pa.schema([(column, pa.int64())]), {KEYS: ",".join(keys)})
+
+
+def _ours(table: Table, snapshot: Snapshot, stamp: Stamp, keys: Sequence[str]) -> list[Seen]:
+    """What came after the acknowledged version; refused if the table is not ours, of these keys."""
+    seen = snapshot.since(table.version)
+    check_owner(table, seen, stamp.uid)
+    check_keys(table, snapshot.property(KEYS), keys)
+    return seen
+
+
+def check_keys(table: Table, found: str, keys: Sequence[str]) -> None:
+    """Refuse to keep a table by other keys than it was made for, or to append to one that is kept by keys."""
+    wanted = ",".join(keys)
+    if found != wanted:
+        raise Refused(
+            f"Table {table.name} at {table.path} has one row for each {found or 'record'}, and is declared with one for each "
+            f"{wanted or 'record'}.",
+            hint="Nothing was written. Declare it as it was, or as a table of another name.",
+        )
+
+
+__all__ = [
+    "KEYS",
+    "acknowledged",
+    "check_keys",
+    "fence",
+    "merged",
+    "number_of_merge",
+    "put_back",
+]

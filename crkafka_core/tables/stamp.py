@@ -1,0 +1,163 @@
+"""What every commit of ours carries inside a table, and what a table's history tells by it (SPEC K6, G6, G10)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cached_property
+
+from crkafka_core.model.errors import LeaseLost, Refused, WentBack
+from crkafka_core.model.rows import Table, TableCommit
+
+_TOKEN, _HOLDS, _VERSION = "/token", "/holds", "/version"
+_OWNER = "crkafka"
+MAINTAIN = "maintain"
+"""Kind of a commit of ours that changes no rows, and has no number."""
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Whose commit it is and which number SQL gave it."""
+
+    uid: str
+    table: str
+    number: int
+    token: str
+
+    @classmethod
+    def of(cls, uid: str, commit: TableCommit) -> Stamp:
+        return cls(uid, commit.table, commit.number, commit.token)
+
+    @property
+    def app(self) -> str:
+        """The application id of the table's own transactions: each number of it is committed once, in order (docs/clients.md P5)."""
+        return app_of(self.uid, self.table)
+
+    def facts(self, holds: int, version: int) -> dict[str, int]:
+        """What a table keeps of its last commit, as transactions of its log: they outlive the log's own commits (docs/clients.md P13)."""
+        return {
+            self.app: self.number,
+            self.app + _TOKEN: mark(self.token),
+            self.app + _HOLDS: holds,
+            self.app + _VERSION: version,
+            _OWNER: mark(self.app),
+        }
+
+    def to_json(self, **about: object) -> str:
+        """With `about` for people: which checkpoints, how many rows."""
+        who = {"uid": self.uid, "table": self.table, "number": self.number, "token": self.token}
+        return json.dumps({"crkafka": who, **about})
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Stamp | None:
+        try:
+            return cls(**json.loads(text or "")["crkafka"])
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+def app_of(uid: str, table: str) -> str:
+    """The application id of a region's commits to one of its tables."""
+    return f"crkafka/{uid}/{table}"
+
+
+def mark(text: str) -> int:
+    """A text as a positive number of 63 bits: a transaction of Delta's log has no other value."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+class Facts:
+    """What a table itself says of our last commit to it, whatever became of its log since. Each is looked up when it is asked for."""
+
+    def __init__(self, app: str, of: Callable[[str], int]) -> None:
+        self._app, self._of = app, of
+
+    @cached_property
+    def number(self) -> int:
+        """0: there is none."""
+        return self._of(self._app)
+
+    @cached_property
+    def token(self) -> int:
+        """The mark of the token of its permit."""
+        return self._of(self._app + _TOKEN)
+
+    @cached_property
+    def holds(self) -> int:
+        """The checkpoint up to whose line the table held rows with it."""
+        return self._of(self._app + _HOLDS)
+
+    @cached_property
+    def version(self) -> int:
+        """Which version of the table it made."""
+        return self._of(self._app + _VERSION)
+
+    @cached_property
+    def owner(self) -> int:
+        """The mark of the application id of whoever adopted segments last; 0: nobody."""
+        return self._of(_OWNER)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One commit found in a table."""
+
+    version: str
+    stamp: Stamp | None
+    """None: not made by us."""
+    changes_rows: bool
+
+
+@dataclass(frozen=True)
+class History:
+    """What a table says of itself, at one look."""
+
+    version: str
+    """The current one; empty: there is no table."""
+    seen: tuple[Seen, ...] = ()
+    """Commits after the version that was asked for, oldest first."""
+
+
+class Dropped(LeaseLost):
+    """The table itself did not take a commit: a later number is there (docs/clients.md P5). Reaction: stop; the later writer goes on."""
+
+
+class OtherRegion(Refused):
+    """The table holds another region's rows (SPEC G6). Reaction: another path, or adopt them."""
+
+
+def dropped(stamp: Stamp) -> Dropped:
+    return Dropped(
+        f"Table {stamp.table} did not take commit {stamp.number}: a later one is there.",
+        hint="Stop; the later writer goes on.",
+    )
+
+
+def check_owner(table: Table, seen: Collection[Seen], uid: str) -> None:
+    """Refuse a table whose last commit of ours is another region's, or another table's of this region (SPEC G6)."""
+    stamps = [s.stamp for s in seen if s.stamp is not None]
+    if stamps and (stamps[-1].uid, stamps[-1].table) != (uid, table.name):
+        raise other_owner(table, stamps[-1], uid)
+
+
+def other_owner(table: Table, stamp: Stamp | None, uid: str) -> OtherRegion:
+    """Where the table's log has been cleaned of the stamp, only that it is another's is known."""
+    whose = "others"
+    if stamp is not None:
+        whose = f"table {stamp.table} of this region" if stamp.uid == uid else f"region uid {stamp.uid}"
+    return OtherRegion(
+        f"Table {table.name} at {table.path} holds rows of {whose}; this region is {uid}.",
+        hint="Two regions of one name are two regions, and two tables are two: name another path.",
+    )
+
+
+def check_known(table: Table, seen: Collection[Seen], highest: int) -> None:
+    """A number that SQL never issued means that SQL went back in time (SPEC G10)."""
+    unknown = [s.stamp.number for s in seen if s.stamp is not None and s.stamp.number > highest]
+    if unknown:
+        raise WentBack(
+            f"Table {table.name} of region {table.region} has commit {max(unknown)}; the control plane never issued one above {highest}.",
+            hint="Restore a newer backup, or `crkafka start --restored rewind`: what was lost leaves the tables and is read again.",
+        )

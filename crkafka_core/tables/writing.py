@@ -1,0 +1,187 @@
+"""The three steps of every write to a declared table, whoever makes it: a permit from SQL, the format's commit, the finish (SPEC K6)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from crkafka_core.control import Tx
+from crkafka_core.machine import machine
+from crkafka_core.member.look_back import look
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.rows import Lease, Table
+from crkafka_core.plane import leases, limits, permits, reading, restored
+from crkafka_core.plane import tables as plane
+from crkafka_core.plane.permits import Permit
+from crkafka_core.plane.restored import Seen
+from crkafka_core.segments import owner
+from crkafka_core.segments.storage import Storage
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.hold import Hold
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the format's own commit made."""
+
+    version: str
+    rows: int
+    folder: str = ""
+    bad: int = 0
+    """Records that could not be decoded, and are not among them."""
+
+
+@dataclass(frozen=True)
+class Fenced:
+    """What a fence made of the table."""
+
+    version: str
+    acknowledged: int | None = None
+    """The checkpoint to which it went back, where that is not the common one: what is between is written again."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a write did."""
+
+    table: str
+    number: int
+    checkpoints: tuple[int, ...]
+    rows: int
+    acknowledged: int
+    version: str
+    bad: int = 0
+    """Records that could not be decoded: dead letters, or skipped."""
+
+
+Ask = Callable[[Tx, str], Permit | None]
+"""Asks SQL for a permit under a token; None: there is nothing to write."""
+
+
+def commit(
+    region: Handle, name: str, ask: Ask, write: Callable[[Permit, Hold], Written], *, token: str = ""
+) -> Committed | None:
+    """Write once under a permit, with the segments held; None when there is nothing to write.
+
+    A token is given by who writes several tables together: it tells what belongs together.
+    """
+    refuse_copy(region)
+    token = token or f"write-{uuid.uuid4().hex}"
+    (permit, held), length = region.plane.do(lambda tx: _asked(tx, ask, token)), _lease_length(region)
+    if permit is None or held is None:
+        return None
+
+    def release() -> None:
+        region.plane.do(lambda tx: reading.release(tx, held.lease))
+
+    def renew() -> None:
+        region.plane.do(lambda tx: reading.renew(tx, held.lease, length))
+
+    with Hold(renew, release, length / 3, f"reader for table {name}"), _writing(region, permit, length) as hold:
+        try:
+            written = write(permit, hold)
+            done = region.plane.do(
+                lambda tx: permits.finish_commit(
+                    tx, permit, version=written.version, rows=written.rows, folder=written.folder, bad=written.bad
+                )
+            )
+        except BaseException as error:
+            give_up(region, permit, error)
+            raise
+    return Committed(
+        name, permit.commit.number, permit.plan.checkpoints, written.rows, done.acknowledged, done.version, written.bad
+    )
+
+
+def fence(region: Handle, name: str, write: Callable[[Permit, Hold], Fenced]) -> Table:
+    """Make the table follow the latest rewind: `write` commits the fence, and says what it made. Nothing is done when none is owed."""
+    refuse_copy(region)
+    token = f"fence-{uuid.uuid4().hex}"
+    permit = region.plane.do(lambda tx: permits.permit_fence(tx, name, holder=holder(), token=token))
+    if permit is None:
+        return region.plane.read(lambda reader, row: plane.of(reader, name))
+    with _writing(region, permit, _lease_length(region)) as hold:
+        try:
+            made = write(permit, hold)
+            hold.check()
+            return region.plane.do(
+                lambda tx: permits.finish_fence(tx, permit, version=made.version, acknowledged=made.acknowledged)
+            )
+        except BaseException as error:
+            give_up(region, permit, error)
+            raise
+
+
+def refuse_copy(region: Handle, *, deletes: bool = False) -> None:
+    """Tables are written by the control plane that owns the region's storage, and by no copy or older state of it (SPEC T3, G10).
+
+    Who `deletes` looks at the segments too, and not only at the mark beside them.
+    """
+    resolved = region.config.resolve()
+    storage = Storage.open(resolved.storage, resolved.storage_options)
+    if deletes:
+        seen = look(region.plane, storage, None).seen
+    else:
+        uid, place = region.plane.read(lambda _, row: row.uid), region.plane.place()
+        mark = owner.check(storage, uid, place, region=region.plane.region)
+        seen = Seen() if mark is None else Seen(mark.epoch, mark.checkpoint, f"the mark {owner.path_of(uid)}")
+    if region.plane.read(lambda reader, row: restored.beyond(reader, row, seen)):
+        region.plane.do(lambda tx: restored.check(tx, seen, by=holder()))
+
+
+def _asked(tx: Tx, ask: Ask, token: str) -> tuple[Permit | None, reading.Reading | None]:
+    """The permit and a reader's lease on what it reads, in one transaction (SPEC T1)."""
+    permit = ask(tx, token)
+    if permit is None:
+        return None, None
+    length = limits.of(tx.region()).driver_lease
+    return permit, reading.take(
+        tx, holder=holder(), token=f"{token}-{permit.table.name}-reads", length=length, ids=permit.plan.checkpoints
+    )
+
+
+def _lease_length(region: Handle) -> float:
+    return region.plane.read(lambda _, row: limits.of(row).driver_lease)
+
+
+def _writing(region: Handle, permit: Permit, length: float) -> Hold:
+    return Hold(
+        lambda: region.plane.do(lambda tx: permits.renew(tx, permit)),
+        lambda: None,
+        length / 3,
+        f"writer of table {permit.table.name}",
+    )
+
+
+@contextmanager
+def kept(region: Handle, lease: Lease) -> Iterator[Hold]:
+    """Keep a writer's lease until the end of the block."""
+    length = _lease_length(region)
+
+    def renew() -> None:
+        region.plane.do(lambda tx: leases.renew(tx, lease, length))
+
+    def release() -> None:
+        region.plane.do(lambda tx: leases.release(tx, lease))
+
+    with Hold(renew, release, length / 3, lease.kind) as hold:
+        yield hold
+
+
+def give_up(region: Handle, permit: Permit, error: BaseException) -> None:
+    """Let the next writer go on at once; if SQL does not answer, the lease ends by itself."""
+    try:
+        region.plane.do(lambda tx: permits.fail_commit(tx, permit, f"{type(error).__name__}: {error}"[:500]))
+    except CrkafkaError as refused:
+        _log.warning("commit %s to table %s ends by its lease: %s", permit.commit.number, permit.table.name, refused)
+
+
+def holder() -> str:
+    """Who holds a lease, in words that a person can follow."""
+    return f"{machine()}:{os.getpid()}"

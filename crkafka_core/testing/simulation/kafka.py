@@ -1,0 +1,259 @@
+"""The Kafka edge of a simulated member: the consumer and the admin of `kafka/edge.py`, over a simulated broker, misbehaving as told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from crkafka_core.kafka.admin import Committed, Isolation, TopicInfo
+from crkafka_core.kafka.errors import CommitFailed, Fenced, GroupRebalanced, KafkaUnavailable, OffsetGone
+from crkafka_core.kafka.events import Kind, Polled, Rebalance
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.offsets import TP
+from crkafka_core.protocol.signals import Outcome
+from crkafka_core.segments.batch import SCHEMA, Batch, Run
+from crkafka_core.testing.simulation.broker import Client, FencedInstance, Record
+
+if TYPE_CHECKING:
+    from crkafka_core.testing.simulation.member import SimulatedMember
+    from crkafka_core.testing.simulation.scheduler import Owner
+    from crkafka_core.testing.simulation.world import World
+
+QUIET = 10.0
+"""Seconds between two reports of the same unreachable broker."""
+MOST = 4
+"""Records of one partition in one fetch, at most."""
+
+
+class Fetched(Batch):
+    """Of a size that is counted by rows: to add up Arrow's buffers of a few records takes longer than to hand them on."""
+
+    @cached_property
+    def nbytes(self) -> int:
+        return 16 * self.rows
+
+
+class SimulatedConsumer:
+    """One consumer of the group; `GroupConsumer` says what each call promises."""
+
+    def __init__(self, member: SimulatedMember, properties: Mapping[str, str]) -> None:
+        self.member, self.world = member, member.world
+        self.broker = member.world.broker
+        self.client = Client(properties["client.id"], properties.get("group.instance.id"))
+        self.client.away_until = member.away_until
+        member.clients.append(self.client)
+        self._subscribed = False
+        self._held: frozenset[TP] = frozenset()
+        self._flowing: set[TP] = set()
+        self._next: dict[TP, int] = {}
+        self._complained = -QUIET
+
+    @property
+    def reaches(self) -> bool:
+        return not self.broker.down and self.world.now >= self.client.away_until
+
+    def subscribe(self, topics: Sequence[str] = (), *, pattern: str | None = None) -> None:
+        self._subscribed = True
+
+    def close(self) -> None:
+        if self.reaches and self.client.id not in self.broker.fenced:
+            self.broker.leave(self.client)
+
+    # Polling
+
+    def poll(self, max_records: int = 5_000, timeout: float = 0.1) -> Polled:
+        world, rng = self.world, self.world.rng
+        world.scheduler.give_way()
+        if not self._subscribed or not self.reaches:
+            return self._unreached(timeout)
+        try:
+            brought = self.broker.poll(self.client, rng.random())
+            rebalances = self._rebalanced(brought)
+            if rebalances and rng.random() < 0.3:  # both callbacks in one call
+                rebalances += self._rebalanced(self.broker.poll(self.client, rng.random()))
+        except FencedInstance:
+            world.scheduler.sleep(timeout)
+            return Polled(errors=(Fenced("Another consumer has joined with the same group.instance.id."),))
+        if rebalances:
+            return Polled(rebalances=tuple(rebalances), disturbed=True)
+        if world.faults.strikes(self.member, "poll fails"):
+            return Polled(errors=(KafkaUnavailable("A poll failed."),), disturbed=True)
+        fetched = self._fetch(max_records) if brought == "records" else Polled()
+        if fetched.batch is None and not fetched.errors:
+            world.scheduler.sleep(timeout * (0.5 + 8.0 * rng.random()))
+        return fetched
+
+    def _unreached(self, timeout: float) -> Polled:
+        self.world.scheduler.sleep(timeout)
+        if not self._subscribed or self.world.now - self._complained < QUIET:
+            return Polled()
+        self._complained = self.world.now
+        return Polled(errors=(KafkaUnavailable("No broker answers."),))
+
+    def _rebalanced(self, brought: str) -> list[Rebalance]:
+        if brought not in ("revoked", "lost", "assigned"):
+            return []
+        given = self.client.holds if brought == "assigned" else None
+        told, self._held = given if given is not None else self._held, given or frozenset()
+        self._flowing, self._next = set(), {}
+        self.world.note(self.member.name, f"partitions {brought}", sorted(map(str, told)))
+        return [Rebalance(Kind(brought), told, self.client.generation)]
+
+    def _fetch(self, max_records: int) -> Polled:
+        rng, odd = self.world.rng, self.world.faults.strikes(self.member, "late fetch")
+        ready = sorted(self._flowing)
+        rng.shuffle(ready)
+        records: list[tuple[TP, Record]] = []
+        runs: list[Run] = []
+        ends: dict[TP, int] = {}
+        for tp in ready[: rng.randint(1, 3)]:
+            at = self._next.get(tp, 0)
+            if at < self.broker.starts[tp] or at > self.broker.ends[tp]:
+                return Polled(errors=(OffsetGone(tp, at),))
+            since = max(self.broker.starts[tp], at - 3) if odd else at
+            found = self.broker.fetch(tp, since, rng.randint(1, min(MOST, max_records)))
+            if not found:
+                if at < self.broker.ends[tp]:
+                    self._next[tp] = self.broker.ends[tp]  # control records at the end
+                ends[tp] = self.broker.ends[tp]
+                continue
+            runs.append(Run(tp, len(records), len(records) + len(found), found[0][0], found[-1][0] + 1, since))
+            records += [(tp, record) for record in found]
+            self._next[tp] = max(at, found[-1][0] + 1)
+        if not runs:
+            return Polled(ends=ends)
+        return Polled(Fetched(_columns(records), tuple(runs)), ends=ends)
+
+    # Where and what to read
+
+    def seek(self, offsets: Mapping[TP, int]) -> None:
+        self.world.scheduler.give_way()
+        for tp, offset in sorted(offsets.items()):
+            if tp not in self._held:
+                continue
+            if self.world.faults.strikes(self.member, "seek fails"):
+                self.world.note(self.member.name, f"a seek fails at {tp}")
+                raise KafkaUnavailable(f"Seeking {tp} to {offset} failed.")
+            if not self.world.faults.strikes(self.member, "seek is lost"):
+                self._next[tp] = offset
+
+    def flow(self, tps: Iterable[TP]) -> None:
+        self._flowing = set(tps) & self._held
+
+    def known_ends(self) -> dict[TP, int]:
+        return {tp: self.broker.ends[tp] for tp in sorted(self._held)}
+
+    # Commit
+
+    def commit(
+        self,
+        offsets: Mapping[TP, int],
+        metadata: Mapping[TP, str] | None = None,
+        leader_epochs: Mapping[TP, int] | None = None,
+    ) -> None:
+        if not offsets:
+            return
+        world = self.world
+        world.scheduler.give_way()
+        if not self.reaches:
+            world.scheduler.sleep(2.0 * world.rng.random())
+            if world.rng.random() < 0.5 or not self.reaches:
+                raise KafkaUnavailable("The coordinator did not answer a commit.")
+        error = self._commit_error(offsets)
+        if error is None:
+            outcome = self.broker.commit(self.client, offsets, metadata or {})
+            if outcome is Outcome.RESTART:
+                raise Fenced("Another consumer has joined with the same group.instance.id.")
+            if outcome is Outcome.REBALANCED:
+                raise GroupRebalanced("A rebalance is on its way.")
+            world.judged(lambda: world.oracle.committed(self.member, offsets))
+        world.scheduler.give_way()
+        if error is not None:
+            raise error
+
+    def _commit_error(self, offsets: Mapping[TP, int]) -> CrkafkaError | None:
+        """One partition fails, and those before it are committed all the same; or the reply is lost."""
+        if not self.world.faults.strikes(self.member, "commit fails"):
+            return None
+        if self.world.rng.random() < 0.5:
+            some = dict(sorted(offsets.items())[: self.world.rng.randint(0, len(offsets))])
+            if self.broker.commit(self.client, some, {}) is Outcome.DONE:
+                self.world.judged(lambda: self.world.oracle.committed(self.member, some))
+        kind = self.world.rng.choice((KafkaUnavailable, GroupRebalanced, CommitFailed))
+        self.world.note(self.member.name, f"a commit fails: {kind.__name__}")
+        return kind("A commit failed at one partition.")
+
+
+class SimulatedAdmin:
+    """Questions to the broker beside one's own consumption."""
+
+    def __init__(self, world: World, owner: Owner) -> None:
+        self.owner, self.world, self.broker = owner, world, world.broker
+
+    def _reach(self) -> None:
+        self.world.scheduler.give_way()
+        if self.broker.down or self.world.now < self.owner.away_until:
+            self.world.scheduler.sleep(self.world.rng.random())
+            raise KafkaUnavailable("No broker answers.")
+
+    def cluster_id(self) -> str:
+        self._reach()
+        return "cluster"
+
+    def topics(self, names: Iterable[str] = (), *, pattern: str | None = None) -> dict[str, TopicInfo]:
+        self._reach()
+        there = self.broker.partitions
+        return {n: TopicInfo(self.broker.ids[n], tuple(range(there[n]))) for n in sorted(set(names)) if n in there}
+
+    def watermarks(self, tps: Iterable[TP], isolation: Isolation = "read_committed") -> dict[TP, tuple[int, int]]:
+        self._reach()
+        return {tp: (self.broker.starts[tp], self.broker.ends[tp]) for tp in sorted(set(tps))}
+
+    def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
+        """No election here loses records."""
+        return {}
+
+    def offsets_for_time(
+        self, tps: Iterable[TP], millis: int, isolation: Isolation = "read_committed"
+    ) -> dict[TP, int]:
+        return {tp: start for tp, (start, _) in self.watermarks(tps).items()}
+
+    def committed(self, group_id: str, tps: Iterable[TP]) -> dict[TP, Committed]:
+        self._reach()
+        said = self.broker.metadata
+        return {tp: Committed(self.broker.committed[tp], said.get(tp, "")) for tp in tps if tp in self.broker.committed}
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+    def client_ids(self, group_id: str) -> list[str]:
+        self._reach()
+        return sorted(seat.client.name for seat in self.broker.seats.values())
+
+    def describe_group(self, group_id: str) -> Any:
+        self._reach()
+        members = [
+            SimpleNamespace(client_id=seat.client.name, member_id=str(at)) for at, seat in self.broker.seats.items()
+        ]
+        return SimpleNamespace(
+            state=SimpleNamespace(name="STABLE"), coordinator=None, partition_assignor="", members=members
+        )
+
+
+_NULLS: dict[int, list[pa.Array]] = {}
+_VALUE, _OFFSET = SCHEMA.field("value").type, SCHEMA.field("offset").type
+
+
+def _columns(records: list[tuple[TP, Record]]) -> pa.RecordBatch:
+    """Only what names a record and tells it from others: topic, partition, offset, and its number as the value."""
+    count = len(records)
+    if count not in _NULLS:
+        _NULLS[count] = [pa.nulls(count, field.type) for field in SCHEMA]
+    columns = list(_NULLS[count])
+    columns[1] = pa.array([str(number).encode() for _, (_, number) in records], _VALUE)
+    columns[4] = pa.array([offset for _, (offset, _) in records], _OFFSET)
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

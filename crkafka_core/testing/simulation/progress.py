@@ -1,0 +1,156 @@
+"""I10, asked for without mercy: once the faults are over nobody helps, and everything comes right by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.rows import Table
+from crkafka_core.testing.simulation.faults import EPOCH
+from crkafka_core.testing.simulation.history import Violation
+from crkafka_core.testing.simulation.plan import Fault
+
+if TYPE_CHECKING:
+    from crkafka_core.testing.simulation.world import World
+
+WITHIN = 90.0
+"""Simulated seconds in which each step of it happens."""
+IN_A_ROW = 2
+"""Cuts that complete one after the other, with no reset in between."""
+STOPS = frozenset(
+    {"kill", "kill before sql", "kill after sql", "lose reply", "stall", "hang", "cut sql", "cut kafka", "duplicate", "trouble",
+     "rebalance", "commit fails", "seek fails", "seek is lost", "poll fails", "slow", "scale", "stranger", "clock step"}
+)  # fmt: skip
+"""Kinds of faults that, often enough, are a cause to be STOPPED: losses, forced resets, failures (SPEC X6)."""
+ENOUGH = 3
+"""Fewer of them never are."""
+HEARD = 2.0
+"""Simulated seconds after which the control plane has heard of a failure."""
+
+
+class Progress:
+    """Judges the end of a schedule."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def judge(self) -> None:
+        self.heal()
+        self.goes_on()
+        self.everything_lands()
+        self.ends_cleanly()
+
+    def until(self, done: Callable[[], bool], what: str, within: float = WITHIN) -> None:
+        world, end = self.world, self.world.now + within
+        while not done():
+            if world.now > end:
+                raise Violation("I10", f"{what}: not within {within:.0f} simulated seconds; {world.oracle.row}")
+            if world.oracle.row.phase is Phase.STOPPED:
+                raise Violation("I10", f"{what}: STOPPED, and no fault is there: {world.oracle.row.stop_reason}")
+            world.host.supervise()
+            for _ in range(16):
+                world.step()
+
+    def heal(self) -> None:
+        """The faults end. A region that they stopped, and one that a person wants stopped, is started by a person."""
+        world, row = self.world, self.world.oracle.row
+        world.note("world", "faults are over")
+        world.history.healed_at, world.history.resets = world.now - EPOCH, row.epoch - world.first_epoch
+        world.faults.heal()
+        while world.now < world.faults.troubled_at + HEARD:  # the last failure is a fault, too, and may be one too many
+            world.step()
+        self._hear_the_person()
+        if world.oracle.stops and sum(f.kind in STOPS for f in world.plan.faults) < ENOUGH:
+            raise Violation("X6", f"STOPPED without a cause in the plan: {world.oracle.stops[0]}")
+        if world.paused:
+            self._ask("resume")
+        row = world.oracle.row
+        if row.phase in (Phase.STOPPED, Phase.IDLE) or row.wanted is Wanted.STOP or row.stopping:
+            self._ask("start")
+
+    def _ask(self, kind: str) -> None:
+        world = self.world
+        world.person.asks.append(Fault(0.0, kind))
+        self._hear_the_person()
+
+    def _hear_the_person(self) -> None:
+        """Until the region has said yes or no to all that was asked for."""
+        world, end = self.world, self.world.now + WITHIN
+        world.scheduler.look(world.person)
+        while world.person.asks:
+            if world.now > end:
+                raise Violation("I10", f"nobody heard a person: {world.person.asks[0]}")
+            world.step()
+
+    def goes_on(self) -> None:
+        """Several cuts in a row, none of them aborted; once they come, none of them makes anybody start anew (D1)."""
+        world, oracle = self.world, self.world.oracle
+        disturbed, cuts, starts, settled = (-1, -1), 0, 0, False
+
+        def in_a_row() -> bool:
+            nonlocal disturbed, cuts, starts, settled
+            now = oracle.row.epoch, world.broker.rebalances
+            if now != disturbed:
+                disturbed, cuts, starts, settled = now, oracle.cuts, 0, False
+            elif not settled and oracle.cuts >= cuts + IN_A_ROW:
+                cuts, starts, settled = oracle.cuts, oracle.starts, True
+            if settled and oracle.starts != starts:
+                raise Violation("D1", "cuts come in a row, and somebody starts anew")
+            return settled and oracle.cuts >= cuts + IN_A_ROW
+
+        self.until(in_a_row, f"{IN_A_ROW} cuts in a row, twice")
+
+    def everything_lands(self) -> None:
+        """Lag 0, and each declared table has it."""
+        world, oracle = self.world, self.world.oracle
+        world.producer.stopped = True
+        if world.plan.period is not None:
+            self.until(self._landed, "everything that was produced is merged", 2 * WITHIN)
+            self.until(self._fed, "every table is fed")
+        else:  # the rest is fewer tuples than trigger a cut: the last cut takes it
+            self.until(self._submitted, "everything that was produced is submitted", 2 * WITHIN)
+        if oracle.row.phase is Phase.STOPPED:
+            raise Violation("I10", f"STOPPED, and no fault is there: {oracle.row.stop_reason}")
+
+    def _landed(self) -> bool:
+        oracle = self.world.oracle
+        merged = oracle.merged[oracle.row.head]
+        return all(not self.world.broker.fetch(tp, merged.get(tp, 0), 1) for tp in self.world.broker.ends)
+
+    def _submitted(self) -> bool:
+        oracle = self.world.oracle
+        merged = oracle.merged[oracle.row.head]
+        now = {tp: at for tp, (epoch, at) in oracle.reached.items() if epoch == oracle.row.epoch}
+        return all(
+            not self.world.broker.fetch(tp, max(now.get(tp, 0), merged.get(tp, 0)), 1) for tp in self.world.broker.ends
+        )
+
+    def _fed(self) -> bool:
+        world = self.world
+        with world.store.read(world.region) as reader:
+            tables = reader.select(Table)
+        newest = max((c for c in world.oracle.line() if world.oracle.landed[c]), default=0)
+        return all(t.acknowledged >= newest for t in tables)
+
+    def ends_cleanly(self) -> None:
+        """A stop with a last cut, which merges; then what Kafka has committed is what the head says (I12)."""
+        world, oracle = self.world, self.world.oracle
+        world.note("world", "a clean end")
+        self.until(lambda: oracle.row.phase is Phase.RUNNING, "running")
+        cuts = oracle.cuts
+        self._ask("stop")
+        self.until(lambda: oracle.row.phase is Phase.IDLE and not world.processes, "stopping")
+        if oracle.cuts == cuts:
+            raise Violation("G9", "the region was stopped without a last cut")
+        if not self._landed():
+            raise Violation(
+                "I10",
+                f"the last cut leaves records behind: {oracle.merged[oracle.row.head]}, produced {world.broker.ends}",
+            )
+        world.history.tuples = oracle.final()
+        self.until(self._fed, "every table is fed with the last cut")
+        for writer in world.writers:
+            writer.judge()
+        if world.plan.commit_at_drain and world.broker.committed != oracle.merged[oracle.row.head]:
+            raise Violation("I12", f"committed {world.broker.committed}, merged {oracle.merged[oracle.row.head]}")

@@ -1,0 +1,42 @@
+"""Topics and the group: external assets, observed and not made (SPEC A4)."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from crkafka_core.config import RegionConfig
+from dagster_project.names import Names
+from dagster_project.options import Options
+
+
+def topics(config: RegionConfig, names: Names, options: Options) -> list[dg.AssetSpec]:
+    """One asset per topic; with a pattern, one for all that match it. None where regions share them: then they are only named."""
+    if options.topics_prefix is not None:
+        return []
+    about = {topic: (f"The topic {topic} in Kafka.", {"topic": topic}) for topic in config.topics or ()} or {
+        "by_pattern": (f"All topics that match {config.pattern}.", {"pattern": config.pattern or ""})
+    }
+    return [
+        dg.AssetSpec(
+            names.topic(topic),
+            kinds={"kafka"},
+            **options.about("topics", group=names.slug, description=text, metadata=metadata),
+        )
+        for topic, (text, metadata) in about.items()
+    ]
+
+
+def group(config: RegionConfig, names: Names, options: Options) -> dg.AssetSpec:
+    """The consumer group, which is the region's alone (SPEC G1)."""
+    return dg.AssetSpec(
+        names.group,
+        deps=[names.topic(topic) for topic in config.topics or ("by_pattern",)],
+        kinds={"kafka"},
+        **options.about(
+            "group",
+            group=names.slug,
+            description=f"The consumer group of region {config.region}: members, epoch, head, lag, resets. The sensor "
+            f"{names.of('observe')} observes it; nothing materializes it.",
+            metadata={"region": config.region, "region_index": config.region_index},
+        ),
+    )

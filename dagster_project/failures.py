@@ -1,0 +1,49 @@
+"""How a run fails: a refusal becomes a failure that says why and what to do next; a service that is away is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import dagster as dg
+
+from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
+from crkafka_core.model.redaction import conceal
+
+TRIES, PAUSE_S = 5, 4.0
+"""How often an op is tried again while a service is away, and after how many seconds first, doubled each time: two minutes in all.
+What the region refuses is not tried again."""
+
+
+@contextmanager
+def as_dagster_failure() -> Iterator[None]:
+    """A refusal ends the run and says why; a service that is away is tried again. Dagster keeps no secret (SPEC §17)."""
+    try:
+        with _concealing():
+            yield
+    except ServiceUnavailable as error:
+        raise dg.RetryRequested(max_retries=TRIES, seconds_to_wait=PAUSE_S * 2 ** _retries_so_far()) from error
+    except CrkafkaError as error:
+        raise dg.Failure(
+            description=str(error), metadata={"what": error.message, "next": error.hint or "-"}, allow_retries=False
+        ) from error
+
+
+@contextmanager
+def _concealing() -> Iterator[None]:
+    """Dagster stores an error with all that caused it; what libraries quote of what we gave them is taken out."""
+    try:
+        yield
+    except Exception as error:
+        shown = conceal(error)
+        if shown is error:
+            raise
+        raise shown from None
+
+
+def _retries_so_far() -> int:
+    """How often this step was tried again already; 0 outside of one."""
+    try:
+        return dg.OpExecutionContext.get().retry_number
+    except dg.DagsterInvariantViolationError:
+        return 0

@@ -1,0 +1,133 @@
+"""Pause, resume, skip records, forget a topic, undeclare a table: one op each (SPEC P2, S4, X4, X9)."""
+
+import dagster as dg
+from pydantic import Field
+
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.offsets import parse_offsets
+from crkafka_core.plane import tables
+from dagster_project.failures import as_dagster_failure
+from dagster_project.resources import RegionResource
+from dagster_project.run_identity import asker
+
+KINDS = ("partition", "topic", "pattern", "member")
+
+
+class Mark(dg.Config):
+    """What the mark is on."""
+
+    kind: str = Field("topic", description="partition, topic, pattern or member.")
+    what: str = Field(description="orders[3] for a partition; a topic; a pattern of topics; a member such as orders/0.")
+    member: str = Field("", description="Only while this member holds it; empty: whoever holds it.")
+
+    def checked(self) -> str:
+        """The kind, if it is one."""
+        if self.kind not in KINDS:
+            raise ConfigError(f"{self.kind!r} cannot be paused.", hint=f"Write one of {', '.join(KINDS)}.")
+        return self.kind
+
+
+@dg.op(description="Nothing of it flows any more until it is resumed; also for partitions that do not exist yet.")
+def pause(context: dg.OpExecutionContext, config: Mark, region: RegionResource) -> None:
+    with as_dagster_failure():
+        region.open().pause(config.checked(), config.what, member=config.member, by=asker(context))
+    context.log.info(f"{config.kind} {config.what} is paused")
+
+
+@dg.graph(description="Pause a partition, a topic, a pattern of topics, or a member.")
+def pause_flow() -> None:
+    pause()
+
+
+@dg.op(description="Take a pause away.")
+def resume_mark(context: dg.OpExecutionContext, config: Mark, region: RegionResource) -> dg.Output[bool]:
+    with as_dagster_failure():
+        there = region.open().resume(config.checked(), config.what, member=config.member, by=asker(context))
+    context.log.info(f"{config.kind} {config.what} " + ("flows again" if there else "was not paused"))
+    return dg.Output(there, metadata={"was_paused": there})
+
+
+@dg.graph(description="Resume what was paused.")
+def resume_flow() -> None:
+    resume_mark()
+
+
+class Forget(dg.Config):
+    """Which topic."""
+
+    topic: str = Field(description="A topic that is gone, or was made anew.")
+    sure: str = Field(description="The topic's name once more: what was read of it is kept, what follows starts anew.")
+
+
+@dg.op(
+    description="Carry a topic's offsets forward, so that the region goes on without it; refused unless its name is said twice."
+)
+def forget(context: dg.OpExecutionContext, config: Forget, region: RegionResource) -> dg.Output[int]:
+    with as_dagster_failure():
+        if config.sure != config.topic:
+            raise ConfigError(
+                f"Topic {config.topic} is not forgotten: `sure` says {config.sure!r}.",
+                hint="Write the topic's name in both.",
+            )
+        partitions = region.open().forget(config.topic, by=asker(context))
+    return dg.Output(partitions, metadata={"partitions": partitions})
+
+
+@dg.graph(description="Forget a topic that was deleted or made anew, so that the region can go on.")
+def forget_topic() -> None:
+    forget()
+
+
+class Skip(dg.Config):
+    """Which offsets."""
+
+    offsets: str = Field(
+        description="orders[3]@17 for one offset of a partition, orders[3]@17-20 for several, both ends included."
+    )
+    sure: str = Field(description="The same once more: these records are given up for good.")
+
+
+@dg.op(
+    description="Pass over offsets that no client can read, as a recorded gap; the head must stand at the first of them.",
+)
+def skip(context: dg.OpExecutionContext, config: Skip, region: RegionResource) -> dg.Output[int]:
+    with as_dagster_failure():
+        if config.sure != config.offsets:
+            raise ConfigError(
+                f"{config.offsets} is not skipped: `sure` says {config.sure!r}.", hint="Write the offsets in both."
+            )
+        tp, first, last = parse_offsets(config.offsets)
+        goes_on = region.open().skip(tp, first, last, by=asker(context))
+    context.log.info(f"{tp} goes on at offset {goes_on}")
+    return dg.Output(goes_on, metadata={"goes_on_at": goes_on})
+
+
+@dg.graph(description="Give up records that no client can read, so that their partition goes on behind them.")
+def skip_records() -> None:
+    skip()
+
+
+class Undeclare(dg.Config):
+    """Which table."""
+
+    table: str = Field(
+        description="A declared table that is gone: it holds nothing back any more. What it holds is not deleted."
+    )
+
+
+@dg.op(
+    description="Take a table out of the control plane; take it out of the configuration first, or it is declared again."
+)
+def undeclare(context: dg.OpExecutionContext, config: Undeclare, region: RegionResource) -> None:
+    with as_dagster_failure():
+        if config.table in {t.name for t in region.settings.tables}:
+            raise ConfigError(
+                f"Table {config.table} is in the configuration of region {region.settings.region}.",
+                hint="Take it out there first: it would be declared again.",
+            )
+        region.plane.do(lambda tx: tables.undeclare(tx, config.table, by=asker(context)))
+
+
+@dg.graph(description="Forget a declared table that is gone, so that retirement and resets do not wait for it.")
+def undeclare_table() -> None:
+    undeclare()

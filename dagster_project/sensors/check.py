@@ -1,0 +1,54 @@
+"""Checks of the data run by themselves: after new checkpoints, and daily where somebody else could write a table (SPEC A4, K6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import dagster as dg
+
+from dagster_project.sensors.cursor import Cursor
+from dagster_project.sensors.shared import SensorSetup, UnresolvedJob, on_its_way, read_or_skip, run_key
+
+DAILY = 86_400.0
+
+
+@dataclass(frozen=True)
+class CheckCursor(Cursor):
+    """When checks were last asked for, by database time, and for which state of the region."""
+
+    at: float = 0.0
+    uid: str = ""
+    head: int = 0
+
+
+def sensor(setup: SensorSetup, job: UnresolvedJob, *, shared: bool) -> dg.SensorDefinition:
+    """`shared`: tables of a format into which others can write."""
+    every = setup.options.check
+
+    @dg.sensor(
+        name=setup.names.of("check"),
+        job=job,
+        minimum_interval_seconds=30,
+        default_status=setup.status if every else dg.DefaultSensorStatus.STOPPED,
+        description="Runs the checks that read the data: the latest checkpoints, and tables for what others wrote into them.",
+    )
+    def check(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        answer = read_or_skip(setup.region, lambda reader, row: (row, reader.now()))
+        if isinstance(answer, dg.SkipReason):
+            return answer
+        region, now = answer
+        cursor = CheckCursor.parse(context.cursor)
+        new = bool(region.head) and (cursor.uid, cursor.head) != (region.uid, region.head)
+        due = cursor.at + (every if new else max(every, DAILY))
+        if not new and not (shared and region.head):
+            return dg.SkipReason(
+                f"nothing new since checkpoint {cursor.head}" if region.head else "there is no checkpoint yet"
+            )
+        if cursor.at <= now < due:
+            return dg.SkipReason(f"checked {now - cursor.at:.0f} s ago; again in {due - now:.0f} s")
+        if on_its_way(context.instance, job.name):
+            return dg.SkipReason("checks are on their way")
+        request = dg.RunRequest(run_key=run_key(region, f"check@{now:.0f}"), tags={"crkafka/region": region.name})
+        return dg.SensorResult(run_requests=[request], cursor=str(CheckCursor(now, region.uid, region.head)))
+
+    return check

@@ -1,0 +1,1 @@
+"""Orders → bronze → silver with dead letters → daily revenue, in Dagster."""

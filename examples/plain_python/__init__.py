@@ -1,0 +1,1 @@
+"""A topic in a Delta table, without Dagster and without Spark."""

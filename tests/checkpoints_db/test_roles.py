@@ -1,0 +1,209 @@
+"""Roles on PostgreSQL: what each of them may, with row-level security for each region, tried as each of them."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from checkpoints_db import SqlStore, check, initialise, open_store, roles
+from checkpoints_db.address import parse
+from checkpoints_db.engines import make_engine
+from checkpoints_db.retry import Patience
+from checkpoints_db.testing.players import PARTITIONS, Player, new_region
+from crkafka_core.dev.postgres import Postgres, _binary
+from crkafka_core.model.errors import NoSuchRegion, ServiceUnavailable
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Event, Group, Lease, MergedOffset, Region, Segment
+from crkafka_core.plane import advance, cuts, events, leases, life, reading
+from crkafka_core.plane.transact import ControlPlane
+
+pytestmark = pytest.mark.postgres
+MINE, OTHER = "orders", "refunds"
+LOGINS = {
+    "t_owner": "crkafka_owner",
+    "t_host": "crkafka_region",
+    "t_other_host": "crkafka_region",
+    "t_reader": "crkafka_reader",
+    "t_reader2": "crkafka_reader",
+    "t_viewer": "crkafka_viewer",
+}
+
+
+@dataclass
+class Plane:
+    """A control plane with two regions, and a login of each role."""
+
+    url: str
+
+    def address(self, login: str) -> str:
+        return self.url.replace("postgres@", f"{login}@")
+
+    def store(self, login: str) -> SqlStore:
+        return open_store(self.address(login), patience=Patience(bound=0.2))
+
+    def sql(self, login: str, statement: str) -> Any:
+        engine = make_engine(parse(self.address(login)))
+        try:
+            with engine.begin() as connection:
+                done = connection.exec_driver_sql(statement)
+                return done.fetchall() if done.returns_rows else done.rowcount
+        finally:
+            engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def plane(postgres: Postgres) -> Iterator[Plane]:
+    made = Plane(postgres.url("roles"))
+    initialise(made.url)
+    for _ in range(2):  # safe to repeat
+        done = subprocess.run(
+            [str(_binary("psql")), "-h", str(postgres.socket), "-U", "postgres", "-d", "roles", "-qv", "ON_ERROR_STOP=1"],
+            input=roles(), text=True, capture_output=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    for login, role in LOGINS.items():
+        postgres.sql(f"CREATE ROLE {login} LOGIN IN ROLE {role}")
+    access = ", ".join(
+        f"('{login}', '{OTHER if 'other' in login else MINE}')" for login in LOGINS if login != "t_owner"
+    )
+    postgres.sql(f"INSERT INTO crkafka.region_access VALUES {access}", database="roles")
+    for login, region in (("t_host", MINE), ("t_other_host", OTHER)):
+        with closing(made.store(login)) as store:
+            _merge_one(store, region)
+    yield made
+    postgres.drop("roles")
+    for name in (*LOGINS, *dict.fromkeys(LOGINS.values())):
+        postgres.sql(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+def _merge_one(store: SqlStore, region: str) -> None:
+    """A region from its first row to a merged checkpoint, all by one login."""
+    life.declare(store, new_region(region, members_wanted=1))
+    own = ControlPlane(store, region)
+    own.do(lambda tx: life.start(tx, by="me"))
+    player = Player(own, f"{region}/0", random=random.Random(0))
+    player.assign(1, PARTITIONS)
+    for _ in range(4):
+        player.step()
+        own.do(advance.advance)
+    own.do(lambda tx: cuts.open_cut(tx, token="a", cause="test"))
+    player.step()
+    own.do(advance.advance)
+    assert own.read(lambda _, row: (row.phase, row.head)) == (Phase.RUNNING, 1)
+
+
+def test_a_region_role_runs_its_region_and_neither_sees_nor_changes_another(plane: Plane) -> None:
+    with closing(plane.store("t_host")) as store:
+        assert [r.name for r in store.regions()] == [MINE]
+        assert store.wait(MINE, -1, 0.1) > 0
+        with store.read(OTHER) as reader:
+            for row in (Region, Event, MergedOffset, Segment, Lease):
+                assert reader.select(row) == [], row
+        with store.read(MINE) as reader:
+            assert reader.count(Event) > 0
+            assert {g.region for g in reader.select(Group)} == {MINE, OTHER}  # a group belongs to one region alone
+        with pytest.raises(NoSuchRegion):
+            store.run(OTHER, lambda tx: tx.set_region(stop_reason="mine now"))
+        with pytest.raises(ServiceUnavailable, match="does not let this user do that"):
+            life.declare(store, new_region("third", members_wanted=1))
+    assert plane.sql("t_host", f"UPDATE region SET stop_reason = 'mine now' WHERE name = '{OTHER}'") == 0
+    assert plane.sql("t_host", f"DELETE FROM merged_offset WHERE region = '{OTHER}'") == 0
+    for refused in (
+        f"UPDATE event SET region = '{OTHER}'",
+        "INSERT INTO region_access VALUES ('t_host', 'refunds')",
+        "UPDATE crkafka_version SET version_num = 'x'",
+        "ALTER TABLE region DISABLE ROW LEVEL SECURITY",
+        "DROP TABLE event",
+    ):
+        with pytest.raises(DBAPIError, match=r"row-level security|permission denied|must be owner"):
+            plane.sql("t_host", refused)
+
+
+def test_init_by_a_region_role_changes_nothing_of_the_schema_and_is_no_error(plane: Plane) -> None:
+    initialise(plane.address("t_host"))
+    check(plane.address("t_viewer"))
+
+
+def test_a_reader_holds_what_it_reads_and_writes_nothing_else(plane: Plane) -> None:
+    with closing(plane.store("t_reader")) as store, closing(plane.store("t_reader2")) as second:
+        own, others = ControlPlane(store, MINE), ControlPlane(second, MINE)
+        taken = own.do(lambda tx: reading.take(tx, holder="me", token="read-1", length=60))
+        assert taken.plan.checkpoints == (1,) and taken.plan.rows > 0
+        own.do(lambda tx: reading.renew(tx, taken.lease, 120))
+        own.do(lambda tx: reading.follow(tx, stream="s", holder="me", after=1, length=60))
+        # Another reader sees that lease, and can neither end it nor take it over.
+        assert others.do(lambda tx: tx.delete(Lease, ("kind", "=", "reader"))) == 0
+        for stolen in (taken.lease, replace(taken.lease, until=0.0)):
+            with pytest.raises(ServiceUnavailable, match="row-level security"):
+                others.do(lambda tx, lease=stolen: tx.put(lease))  # type: ignore[misc]
+        refused: list[Callable[[Any], Any]] = [
+            lambda tx: tx.set_region(stop_reason="by a reader"),
+            lambda tx: tx.set_region(),  # the version alone, which wakes everybody
+            lambda tx: events.log(tx, "said"),
+            lambda tx: leases.take(tx, "driver", holder="me", token="d", length=60),
+            lambda tx: tx.put(replace(taken.lease, region=OTHER)) if tx.name == OTHER else life.stop(tx, token="t", by="me"),
+        ]  # fmt: skip
+        for work in refused:
+            with pytest.raises(ServiceUnavailable, match=r"permission denied|row-level security"):
+                own.do(work)
+        with pytest.raises(NoSuchRegion):
+            ControlPlane(store, OTHER).do(lambda tx: reading.take(tx, holder="me", token="x", length=60))
+        own.do(lambda tx: reading.release(tx, taken.lease))
+        own.do(lambda tx: tx.delete(Lease, ("kind", "=", "reader")))
+        with store.read(MINE) as reader:
+            assert not [lease for lease in reader.select(Lease) if lease.kind == "reader"]
+
+
+def test_retirement_by_the_region_sees_what_readers_hold(plane: Plane) -> None:
+    from crkafka_core.plane import retire
+
+    with closing(plane.store("t_reader")) as reads, closing(plane.store("t_host")) as hosts:
+        own, host = ControlPlane(reads, MINE), ControlPlane(hosts, MINE)
+        taken = own.do(lambda tx: reading.take(tx, holder="me", token="read-2", length=60))
+        assert [lease.holder for lease in host.read(lambda r, row: leases.held(r, reading.KIND))] == ["me"]
+        assert host.read(retire._bound) == (0, ["me reads what comes after 0"])
+        own.do(lambda tx: reading.release(tx, taken.lease))
+
+
+def test_a_viewer_sees_the_views_of_its_region_and_changes_nothing(plane: Plane) -> None:
+    for view in ("v_regions", "v_checkpoints", "v_offsets", "v_members", "v_resets", "v_timeline"):
+        assert {row[0] for row in plane.sql("t_viewer", f"SELECT region FROM {view}")} == {MINE}, view
+    assert {row[0] for row in plane.sql("postgres", "SELECT region FROM v_regions")} == {MINE, OTHER}
+    with closing(plane.store("t_viewer")) as store:
+        for work in (lambda tx: tx.region(), lambda tx: events.log(tx, "said")):
+            with pytest.raises(ServiceUnavailable, match="permission denied"):
+                store.run(MINE, work)
+    for table in ("event", "lease", "region", "region_access"):
+        with pytest.raises(DBAPIError, match="permission denied"):
+            plane.sql("t_viewer", f"DELETE FROM {table}")
+
+
+def test_views_ask_with_the_rights_of_who_reads_them_also_after_the_next_init(plane: Plane) -> None:
+    initialise(plane.address("t_owner"))
+    assert {row[0] for row in plane.sql("t_viewer", "SELECT region FROM v_regions")} == {MINE}
+    owner = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE relname = 'v_regions'"
+    assert plane.sql("postgres", owner)[0][0] == "crkafka_owner"
+
+
+def test_a_table_of_a_later_version_is_closed_until_the_roles_are_made_again(plane: Plane) -> None:
+    plane.sql("t_owner", "CREATE TABLE later (region text)")
+    try:
+        for login in ("t_host", "t_reader", "t_viewer"):
+            with pytest.raises(DBAPIError, match="permission denied"):
+                plane.sql(login, "SELECT * FROM later")
+    finally:
+        plane.sql("t_owner", "DROP TABLE later")
+
+
+def test_every_table_is_behind_row_level_security(plane: Plane) -> None:
+    """Also one that a later version brings: the roles are made from what is there."""
+    without = "SELECT relname FROM pg_class WHERE relkind = 'r' AND NOT relrowsecurity"
+    found = plane.sql("postgres", f"{without} AND relnamespace = 'crkafka'::regnamespace")
+    assert [row[0] for row in found] == ["crkafka_version"]

@@ -1,0 +1,62 @@
+"""The unit for systemd and the manifests for Kubernetes say what the command line takes, and give a last cut its time."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from crkafka_core.cli.main import cli
+from crkafka_core.config import RegionConfig
+from crkafka_core.region import probes
+
+DEPLOY = Path(__file__).parents[2] / "docs" / "deploy"
+
+
+def _parsed(arguments: list[str]) -> dict[str, Any]:
+    """What click makes of a command line, without running it."""
+    outer = cli.make_context("crkafka", list(arguments), resilient_parsing=False)
+    name, command, rest = cli.resolve_command(outer, [*outer._protected_args, *outer.args])
+    assert name == "host" and command is not None
+    return command.make_context(name, list(rest), parent=outer).params
+
+
+def test_the_unit_of_systemd_is_well_formed_and_signals_the_host_alone(tmp_path: Path) -> None:
+    text = (DEPLOY / "crkafka@.service").read_text()
+    said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+    program, *arguments = shlex.split(said["ExecStart"])
+    assert _parsed(arguments)["metrics"] == "127.0.0.1:9400"
+    assert said["KillMode"] == "mixed" and said["TimeoutStopSec"] == "5min"
+    if (analyze := shutil.which("systemd-analyze")) is not None:  # where there is none, the above has to do
+        unit = tmp_path / "crkafka@orders.service"
+        unit.write_text(text.replace(program, "/bin/true"))
+        done = subprocess.run(
+            [analyze, "verify", "--man=no", str(unit)], capture_output=True, text=True, timeout=60, check=False
+        )
+        ours = [line for line in done.stderr.splitlines() if "crkafka" in line]
+        assert ours == [], done.stderr
+
+
+def test_the_manifests_give_probes_a_last_cut_and_no_secret(tmp_path: Path) -> None:
+    config, deployment = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    (tmp_path / "region.yaml").write_text(config["data"]["region.yaml"])
+    region = RegionConfig.load(tmp_path / "region.yaml")
+    assert region.warnings() == []
+    pod = deployment["spec"]["template"]["spec"]
+    (host,) = pod["containers"]
+    metrics = _parsed(host["args"])["metrics"]
+    assert probes._parts(metrics)[1] == host["ports"][0]["containerPort"]
+    assert {host[p]["httpGet"]["path"] for p in ("livenessProbe", "readinessProbe", "startupProbe")} == {
+        "/livez",
+        "/readyz",
+    }
+    assert pod["terminationGracePeriodSeconds"] > region.drain_timeout + 60
+    alive = host["livenessProbe"]
+    assert alive["periodSeconds"] * alive["failureThreshold"] >= probes.SILENT
+    assert deployment["spec"]["replicas"] == 1 and deployment["spec"]["strategy"] == {"type": "Recreate"}
+    names = {volume["name"] for volume in pod["volumes"]}
+    assert {mount["name"] for mount in host["volumeMounts"]} == names

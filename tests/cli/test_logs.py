@@ -1,0 +1,152 @@
+"""Levels and format of logs reach members; files of logs have an end; a bad level gets a sentence."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from crkafka_core import logs
+from crkafka_core.cli import hosting
+from crkafka_core.config import RegionConfig
+from crkafka_core.hosts import processes
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.plane import life
+from tests.cli.conftest import Crkafka
+from tests.plane.conftest import Kit
+
+
+def test_a_bad_level_or_format_gets_a_sentence(crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRKAFKA_LOG", "loud")
+    answer = crkafka("show")
+    assert answer.code == 2
+    assert "CRKAFKA_LOG is 'LOUD'. It is one of DEBUG, INFO" in answer.err
+    monkeypatch.setenv("CRKAFKA_LOG", "info")
+    monkeypatch.setenv("CRKAFKA_LOG_FORMAT", "xml")
+    assert "CRKAFKA_LOG_FORMAT is 'xml'. It is one of text, json." in crkafka("show").err
+
+
+def test_level_and_format_reach_members(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CRKAFKA_LOG", "debug")
+    monkeypatch.setenv("CRKAFKA_LOG_FORMAT", "json")
+    config = RegionConfig.of(
+        region="r", control_plane=f"sqlite:///{tmp_path}/x.db", storage="s", topics=["t"], base=tmp_path,
+        kafka={"bootstrap.servers": "b:1", "group.id": "g"},
+    )  # fmt: skip
+
+    class Hosted:
+        plane: Any = None
+
+    Hosted.config = config  # type: ignore[attr-defined]
+    order = processes.open_host(Hosted(), None)._order  # type: ignore[arg-type]
+    assert (order["log_level"], order["log_format"]) == ("DEBUG", "json")
+
+
+def test_a_host_tells_what_it_meets_though_other_verbs_log_next_to_nothing(
+    crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A driver that is refused is told nowhere else."""
+    root, ours = logging.getLogger(), logging.getLogger("crkafka_core")
+    before = root.level, ours.level
+
+    def met(*_: object, **__: object) -> None:
+        logging.getLogger("crkafka_core.region.driver").warning("driver: no cuts by this process")
+
+    monkeypatch.delenv("CRKAFKA_LOG", raising=False)
+    monkeypatch.setattr("crkafka_core.cli.hosting.host", met)
+    root.setLevel("CRITICAL")
+    try:
+        assert crkafka("host").code == 0
+    finally:
+        root.setLevel(before[0])
+        ours.setLevel(before[1])
+    assert [record.message for record in caplog.records] == ["driver: no cuts by this process"]
+
+
+def test_a_member_logs_json_and_names_itself() -> None:
+    order = {"config": "{}", "name": "orders/0", "log_level": "INFO", "log_format": "json"}
+    done = subprocess.run(
+        [sys.executable, "-m", "crkafka_core.member.main"],
+        input=json.dumps(order) + "\n", capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    said = json.loads(done.stderr.splitlines()[0])
+    assert (said["level"], said["member"]) == ("ERROR", "orders/0")
+    assert "region: is missing" in said["message"]
+
+
+def test_json_has_one_object_a_line_also_with_a_traceback() -> None:
+    try:
+        raise ValueError("half\nway")
+    except ValueError:
+        record = logging.LogRecord("a.b", logging.WARNING, "f", 1, "two\n%s", ("lines",), sys.exc_info())
+    text = logs._Json("m/0").format(record)
+    assert "\n" not in text
+    said = json.loads(text)
+    assert said["message"] == "two\nlines" and "ValueError: half" in said["exception"] and said["time"][10] == "T"
+
+
+def test_a_log_file_that_is_long_is_begun_anew_under_its_writer(tmp_path: Path) -> None:
+    file = tmp_path / "orders-0.log"
+    writer = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(writer, b"a" * 100)
+        logs.cap(file, most=100)
+        assert file.stat().st_size == 100
+        os.write(writer, b"b")
+        logs.cap(file, most=100)
+        os.write(writer, b"c")
+        assert file.read_bytes() == b"c"
+        old = tmp_path / "orders-0.log.1"
+        assert old.read_bytes() == b"a" * 100 + b"b" and old.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.close(writer)
+    logs.cap(tmp_path / "none.log")
+    with pytest.raises(ConfigError):
+        logs.level("INFO", {"CRKAFKA_LOG": "x"})
+
+
+def test_whoever_reads_json_meets_no_other_lines(crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of what a host tells, and of the error that ends it."""
+    monkeypatch.setenv("CRKAFKA_LOG_FORMAT", "json")
+    said = crkafka("host")
+    (line,) = said.err.splitlines()
+    assert (json.loads(line)["level"], said.code) == ("ERROR", 2), said
+    assert "crkafka init" in json.loads(line)["message"]
+    hosting._tell("two\nlines")
+    assert json.loads(logs.said("two\nlines"))["message"] == "two\nlines"
+    monkeypatch.setenv("CRKAFKA_LOG_FORMAT", "text")
+    assert logs.said("as \x1bit is") == r"as \x1bit is"
+
+
+def test_a_host_tells_once_for_what_its_region_has_waited(caplog: pytest.LogCaptureFixture) -> None:
+    """As with a Kafka that is away from the start: no member can register, and the event log has nothing to tell."""
+    kit = Kit()
+    kit.do(lambda tx: life.start(tx, by="me"))
+    assert kit.plane.read(hosting.waits) == (0.0, ""), "nothing to tell yet"
+    kit.now += hosting.WAITED
+    turns = iter(range(5))
+
+    class Hosted:
+        config = SimpleNamespace(region="orders", host=SimpleNamespace(spark=None))
+        plane = SimpleNamespace(read=kit.plane.read, wait=lambda version, seconds: version)
+
+    stop = threading.Event()
+    with caplog.at_level(logging.WARNING):
+        hosting._follow(
+            Hosted(), stop, False, lambda _: None, lambda: stop.set() if next(turns) > 2 else None, Path("l")
+        )  # type: ignore[arg-type]
+    assert [r.getMessage() for r in caplog.records] == [
+        f"waiting for {hosting.WAITED:.0f} s: no member is there. Members log to l"
+    ]
+    kit = Kit()
+    kit.running()
+    kit.now += 100
+    assert kit.plane.read(hosting.waits) == (0.0, "")

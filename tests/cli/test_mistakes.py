@@ -1,0 +1,343 @@
+"""Mistake → message → exit code: one or two sentences of ours, what to do next, once, and soon."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import socketserver
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from crkafka_core.control import Tx
+from crkafka_core.model.rows import Group, Region, Table
+from crkafka_core.plane import life
+from crkafka_core.plane.transact import ControlPlane
+from tests.cli.conftest import YAML, Answer, Crkafka
+
+SOON = 12.0
+"""Seconds; ten are promised, and these machines are slow."""
+NOT_OURS = re.compile(r"Traceback|Exception|Error:|sqlalchemy|psycopg\.|py4j|java\.|_TRANSPORT|Errno|<block|FATAL")
+
+
+def _closed_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+POSTGRES = f"postgresql+psycopg://me@127.0.0.1:{_closed_port()}/db"
+
+MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
+    "bad indentation": (
+        YAML.replace("storage:", "  storage:"), ("show",), 2,
+        r"region\.yaml:3: the line is indented otherwise than those above it",
+    ),
+    "a tab": (
+        YAML.replace("kafka:", "\tkafka:"), ("show",), 2,
+        r"region\.yaml:4: the line begins with a tab; YAML is indented with spaces\.",
+    ),
+    "an open bracket": (
+        YAML.replace("[orders]", "[orders"), ("show",), 2,
+        r"region\.yaml:5: a \[ is opened here and not closed",
+    ),
+    "an open quotation mark": (
+        YAML.replace('"127.0.0.1:9"', '"127.0.0.1:9'), ("show",), 2,
+        r"a quotation mark is opened here and not closed",
+    ),
+    "no control plane yet": (YAML, ("show",), 2, r"There is no control plane at .*\. Run `crkafka init`"),
+    "roles of a file": (YAML, ("roles",), 2, r"For 'sqlite' there are no roles\. Only PostgreSQL has roles; of a SQLite file the mode"),
+    "closed port of PostgreSQL": (
+        YAML.replace("sqlite:///var/crkafka.db", POSTGRES), ("show",), 3,
+        r"does not answer: Connection refused\. Check that it runs",
+    ),
+    "closed port of PostgreSQL, init": (
+        YAML.replace("sqlite:///var/crkafka.db", POSTGRES), ("init",), 3,
+        r"does not answer: Connection refused\.",
+    ),
+    "closed port of Kafka": (YAML, ("group",), 3, r"Kafka does not answer \(.* at 127\.0\.0\.1:9\)\. Is the broker up"),
+    "a control plane in /proc": (
+        YAML.replace("sqlite:///var", "sqlite:////proc"), ("init",), 2,
+        r"The file /proc/crkafka\.db cannot be made: .*\. Choose another path",
+    ),
+    "storage in /proc": (
+        YAML.replace("var/segments", "/proc/segments"), ("check",), 3,
+        r"storage: Nothing can be written to /proc/segments/.*\. Choose another folder",
+    ),
+    "a folder as configuration": (YAML, ("-c", ".", "show"), 2, r"The configuration file \. cannot be read: Is a directory\.$"),
+    "a control plane that is another file": (
+        YAML.replace("var/crkafka.db", "region.yaml"), ("show",), 3,
+        r"region\.yaml is no database of SQLite, or a damaged one\. Name another file in control_plane",
+    ),
+    "a project in /proc": (YAML, ("new", "/proc/shop"), 2, r"/proc/shop cannot be made: No such file or directory\. Choose another folder"),
+    "a schema that is no JSON": (
+        YAML + "tables: [{name: t, format: delta, path: t, typed: {json: region.yaml}}]\n", ("show",), 2,
+        r"region\.yaml is not JSON from line 1, column 1 on\.",
+    ),
+    "a word for a number": (YAML, ("scale", "many"), 2, r"'many' is no number\. See `crkafka scale --help`"),
+    "an unknown verb": (YAML, ("ceck",), 2, r"There is no verb 'ceck'\. Did you mean \"check\"\?"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("yaml", "arguments", "code", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_told_soon_once_and_in_words(
+    crkafka: Crkafka, region_file: Path, yaml: str, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    region_file.write_text(yaml)
+    if arguments == ("group",):
+        assert crkafka("init").code == 0
+    began = time.monotonic()
+    answer = crkafka(*arguments)
+    text = answer.err or answer.out
+    assert re.search(said, text), text
+    assert answer.code == code
+    assert len(re.findall(said, text)) == 1
+    assert not NOT_OURS.search(text), text
+    assert arguments == ("check",) or len(answer.err.splitlines()) == 1
+    assert time.monotonic() - began < SOON
+
+
+@pytest.fixture
+def refusing_postgres() -> Iterator[int]:
+    """The port of a server that speaks enough of PostgreSQL's protocol to refuse everybody."""
+    words = b'SFATAL\0VFATAL\0C28P01\0Mpassword authentication failed for user "me"\0\0'
+
+    class Refusing(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while head := self.rfile.read(8):
+                length, kind = struct.unpack("!ii", head)
+                self.rfile.read(length - 8)
+                if kind == 196608:  # the start-up message of protocol 3.0; what comes before asks for TLS or GSS
+                    self.wfile.write(b"E" + struct.pack("!i", len(words) + 4) + words)
+                    return
+                self.wfile.write(b"N")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+def test_a_wrong_password_is_no_silence(
+    crkafka: Crkafka, region_file: Path, refusing_postgres: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "geheim@1")
+    url = f"postgresql+psycopg://me:${{env:DB_PASSWORD}}@127.0.0.1:{refusing_postgres}/db"
+    region_file.write_text(YAML.replace("sqlite:///var/crkafka.db", url))
+    began = time.monotonic()
+    answer = crkafka("show")
+    assert answer.code == 3
+    assert re.search(r"answers, but refuses: .*authentication failed.*Check user, password and database", answer.err)
+    assert "geheim" not in answer.err
+    assert time.monotonic() - began < SOON
+
+
+def test_a_cut_that_nobody_would_make_names_the_host(crkafka: Crkafka) -> None:
+    crkafka("init")
+    answer = crkafka("cut")
+    assert (answer.code, "`crkafka host` runs them" in answer.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "more",
+    ['host: {spark: "local[4]"}\n', "tables: [{name: t, format: iceberg, path: t}]\n"],
+    ids=["members", "tables"],
+)
+def test_no_java_is_a_sentence(crkafka: Crkafka, region_file: Path, monkeypatch: pytest.MonkeyPatch, more: str) -> None:
+    from crkafka_core.dev import java
+
+    java.find_java.cache_clear()
+    monkeypatch.setattr(java, "_candidates", lambda: iter(()))
+    region_file.write_text(YAML + more)
+    answer = crkafka("check", "--json")
+    java.find_java.cache_clear()
+    assert {f["what"]: f for f in answer.json}["host"]["text"].startswith(
+        "java: Java 17 or newer is needed (none was found"
+    )
+
+
+def test_a_package_that_is_missing_names_its_extra(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object, **__: object) -> None:
+        import_module("deltalake.nowhere")
+
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    monkeypatch.setattr("crkafka_core.cli.history.show", missing)
+    answer = crkafka("show")
+    assert (answer.code, answer.err) == (2, "deltalake is not installed. pip install 'crkafka[delta]'.\n")
+    region_file.write_text(YAML + "tables: [{name: t, format: delta, path: t}]\n")
+    monkeypatch.setattr("crkafka_core.cli.looks.find_spec", lambda package: None)
+    assert _check(crkafka)["tables"] == "deltalake is not installed. pip install 'crkafka[delta]'."
+
+
+@pytest.mark.parametrize("after", [0.05, 0.4, 1.0])
+def test_an_interrupt_at_any_time_is_a_word(region_file: Path, after: float) -> None:
+    region_file.write_text(YAML.replace("sqlite:///var/crkafka.db", POSTGRES))
+    program = "from crkafka_core.cli.entry import main; print('begun', flush=True); main(['watch'])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=region_file.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err.strip()) == (130, "interrupted")
+
+
+# -- what `check` finds
+
+
+def _check(crkafka: Crkafka) -> dict[str, str]:
+    return {f["what"]: f["text"] for f in crkafka("check", "--json").json if not f["ok"] or f["what"] == "region"}
+
+
+def test_check_and_init_tell_what_has_changed(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
+    region_file.write_text(
+        YAML.replace("topics: [orders]", "topics: [orders, refunds]").replace("members: 2", "members: 3")
+    )
+    said = _check(crkafka)["region"]
+    assert "topics: orders → orders, refunds" in said
+    assert "2 members are wanted, as `crkafka scale` says, and not 3" in said
+    done = crkafka("init")
+    assert "changed: topics: orders → orders, refunds\n" in done.out
+    assert "`crkafka scale 3` changes that" in done.err
+    assert "changed" not in crkafka("init").out
+
+
+def test_check_refuses_another_group(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
+    region_file.write_text(YAML.replace("group.id: orders", "group.id: sales"))
+    assert "The region's group is 'orders', and the configuration says 'sales'" in _check(crkafka)["region"]
+
+
+def test_check_finds_a_table_whose_folder_is_gone(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
+    def declared(tx: Tx) -> None:
+        tx.put(Table("orders", "bronze", "parquet", str(region_file.parent / "bronze"), acknowledged=2))
+        tx.put(Table("orders", "named", "iceberg", "lake.shop.orders", acknowledged=2))  # in a catalog: no folder
+
+    plane.do(declared)
+    assert "Table bronze has rows up to checkpoint 2, and its folder" in _check(crkafka)["tables"]
+    (region_file.parent / "bronze").mkdir()
+    assert "tables" not in _check(crkafka)
+
+
+def test_check_counts_task_slots(crkafka: Crkafka, region_file: Path) -> None:
+    region_file.write_text(YAML + 'host: {spark: "local[1]"}\n')
+    assert "2 members need 2 task slots, and local[1] has 1. Write local[3]" in _check(crkafka)["host"]
+
+
+def test_check_compares_pyspark_with_the_jars(
+    crkafka: Crkafka, region_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crkafka_core.cli.looks.metadata.version", lambda package: "4.2.0")
+    region_file.write_text(YAML + 'host: {spark: "local[4]"}\ntables: [{name: t, format: iceberg, path: t}]\n')
+    assert "PySpark 4.2.0 is installed; the jars for iceberg are for Spark 4.1" in _check(crkafka)["host"]
+
+
+Asked = Callable[..., Answer]
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("ordesr", "does not read a topic 'ordesr'. Did you mean \"orders\"?"),
+        ("refunds[3]", "does not read a topic 'refunds'. It reads orders."),
+        ("^shop", "The pattern '^shop' matches no topic"),
+    ],
+)
+def test_a_pause_of_what_would_never_be_read_is_refused(
+    crkafka: Asked, plane: ControlPlane, what: str, said: str
+) -> None:
+    answer = crkafka("pause", what)
+    assert (answer.code, said in answer.err) == (2, True), answer.err
+    assert crkafka("pause", "orders[99]").code == 0, "a partition that may come"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("replay", "bronce", "--after", "0", "--upto", "2"), "declares no table 'bronce'. Declared: bronze."),
+        (("mend", "bronce"), "declares no table 'bronce'. Declared: bronze."),
+        (("tables", "advance", "bronce"), "declares no table 'bronce'. Declared: bronze."),
+        (("forget", "ordesr"), "knows no topic 'ordesr', or has forgotten it already. It knows orders."),
+        (("skip", "ordesr[0]@3"), "knows no topic 'ordesr', or has forgotten it already. It knows orders."),
+        (("checkpoints", "99"), "has no checkpoint 99."),
+    ],
+)
+def test_what_is_not_there_is_refused_before_anything_starts(
+    crkafka: Asked, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+) -> None:
+    for module in ("replaying", "mending", "declared"):
+        monkeypatch.setattr(f"crkafka_core.cli.{module}.open_session", _no_session)
+    plane.do(lambda tx: tx.put(Table("orders", "bronze", "parquet", "bronze", acknowledged=2)))
+    answer = crkafka(*arguments)
+    assert (answer.code, said in answer.err, "--yes" in answer.err) == (1, True, False), answer.err
+
+
+def _no_session(*_: object) -> NoReturn:
+    raise AssertionError("Spark was started")
+
+
+def test_a_table_that_is_new_since_init_is_said_as_it_is_written(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane
+) -> None:
+    (region_file.parent / "order.json").write_text('{"type": "object", "properties": {"a": {"type": "integer"}}}')
+    region_file.write_text(YAML + "tables: [{name: t, format: delta, path: t, typed: {json: order.json}}]\n")
+    said = _check(crkafka)["region"]
+    assert "typed: json: " in said and "{" not in said and "None" not in said, said
+
+
+def test_a_reset_to_what_is_not_there_is_refused_before_it_is_confirmed(crkafka: Crkafka, plane: ControlPlane) -> None:
+    answer = crkafka("reset", "--to", "99")
+    assert (answer.code, "--yes" in answer.err) == (1, False)
+    assert "Checkpoint 99 of region orders is unknown" in answer.err
+
+
+@pytest.mark.kafka
+def test_check_and_group_name_whose_the_group_is_and_who_is_foreign(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane, kafka: object, new_topic: Callable[..., str]
+) -> None:
+    from confluent_kafka import Consumer
+
+    from crkafka_core.dev.kafka import KafkaCluster
+    from crkafka_core.kafka.admin import KafkaAdmin
+
+    assert isinstance(kafka, KafkaCluster)
+    topic = new_topic(partitions=1)
+    group = f"foreign-{topic}"
+    here = (
+        YAML.replace("127.0.0.1:9", kafka.bootstrap)
+        .replace("[orders]", f"[{topic}]")
+        .replace("group.id: orders", f"group.id: {group}")
+    )
+    cluster = KafkaAdmin({"bootstrap.servers": kafka.bootstrap}).cluster_id()
+    region_file.write_text(here)
+    plane.do(lambda tx: tx.set_region(cluster_id="", group_id="", config_json=""))
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "client.id": "somebody[/x]"})
+    try:
+        consumer.subscribe([topic])
+        end = time.monotonic() + 30
+        while "somebody" not in _check(crkafka).get("group", ""):
+            consumer.poll(0.3)
+            assert time.monotonic() < end
+        shown = crkafka("group")
+        assert re.search(r"somebody\[/x\].*FOREIGN", shown.out)
+        assert "no member of this region" in shown.err
+    finally:
+        consumer.close()
+    life.declare(plane.store, Region(name="sales", uid="u2", region_index=0, members_wanted=1))
+    ControlPlane(plane.store, "sales").do(lambda tx: tx.put(Group(cluster, group, "sales", 0)))
+    assert f"Group '{group}' belongs to region sales" in _check(crkafka)["group"]

@@ -1,0 +1,202 @@
+"""What a host tells Prometheus and supervisors; alert rules and dashboard are held to what is really exported."""
+
+from __future__ import annotations
+
+import json
+import operator
+import random
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from checkpoints_db import initialise
+from checkpoints_db.testing.players import PARTITIONS, Player, new_region
+from crkafka_core.cli.health import health
+from crkafka_core.config import RegionConfig
+from crkafka_core.model.errors import ConfigError, ServiceUnavailable
+from crkafka_core.model.phase import Phase
+from crkafka_core.plane import advance, alarms, cuts, life
+from crkafka_core.plane import tables as plane_tables
+from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.region import Region, probes
+from crkafka_core.region.metrics import prometheus
+
+MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
+RULES = {
+    rule["alert"]: rule for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
+}  # fmt: skip
+Samples = dict[str, list[tuple[dict[str, str], float]]]
+
+
+@pytest.fixture
+def region(tmp_path: Path) -> Iterator[Region]:
+    """One merged checkpoint, one member, one declared table; as Kafka would leave it."""
+    config = RegionConfig.of(
+        region="orders", control_plane=f"sqlite:///{tmp_path}/crkafka.db", storage=str(tmp_path / "s"), topics=["orders"],
+        kafka={"bootstrap.servers": "127.0.0.1:1", "group.id": "g"},
+    )  # fmt: skip
+    initialise(config.control_plane)
+    with Region.open(config) as made:
+        plane = made.plane
+        life.declare(plane.store, new_region("orders", members_wanted=1))
+        plane.do(lambda tx: life.start(tx, by="me"))
+        plane.do(lambda tx: plane_tables.declare(tx, "bronze", "delta", str(tmp_path / "bronze")))
+        player = Player(plane, "orders/0", random=random.Random(0))
+        player.assign(1, PARTITIONS)
+        for _ in range(4):
+            player.step()
+            plane.do(advance.advance)
+        plane.do(lambda tx: cuts.open_cut(tx, token="a", cause="test"))
+        player.step()
+        plane.do(advance.advance)
+        yield made
+
+
+def exported(region: Region) -> Samples:
+    found: Samples = {}
+    for family in text_string_to_metric_families(prometheus(region)):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((dict(sample.labels), sample.value))
+    return found
+
+
+def firing(samples: Samples) -> set[str]:
+    """The rules whose expression holds now; of the forms that ours have, and no others."""
+    compared: dict[str, Callable[[float, float], bool]] = {"==": operator.eq, "<": operator.lt, ">": operator.gt}
+    found = set()
+    for name, rule in RULES.items():
+        if missing := re.fullmatch(r"absent\((\w+)\)", rule["expr"]):
+            if missing[1] not in samples:
+                found.add(name)
+            continue
+        left, sign, right = rule["expr"].split(" ")
+        for labels, value in samples.get(left, []):
+            others = [float(right)] if right[0].isdigit() else [v for given, v in samples[right] if given == labels]
+            if any(compared[sign](value, other) for other in others):
+                found.add(name)
+    return found
+
+
+def test_metrics_have_the_names_and_units_of_prometheus(region: Region) -> None:
+    for family in text_string_to_metric_families(prometheus(region)):
+        assert family.name.startswith(
+            ("crkafka_region_", "crkafka_member_", "crkafka_table_", "crkafka_control_plane_")
+        ), family.name
+        assert family.documentation and family.documentation.endswith("."), family.name
+        assert not re.search(r"milli|_ms$|_kb|_mb|minutes", family.name), family.name
+        for sample in family.samples:
+            assert sample.name.endswith("_total") == (family.type == "counter"), sample.name
+            assert sample.labels["region"] == "orders"
+    assert firing(exported(region)) == set()
+
+
+def test_rules_and_dashboard_name_only_what_is_exported(region: Region) -> None:
+    names = set(exported(region))
+    asked = [rule["expr"] for rule in RULES.values()]
+    dashboard = json.loads((MONITORING / "dashboard.json").read_text())
+    asked += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    asked += [v["query"] for v in dashboard["templating"]["list"]]
+    used = {name for text in asked for name in re.findall(r"crkafka_\w+", text)}
+    assert used <= names, used - names
+    for rule in RULES.values():
+        assert set(rule["annotations"]) == {"summary", "action"} and rule["labels"]["severity"] in ("page", "ticket")
+        for label in re.findall(r"\$labels\.(\w+)", str(rule["annotations"])):
+            assert label in ("region", "table")
+
+
+def _stop(plane: ControlPlane) -> None:
+    plane.do(lambda tx: life.halt(tx, "Data loss at orders[0]: offset 7 is gone"))
+
+
+def _merge_nothing(plane: ControlPlane) -> None:
+    plane.do(lambda tx: tx.set_region(period=1.0, last_cut_at=1.0, started_epoch=0, created_at=1.0))
+
+
+def _miss_the_last_cut(plane: ControlPlane) -> None:
+    plane.do(lambda tx: life.stop(tx, token="s", by="me"))
+    plane.do(lambda tx: life.halt(tx, "the storage is full"))
+
+
+def _want_more(plane: ControlPlane) -> None:
+    plane.do(lambda tx: life.scale(tx, 3, by="me"))
+
+
+@pytest.mark.parametrize(
+    ("what", "fires", "event"),
+    [
+        (_stop, {"CrkafkaStopped", "CrkafkaAlarmed"}, "stopped"),
+        (_merge_nothing, {"CrkafkaNoMerge", "CrkafkaAlarmed"}, "no merge"),
+        (_miss_the_last_cut, {"CrkafkaLastCutMissed", "CrkafkaAlarmed"}, "no last cut"),
+        (_want_more, {"CrkafkaMembersMissing"}, "scale"),
+    ],
+)
+def test_what_somebody_has_to_know_has_metric_alert_exit_code_and_event(
+    region: Region, what: Callable[[ControlPlane], None], fires: set[str], event: str
+) -> None:
+    from crkafka_core.plane import events
+
+    assert health(region.config).healthy
+    what(region.plane)
+    region.plane.do(alarms.watch_merges)
+    assert firing(exported(region)) == fires
+    assert health(region.config).healthy is (fires == {"CrkafkaMembersMissing"})
+    assert event in [e.kind for e in region.plane.read(lambda r, row: events.last(r, 9))]
+
+
+def test_a_missed_last_cut_is_an_alarm_until_the_next_merge(region: Region) -> None:
+    plane = region.plane
+    _miss_the_last_cut(plane)
+    row = plane.read(lambda _, row: row)
+    assert row.phase is Phase.IDLE
+    assert "stopped without a last cut" in plane.read(alarms.current) and "the storage is full" in plane.read(
+        alarms.current
+    )
+    plane.do(lambda tx: tx.set_region(last_cut_at=tx.now() + 1))
+    assert plane.read(alarms.current) == ""
+
+
+def test_a_control_plane_that_is_away_is_a_metric_and_no_error(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> Any:
+        raise ServiceUnavailable("The control plane does not answer.")
+
+    monkeypatch.setattr(region, "status", away)
+    assert firing(exported(region)) == {"CrkafkaControlPlaneAway"}
+    assert firing({}) == {"CrkafkaHostGone"}
+    with probes.serving(region, "127.0.0.1:0", probes.Pulse()) as url:
+        assert get(f"{url}/readyz") == (503, "The control plane does not answer.\n")
+        assert get(f"{url}/livez")[0] == 200  # its end would help nobody
+        assert get(f"{url}/metrics")[0] == 200
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_probes_tell_a_supervisor_what_to_do(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
+    pulse = probes.Pulse()
+    with probes.serving(region, "127.0.0.1:0", pulse) as url:
+        assert get(f"{url}/readyz") == (200, "ok\n") == get(f"{url}/livez")
+        code, text = get(f"{url}/metrics")
+        assert code == 200 and 'crkafka_region_head{region="orders"} 1.0' in text
+        assert get(f"{url}/other") == (404, "There are: /metrics, /livez, /readyz.\n")
+        _stop(region.plane)
+        assert get(f"{url}/readyz") == (503, "stopped: Data loss at orders[0]: offset 7 is gone\n")
+        assert get(f"{url}/livez")[0] == 200  # to end it would help nothing: a person has to look
+        monkeypatch.setattr(probes, "SILENT", -1.0)
+        assert get(f"{url}/livez")[0] == 503
+        with pytest.raises(ConfigError, match="Metrics cannot be served at"), probes.serving(region, url[7:], pulse):
+            pass
+    for wrong in ("9400x", "localhost:", "a:70000"):
+        with pytest.raises(ConfigError, match="Write HOST:PORT"), probes.serving(region, wrong, pulse):
+            pass

@@ -1,0 +1,147 @@
+"""`crkafka new` writes a project that runs as it is: from nothing to rows in a table that a plain reader reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.config.schema import text
+from crkafka_core.dev import services
+from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.dev.sample import orders, value_of
+from tests.cli.conftest import Crkafka
+
+
+def test_schema_prints_what_is_documented(crkafka: Crkafka) -> None:
+    said = crkafka("schema")
+    assert (said.code, said.out) == (0, text())
+    assert "control_plane" in json.loads(said.out)["properties"]
+
+
+def test_new_overwrites_nothing(crkafka: Crkafka, tmp_path: Path) -> None:
+    assert crkafka("new", "shop").code == 0
+    (tmp_path / "shop" / "produce.py").write_text("mine")
+    again = crkafka("new", "shop")
+    assert (again.code, "is there already" in again.err) == (2, True)
+    assert (tmp_path / "shop" / "produce.py").read_text() == "mine"
+    assert crkafka("new", "a name").code == 2
+
+
+def test_a_table_that_is_not_there_yet_is_said_in_a_sentence(crkafka: Crkafka, tmp_path: Path) -> None:
+    crkafka("new", "shop")
+    (tmp_path / "shop" / "var" / "tables" / "orders_bronze" / "_delta_log").mkdir(parents=True)
+    for _ in range(2):  # an empty log, as while the first commit is on its way; then no folder at all
+        done = subprocess.run(
+            [sys.executable, "read.py"], cwd=tmp_path / "shop", capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert "orders_bronze is no table yet" in done.stderr
+        shutil.rmtree(tmp_path / "shop" / "var", ignore_errors=True)
+
+
+def test_dev_up_offers_a_project_where_there_is_none(
+    crkafka: Crkafka, region_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = services.status(Path("nowhere"))
+    monkeypatch.setattr(services, "up", lambda *_, **__: state)
+    assert "crkafka new" not in crkafka("dev", "up").err
+    region_file.unlink()
+    assert "`crkafka new .` writes a project here" in crkafka("dev", "up").err
+    assert crkafka("new", ".").code == 0
+    assert RegionConfig.load(region_file).region == region_file.parent.name
+
+
+def test_a_producer_without_a_kafka_says_what_starts_one(crkafka: Crkafka, tmp_path: Path) -> None:
+    crkafka("new", "shop")
+    done = subprocess.run(
+        [sys.executable, "produce.py"], cwd=tmp_path / "shop", capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "`crkafka dev up` writes this one" in done.stderr
+
+
+def test_its_region_is_called_like_its_folder(crkafka: Crkafka, tmp_path: Path) -> None:
+    assert "next: cd shop; crkafka dev up --topic orders:4" in crkafka("new", "shop").out
+    config = RegionConfig.load(tmp_path / "shop" / "region.yaml")
+    assert (config.region, config.storage) == ("shop", str(tmp_path / "shop" / "var" / "segments"))
+
+
+def test_its_producer_now_and_then_writes_what_its_schema_refuses(crkafka: Crkafka, tmp_path: Path) -> None:
+    crkafka("new", "shop")
+    values = [value_of(order, spoiled=100) for order in orders(1000)]
+    needed = set(json.loads((tmp_path / "shop" / "order.schema.json").read_text())["required"])
+
+    def is_order(value: bytes) -> bool:
+        try:
+            found = json.loads(value)
+        except ValueError:
+            return False
+        return all(isinstance(found[key], int) for key in needed)
+
+    assert [at for at, value in enumerate(values, 1) if not is_order(value)] == list(range(100, 1001, 100))
+    config = RegionConfig.load(tmp_path / "shop" / "region.yaml")
+    assert [t.name for t in config.tables] == ["orders_bronze", "orders_typed", "orders_typed_dead"]
+
+
+RAW = ("500 records as they came",)
+ALL = (*RAW, "495 orders worth", "5 dead letters")
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seen", [RAW, pytest.param(ALL, marks=pytest.mark.soak)], ids=["raw", "typed"])
+def test_it_runs_as_it_is(kafka: KafkaCluster, tmp_path: Path, crkafka: Crkafka, seen: tuple[str, ...]) -> None:
+    crkafka("new", "shop")
+    folder = tmp_path / "shop"
+    (folder / "var" / "dev").mkdir(parents=True)
+    (folder / "var" / "dev" / "bootstrap.servers").write_text(kafka.bootstrap + "\n")  # what `dev up` writes
+    if "orders" not in kafka.topics.names():
+        kafka.topics.create("orders", 4)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+
+    def run(*command: str, code: int | None = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=90
+        )
+        assert code in (None, done.returncode), done.stderr + done.stdout
+        return done.stdout
+
+    def missing() -> list[str]:
+        read = run("read.py", code=None)
+        return [text for text in seen if text not in read]
+
+    entry = ("-m", "crkafka_core.cli.main")
+    assert run("produce.py", "500") == "500 records written, 5 of them no orders\n"
+    run(*entry, "init")
+    assert "WRONG" not in run(*entry, "check")
+    told = (tmp_path / "host.log").open("w+")
+    command = [sys.executable, *entry, "host"]
+    host = subprocess.Popen(command, cwd=folder, env=environment, stdout=told, stderr=subprocess.STDOUT)
+    try:
+        end = time.monotonic() + (90 if seen is RAW else 180)
+        while missing():
+            assert time.monotonic() < end, run(*entry, "show")
+            time.sleep(1)
+    finally:
+        host.send_signal(signal.SIGINT)
+        host.wait(90)  # Spark may be in its first write
+    told.seek(0)
+    said = told.read()
+    told.close()
+    assert "merged checkpoint" in said
+    assert not [line for line in said.splitlines() if "nothing new" in line or " INFO " in line], (
+        "an idle host is quiet"
+    )
+    run(*entry, "report")
+    assert "500</b><span>records landed" in (folder / "report-shop.html").read_text()
+    run("-c", "from definitions import defs; assert list(defs.get_repository_def().get_all_jobs())")

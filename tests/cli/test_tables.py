@@ -1,0 +1,130 @@
+"""`crkafka tables`, `tables advance`, `verify` and `mend --look` of tables that adopt segments: without Spark (SPEC K6)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from deltalake import DeltaTable, write_deltalake
+
+from checkpoints_db import initialise, open_store
+from crkafka_core.cli import looks, proving
+from crkafka_core.cli.main import run
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.rows import Table
+from crkafka_core.plane import lateness
+from crkafka_core.testing.landing import Landing
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Landing:
+    url = f"sqlite:///{tmp_path}/crkafka.db"
+    initialise(url)
+    declared = [{"name": "bronze", "format": "delta", "path": str(tmp_path / "bronze")}]
+    made = Landing(open_store(url), tmp_path, partitions=2, control_plane=url, tables=declared, host="processes")
+    (tmp_path / "region.yaml").write_text(yaml.safe_dump(json.loads(made.config.to_json())))
+    for _ in range(3):
+        made.land(5)
+    return made
+
+
+def crkafka(folder: Path, *arguments: str) -> int:
+    return run(["-c", str(folder / "region.yaml"), *arguments])
+
+
+def test_a_late_table_is_seen_and_brought_up_to_date_by_hand(
+    landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert crkafka(tmp_path, "tables", "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["waiting"], found["late"], found["table"]["layout"]) == (3, "", "files")
+    monkeypatch.setattr(lateness, "SOON", -1.0)
+    assert crkafka(tmp_path, "tables") == 1
+    assert "late" in capsys.readouterr().out
+    assert crkafka(tmp_path, "tables", "advance") == 0
+    assert capsys.readouterr().out == "bronze: 30 rows of 3 checkpoints; at 3\n"
+    assert crkafka(tmp_path, "tables") == 0
+    assert crkafka(tmp_path, "tables", "advance", "bronze") == 0
+    assert DeltaTable(str(tmp_path / "bronze")).to_pyarrow_table().num_rows == 30
+
+
+def test_maintain_makes_few_files_of_many(landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crkafka(tmp_path, "tables", "advance")
+    landing.retire(1, 2)
+    capsys.readouterr()
+    assert crkafka(tmp_path, "tables", "maintain") == 0
+    assert capsys.readouterr().out == "bronze: 1 made of 4 files\n"
+    assert crkafka(tmp_path, "tables", "maintain", "bronze", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == [{"table": "bronze", "merged": 0, "into": 0, "deleted": 0}]
+    assert len(DeltaTable(str(tmp_path / "bronze")).file_uris()) == 3
+    assert crkafka(tmp_path, "mend", "--look") == 0
+
+
+def test_verify_and_mend_look_at_tables(landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crkafka(tmp_path, "tables", "advance")
+    assert crkafka(tmp_path, "mend", "--look") == 0
+    assert proving.tables(landing.config) == []
+    delta = DeltaTable(str(tmp_path / "bronze"))
+    write_deltalake(delta, delta.to_pyarrow_table(), mode="append")
+    capsys.readouterr()
+    assert crkafka(tmp_path, "mend", "--look") == 1
+    assert (
+        capsys.readouterr().out
+        == "bronze: other rows than were merged of checkpoints 1, 2, 3, 1 commits of somebody else\n"
+    )
+    crkafka(tmp_path, "verify", "--no-kafka", "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert not told["ok"] and told["tables"] == proving.tables(landing.config)
+    assert "table bronze: other rows than were merged of checkpoints 1, 2, 3" in told["tables"]
+
+
+def test_a_package_that_the_table_needs_is_missed_before_the_start(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match="deltalake is not installed"):
+        looks.host(landing.config, looks.stored(landing.config))
+
+
+def test_the_shape_of_a_table_is_declared_with_the_region(tmp_path: Path) -> None:
+    """It was left out: the host, Dagster and replay would have written records as they are."""
+    (tmp_path / "order.json").write_text('{"type": "object", "properties": {"id": {"type": "integer"}}}')
+    tables = [
+        {"name": "shaped", "format": "delta", "path": "lake/shaped", "shape": "shop.shapes:typed", "output": "dead"},
+        {"name": "typed", "format": "delta", "path": "lake/typed", "typed": {"json": "order.json"}},
+    ]
+    keys = {
+        "region": "orders", "control_plane": "sqlite:///crkafka.db", "storage": "segments", "topics": ["orders"], "tables": tables,
+        "kafka": {"bootstrap.servers": "localhost:1", "group.id": "orders"},
+    }  # fmt: skip
+    (tmp_path / "region.yaml").write_text(yaml.safe_dump(keys))
+    assert crkafka(tmp_path, "init") == 0
+    found = open_store(f"sqlite:///{tmp_path}/crkafka.db")
+    with found.read("orders") as reader:
+        said = {t.name: (t.shape, t.output, t.layout) for t in reader.select(Table)}
+    assert said == {
+        "shaped": ("shop.shapes:typed", "dead", ""), "typed": ("crkafka.typed:typed", "", ""),
+        "typed_dead": ("crkafka.typed:typed", "dead", ""),
+    }  # fmt: skip
+
+
+def test_a_replay_into_a_table_that_adopts_needs_no_spark_and_says_what_came_before_its_turn(
+    landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("crkafka_core.cli.replaying.open_session", none)
+    assert crkafka(tmp_path, "tables", "advance", "bronze") == 0
+    landing.land(5)
+    capsys.readouterr()
+    assert crkafka(tmp_path, "replay", "bronze", "--after", "0", "--upto", "2") == 0
+    said = capsys.readouterr()
+    assert "20 rows of 2 checkpoints are in bronze" in said.out and "turn" not in said.err
+    assert crkafka(tmp_path, "replay", "bronze", "--after", "0", "--upto", "4") == 0
+    assert "1 of them came before their turn: bronze stands at checkpoint 3" in capsys.readouterr().err
+    assert crkafka(tmp_path, "tables", "advance", "bronze") == 0
+    found = DeltaTable(str(tmp_path / "bronze")).to_pyarrow_table(columns=["partition", "offset"])
+    assert found.num_rows == len(set(zip(*(c.to_pylist() for c in found.columns), strict=True))) == 40

@@ -1,0 +1,87 @@
+"""What others named, asked or wrote is shown, and commands neither `rich` nor the terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import logging
+
+import pytest
+from rich.console import Console
+
+from crkafka_core import logs
+from crkafka_core.cli.output import note, print_pairs, print_table
+from crkafka_core.cli.snapshot import take
+from crkafka_core.cli.watching import view
+from crkafka_core.config import RegionConfig
+from crkafka_core.model.errors import ServiceUnavailable
+from crkafka_core.plane import events, pauses
+from tests.plane.conftest import Kit
+
+EVIL = "[/x][red]\x1b]2J\x9b1m\r!"
+SHOWN = r"[/x][red]\x1b]2J\x9b1m\r!"
+
+
+@pytest.fixture
+def config() -> RegionConfig:
+    kafka = {"bootstrap.servers": "localhost:1", "group.id": "g"}
+    return RegionConfig.of(region="orders", control_plane="sqlite:///x.db", storage="s", topics=["t"], kafka=kafka)
+
+
+def test_watch_shows_any_text_as_it_is(config: RegionConfig) -> None:
+    kit = Kit()
+    kit.running()
+    kit.do(lambda tx: pauses.pause(tx, "pattern", "^" + EVIL, member="", by=EVIL))
+    kit.do(lambda tx: events.log(tx, "NOTE", EVIL, by=EVIL))
+    look = kit.plane.read(lambda reader, row: take(reader, row, config))
+    look = dataclasses.replace(
+        look,
+        waits_for=EVIL,
+        region=dataclasses.replace(look.region, name=EVIL),
+        members=tuple(dataclasses.replace(m, host=EVIL) for m in look.members),
+    )
+    drawn = io.StringIO()
+    Console(file=drawn, width=400).print(view(look, 1.0, look))
+    assert drawn.getvalue().count(SHOWN) >= 7
+    assert not {"\x1b", "\x9b", "\r"} & set(drawn.getvalue())
+
+
+def test_so_does_the_reason_why_there_is_nothing_to_watch() -> None:
+    drawn = io.StringIO()
+    Console(file=drawn, width=200).print(view(ServiceUnavailable(EVIL), 0.0, None))
+    assert SHOWN in drawn.getvalue()
+
+
+def test_and_every_table_pair_and_note(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("a",), [(EVIL,)])
+    print_pairs([("a", EVIL)])
+    note(EVIL)
+    out, err = capsys.readouterr()
+    assert (out.count(SHOWN), err) == (2, SHOWN + "\n")
+    assert "\x1b" not in out
+    print_table(("a", "b"), [("one", "two\nthree  four")])
+    assert capsys.readouterr().out.splitlines()[1:] == [r"one  two\nthree  four"], "no line that looks like another row"
+
+
+@pytest.mark.parametrize("who", ["", "orders/0"])
+def test_and_every_line_of_a_log(who: str, capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        logs.begin("INFO", "text", who=who, anew=True)
+        logging.getLogger("x").warning("client %s", EVIL)
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    assert capsys.readouterr().err.endswith(f"x:client {SHOWN}\n" if not who else f"x: client {SHOWN}\n")
+
+
+def test_watch_fits_a_terminal_of_80_columns_and_shows_tables(config: RegionConfig) -> None:
+    kit = Kit(tables=("bronze",))
+    kit.running()
+    look = kit.plane.read(lambda reader, row: take(reader, row, config))
+    drawn = io.StringIO()
+    Console(file=drawn, width=80).print(view(look, 1.0, look))
+    lines = drawn.getvalue().splitlines()
+    assert not any("…" in line for line in lines if "submitted" in line)
+    assert any("bronze" in line and "fresh" in line for line in lines)

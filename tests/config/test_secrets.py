@@ -1,0 +1,254 @@
+"""A secret is in a configuration as one whole reference or not at all, wherever it is written (SPEC §17)."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crkafka_core.config import BadConfiguration, RegionConfig, redact
+from crkafka_core.config.log_redaction import install
+from crkafka_core.config.resolving import remember, resolve
+from crkafka_core.model.errors import ConfigError, ServiceUnavailable
+
+CLEAR = "hunter2"
+MINIMAL: dict[str, Any] = {
+    "region": "orders", "control_plane": "sqlite:///crkafka.db", "storage": "segments",
+    "kafka": {"bootstrap.servers": "localhost:9092", "group.id": "orders"}, "topics": ["orders"],
+}  # fmt: skip
+
+
+def _kafka(**properties: Any) -> dict[str, Any]:
+    return {"kafka": {**MINIMAL["kafka"], **{k.replace("_", "."): v for k, v in properties.items()}}}
+
+
+def _table(**keys: Any) -> dict[str, Any]:
+    return {"tables": [{"name": "t", "format": "delta", "path": "t", **keys}]}
+
+
+def _spark(master: str = "local[2]", **conf: str) -> dict[str, Any]:
+    return {"host": {"spark": master, "conf": conf}}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"control_plane": "postgresql+psycopg://u:hunter2@h/db"},
+        {"control_plane": "postgresql+psycopg://u:pa/hunter2@h/db"},
+        {"control_plane": "postgresql+psycopg://u:pa?hunter2@h/db"},
+        {"control_plane": "postgresql+psycopg://:hunter2@h/db"},
+        {"control_plane": "postgresql+psycopg://h/db?user=u&password=hunter2"},
+        {"control_plane": "postgresql+psycopg://h/db?sslpassword=hunter2"},
+        {"control_plane": "postgresql+psycopg://u:${env:X:hunter2}@h/db"},
+        {"control_plane": "postgresql+psycopg://u:${env:X}hunter2@h/db"},
+        {"control_plane": "${env:URL:postgresql+psycopg://u:hunter2@h/db}"},
+        {"control_plane": "u:hunter2@h/db"},
+        {"control_plane": "postgresql+psycopg://${env:A:u:hunter2}@h/db"},
+        {"control_plane": "postgresql+psycopg://h/db?p%61ssword=hunter2"},
+        {"control_plane": "postgresql+psycopg://h/db?options=-c%20password%3Dhunter2"},
+        {"control_plane": "postgresql+psycopg://h/db#password=hunter2"},
+        {"storage": "s3://bucket/p#secret_key=hunter2"},
+        {"storage": "abfss://c@a.dfs.core.windows.net/p?sv=1&sig=hunter2"},
+        {"storage_options": {"client_kwargs": '{"aws_secret_access_key": "hunter2"}'}},
+        {"registry": {"url": "https://h", "headers": {"Cookie": "session=hunter2"}}},
+        {"storage": "s3://bucket/p?secret_key=hunter2"},
+        {"storage": "s3://bucket/p?access_key=a&secret_key=hunter2"},
+        {"storage": "s3://key:hunter2@bucket/p"},
+        {"storage_options": {"secret_key": "hunter2"}},
+        {"storage_options": {"secret_key": "${env:X:hunter2}"}},
+        {"storage_options": {"secret_key": "hunter2${env:X}"}},
+        {"storage_options": {"session_token": "hunter2"}},
+        {"storage_options": {"fs.azure.account.key.x.blob.core.windows.net": "hunter2"}},
+        {"storage_options": {"account_key": "hunter2"}},
+        {"storage_options": {"connection_string": "DefaultEndpointsProtocol=https;AccountKey=hunter2"}},
+        {"storage_options": {"endpoint": "https://u:hunter2@h"}},
+        _kafka(sasl_password=CLEAR),
+        _kafka(sasl_password="${env:X:hunter2}"),
+        _kafka(sasl_password="${env:X}${env:hunter2}"),
+        _kafka(sasl_oauthbearer_config="scope=a,clientSecret=hunter2"),
+        _kafka(sasl_oauthbearer_token_endpoint_url="https://u:hunter2@h/token"),
+        _table(options={"password": CLEAR}),
+        _table(options={"fs.s3a.secret.key": "${env:X:hunter2}"}),
+        _table(path="s3://key:hunter2@bucket/t"),
+        _table(path="s3://bucket/t?secret_key=hunter2"),
+        _spark("sc://h:15002/;token=hunter2"),
+        _spark("sc://h:15002/;user_id=me;token=${env:X:hunter2}"),
+        _spark("sc:/h:15002/;token=hunter2"),
+        _spark(**{"spark.hadoop.fs.s3a.secret.key": CLEAR}),
+        _spark(**{"spark.hadoop.fs.azure.account.key.x": CLEAR}),
+        _spark(**{"spark.hadoop.fs.azure.sas.c.a": CLEAR}),
+        _spark(**{"spark.executorEnv.DB_PASSWORD": "${env:X:hunter2}"}),
+        _spark(**{"spark.executorEnv.PGPASS": CLEAR}),
+        _spark(**{"spark.jars.repositories": "https://u:hunter2@repo/m2"}),
+        _spark(**{"spark.driver.extraJavaOptions": "-Xss4m -Djavax.net.ssl.trustStorePassword=hunter2"}),
+    ],
+    ids=str,
+)
+def test_a_secret_in_clear_is_refused_and_not_repeated(written: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration) as refused:
+        RegionConfig.parse({**MINIMAL, **written}, base=tmp_path)
+    assert CLEAR not in str(refused.value)
+
+
+def test_what_looks_like_a_masked_reference_is_refused(tmp_path: Path) -> None:
+    """It would stand for a reference elsewhere in the text."""
+    with pytest.raises(BadConfiguration, match="private area"):
+        RegionConfig.parse({**MINIMAL, "storage": "s3://bucket/\ue000"}, base=tmp_path)
+
+
+def test_a_number_is_a_secret_in_clear_too(tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match=r"sasl\.password: is a secret written in clear"):
+        RegionConfig.parse({**MINIMAL, **_kafka(sasl_password=77886655)}, base=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"storage": "s3://bucket/p?secret_key=${env:X}"},
+        _table(path="s3://bucket/t?secret_key=${env:X}"),
+        _spark(**{"spark.executor.extraJavaOptions": "-DtrustStorePassword=${env:X}"}),
+    ],
+    ids=str,
+)
+def test_not_even_a_reference_to_a_secret_where_sql_or_a_command_line_would_hold_it(
+    written: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(BadConfiguration, match=r"which SQL keeps|becomes a command line"):
+        RegionConfig.parse({**MINIMAL, **written}, base=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"control_plane": "${env:URL}"},
+        {"control_plane": "${env:URL:sqlite:///a.db}"},
+        {"control_plane": "postgresql+psycopg://${env:U:me}:${file:/run/pw}@${env:H:db}/crkafka?application_name=x@y"},
+        {"control_plane": "postgresql+psycopg://h/db?password=${env:X}&sslmode=verify-full"},
+        {"storage": "s3://bucket/a@b/token=3"},
+        _kafka(bootstrap_servers="${env:BROKERS:localhost:9092}", sasl_password="${env:X}"),
+        _kafka(sasl_oauthbearer_config="scope=a,clientSecret=${env:X}"),
+        _spark("sc://localhost:15002/;token=${env:X}"),
+        _spark(**{"spark.hadoop.fs.s3a.secret.key": "${file:/run/s3}", "spark.executor.memory": "2g"}),
+        {"storage": "s3://bucket/design=3/sigma#4"},
+        _spark(**{"spark.shuffle.sort.bypassMergeThreshold": "200", "spark.x.bypass": "true"}),
+        _table(options={"password": "${env:X}", "delta.enableChangeDataFeed": "true"}),
+    ],
+    ids=str,
+)
+def test_references_are_taken(written: dict[str, Any], tmp_path: Path) -> None:
+    RegionConfig.parse({**MINIMAL, **written}, base=tmp_path)
+
+
+def test_a_password_in_a_url_is_quoted_so_that_its_characters_stay_its_own() -> None:
+    url = "postgresql+psycopg://${env:U}:${env:P}@${env:H}/db?sslpassword=${env:P}&user=x"
+    env = {"U": "me@home", "P": "p@ss/w:rd?#%41", "H": "db:5432"}
+    said = resolve(url, "control_plane", env)
+    quoted = "p%40ss%2Fw%3Ard%3F%23%2541"
+    assert said == f"postgresql+psycopg://me%40home:{quoted}@db:5432/db?sslpassword={quoted}&user=x"
+    assert resolve("sc://h:15002/;token=${env:P}", "host.spark", env) == f"sc://h:15002/;token={quoted}"
+
+
+@pytest.mark.parametrize("env", [{"H": "u:geheim-1@db"}, {"H": "db/other"}, {"H": "db?password=geheim-2"}])
+def test_a_host_that_would_end_itself_is_refused_unseen(env: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"\$\{env:H\} stands where a URL has its host") as refused:
+        resolve("postgresql+psycopg://${env:H}/db", "control_plane", env)
+    assert "geheim" not in str(refused.value)
+
+
+def test_a_whole_url_with_an_unquoted_at_sign_never_becomes_a_host_name() -> None:
+    with pytest.raises(ConfigError, match="not percent-quoted") as refused:
+        resolve("${env:URL}", "control_plane", {"URL": "postgresql+psycopg://u:geheim@teil@db/x"})
+    assert "teil" not in str(refused.value)
+    assert redact("could not resolve host geheim@teil") == "could not resolve host ***"
+
+
+@pytest.mark.parametrize(
+    ("key", "written", "value"),
+    [
+        ("control_plane", "postgresql+psycopg://u:${env:X}@h/db", "can@ry/1"),
+        ("control_plane", "${env:X}", "postgresql+psycopg://u:canary-2@h/db"),
+        ("control_plane", "${env:X}", "postgresql+psycopg://h/db?password=canary-3"),
+        ("host.spark", "sc://h/;token=${env:X}", "canary+4"),
+        ("storage_options.secret_key", "${env:X}", 'can"ary\\5'),
+    ],
+)
+def test_what_was_resolved_is_redacted_by_value_in_each_form(key: str, written: str, value: str) -> None:
+    from json import dumps
+    from urllib.parse import quote, quote_plus
+
+    resolve(written, key, {"X": value})
+    secret = value.rpartition(":")[2].removesuffix("@h/db") if "canary-2" in value else value.rpartition("=")[2]
+    for form in (secret, quote(secret, safe=""), quote_plus(secret), dumps(secret), repr(secret)):
+        assert "***" in redact(f"it said {form} there")
+        assert secret not in redact(f"it said {form} there")
+
+
+def test_no_handler_of_any_library_sees_a_secret() -> None:
+    remember("canary-in-logs")
+    seen = io.StringIO()
+    handler = logging.StreamHandler(seen)
+    logger = logging.getLogger("somebody.elses")
+    logger.addHandler(handler)
+    try:
+        logger.warning("with %s and %d", "canary-in-logs", 7)
+        logger.warning("canary-in-logs")
+        try:
+            raise RuntimeError("could not connect with canary-in-logs")
+        except RuntimeError:
+            logger.exception("failed")
+    finally:
+        logger.removeHandler(handler)
+    assert "canary" not in seen.getvalue()
+    assert "with *** and 7\n" in seen.getvalue()
+    assert "RuntimeError: could not connect with ***" in seen.getvalue()
+
+
+def test_records_are_made_by_one_factory_however_often_secrets_are_resolved() -> None:
+    install()
+    before = logging.getLogRecordFactory()
+    remember("canary-once-more")
+    assert logging.getLogRecordFactory() is before
+
+
+def test_an_error_that_quotes_what_we_gave_it_shows_nothing() -> None:
+    remember("canary-in-error")
+    error = ServiceUnavailable("The database said: no user canary-in-error.", hint="Try.")
+    assert str(error) == "The database said: no user ***. Try."
+    assert "canary" not in repr(error) + error.message + "".join(map(str, error.args))
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"kafka": {"security.protocol": "SASL_PLAINTEXT"}}, "sends the login and all records unencrypted"),
+        ({"kafka": {"security.protocol": "SSL", "enable.ssl.certificate.verification": False}}, "verification is off"),
+        ({"kafka": {"ssl.endpoint.identification.algorithm": "none"}}, "any certificate of that authority"),
+        ({"control_plane": "postgresql://u:${env:P}@db.internal/x"}, r"add \?sslmode=verify-full"),
+        ({"control_plane": "postgresql://u:${env:P}@db.internal/x?sslmode=require"}, r"add \?sslmode=verify-full"),
+        ({"storage_options": {"endpoint": "http://minio.internal:9000"}}, "the endpoint is http"),
+        ({"control_plane": "postgresql://u:${env:P}@db.internal/x?sslmode=verify-full"}, ""),
+        ({"control_plane": "postgresql://u@localhost/x"}, ""),
+        ({"control_plane": "postgresql://u@/x?host=/run/postgresql"}, ""),
+        ({"kafka": {"security.protocol": "SASL_SSL"}}, ""),
+    ],
+)
+def test_connections_that_others_could_read_or_answer_are_warned_of(keys: dict[str, object], said: str) -> None:
+    given = {"region": "r", "control_plane": "sqlite:///x.db", "storage": "s", "topics": ["t"], **keys}
+    kafka = keys.get("kafka", {})
+    assert isinstance(kafka, dict)
+    config = RegionConfig.of(**{**given, "kafka": {"bootstrap.servers": "b:1", "group.id": "g", **kafka}})
+    found = " ".join(config.warnings())
+    assert re.search(said, found) if said else not found
+
+
+def test_tokens_need_a_function_or_oidc() -> None:
+    kafka = {"bootstrap.servers": "b:1", "group.id": "g", "sasl.mechanism": "OAUTHBEARER"}
+    keys = {"region": "r", "control_plane": "sqlite:///x.db", "storage": "s", "topics": ["t"]}
+    with pytest.raises(BadConfiguration, match=r"oauthbearer\.callback: is missing: name a function"):
+        RegionConfig.of(**keys, kafka=kafka)
+    RegionConfig.of(**keys, kafka={**kafka, "sasl.oauthbearer.callback": "a.b:c"})
+    RegionConfig.of(**keys, kafka={**kafka, "sasl.oauthbearer.method": "oidc"})

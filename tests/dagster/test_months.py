@@ -1,0 +1,102 @@
+"""Thirty simulated days of a region: what Dagster keeps stays bounded, and what is done each time costs no more at the end (SPEC A3)."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.storage.runs.schema import RunsTable
+
+from crkafka_core.control import Tx
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus
+from dagster_project.names import key_of
+from tests.dagster.conftest import LandedSeat
+
+pytestmark = pytest.mark.dagster
+
+DAYS = 30
+KEPT_DAYS = 14
+ARCHIVE = json.dumps({"orders": {str(p): [10**9, 10**9 + 5, 5] for p in range(64)}})
+
+
+def merge(seat: LandedSeat, first: int, count: int) -> None:
+    """So many checkpoints in SQL alone, each with a full archive."""
+
+    def write(tx: Tx) -> None:
+        tx.add(
+            *(
+                Checkpoint(
+                    "orders", i, i - 1, 1, CheckpointStatus.RETIRED, rows=5, merged_at=tx.now(), opened_at=tx.now(), archive_json=ARCHIVE
+                )
+                for i in range(first, first + count)
+            )
+        )  # fmt: skip
+        tx.set_region(head=first + count - 1, next_checkpoint=first + count)
+
+    seat.landing.region.plane.do(write)
+
+
+def run_cuts(seat: LandedSeat, count: int, age: float) -> None:
+    """Runs of cuts that ended so many days ago."""
+    job = seat.defs.resolve_job_def("orders_cut")
+    ids = [
+        seat.instance.create_run_for_job(
+            job, status=dg.DagsterRunStatus.SUCCESS, tags={"crkafka/region": "orders"}
+        ).run_id
+        for _ in range(count)
+    ]
+    storage: Any = seat.instance.run_storage
+    created = datetime.now(UTC).replace(tzinfo=None) - timedelta(days=age)
+    with storage.connect() as connection:
+        connection.execute(RunsTable.update().where(RunsTable.c.run_id.in_(ids)).values(create_timestamp=created))
+
+
+def live_through(seat: LandedSeat, cuts_a_day: int, step: int) -> list[float]:
+    """Thirty days, in steps of so many; the processor time of publishing one more checkpoint, after each."""
+    costs, number, cuts = [], 0, cuts_a_day * step
+    for day in range(step, DAYS + 1, step):
+        merge(seat, number + 1, cuts - 1)
+        seat.publish()
+        merge(seat, number + cuts, 1)
+        began = time.thread_time()
+        seat.tick("publish", cursor=seat.cursor)
+        costs.append(time.thread_time() - began)
+        number += cuts
+        run_cuts(seat, cuts, DAYS - day)
+        if day % 10 == 0:
+            assert seat.run("prune_runs", {"prune": {"days": KEPT_DAYS + DAYS - day, "limit": 100_000}}).success
+    seat.publish()
+    return costs
+
+
+def bounded(seat: LandedSeat, cuts_a_day: int, history: int, step: int) -> None:
+    """What is left: partitions of the history, runs of two weeks, and every materialization of a live partition."""
+    last = DAYS * cuts_a_day
+    live = [key_of(i) for i in range(last - history + 1, last + 1)]
+    assert seat.partitions() == live
+    kept = sum(step * cuts_a_day for age in range(0, KEPT_DAYS, step))
+    assert seat.instance.get_runs_count(dg.RunsFilter(job_name="orders_cut")) == kept
+    assert set(live) <= seat.instance.get_materialized_partitions(seat.names.records)
+
+
+@pytest.mark.parametrize("keys", [{"ui_history": 20}])
+def test_thirty_days_leave_the_partitions_of_the_history_and_the_runs_of_two_weeks(landed: LandedSeat) -> None:
+    live_through(landed, 2, 5)
+    bounded(landed, 2, 20, 5)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7_200)
+def test_thirty_days_of_a_cut_a_minute_leave_the_partitions_of_the_history_and_the_runs_of_two_weeks(
+    landed: LandedSeat,
+) -> None:
+    costs = live_through(landed, 1_440, 1)
+    bounded(landed, 1_440, 20_000, 1)
+    print(
+        f"one more checkpoint was published in {min(costs[:5]):.3f} s at first, {min(costs[-5:]):.3f} s after a month"
+    )
+    assert min(costs[-5:]) < min(costs[:5]) + 0.2

@@ -1,0 +1,180 @@
+"""Regions beside other people's assets and sensors, on instances that are not made for them: nothing else slows (SPEC 20, A5)."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from checkpoints_db import initialise, open_store
+from crkafka_core.dev.postgres import Postgres
+from crkafka_core.testing.landing import Landing
+from crkafka_core.testing.pytest_services import unique
+from dagster_project.names import key_of
+from dagster_project.testing.live import LiveDagster
+
+pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.timeout(600)]
+
+POSTGRES_SETTINGS = Path(__file__).parents[2] / "dagster_project" / "instance" / "postgres.yaml"
+
+PROJECT = '''
+"""A project with assets and a sensor of its own, beside which regions are put as docs/dagster.md says."""
+
+import time
+from pathlib import Path
+
+import dagster as dg
+
+from crkafka_core.config import RegionConfig
+from dagster_project import consistent_region
+from dagster_project.names import Names
+from dagster_project.partitions import definition
+
+TICKS = Path({ticks!r})
+REGIONS = {regions!r}
+
+
+@dg.asset
+def theirs():
+    """Knows nothing of regions."""
+
+
+@dg.sensor(target=[theirs], minimum_interval_seconds=1, default_status=dg.DefaultSensorStatus.RUNNING)
+def their_sensor(context):
+    with TICKS.open("a") as file:
+        print(time.time(), file=file, flush=True)
+    return dg.SkipReason("nothing to do")
+
+
+defs = dg.Definitions(assets=[theirs], sensors=[their_sensor], executor=dg.in_process_executor)
+if REGIONS:
+
+    @dg.asset(partitions_def=definition(Names("r0")), deps=[Names("r0").records], automation_condition=dg.AutomationCondition.eager())
+    def follower():
+        """Materializes by itself when a checkpoint is published."""
+
+    follows = dg.AutomationConditionSensorDefinition(
+        "follows", target=[follower], minimum_interval_seconds=1, default_status=dg.DefaultSensorStatus.RUNNING
+    )
+    defs = dg.Definitions.merge(
+        defs,
+        dg.Definitions(assets=[follower], sensors=[follows]),
+        *[consistent_region(RegionConfig.from_json(text), host=False) for text in REGIONS],
+    )
+'''
+
+EXECUTOR = """query E { repositoryOrError(repositorySelector: {repositoryName: "__repository__", repositoryLocationName: "crkafka"}) {
+  ... on Repository { jobs { name } sensors { name sensorState { status } } } } }"""
+MATERIALIZE = """mutation L($p: ExecutionParams!) { launchRun(executionParams: $p) { __typename
+  ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+FOLLOWED = """{ assetOrError(assetKey: {path: ["follower"]}) { ... on Asset { assetMaterializations(limit: 20) { partition } } } }"""
+
+
+@dataclass
+class Neighbourhood:
+    """A Dagster with somebody's project, and regions without members, into which the test lands checkpoints."""
+
+    dagster: LiveDagster
+    landings: list[Landing]
+    ticks: Path
+
+    def intervals(self, seconds: float) -> list[float]:
+        """Seconds between two evaluations of the neighbours' sensor, seen for so long."""
+        began = time.time()
+        self.dagster.until(lambda: time.time() - began > seconds, seconds + 30, "the sensor was watched")
+        at = [t for line in self.ticks.read_text().split() if (t := float(line)) > began]
+        return [later - earlier for earlier, later in pairwise(at)]
+
+    def materialize_theirs(self) -> str:
+        """A run of the neighbours' asset, as the UI launches it."""
+        selector = {
+            "repositoryLocationName": "crkafka", "repositoryName": "__repository__", "jobName": "__ASSET_JOB",
+            "assetSelection": [{"path": ["theirs"]}],
+        }  # fmt: skip
+        launched = self.dagster.ask(MATERIALIZE, p={"selector": selector, "runConfigData": {}})["launchRun"]
+        assert launched["__typename"] == "LaunchRunSuccess", launched
+        return str(launched["run"]["runId"])
+
+    def await_published(self, patience: float = 120.0) -> None:
+        for landing in self.landings:
+            filled = [key_of(n) for n in landing.offsets if n]
+            name = landing.config.region
+            self.dagster.until(
+                lambda n=name, f=filled: self.dagster.partitions(n, "records") == f, patience, f"{name} is published"
+            )
+
+
+@contextmanager
+def neighbourhood(
+    folder: Path, regions: int, *, settings: Path | None = None, env: dict[str, str] | None = None, url: str = ""
+) -> Iterator[Neighbourhood]:
+    """Everything up; everything down afterwards. Without settings the instance is as Dagster makes it."""
+    folder.mkdir(exist_ok=True)
+    url = url or f"sqlite:///{folder}/crkafka.db"
+    with ExitStack() as stack:
+        landings = []
+        if regions:
+            initialise(url)
+            store = open_store(url)
+            stack.callback(store.close)
+            landings = [Landing(store, folder, name=f"r{i}", control_plane=url, partitions=1) for i in range(regions)]
+        module = PROJECT.format(ticks=str(folder / "ticks"), regions=[one.config.to_json() for one in landings])
+        (folder / "neighbours_project.py").write_text(module)
+        dagster = stack.enter_context(LiveDagster(folder, "neighbours_project", settings=settings, env=env))
+        yield Neighbourhood(dagster, landings, folder / "ticks")
+
+
+def test_two_regions_on_a_stock_instance_are_published_and_wake_a_users_asset_beside_others_work(
+    tmp_path: Path,
+) -> None:
+    """The queue, one thread for all sensors, Dagster's own launcher. The automation sensor of the project has to be on."""
+    with neighbourhood(tmp_path, 2) as there:
+        for landing in there.landings:
+            landing.land(2)
+        there.await_published()
+        run = there.materialize_theirs()
+        for landing in there.landings:
+            landing.land(1)
+        there.await_published()
+
+        def followed() -> set[str]:
+            found = there.dagster.ask(FOLLOWED)["assetOrError"].get("assetMaterializations", [])
+            return {m["partition"] for m in found}
+
+        there.dagster.until(lambda: key_of(2) in followed(), 180, "the user's asset has followed")
+        assert there.dagster.finished(run, 120) == "SUCCESS"
+        assert len(there.ticks.read_text().split()) >= 3
+        assert "Traceback" not in there.dagster.log.read_text()
+
+
+@pytest.mark.soak
+@pytest.mark.postgres
+def test_ten_regions_on_a_shared_instance_slow_nobodys_sensor(postgres: Postgres, tmp_path: Path) -> None:
+    """The second ready instance file: PostgreSQL, the queue, Dagster's own launcher; the same machine with and without the regions."""
+    seen: dict[int, list[float]] = {}
+    for regions in (0, 10):
+        database = unique("dagster").replace("-", "_")
+        url = postgres.url(database)
+        env = {"DAGSTER_POSTGRES_URL": url.replace("postgresql+psycopg://", "postgresql+psycopg2://")}
+        with neighbourhood(
+            tmp_path / f"with{regions}", regions, settings=POSTGRES_SETTINGS, env=env, url=postgres.url("regions")
+        ) as there:
+            for landing in there.landings:
+                landing.land(5)
+            there.await_published(180)
+            seen[regions] = there.intervals(90)
+            assert there.dagster.finished(there.materialize_theirs(), 120) == "SUCCESS"
+            assert "Traceback" not in there.dagster.log.read_text()
+        postgres.drop(database)
+    without, beside = (statistics.median(seen[n]) for n in (0, 10))
+    print(
+        f"a neighbour's sensor is evaluated every {without:.2f} s, beside ten regions every {beside:.2f} s; max {max(seen[10]):.2f} s"
+    )
+    assert len(seen[10]) >= 8
+    assert beside < without * 1.2 + 0.5

@@ -1,0 +1,89 @@
+"""A log that was cut by an unclean election and has grown again: its ends say nothing, the leader's epoch does (SPEC S4, fault 71)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+
+from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.identity import check_uncut
+from crkafka_core.kafka.range_reader import RangeReader
+from crkafka_core.model.errors import DataLoss
+from crkafka_core.model.offsets import TP
+from crkafka_core.plane.reading import KafkaRange
+from crkafka_core.testing.pytest_services import unique
+
+pytestmark = pytest.mark.kafka
+
+
+def test_71_a_log_that_was_cut_and_has_grown_again_is_noticed_by_the_leader_epoch(kafka3: KafkaCluster) -> None:
+    topic = unique("cut")
+    unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    kafka3.admin.create_topics([NewTopic(topic, 1, replica_assignment=[[1, 2]], config=unclean)])[topic].result(30)
+    tp = TP(topic, 0)
+    until(lambda: kafka3.topics.leaders(topic) == {0: 1})
+    send(kafka3, topic, 100, acks="all")
+    kafka3.stop_node(2)
+    send(kafka3, topic, 60)
+    before = read_epochs(kafka3, tp, 160)
+    assert list(before) == [160]
+    kafka3.kill(1)
+    kafka3.start_node(2, wait=False)
+    until(lambda: kafka3.topics.leaders(topic) == {0: 2})
+    send(kafka3, topic, 200)
+    forbid_unclean_elections(kafka3, topic)
+    kafka3.start_node(1)
+    admin = KafkaAdmin({"bootstrap.servers": kafka3.bootstrap}, timeout=20)
+    assert admin.watermarks([tp], "read_uncommitted") == {tp: (0, 300)}, "160 is within"
+    after = read_epochs(kafka3, tp, 300)
+    assert list(after) == [100, 300] and after[300] > before[160], "a run is of one leader epoch"
+    assert admin.cut_below({tp: (160, before[160])}) == {tp: 100}
+    assert admin.cut_below({tp: (100, before[160])}) == {}, "what was not cut is as it was read"
+    assert admin.cut_below({tp: (300, after[300])}) == {}
+    check_uncut(admin, [archived(1, tp, 0, 100, before[160])])
+    with pytest.raises(DataLoss, match=r"Checkpoint 2 .*\[100, 160\) .* log ends at 100 now"):
+        check_uncut(admin, [archived(1, tp, 0, 100, before[160]), archived(2, tp, 100, 160, before[160])])
+
+
+def archived(checkpoint: int, tp: TP, start: int, stop: int, epoch: int) -> KafkaRange:
+    return KafkaRange(checkpoint, tp.topic, tp.partition, start, stop, stop - start, leader_epoch=epoch)
+
+
+def read_epochs(kafka: KafkaCluster, tp: TP, stop: int) -> dict[int, int]:
+    """End of each stretch of one leader epoch → that epoch."""
+    found: dict[int, int] = {}
+    with RangeReader({"bootstrap.servers": kafka.bootstrap}) as reader:
+        for batch in reader.read(tp, 0, stop):
+            for run in batch.runs:
+                found = {end: epoch for end, epoch in found.items() if epoch != run.leader_epoch}
+                found[run.next] = run.leader_epoch
+    return found
+
+
+def forbid_unclean_elections(kafka: KafkaCluster, topic: str) -> None:
+    """The leader of a busy machine may miss its heartbeats: the log must not be cut a second time."""
+    entry = ConfigEntry("unclean.leader.election.enable", "false", incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    kafka.admin.incremental_alter_configs([changed])[changed].result(30)
+
+
+def send(kafka: KafkaCluster, topic: str, count: int, acks: str = "1") -> None:
+    """`acks` all: the follower has them too; a new one fetches its first records when it gets to it."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": acks, "message.timeout.ms": 30_000})
+    for i in range(count):
+        producer.produce(topic, b"%d" % i, partition=0)
+        if i % 10 == 0:
+            producer.flush(20)
+    assert producer.flush(20) == 0
+
+
+def until(condition: Callable[[], bool], within: float = 60.0) -> None:
+    end = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.3)

@@ -1,0 +1,79 @@
+"""How the native edge reaches a machine: built by pip, in a zip as on Spark's executors; and what is said where there is none."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crkafka_core.kafka.native import library
+from crkafka_core.spark.shipping import package
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("crkafka", "crkafka_core", "checkpoints_db", "dagster_project", "pyspark_crkafka")
+ASK = """
+import logging, sys
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+import crkafka_core
+from crkafka_core.kafka.native.library import load
+print(crkafka_core.__file__)
+print("native" if load() and load() else "objects")
+"""
+
+
+def asked(archive: Path, folder: Path) -> list[str]:
+    """What a new Python says that has this project's code from an archive alone."""
+    env = {**os.environ, "PYTHONPATH": str(archive)}
+    return subprocess.run(
+        [sys.executable, "-c", ASK], env=env, cwd=folder, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+
+
+def test_code_that_came_as_a_zip_brings_the_native_edge(tmp_path: Path) -> None:
+    archive = package()
+    where, way = asked(archive, tmp_path)
+    assert where.startswith(str(archive))
+    assert way == "native"
+    shutil.rmtree(archive.parent)
+
+
+def test_without_a_compiler_the_install_goes_on_and_records_come_as_objects_which_is_said_once(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for name in SOURCES:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = ["-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(tmp_path), str(source)]
+    env = {**os.environ, "CC": "false"}
+    subprocess.run([sys.executable, *build], env=env, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    where, said, way = asked(wheel, tmp_path)
+    assert where.startswith(str(wheel))
+    assert said.startswith("records are read through Python objects: the native edge is not built")
+    assert way == "objects"
+
+
+@pytest.fixture
+def fresh_look() -> Iterator[None]:
+    library.load.cache_clear()
+    yield
+    library.load.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_look")
+def test_a_client_that_was_not_tried_is_read_through_objects(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where a `Consumer` keeps its handle is its own business: elsewhere it would be any pointer."""
+    monkeypatch.setattr(library, "TRIED", frozenset({"0.0.1"}))
+    with caplog.at_level(logging.INFO, library.__name__):
+        assert library.load() is None
+        assert library.load() is None
+    assert [record.message for record in caplog.records if "was not tried with the native edge" in record.message]
+    assert len(caplog.records) == 1

@@ -1,0 +1,192 @@
+"""The event thread and the process thread together, turn by turn: what a client that fails does to what is submitted (SPEC M3, M5, X9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from crkafka_core.kafka.errors import KafkaFailed
+from crkafka_core.kafka.events import Kind, Polled, Rebalance
+from crkafka_core.member.event_loop import EventLoop
+from crkafka_core.member.message_queue import MessageQueue
+from crkafka_core.member.submitter import Submitter
+from crkafka_core.model.desired import Desired
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import Phase
+from crkafka_core.protocol import signals as sg
+from crkafka_core.segments.batch import Batch, Unreadable
+from crkafka_core.testing.landing import records
+
+TPS = tuple(TP("t", p) for p in range(3))
+ROWS = 330
+
+
+class LossyClient:
+    """A client that moves past records that a poll lost, and refuses a seek now and then; or says that it sought, and did not."""
+
+    def __init__(self, *, lies: bool = False) -> None:
+        self.lies = lies
+        self.position = dict.fromkeys(TPS, 0)
+        self.flowing: set[TP] = set()
+        self.polls = 0
+        self.refusals = 0
+
+    def poll(self, max_records: int = 0, timeout: float = 0.0) -> Polled:
+        self.polls += 1
+        if self.polls == 1:
+            return Polled(rebalances=(Rebalance(Kind.ASSIGNED, frozenset(TPS), 1),), disturbed=True)
+        tp = TPS[self.polls % 3]
+        start, stop = self.position[tp], min(ROWS, self.position[tp] + 30)
+        if tp not in self.flowing or start == stop:
+            return Polled()
+        self.position[tp] = stop
+        if self.polls % 7 == 0:
+            return Polled(disturbed=True, dropped=stop - start)
+        return Polled(records(tp, start, stop).continuing({tp: start}))
+
+    def seek(self, offsets: Mapping[TP, int]) -> None:
+        for tp, offset in sorted(offsets.items()):
+            if tp == TPS[1] and offset and self.refusals < 3:
+                self.refusals += 1
+                if self.lies:
+                    continue
+                raise KafkaFailed(f"seeking {tp} failed")
+            self.position[tp] = offset
+
+    def flow(self, tps: Iterable[TP]) -> None:
+        self.flowing = set(tps)
+
+    def known_ends(self) -> dict[TP, int]:
+        return {}
+
+
+class Segments:
+    """Remembers what was written."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[TP, list[int]] = {tp: [] for tp in TPS}
+
+    def write(self, batch: Batch, epoch: int, base: int, nexts: Mapping[TP, int]) -> None:
+        for run in batch.runs:
+            self.offsets[run.tp] += range(run.first, run.next)
+
+    def drop(self) -> None: ...
+
+
+class Asked:
+    """What the member asks others for."""
+
+    def __init__(self) -> None:
+        self.effects: list[Any] = []
+
+    def do(self, effect: Any) -> None:
+        self.effects.append(effect)
+
+    ask = do
+
+    def kick(self) -> None: ...
+
+
+class Member:
+    """One member with its region at rest."""
+
+    def __init__(self, client: LossyClient) -> None:
+        self.loop = EventLoop(chunk=500, poll_interval=300, commit_at_drain=True, uid="u", name="r/0")
+        self.segments, self.asked = Segments(), Asked()
+        self.submitter = Submitter(MessageQueue(10_000, 1 << 30), self.segments, self.loop.post)  # type: ignore[arg-type]
+        parts: Any = (client, self.submitter, self.asked, self.asked, self.asked)
+        self.loop.begin(*parts, lambda consumer: None, lambda: None)
+        running = Desired("u", 1, epoch=1, phase=Phase.RUNNING, head=0, registered=True, superseded=False, wanted=True)
+        self.loop.post(sg.Observed(running))
+        self.loop.post(sg.Lease(True))
+
+    def run(self, turns: int) -> None:
+        for _ in range(turns):
+            self.turn()
+            for _ in range(2):
+                self.submitter.turn(0.0)
+
+    def turn(self) -> None:
+        """Of the event thread alone."""
+        self.loop.turn(0.0)
+        while self.asked.effects and isinstance(self.asked.effects[-1], sg.Resolve):
+            asked = self.asked.effects.pop()
+            self.loop.post(sg.Started(asked.stamp, dict.fromkeys(asked.held, 0), {"t": "id"}))
+
+
+def test_72_a_seek_that_fails_for_one_partition_of_several_loses_nothing() -> None:
+    client = LossyClient()
+    member = Member(client)
+    member.run(400)
+    assert client.refusals == 3, "it was asked to seek, and refused"
+    assert member.segments.offsets == {tp: list(range(ROWS)) for tp in TPS}
+    assert not [e for e in member.asked.effects if isinstance(e, sg.AskReset)]
+
+
+def test_m3_what_does_not_continue_from_where_its_partition_stands_is_never_submitted() -> None:
+    """Even when the client says that it sought, and did not: a reset is asked for, and names where."""
+    member = Member(LossyClient(lies=True))
+    member.run(400)
+    for tp in TPS:
+        written = member.segments.offsets[tp]
+        assert written == list(range(len(written)))
+    (reset,) = [e for e in member.asked.effects if isinstance(e, sg.AskReset)]
+    assert "t[1] stands at offset" in reset.why
+
+
+def test_m3_a_run_that_nobody_vouches_for_is_refused() -> None:
+    member = Member(LossyClient())
+    member.run(400)
+    member.submitter.put(records(TPS[0], ROWS, ROWS + 5))
+    member.run(3)
+    assert member.segments.offsets[TPS[0]] == list(range(ROWS))
+    assert any(isinstance(e, sg.AskReset) and "nothing of it is submitted" in e.why for e in member.asked.effects)
+
+
+def test_x9_a_record_of_which_a_part_is_null_is_named_where_a_person_looks() -> None:
+    class Odd(LossyClient):
+        def poll(self, max_records: int = 0, timeout: float = 0.0) -> Polled:
+            polled = super().poll(max_records, timeout)
+            if polled.batch is None:
+                return polled
+            first = polled.batch.runs[0]
+            return replace(polled, batch=replace(polled.batch, unreadable=(Unreadable(first.tp, first.first, "odd"),)))
+
+    member = Member(Odd())
+    member.run(100)
+    (told,) = [e for e in member.asked.effects if isinstance(e, sg.Tell)]
+    assert "t[2]@0: odd" in told.text, "once a minute, not for each"
+    assert member.loop.unreadable > 10
+
+
+def test_s4_an_end_that_is_told_after_records_were_lost_was_not_met_behind_them() -> None:
+    """A poll loses records while a batch is being written; the next one tells the end; they are fetched again only after that."""
+    tp = TPS[0]
+
+    class Script(LossyClient):
+        def poll(self, max_records: int = 0, timeout: float = 0.0) -> Polled:
+            self.polls += 1
+            if self.polls == 1:
+                return Polled(rebalances=(Rebalance(Kind.ASSIGNED, frozenset({tp}), 1),), disturbed=True)
+            if not self.flowing or self.position[tp] > 0:
+                return Polled()
+            self.position[tp] = 10
+            return Polled(records(tp, 0, 10).continuing({tp: 0}))
+
+    client = Script()
+    member = Member(client)
+    for _ in range(20):
+        member.turn()
+    assert len(member.submitter.queue) == 1
+    while len(member.submitter.queue):
+        member.submitter.turn(0.0)  # in the end the batch is taken, and not yet written
+    client.poll = lambda *_: Polled(disturbed=True, dropped=10)  # type: ignore[method-assign]
+    member.loop.turn(0.0)
+    client.poll = lambda *_: Polled(ends={tp: 20})  # type: ignore[method-assign]
+    member.loop.turn(0.0)
+    assert member.loop.ends == {}, "ten records before that end are fetched again"
+    member.submitter.turn(0.0)
+    for _ in range(3):
+        member.loop.turn(0.0)
+    assert member.loop.ends == {tp: 20}, "after the client was sent back it may be met"

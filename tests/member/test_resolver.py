@@ -1,0 +1,81 @@
+"""What becomes of a region whose starts cannot be resolved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from crkafka_core.kafka.errors import NotAllowed
+from crkafka_core.loop import Threads
+from crkafka_core.member.resolver import Resolver
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.protocol import signals as sg
+
+
+class Clock(Threads):
+    """Time that passes in sleeps only."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class Asked(Resolver):
+    """A resolver whose answers are a list of errors; remembers for what it stopped the region."""
+
+    def __init__(self, errors: list[Exception | None], clock: Clock) -> None:
+        self.answers = errors
+        self.stopped: list[str] = []
+        self.posted: list[sg.Event] = []
+        nothing: Any = None
+        super().__init__(
+            nothing, nothing, nothing, nothing, "r/0", "i", self.posted.append, ends=nothing, runtime=clock
+        )
+
+    def _answer(self, question: sg.Resolve) -> sg.Event:
+        error = self.answers.pop(0)
+        if error is not None:
+            raise error
+        return sg.Started(question.stamp, {}, {})
+
+    def _stop_region(self, reason: str, epoch: int) -> None:
+        self.stopped.append(reason)
+
+    def answer_all(self) -> None:
+        while self.answers:
+            self.ask(sg.Resolve(sg.Stamp(1, 0, 1), frozenset()))
+            self.turn(0.0)
+
+
+def test_x6_rights_that_are_away_for_a_moment_stop_nothing() -> None:
+    refused = NotAllowed("Kafka refused to describe topics: TOPIC_AUTHORIZATION_FAILED.")
+    clock = Clock()
+    resolver = Asked([refused] * 40 + [None] + [refused] * 40, clock)
+    while len(resolver.answers) > 40:
+        resolver.ask(sg.Resolve(sg.Stamp(1, 0, 1), frozenset()))
+        resolver.turn(0.0)
+    assert resolver.unavailable == "", "an answer ends the patience that was used up"
+    clock.time += 50
+    resolver.answer_all()
+    assert resolver.stopped == []
+    assert "TOPIC_AUTHORIZATION_FAILED" in resolver.unavailable, "told with the metrics while it lasts"
+
+
+def test_x6_rights_that_stay_away_stop_the_region_with_the_reason() -> None:
+    clock = Clock()
+    resolver = Asked([NotAllowed("No right to read orders.")] * 300, clock)
+    resolver.answer_all()
+    assert set(resolver.stopped) == {"No right to read orders."}
+    assert len(resolver.stopped) == pytest.approx(100, abs=5), "not before a minute of refusals"
+
+
+def test_a_wrong_configuration_stops_at_once() -> None:
+    resolver = Asked([ConfigError("A start position that is none.")], Clock())
+    resolver.answer_all()
+    assert resolver.stopped == ["A start position that is none."]

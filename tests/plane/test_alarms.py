@@ -1,0 +1,113 @@
+"""No merge for three periods is an alarm, whatever the reason, told once and everywhere (SPEC X6, X8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import ResetCause
+from crkafka_core.plane import advance, alarms, cuts, life
+from crkafka_core.region.status import status_of
+
+if TYPE_CHECKING:
+    from tests.plane.conftest import Kit
+
+
+def _told(kit: Kit) -> list[str]:
+    return [event.text for event in kit.events(alarms.NO_MERGE)]
+
+
+def test_x6_three_periods_without_a_merge_are_an_alarm_until_the_next_merge(kit: Kit) -> None:
+    kit.running()
+    kit.cut()
+    kit.advance(179.0)
+    assert not kit.plane.read(advance.due) and not _told(kit) and kit.plane.read(status_of).no_merge == ""
+    kit.now += 2.0
+    assert kit.plane.read(advance.due), "somebody looks under the lock, though the region is RUNNING"
+    for _ in range(3):
+        kit.advance(10.0)
+    assert _told(kit) == ["no checkpoint was merged for 191 s, with a period of 60 s; it is RUNNING"]
+    assert not kit.plane.read(advance.due), "once it is told, there is nothing to do"
+    assert "no checkpoint was merged for 211 s" in kit.plane.read(status_of).alarm
+    kit.cut()
+    assert kit.plane.read(status_of).alarm == ""
+    kit.advance(181.0)
+    assert len(_told(kit)) == 2
+
+
+def test_75_a_member_that_fails_for_hours_is_alarmed_once_and_not_at_each_reset(make_kit: type[Kit]) -> None:
+    kit = make_kit(max_consecutive_resets=10**6).running()
+    for _ in range(200):
+        kit.fail(0, "boom")
+        kit.advance(61.0)
+        kit.settle()
+    assert len(_told(kit)) == 1
+    assert "no checkpoint was merged" in kit.plane.read(status_of).alarm
+
+
+@pytest.mark.parametrize("cause", [ResetCause.UNAVAILABLE, ResetCause.LATE, ResetCause.OFFSET_GONE])
+def test_82_what_never_stops_a_region_is_alarmed_all_the_same(kit: Kit, cause: ResetCause) -> None:
+    kit.running()
+    for _ in range(10):
+        kit.fail(0, "the storage is slow", cause)
+        kit.advance(61.0)
+        kit.settle()
+    assert kit.row.phase is Phase.RUNNING
+    assert len(_told(kit)) == 1 and "the storage is slow" in _told(kit)[0]
+
+
+@pytest.mark.parametrize("cause", [ResetCause.UNAVAILABLE, ResetCause.LATE])
+def test_75_where_no_cut_comes_by_time_resets_that_follow_each_other_are_the_alarm(
+    make_kit: type[Kit], cause: ResetCause
+) -> None:
+    """Cuts by count or by hand: there is no period after which a merge is missed, and it went on for hours without a word."""
+    kit = make_kit(period=0.0).running()
+    for times in range(1, 6):
+        kit.fail(0, "the storage is away", cause)
+        kit.advance(61.0)
+        assert bool(kit.plane.read(status_of).alarm) == (times >= 3)
+        kit.settle()
+    assert len(_told(kit)) == 1 and "the storage is away" in _told(kit)[0]
+    kit.advance(600.0)
+    assert kit.plane.read(status_of).alarm == "", "it has been running since; that nobody cuts is nobody's failure"
+
+
+def test_x6_a_region_that_never_came_to_run_is_alarmed_from_its_start_on(kit: Kit) -> None:
+    kit.now += 86_400.0
+    kit.do(lambda tx: life.start(tx, by="me"))
+    kit.register(0)
+    kit.advance(179.0)
+    assert not _told(kit)
+    kit.advance(2.0)
+    assert "it is BIRTH" in _told(kit)[0]
+
+
+def test_x6_who_wants_no_cuts_by_time_or_no_region_is_not_alarmed(make_kit: type[Kit]) -> None:
+    by_hand = make_kit(period=0.0).running()
+    by_hand.advance(86_400.0)
+    assert by_hand.plane.read(status_of).no_merge == ""
+    stopped = make_kit().running()
+    stopped.do(lambda tx: life.idle(tx, "test"))
+    stopped.now += 86_400.0
+    assert stopped.plane.read(status_of).no_merge == ""
+    stopped.do(lambda tx: life.start(tx, by="me"))
+    assert stopped.plane.read(status_of).no_merge == "", "it has just been started again"
+
+
+def test_x6_a_cut_that_found_nothing_new_is_a_completed_cut(kit: Kit) -> None:
+    """SPEC C6, X6: a quiet topic is no stall, and what stalls after it is told anew."""
+    kit.running()
+    kit.cut()
+    kit.advance(181.0)
+    assert len(_told(kit)) == 1
+    empty = kit.do(lambda tx: cuts.open_cut(tx, token="t", cause="every 60 s", if_new=True)).id
+    for number in (0, 1):
+        kit.contribute(empty, number)
+    kit.do(lambda tx: cuts.merge(tx, empty))
+    assert kit.plane.read(status_of).no_merge == ""
+    kit.advance(179.0)
+    assert len(_told(kit)) == 1
+    kit.advance(2.0)
+    assert len(_told(kit)) == 2

@@ -1,0 +1,125 @@
+"""Bounded runs: each has ends of its own, and none ends another (SPEC V3; fault 78)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from crkafka_core.model.errors import CrkafkaError, NotRunning, Refused
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import Phase
+from crkafka_core.plane import cuts, goals, life, members, starts, view
+from crkafka_core.region import waiting
+from crkafka_core.region.caught_up import still_to_reach
+
+if TYPE_CHECKING:
+    from tests.plane.conftest import Kit
+
+P0, P1 = TP("t", 0), TP("t", 1)
+
+
+def _missing(kit: Kit, token: str) -> frozenset[TP]:
+    return kit.plane.read(lambda reader, row: goals.missing(reader, row.epoch, token))
+
+
+def _reach(kit: Kit, token: str, number: int, *reached: TP) -> None:
+    name = f"orders/{number}"
+    kit.do(lambda tx: goals.reach(
+        tx, token, member=name, incarnation=kit.live[name], epoch=tx.region().epoch, reached=reached
+    ))  # fmt: skip
+
+
+def _aims(kit: Kit) -> dict[str, dict[TP, int]]:
+    desired = kit.plane.read(
+        lambda reader, row: view.desired(reader, row, members.all_of(reader), "orders/0", kit.live["orders/0"])
+    )
+    return {aim.token: dict(aim.ends) for aim in desired.aims}
+
+
+def test_78_two_bounded_runs_at_once_are_both_answered_truly(kit: Kit) -> None:
+    kit.running()
+    kit.do(lambda tx: goals.aim(tx, "first", {P0: 10, P1: 10}))
+    kit.do(lambda tx: goals.aim(tx, "second", {P0: 20, P1: 20}))
+    assert _aims(kit) == {"first": {P0: 10, P1: 10}, "second": {P0: 20, P1: 20}}, "members work towards both"
+    assert _missing(kit, "first") == _missing(kit, "second") == {P0, P1}
+    _reach(kit, "first", 0, P0), _reach(kit, "first", 1, P1), _reach(kit, "second", 1, P1)
+    assert (_missing(kit, "first"), _missing(kit, "second")) == (frozenset(), {P0})
+    kit.do(lambda tx: goals.drop(tx, "first"))
+    assert _missing(kit, "second") == {P0}, "the end of one changes nothing for the other"
+
+
+def test_v3_a_topic_that_is_forgotten_meanwhile_is_not_waited_for(kit: Kit) -> None:
+    """Or taken out of the configuration: nobody will ever reach its end, and the run waited for ever."""
+    kit.running()
+    kit.do(lambda tx: goals.aim(tx, "run", {P0: 10, P1: 10}))
+    _reach(kit, "run", 0, P0)
+    left: Callable[[], frozenset[TP]] = lambda: kit.plane.read(lambda r, row: still_to_reach(r, row, "run"))  # noqa: E731
+    assert left() == {P1}
+    kit.do(lambda tx: starts.forget(tx, "t", by="me"))
+    assert left() == frozenset()
+
+
+def test_78_a_goal_that_is_gone_was_not_reached(kit: Kit) -> None:
+    kit.running()
+    with pytest.raises(Refused, match="not known any more"):
+        _missing(kit, "never")
+
+
+def test_v3_goals_of_runs_that_were_killed_do_not_pile_up(kit: Kit) -> None:
+    kit.running()
+    for number in range(goals.MOST + 5):
+        kit.now += 1.0
+        kit.do(lambda tx, n=number: goals.aim(tx, f"run {n}", {P0: 1}))  # type: ignore[misc]
+    assert set(_aims(kit)) == {f"run {n}" for n in range(5, goals.MOST + 5)}
+
+
+def test_78_who_waits_for_a_region_that_another_run_has_stopped_is_told_and_waits_no_more(kit: Kit) -> None:
+    """The run that hosted it was done first: its stop made the region idle, and the other one waited for RUNNING for ever."""
+    kit.running()
+    kit.do(lambda tx: life.stop(tx, token="stop", by="first"))
+    cut = kit.row.next_checkpoint - 1
+    assert waiting.until_running(kit.plane, 0, lambda _: None).phase is Phase.CUTTING, "the last cut may still be his"
+    for number in (0, 1):
+        kit.contribute(cut, number)
+    kit.do(lambda tx: cuts.merge(tx, cut))
+    kit.advance()
+    assert kit.row.phase is Phase.IDLE
+    with pytest.raises(NotRunning, match="idle"):
+        waiting.until_running(kit.plane, 0, lambda _: None, timeout=5.0)
+
+
+def test_v3_each_step_of_a_bounded_run_wakes_those_who_wait_and_what_changes_nothing_does_not(kit: Kit) -> None:
+    """Who waits for a change of the region waits for its version."""
+    kit.running()
+    versions = [kit.row.version]
+
+    def woken() -> bool:
+        versions.append(kit.row.version)
+        return versions[-1] > versions[-2]
+
+    kit.do(lambda tx: goals.aim(tx, "run", {P0: 10, P1: 10}))
+    assert woken()
+    assert kit.do(lambda tx: goals.aim(tx, "run", {P0: 99})) == {P0: 10, P1: 10} and not woken()
+    assert [e.text for e in kit.events("goal")] == ["consume until caught up: 2 partitions"]
+    _reach(kit, "run", 0, P0)
+    assert woken()
+    _reach(kit, "run", 0, P0)
+    assert not woken()
+    kit.do(lambda tx: goals.drop(tx, "run"))
+    assert woken() and _aims(kit) == {}
+    kit.do(lambda tx: goals.drop(tx, "run"))
+    assert not woken()
+
+
+def test_g11_what_another_incarnation_has_reached_counts_for_nothing(kit: Kit) -> None:
+    kit.running()
+    kit.do(lambda tx: goals.aim(tx, "run", {P0: 10}))
+    with pytest.raises(CrkafkaError):
+        kit.do(
+            lambda tx: goals.reach(
+                tx, "run", member="orders/0", incarnation="old", epoch=tx.region().epoch, reached={P0}
+            )
+        )
+    assert _missing(kit, "run") == {P0}

@@ -1,0 +1,282 @@
+"""What lies in the storage outlives a control plane that went back in time, and a copy of it (SPEC G10, T3; faults 67, 68)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from checkpoints_db.schema import initialise, open_store
+from crkafka_core.control import Place, Tx
+from crkafka_core.kafka.admin import Committed
+from crkafka_core.member.look_back import look
+from crkafka_core.model.errors import LeaseLost, NotOwner, WentBack
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
+from crkafka_core.plane import leases, resets, restored, skips
+from crkafka_core.plane import retire as rules
+from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.protocol.commit_metadata import CommitMetadata
+from crkafka_core.region.retire import Retired, own, retire
+from crkafka_core.segments import owner
+from crkafka_core.segments.path import segment_path
+from crkafka_core.segments.storage import Storage
+from crkafka_core.testing.landing import Landing
+from tests.plane.conftest import P0
+
+if TYPE_CHECKING:
+    from tests.plane.conftest import Kit
+
+
+class Commits:
+    """The group's committed offsets, as Kafka would tell them."""
+
+    def __init__(self, metadata: str = "") -> None:
+        self.metadata = metadata
+
+    def committed(self, group_id: str, tps: Iterable[TP]) -> dict[TP, Committed]:
+        return {TP("orders", 0): Committed(1, self.metadata)} if self.metadata else {}
+
+
+class Backups:
+    """A region on SQLite, and copies of its file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder, folder / "crkafka.db"
+        initialise(f"sqlite:///{self.file}")
+        self.store = open_store(f"sqlite:///{self.file}")
+        self.landing = Landing(self.store, folder)
+        self.plane, self.storage = self.landing.region.plane, self.landing.storage
+        self.plane.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
+        self.kafka = Commits()
+
+    def backup(self, name: str) -> Path:
+        with closing(sqlite3.connect(self.file)) as now, closing(sqlite3.connect(self.folder / name)) as there:
+            now.backup(there)
+        return self.folder / name
+
+    def put_in_place(self, backup: Path) -> None:
+        self.store.close()
+        for left in self.folder.glob(f"{self.file.name}*"):
+            left.unlink()
+        self.file.write_bytes(backup.read_bytes())
+        self.store = open_store(f"sqlite:///{self.file}")
+        self.plane = ControlPlane(self.store, "orders")
+
+    def retire(self) -> Retired:
+        return retire(self.plane, self.storage, self.kafka, group_id="orders", holder="test", progress=lambda _: None)
+
+    def named(self) -> list[str]:
+        return self.plane.read(lambda reader, region: [s.path for s in reader.select(Segment)])
+
+    def missing(self) -> list[str]:
+        return [path for path in self.named() if not self.storage.exists(path)]
+
+    def put(self, path: str) -> str:
+        self.storage.put(path, b"x")
+        return path
+
+
+@pytest.fixture
+def backups(tmp_path: Path) -> Iterator[Backups]:
+    made = Backups(tmp_path)
+    yield made
+    made.store.close()
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_67_older_backup_and_retirement_leave_every_file_that_the_newer_one_names(backups: Backups, lost: int) -> None:
+    for _ in range(4):
+        backups.landing.land()
+    backups.retire()
+    backups.landing.land()
+    older = backups.backup("older")
+    for _ in range(lost):
+        last = backups.landing.land()
+    backups.plane.do(lambda tx: resets.request(tx, cause="newer epochs too", by="test"))
+    newer = backups.backup("newer")
+    uid = backups.landing.uid
+    backups.kafka.metadata = CommitMetadata(uid, last, last - 1).text()
+    backups.put_in_place(older)
+    for _ in range(2):  # the second one finds it STOPPED for this
+        with pytest.raises(WentBack, match="newer backup"):
+            backups.retire()
+    region = backups.plane.read(lambda _, row: row)
+    assert (region.phase, region.went_back) == (Phase.STOPPED, True)
+    backups.put_in_place(newer)
+    assert len(backups.named()) > 2
+    assert backups.missing() == []
+    assert backups.retire().checkpoints
+    assert backups.missing() == []
+
+
+def test_g10_no_file_goes_while_the_region_is_stopped_for_it_until_a_person_has_said_how_to_go_on(
+    backups: Backups,
+) -> None:
+    for _ in range(3):
+        backups.landing.land()
+    backups.plane.do(lambda tx: restored.notice(tx, "a member saw a newer epoch", by="orders/0"))
+    for phase in (Phase.STOPPED, Phase.IDLE):  # also when a person has stopped it since
+        backups.plane.do(lambda tx, p=phase: tx.set_region(phase=p, stop_reason=""))  # type: ignore[misc]
+        with pytest.raises(WentBack):
+            backups.retire()
+    assert len(backups.named()) == 6
+    seen = look(backups.plane, backups.storage, backups.kafka, "orders").seen
+    backups.plane.do(lambda tx: restored.trust(tx, seen, by="me"))
+    assert backups.retire().checkpoints == (1, 2)
+
+
+def test_g10_a_parent_that_sql_has_aborted_stops_the_region_and_deletes_nothing(backups: Backups) -> None:
+    """The numbers were given out again by an older state: epochs alone show nothing."""
+    backups.landing.land()
+    for _ in range(2):
+        backups.landing.land()
+    row = backups.plane.read(lambda _, region: region)
+    aborted = backups.landing.land(0)
+
+    def abort(tx: Tx) -> None:
+        found = tx.get(Checkpoint, aborted)
+        assert found is not None
+        tx.put(replace(found, status=CheckpointStatus.ABORTED, merged_at=0.0))
+        tx.set_region(head=row.head, epoch=5)
+
+    backups.plane.do(abort)
+    path = backups.put(segment_path(backups.landing.uid, 2, "i1", aborted, 0))
+    with pytest.raises(WentBack, match=f"begun from checkpoint {aborted}, which SQL has aborted"):
+        backups.retire()
+    assert backups.storage.exists(path)
+    assert backups.missing() == []
+
+
+def test_t3_files_begun_at_the_head_stay_and_go_once_the_head_is_past_them(backups: Backups) -> None:
+    head = backups.landing.land()
+    backups.plane.do(lambda tx: tx.set_region(epoch=4))
+    old = backups.put(segment_path(backups.landing.uid, 2, "killed", head - 1, 0))
+    new = backups.put(segment_path(backups.landing.uid, 2, "killed", head, 0))
+    assert backups.retire().orphans == 1
+    assert (backups.storage.exists(old), backups.storage.exists(new)) == (False, True)
+    backups.landing.land()
+    assert backups.retire().orphans == 1
+    assert not backups.storage.exists(new)
+
+
+def test_t3_a_control_plane_replaced_between_the_look_and_the_deletion_deletes_nothing(kit: Kit) -> None:
+    kit.running()
+    kit.cut()
+    looked = kit.row
+    kit.cut()
+    kit.do(lambda tx: restored.same(tx, looked))
+    newer = kit.row
+    kit.do(lambda tx: restored.check(tx, restored.Seen(), by="me"))
+    with pytest.raises(WentBack, match="replaced"):
+        kit.do(lambda tx: restored.same(tx, replace(newer, version=newer.version + 1)))
+
+
+def test_68_copy_of_the_control_plane_is_refused_for_writing_and_deleting(backups: Backups) -> None:
+    """A staging copy at another place; production goes on."""
+    for _ in range(3):
+        backups.landing.land()
+    own(backups.plane, backups.storage, backups.plane.read(lambda _, row: row))
+    files = {f.path for f in backups.storage.list("")}
+    copy = open_store(f"sqlite:///{backups.backup('staging.db')}")
+    staging = ControlPlane(copy, "orders")
+    with pytest.raises(NotOwner, match=r"belong to the control plane .*crkafka\.db.*staging\.db is a copy.*--moved"):
+        retire(staging, backups.storage, backups.kafka, group_id="orders", holder="staging", progress=lambda _: None)
+    with pytest.raises(NotOwner):
+        look(staging, backups.storage, backups.kafka, "orders")
+    assert {f.path for f in backups.storage.list("")} == files
+    assert backups.retire().checkpoints == (1, 2), "production is unaffected"
+    seen = look(staging, backups.storage, backups.kafka, "orders", claim=True).seen
+    assert seen.checkpoint == 3
+    copy.close()
+
+
+def test_t3_a_dump_restored_into_a_new_database_of_the_old_address_is_told_apart_with_what_to_do(
+    tmp_path: Path,
+) -> None:
+    storage, shown = Storage.open(tmp_path), "postgresql+psycopg://crkafka@db/crkafka"
+    owner.claim(storage, "uid", Place("postgresql:7/1/crkafka", shown), epoch=3, checkpoint=2)
+    with pytest.raises(
+        NotOwner, match=r"belong to another database than the one that .*@db/crkafka is now .*restored"
+    ) as e:
+        owner.check(storage, "uid", Place("postgresql:7/2/crkafka", shown), region="orders")
+    assert "is a copy of it" not in str(e.value) and "`crkafka start --moved`" in str(e.value)
+
+
+def test_68_copy_that_has_the_same_place_is_told_by_the_numbers(backups: Backups) -> None:
+    """The same path on another machine: what the original has issued since is in the mark, though its files are gone."""
+    backups.landing.land()
+    copy = backups.backup("copy")
+    for _ in range(2):
+        backups.landing.land()
+    backups.retire()
+    for path in backups.named():
+        backups.storage.delete(path)
+    backups.put_in_place(copy)
+    with pytest.raises(WentBack, match="owner-"):
+        backups.retire()
+
+
+def test_t3_a_control_plane_and_its_segments_may_be_moved_together(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    made = Backups(tmp_path / "a")
+    made.landing.land()
+    made.retire()
+    made.store.close()
+    (tmp_path / "a").rename(tmp_path / "b")
+    store = open_store(f"sqlite:///{tmp_path}/b/crkafka.db")
+    look(ControlPlane(store, "orders"), Storage.open(tmp_path / "b/segments"), None)
+    store.close()
+    assert owner.read(Storage.open(tmp_path / "b/segments"), made.landing.uid) is not None
+
+
+def test_8_who_slept_past_its_lease_while_it_retired_deletes_nothing(
+    backups: Backups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC G11, A6; fault 8: taken over from between its plan and its transaction."""
+    for _ in range(4):
+        backups.landing.land()
+    before = backups.named()
+
+    def slept(store: object, region: object) -> object:
+        planned = plan(store, region)  # type: ignore[arg-type]
+        held = backups.plane.read(lambda reader, row: leases.held(reader, "retire"))[0]
+        backups.plane.do(lambda tx: tx.put(replace(held, holder="another", token="another", number=held.number + 1)))
+        return planned
+
+    plan = rules.plan
+    monkeypatch.setattr(rules, "plan", slept)
+    with pytest.raises(LeaseLost, match="another"):
+        backups.retire()
+    assert backups.named() == before and backups.missing() == []
+
+
+def test_g10_what_the_newer_self_merged_and_was_open_here_does_not_stop_a_rewind_again(kit: Kit) -> None:
+    """A backup, or a replica that lags, taken while a cut was open: segments were begun from it, and name a checkpoint that is aborted."""
+    kit.running(), kit.cut()
+    opened = kit.open()
+    seen = restored.Seen(kit.row.epoch, opened, "a segment", parents=frozenset({0, 1, opened}))
+    with pytest.raises(WentBack, match="older than what was seen"):
+        kit.do(lambda tx: restored.check(tx, seen, by="orders/0"))
+    kit.do(lambda tx: restored.rewind(tx, seen, by="ann"))
+    kit.do(lambda tx: restored.check(tx, seen, by="orders/0"))
+    assert (kit.row.phase, kit.row.went_back) == (Phase.RESETTING, False)
+    assert kit.row.next_checkpoint > opened
+
+
+def test_g10_no_reset_and_no_skip_before_a_person_has_said_how_to_go_on(kit: Kit) -> None:
+    kit.running(), kit.cut()
+    kit.do(lambda tx: restored.notice(tx, "older than what was seen", by="orders/0"))
+    for work in (
+        lambda tx: resets.request(tx, cause="again", by="ann"),
+        lambda tx: skips.skip(tx, P0, 10, 10, by="ann"),
+    ):
+        with pytest.raises(WentBack):
+            kit.do(work)
+    assert kit.row.phase is Phase.STOPPED

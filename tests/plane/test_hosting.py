@@ -1,0 +1,160 @@
+"""One host runs the members of a region; its driver outlives whatever fails (SPEC K1, A6)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from crkafka_core.loop import Runtime
+from crkafka_core.machine import machine
+from crkafka_core.model.errors import LeaseHeld, LeaseLost
+from crkafka_core.plane import leases
+from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.region import host
+from crkafka_core.region.driver import Driver
+from crkafka_core.region.host import LEASE, only_host
+
+if TYPE_CHECKING:
+    from tests.plane.conftest import Kit
+
+
+class Time:
+    """Moves when somebody sleeps; `on_sleep` is what happens elsewhere meanwhile."""
+
+    def __init__(self, kit: Kit) -> None:
+        self.kit, self.slept, self.on_sleep = kit, 0.0, lambda: None
+
+    def now(self) -> float:
+        return self.kit.now
+
+    def sleep(self, seconds: float) -> None:
+        self.kit.now += seconds
+        self.slept += seconds
+        self.on_sleep()
+
+    def wait(self, signal: Any, seconds: float) -> bool:
+        self.slept += seconds
+        return bool(signal.is_set())
+
+    def start(self, loop: Any) -> None:
+        """Nothing is renewed by itself."""
+
+    def unique(self) -> str:
+        return f"t{self.kit.now}"
+
+
+class Region:
+    """What a host needs of one."""
+
+    def __init__(self, kit: Kit) -> None:
+        self.plane: ControlPlane = kit.plane
+        self.time = Time(kit)
+        self.runtime: Runtime = self.time  # type: ignore[assignment]
+
+
+def hold(kit: Kit, holder: str, **data: object) -> None:
+    kit.do(lambda tx: leases.take(tx, LEASE, holder=holder, token=holder, length=30.0, data=json.dumps(data)))
+
+
+def test_k1_a_second_host_is_refused_with_the_name_of_the_first_as_soon_as_that_one_shows_life(kit: Kit) -> None:
+    region = Region(kit)
+    hold(kit, "anna@there", host="there", pid=1)
+    region.time.on_sleep = lambda: hold(kit, "anna@there", host="there", pid=1) if region.time.slept >= 10 else None
+    with pytest.raises(LeaseHeld, match="hosted by anna@there already"), only_host(region):  # type: ignore[arg-type]
+        raise AssertionError("two hosts")
+    assert region.time.slept < 15
+
+
+def test_k1_a_host_that_was_killed_is_followed_at_once_here_and_after_its_lease_elsewhere(kit: Kit) -> None:
+    region = Region(kit)
+    hold(kit, "gone", host=machine(), pid=2**22 + 1)
+    with only_host(region):  # type: ignore[arg-type]
+        assert region.time.slept == 0.0
+    hold(kit, "elsewhere", host="there", pid=os.getpid())
+    said: list[str] = []
+    with only_host(region, say=said.append) as right:  # type: ignore[arg-type]
+        assert 29.0 < region.time.slept < 31.0
+        assert "elsewhere" in said[0]
+        right.check()
+        kit.now += 60.0
+        hold(kit, "another", host="there", pid=1)
+        with pytest.raises(LeaseLost, match="another"):
+            right.check()
+
+
+def test_79_a_host_that_was_killed_elsewhere_before_the_clock_stepped_back_is_followed_after_its_lease(
+    kit: Kit,
+) -> None:
+    """Nobody is there who would set its lease right: its members ended with it."""
+    region = Region(kit)
+    hold(kit, "elsewhere", host="there", pid=1)
+    kit.now -= 3_600.0
+    with only_host(region):  # type: ignore[arg-type]
+        assert 29.0 < region.time.slept < 33.0
+
+
+def test_k1_a_host_in_another_container_of_the_same_name_is_not_taken_for_dead(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each container counts its processes itself, so a host says with its number where that number means something."""
+    region = Region(kit)
+    monkeypatch.setattr(host, "machine", lambda: "box/1")
+    with only_host(region):  # type: ignore[arg-type]
+        (held,) = kit.plane.read(lambda reader, row: leases.held(reader, LEASE))
+        assert json.loads(held.data_json) == {"host": "box/1", "pid": os.getpid()}
+    hold(kit, "in the other", host="box/1", pid=2**22 + 1)
+    monkeypatch.setattr("crkafka_core.machine.machine", lambda: "box/2")
+    with only_host(region):  # type: ignore[arg-type]
+        assert region.time.slept > 29.0
+
+
+def test_k1_of_two_hosts_that_both_find_the_last_one_killed_one_runs_the_members(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor and a person start it at once: each took the dead one's token, and held the right by it."""
+    first, second = Region(kit), Region(kit)
+    hold(kit, "gone", host=machine(), pid=2**22 + 1)
+    dead = host._held(kit.plane)
+    monkeypatch.setattr(host, "_held", lambda plane: dead)
+    with only_host(first) as right:  # type: ignore[arg-type]
+        second.time.unique = lambda: "second"  # type: ignore[method-assign]
+        with pytest.raises(LeaseHeld), only_host(second):  # type: ignore[arg-type]
+            raise AssertionError("two hosts")
+        right.check()
+
+
+class Drivable:
+    """A region whose driver's right the database refuses a few times, with an error that is none of ours."""
+
+    def __init__(self, kit: Kit, failures: int) -> None:
+        self.plane, self.failures, self.entered = kit.plane, failures, 0
+        self.runtime = Time(kit)
+
+    @contextmanager
+    def driver(self) -> Iterator[None]:
+        if self.failures:
+            self.failures -= 1
+            raise PermissionError("permission denied for table lease: 42501")
+        self.entered += 1
+        yield
+
+
+def test_a6_a_driver_goes_on_after_an_error_that_is_none_of_ours_and_says_it(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
+    region = Drivable(kit, failures=3)
+    driver = Driver(region)  # type: ignore[arg-type]
+    with caplog.at_level(logging.WARNING):
+        for _ in range(4):
+            assert driver.turn(0.0)
+    assert region.entered == 1
+    assert region.runtime.slept == 2 + 4 + 8, "each time longer"
+    assert [r.levelname for r in caplog.records] == ["WARNING"] * 3
+    assert "no cuts" in caplog.text
+    assert "42501" in caplog.text

@@ -1,0 +1,106 @@
+"""A table that does not keep up is an alarm (SPEC K6, X8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crkafka_core.model.errors import WentBack
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Table
+from crkafka_core.plane import alarms, epochs, events, lateness, permits, restored
+from crkafka_core.testing.landing import Landing
+from crkafka_core.testing.memory import MemoryStore
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def landing(tmp_path: Path, clock: Clock) -> Landing:
+    table = {"name": "bronze", "format": "parquet", "path": str(tmp_path / "bronze")}
+    return Landing(MemoryStore(clock=clock), tmp_path, partitions=1, tables=[table])
+
+
+def alarm(landing: Landing) -> str:
+    return landing.region.plane.read(alarms.current)
+
+
+def test_several_checkpoints_that_wait_for_minutes_are_an_alarm_that_names_the_table(
+    landing: Landing, clock: Clock
+) -> None:
+    for _ in range(lateness.SEVERAL):
+        landing.land(1)
+    assert alarm(landing) == ""
+    clock.now += lateness.SOON
+    assert alarm(landing) == ""
+    clock.now += 1
+    assert alarm(landing) == "table bronze is at checkpoint 0: 3 wait for it, the first for 121 s; nobody writes it"
+    permit = landing.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="host:1", token="t"))
+    assert permit is not None and "host:1 writes it" in alarm(landing)
+    landing.region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=3))
+    assert alarm(landing) == ""
+
+
+def test_one_that_waits_for_long_is_one_too(landing: Landing, clock: Clock) -> None:
+    landing.land(1)
+    clock.now += lateness.SOON + 1
+    assert alarm(landing) == ""
+    clock.now += lateness.LONG - lateness.SOON - 1
+    assert alarm(landing) == ""
+    clock.now += 1
+    assert "1 wait for it" in alarm(landing)
+
+
+def test_g10_no_fence_is_permitted_while_a_person_has_to_say_how_to_go_on(landing: Landing) -> None:
+    plane = landing.region.plane
+    landing.land(1)
+    plane.do(lambda tx: epochs.rewind(tx, 0, "a person"))
+    plane.do(lambda tx: restored.notice(tx, "an older backup", by="test"))
+    with pytest.raises(WentBack, match="older backup"):
+        plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="host:1", token="t"))
+
+
+def test_empty_checkpoints_do_not_wait_and_an_idle_region_has_no_late_table(landing: Landing, clock: Clock) -> None:
+    for _ in range(5):
+        landing.land(0)
+    clock.now += 10 * lateness.LONG
+    assert alarm(landing) == ""
+    landing.land(1)
+    clock.now += 10 * lateness.LONG
+    landing.region.plane.do(lambda tx: tx.set_region(phase=Phase.IDLE))
+    assert alarm(landing) == ""
+
+
+def test_x4_who_owes_a_fence_is_told_until_it_has_committed_it(landing: Landing) -> None:
+    def owes() -> list[bool]:
+        return [lag.owes_fence for lag in landing.region.plane.read(lateness.lags)]
+
+    assert owes() == [False]
+    landing.land(1)
+    landing.region.plane.do(lambda tx: epochs.rewind(tx, 0, "a person"))
+    assert owes() == [True]
+
+
+def test_what_could_not_be_decoded_is_counted_for_tables_with_a_shape(landing: Landing) -> None:
+    plane = landing.region.plane
+    told = {"table": "bronze", "bad": 3, "new": True}
+    plane.do(lambda tx: events.log(tx, events.BAD, data=told))
+
+    def bad() -> list[int]:
+        return [lag.bad for lag in plane.read(lateness.lags)]
+
+    assert bad() == [0], "a raw table decodes nothing"
+    plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json")))
+    assert bad() == [3]

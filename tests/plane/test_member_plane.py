@@ -1,0 +1,146 @@
+"""The gate that every mutation of a member's process passes: region, incarnation, epoch (SPEC G11; fault 77)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from crkafka_core.control import Tx
+from crkafka_core.model.errors import CrkafkaError, Lost, Stale, Superseded
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import ROWS, Region, ResetCause
+from crkafka_core.plane import (
+    advance,
+    alarms,
+    cuts,
+    goals,
+    life,
+    members,
+    resets,
+    restored,
+    starts,
+    triggers,
+)
+from crkafka_core.plane.member_plane import MemberPlane
+
+if TYPE_CHECKING:
+    from tests.plane.conftest import Kit
+
+NAME = "orders/0"
+EVERYTHING: dict[str, Callable[[Tx, str], Any]] = {
+    "renew": lambda tx, me: members.renew(tx, NAME, me),
+    "report": lambda tx, me: members.report(tx, NAME, me, epoch=tx.region().epoch, base=0, generation=9, held=()),
+    "withdraw": lambda tx, me: members.withdraw(tx, NAME, me, epoch=tx.region().epoch, why="x", wants_reset=True),
+    "lose": lambda tx, me: members.lose(tx, "orders/1", tx.get(members.Member, "orders/1").incarnation,
+                                        renewals=0, by=NAME, why="x"),
+    "ask for a reset": lambda tx, me: resets.failed(tx, ResetCause.FAILURE, "x", member=NAME, epoch=tx.region().epoch),
+    "give up": lambda tx, me: cuts.give_up(
+        tx, tx.region().open_cut, member=NAME, incarnation=me, why="x", cause=ResetCause.FAILURE
+    ),
+    "ask for a cut": lambda tx, me: triggers.ask(
+        tx, member=NAME, incarnation=me, epoch=tx.region().epoch, head=tx.region().head
+    ),
+    "reach": lambda tx, me: goals.reach(tx, "g", member=NAME, incarnation=me, epoch=tx.region().epoch, reached=()),
+    "topics gone": lambda tx, me: starts.topics_gone(tx, {"t": "id-t"}, member=NAME),
+    "forget": lambda tx, me: starts.forget(tx, "t", by=NAME),
+    "stop the region": lambda tx, me: life.halt(tx, "x", member=NAME),
+    "look back": lambda tx, me: restored.check(tx, restored.Seen(99, 99, "x"), by=NAME),
+    "strangers": lambda tx, me: alarms.strangers(tx, ["x"], by=NAME),
+    "advance": lambda tx, me: advance.advance(tx),
+}  # fmt: skip
+"""What a member's threads call."""
+
+
+def _rows(kit: Kit) -> list[object]:
+    return kit.plane.read(lambda reader, _: [reader.select(row) for row in ROWS])
+
+
+def _cutting(kit: Kit) -> MemberPlane:
+    """In the middle of a cut past its deadline: there is something to do for everybody who may do it."""
+    kit.running()
+    gate = MemberPlane(kit.plane, NAME, kit.live[NAME])
+    kit.open()
+    kit.now += 21.0
+    return gate
+
+
+@pytest.mark.parametrize("what", EVERYTHING)
+def test_77_a_superseded_process_that_wakes_changes_nothing(kit: Kit, what: str) -> None:
+    old = _cutting(kit)
+    kit.do(lambda tx: tx.put(_another(tx)))
+    before = _rows(kit)
+    with pytest.raises(Superseded):
+        old.do(lambda tx: EVERYTHING[what](tx, old.incarnation))
+    assert _rows(kit) == before
+
+
+def _another(tx: Tx) -> members.Member:
+    row = tx.get(members.Member, NAME)
+    assert row is not None
+    return members.replace(row, incarnation="newer", launch=row.launch + 1)
+
+
+@pytest.mark.parametrize("what", EVERYTHING)
+def test_77_an_unregistered_process_changes_nothing(kit: Kit, what: str) -> None:
+    kit.running()
+    never = MemberPlane(kit.plane, "orders/7", "never")
+    before = _rows(kit)
+    with pytest.raises(Lost):
+        never.do(lambda tx: EVERYTHING[what](tx, "never"))
+    assert _rows(kit) == before
+
+
+@pytest.mark.parametrize("what", [*EVERYTHING, "launch", "register", "leave", "fail", "bear witness"])
+def test_77_a_process_of_a_deleted_region_changes_nothing_of_the_one_that_bears_its_name_now(
+    kit: Kit, what: str
+) -> None:
+    """SPEC G6, G11: also not by registering, and not by what it remembers of the old one."""
+    kit.running()
+    old = MemberPlane(kit.plane, NAME, kit.live[NAME])
+    kit.do(lambda tx: life.idle(tx, "test"))
+    kit.do(life.delete)
+    life.declare(kit.plane.store, Region(name="orders", uid="another", region_index=0))
+    kit.do(lambda tx: life.start(tx, by="test"))
+    before = _rows(kit)
+    acts: dict[str, Callable[[], Any]] = {
+        "launch": old.launch,
+        "register": lambda: old.register(members.Registration(NAME, old.incarnation, 9, 0, "cluster", "group")),
+        "leave": old.leave,
+        "fail": lambda: old.fail("x"),
+        "bear witness": lambda: old.bear_witness(99, 99, "x"),
+    }
+    with pytest.raises(Lost, match="made anew"):
+        acts[what]() if what in acts else old.do(lambda tx: EVERYTHING[what](tx, old.incarnation))
+    assert _rows(kit) == before
+
+
+@pytest.mark.parametrize("what", ["topics gone", "forget", "stop the region", "look back"])
+def test_77_what_was_found_out_for_an_older_epoch_changes_nothing(kit: Kit, what: str) -> None:
+    kit.running()
+    gate, epoch = MemberPlane(kit.plane, NAME, kit.live[NAME]), kit.row.epoch
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    before = _rows(kit)
+    with pytest.raises(Stale):
+        gate.do(lambda tx: EVERYTHING[what](tx, gate.incarnation), epoch=epoch)
+    assert _rows(kit) == before
+
+
+@pytest.mark.parametrize("what", EVERYTHING)
+def test_g11_the_registered_process_passes(kit: Kit, what: str) -> None:
+    gate = _cutting(kit)
+    try:
+        gate.do(lambda tx: EVERYTHING[what](tx, gate.incarnation), epoch=kit.row.epoch)
+    except CrkafkaError as refused:
+        assert not isinstance(refused, Stale | Superseded | Lost)
+
+
+def test_g10_who_has_seen_more_than_sql_shows_stops_the_region_though_sql_does_not_know_it(kit: Kit) -> None:
+    kit.running()
+    forgotten = MemberPlane(kit.plane, "orders/7", "registered after the backup was made")
+    row = kit.row
+    forgotten.bear_witness(row.epoch, row.version, "x")
+    assert kit.row.phase is Phase.RUNNING, "SQL shows all that it has seen"
+    forgotten.bear_witness(row.epoch + 1, row.version, "went back in time")
+    assert (kit.row.phase, kit.row.stop_reason) == (Phase.STOPPED, "went back in time")

@@ -1,0 +1,154 @@
+"""A topic that is taken out of the configuration while members of the old one run (SPEC S4; fault 76)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from crkafka_core.model.errors import OldConfiguration
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Region
+from crkafka_core.plane import cuts, life, members, starts
+from crkafka_core.protocol import subscription
+
+if TYPE_CHECKING:
+    from tests.plane.conftest import Kit
+
+T0, U0 = TP("t", 0), TP("u", 0)
+IDS = {T0: "id-t", U0: "id-u"}
+OLD, NEW = subscription.dump(["t", "u"], None), subscription.dump(["t"], None)
+
+
+def _configure(kit: Kit, subscribed: str) -> None:
+    row = Region(name="orders", uid="x", region_index=0, config_json=subscribed, subscription_json=subscribed)
+    life.declare(kit.plane.store, row)
+
+
+def _register(kit: Kit, number: int, subscribed: str) -> None:
+    name = f"orders/{number}"
+    kit.launches += 1
+    launch = kit.do(lambda tx: members.launch(tx, name))
+    who = members.Registration(name, f"i{kit.launches}", launch, 0, "cluster", "group", subscription=subscribed)
+    kit.do(lambda tx: members.register(tx, who))
+    kit.live[name] = who.incarnation
+
+
+def _holds(kit: Kit, number: int, *held: TP) -> None:
+    """It resolves its starts, and reports; what it sees anew is at its beginning."""
+    name, row = f"orders/{number}", kit.row
+    kit.do(lambda tx: starts.resolve(
+        tx, member=name, incarnation=kit.live[name], epoch=row.epoch, base=row.head, topic_ids={tp: IDS[tp] for tp in held},
+        proposals={tp: starts.Proposal(IDS[tp], 0, "beginning") for tp in held}, gaps={}, accept_gaps=False,
+    ))  # fmt: skip
+    kit.report(number, set(held))
+    kit.advance()
+
+
+def _known(kit: Kit) -> set[str]:
+    return kit.plane.read(lambda reader, row: {tp.topic for tp in starts.known(reader)})
+
+
+@pytest.fixture
+def old(kit: Kit) -> Kit:
+    """Two members of the old configuration; the topic `u` has been read up to 10."""
+    _configure(kit, OLD)
+    kit.do(lambda tx: life.start(tx, by="test"))
+    for number in (0, 1):
+        _register(kit, number, OLD)
+    _holds(kit, 0, T0), _holds(kit, 1, U0)
+    kit.at = {T0: 0, U0: 0}
+    cut = kit.open()
+    for number, tp in ((0, T0), (1, U0)):
+        kit.contribute(cut, number, 10, held={tp}, topic_ids={tp.topic: IDS[tp]})
+    kit.do(lambda tx: cuts.merge(tx, cut))
+    assert (kit.row.phase, _known(kit)) == (Phase.RUNNING, {"t", "u"})
+    return kit
+
+
+def test_76_a_dropped_topic_is_carried_forward_once_all_members_have_the_new_configuration(old: Kit) -> None:
+    _configure(old, NEW)
+    assert _known(old) == {"t", "u"}, "members of the old configuration still read it"
+    _register(old, 0, NEW)
+    old.generation += 1
+    _holds(old, 0, T0), _holds(old, 1, U0)
+    assert (old.row.phase, _known(old)) == (Phase.RUNNING, {"t", "u"}), "one of them goes on reading it"
+    _register(old, 1, NEW)
+    assert _known(old) == {"t"}
+    old.generation += 1
+    _holds(old, 0, T0), _holds(old, 1)
+    assert old.row.phase is Phase.RUNNING
+    cut = old.open()
+    old.at = {T0: 10}
+    old.contribute(cut, 0, 5, held={T0})
+    old.contribute(cut, 1, held=set())
+    old.do(lambda tx: cuts.merge(tx, cut))
+    merged = old.plane.read(lambda reader, row: starts.merged(reader, cut))
+    assert {tp: m.to_offset for tp, m in merged.items()} == {T0: 15, U0: 10}
+
+
+@pytest.mark.parametrize("how", ["leaves", "is lost"])
+def test_76_the_last_reader_that_goes_lets_the_topic_go(old: Kit, how: str) -> None:
+    _configure(old, NEW)
+    _register(old, 0, NEW)
+    if how == "leaves":
+        old.do(lambda tx: members.leave(tx, "orders/1", old.live["orders/1"]))
+    else:
+        old.do(lambda tx: members.fail(tx, "orders/1", old.live["orders/1"], "x"))
+    assert _known(old) == {"t"}
+
+
+def test_76_a_dropped_topic_is_never_called_deleted(old: Kit) -> None:
+    """Who no longer reads it does not find it in Kafka's answer; that says nothing."""
+    _configure(old, NEW)
+    old.do(lambda tx: starts.topics_gone(tx, {"u": "id-u"}, member="orders/0"))
+    assert old.row.phase is Phase.RUNNING
+
+
+def test_76_a_late_process_of_the_old_configuration_brings_the_topic_back_no_more(old: Kit) -> None:
+    _configure(old, NEW)
+    for number in (0, 1):
+        _register(old, number, NEW)
+    assert _known(old) == {"t"}
+    with pytest.raises(OldConfiguration, match="reads u"):
+        _register(old, 1, OLD)
+    old.generation += 1
+    _holds(old, 0, T0), _holds(old, 1)
+    assert (old.row.phase, _known(old)) == (Phase.RUNNING, {"t"})
+
+
+def test_s4_a_topic_that_is_put_back_goes_on_where_it_was_left(old: Kit) -> None:
+    _configure(old, NEW)
+    for number in (0, 1):
+        _register(old, number, NEW)
+    _configure(old, OLD)
+    for number in (0, 1):
+        _register(old, number, OLD)
+    old.generation += 1
+    _holds(old, 0, T0), _holds(old, 1, U0)
+    assert (old.row.phase, _known(old)) == (Phase.RUNNING, {"t", "u"})
+    found = old.plane.read(lambda reader, row: starts.lookup(reader, row, IDS))
+    assert found.offsets == {T0: 10, U0: 10}
+
+
+def test_76_put_back_before_it_went_it_was_never_away(old: Kit) -> None:
+    _configure(old, NEW)
+    _configure(old, OLD)
+    for number in (0, 1):
+        _register(old, number, OLD)
+    assert _known(old) == {"t", "u"}
+
+
+@pytest.mark.parametrize(
+    ("said", "topic", "reads"),
+    [
+        (subscription.dump(["a", "b"], None), "a", True),
+        (subscription.dump(["a", "b"], None), "ab", False),
+        (subscription.dump(None, r"^shop\..*"), "shop.orders", True),
+        (subscription.dump(None, r"^shop\..*"), "shops", False),
+        (subscription.UNKNOWN, "anything", True),
+    ],
+)
+def test_what_a_subscription_reads(said: str, topic: str, reads: bool) -> None:
+    assert subscription.reads(said, topic) is reads

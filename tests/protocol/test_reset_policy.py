@@ -1,0 +1,95 @@
+"""What follows from each cause of a reset: the table, and the one decision between rest and stop (SPEC X6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from crkafka_core.model.limits import Limits
+from crkafka_core.model.rows import ResetCause
+from crkafka_core.protocol.reset_policy import CHANCE, POLICY, Record, decide, hindered
+
+LIMITS = Limits()
+WORST = Record(consecutive=10**6, failing=10**6, recent=10**6, hindering=10**6)
+"""Everything that could ever have been counted."""
+
+
+def test_x6_every_cause_has_its_policy() -> None:
+    assert set(POLICY) == set(ResetCause)
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        ResetCause.JOIN,
+        ResetCause.LEFT,
+        ResetCause.LATE,
+        ResetCause.UNAVAILABLE,
+        ResetCause.OFFSET_GONE,
+        ResetCause.PERSON,
+    ],
+)
+def test_x6_what_is_nobodys_failure_never_stops_a_region(cause: ResetCause) -> None:
+    assert decide(cause, "x", "orders/0", WORST, LIMITS).stop == ""
+
+
+def test_x6_only_a_person_leads_out_of_stopped() -> None:
+    assert {c for c, p in POLICY.items() if p.leaves_stopped} == {
+        ResetCause.PERSON,
+        ResetCause.START,
+        ResetCause.RESTORED,
+    }
+
+
+@pytest.mark.parametrize("cause", [ResetCause.FAILURE, ResetCause.MISMATCH, ResetCause.STUCK])
+def test_x6_the_fifth_failure_in_a_row_stops_the_region_with_its_reason(cause: ResetCause) -> None:
+    assert decide(cause, "boom", "m", Record(consecutive=3), LIMITS).stop == ""
+    assert "5 resets in a row" in decide(cause, "boom", "m", Record(consecutive=4), LIMITS).stop
+    assert "boom" in decide(cause, "boom", "m", Record(consecutive=4), LIMITS).stop
+
+
+@pytest.mark.parametrize("cause", [ResetCause.LOST, ResetCause.THROWN_OUT, ResetCause.REBALANCE])
+def test_x6_a_budget_is_of_a_time_and_of_the_cuts_that_got_no_chance(cause: ResetCause) -> None:
+    assert decide(cause, "x", "m", Record(recent=19, hindering=9), LIMITS).stop == ""
+    assert "20 times in 600 s" in decide(cause, "x", "m", Record(recent=20), LIMITS).stop
+    assert "10 times without a completed cut" in decide(cause, "x", "m", Record(hindering=10), LIMITS).stop
+
+
+def test_x6_outages_back_off_up_to_a_cap_and_losses_do_not() -> None:
+    waits = [decide(ResetCause.UNAVAILABLE, "x", "m", Record(failing=n), LIMITS).wait for n in (0, 1, 2, 10, 5_000)]
+    assert waits == [2, 4, 8, 60, 60]
+    assert decide(ResetCause.LOST, "x", "m", Record(failing=3), LIMITS).wait == 0
+
+
+def test_x6_failing_counts_what_backs_off_and_is_nobodys_failure() -> None:
+    failing = {c: decide(c, "x", "m", Record(failing=3), LIMITS).failing for c in ResetCause}
+    assert {c for c, n in failing.items() if n == 4} == {
+        ResetCause.UNAVAILABLE,
+        ResetCause.OFFSET_GONE,
+        ResetCause.LATE,
+    }
+    assert set(failing.values()) == {3, 4}
+
+
+def test_x6_who_made_the_region_reset_is_named_and_of_nobody_it_is_said_that_nobody_did() -> None:
+    assert decide(ResetCause.LOST, "x", "r/1", Record(recent=20), LIMITS).stop.startswith(
+        "r/1 made the region reset 20 times"
+    )
+    assert decide(ResetCause.REBALANCE, "x", "", Record(recent=20), LIMITS).stop.startswith(
+        "Kafka shared the partitions anew 20"
+    )
+
+
+def test_x6_a_rebalance_zeroes_the_count_and_a_loss_does_not() -> None:
+    before = Record(consecutive=4)
+    assert decide(ResetCause.REBALANCE, "x", "", before, LIMITS).consecutive == 0
+    assert decide(ResetCause.LOST, "x", "m", before, LIMITS).consecutive == 4
+
+
+@pytest.mark.parametrize("period", [0.0, 60.0])
+@pytest.mark.parametrize("cause", [ResetCause.LOST, ResetCause.THROWN_OUT, ResetCause.REBALANCE])
+def test_x6_what_keeps_a_cut_away(cause: ResetCause, period: float) -> None:
+    assert hindered(cause, aborted=7, ran=1_000.0, period=period), "a cut was open"
+    assert not hindered(cause, aborted=0, ran=1_000.0, period=period), "there was time for one"
+    assert not hindered(cause, aborted=0, ran=CHANCE, period=period), "just enough"
+    soon = hindered(cause, aborted=0, ran=1.0, period=period)
+    assert soon is (period > 0 or cause is ResetCause.LOST), "by hand, only a member that dies at once is in the way"

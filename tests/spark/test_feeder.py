@@ -1,0 +1,144 @@
+"""Whoever hosts a region keeps tables fresh that only Spark writes: in its session, or by a process of its own (SPEC K6, A7)."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from checkpoints_db import initialise, open_store
+from crkafka_core.model.rows import Table
+from crkafka_core.plane import tables as plane
+from crkafka_core.region import feeder_process
+from crkafka_core.region.feeder_process import FeederProcess
+from crkafka_core.spark import feeder, tables
+from crkafka_core.spark.feeder import SparkFeeder
+from crkafka_core.testing.landing import Landing
+from crkafka_core.testing.memory import MemoryStore
+
+pytestmark = pytest.mark.spark
+
+
+def table_of(landing: Landing, name: str) -> Table:
+    return landing.region.plane.read(lambda reader, row: plane.of(reader, name))
+
+
+def until(true: Callable[[], Any], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def declared(folder: Path, *names: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"name": name, "format": "parquet", "path": str(folder / name), **more.get(name, {})} for name in names]
+
+
+def test_K6_a_table_that_hangs_keeps_no_other_back_and_who_feeds_is_seen(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = {"bronze": {"format": "iceberg"}, "mine": {"kept_fresh": False}}
+    names = declared(tmp_path, "bronze", "hangs", "mine", **kinds)
+    landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=names)
+    free, advance = threading.Event(), tables.advance
+
+    def hanging(session: SparkSession, region: Any, name: str, **more: Any) -> Any:
+        if name == "hangs":
+            free.wait(100)
+        return advance(session, region, name, **more)
+
+    monkeypatch.setattr(tables, "advance", hanging)
+    running = SparkFeeder(landing.region, lambda: spark)
+    running.begin()
+    try:
+        for number in (1, 2):
+            landing.land(5)
+            until(lambda n=number: table_of(landing, "bronze").acknowledged == n)  # type: ignore[misc]
+
+        def who(name: str) -> str:
+            return landing.region.plane.read(lambda r, row: plane.feeder_of(r, plane.of(r, name)))
+
+        assert who("bronze") == who("hangs") == feeder.writing.holder() and not who("mine")
+        free.set()
+        until(lambda: table_of(landing, "hangs").acknowledged == 2)
+        landing.rewind(1)
+        until(lambda: all(table_of(landing, n).fenced_epoch for n in ("bronze", "hangs")))
+    finally:
+        free.set()
+        running.end()
+    assert tables.read_table(spark, landing.region, "bronze").count() == 5
+    assert table_of(landing, "mine").acknowledged == 0
+    assert not who("bronze") and not running._running()
+
+
+def test_K6_what_fails_is_told_once_and_tried_again_and_no_slot_leaves_tables_to_others(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "bronze"))
+    said: list[str] = []
+    why, failing, advance = ["no core is left"], [True], tables.advance
+
+    def sometimes(*given: Any, **more: Any) -> Any:
+        if failing[0]:
+            raise RuntimeError("the disk is full")
+        return advance(*given, **more)
+
+    monkeypatch.setattr(tables, "advance", sometimes)
+    running = SparkFeeder(landing.region, lambda: spark, tell=said.append, why_not=lambda: why[0])
+    monkeypatch.setattr(running._over, "wait", lambda _: time.sleep(0.02))
+    running.begin()
+    try:
+        landing.land(5)
+        until(lambda: said == ["no core is left"])
+        why[0] = ""
+        until(lambda: running._failed.get("bronze", (0, 0.0))[0] >= 2)
+        assert said == ["no core is left", "table bronze: RuntimeError: the disk is full"]
+        failing[0] = False
+        until(lambda: table_of(landing, "bronze").acknowledged == 1)
+    finally:
+        running.end()
+
+
+def test_K6_a_host_without_spark_feeds_by_a_process_that_ends_with_it(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/crkafka.db"
+    initialise(url)
+    tables_ = declared(tmp_path, "bronze")
+    landing = Landing(
+        open_store(url), tmp_path, partitions=1, members=1, control_plane=url, tables=tables_, host="processes"
+    )
+    said: list[str] = []
+    running = FeederProcess(landing.region, tell=said.append)
+    running.begin()
+    until(lambda: running.pid)
+    pid = running.pid
+    assert pid is not None
+    landing.land(5)
+    until(lambda: table_of(landing, "bronze").acknowledged == 1 or len(said) > 2)
+    landing.land(5)
+    running.end()
+    assert table_of(landing, "bronze").acknowledged == 2
+    assert [text.split(",")[0] for text in said] == ["Spark starts", "Spark has started"], (
+        "whoever waits knows for what"
+    )
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_K6_a_process_that_ends_by_itself_is_told_and_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "bronze"))
+    said: list[str] = []
+    monkeypatch.setattr(feeder_process, "MODULE", "crkafka_core.model.errors")  # ends at once
+    running = FeederProcess(landing.region, tell=said.append)
+    monkeypatch.setattr(running._over, "wait", lambda _: None)
+    running.begin()
+    until(lambda: len(said) >= 2)
+    running.end()
+    assert "ended with code 0; it is started again" in said[0]

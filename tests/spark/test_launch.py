@@ -1,0 +1,151 @@
+"""A Spark session whose secrets nobody else can read (SPEC §17, docs/clients.md P9), and whose Java writes where it is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from crkafka_core.spark import launch
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+CANARIES = {"CANARY_KEY": "canary-key-7f3a", "CANARY_ENV": "canary env=\\ü 91", "CANARY_PLAIN": "canary-plain-55c1"}
+PROGRAM = """
+import sys
+from pathlib import Path
+from crkafka_core.config import RegionConfig
+from crkafka_core.spark.session import open_session
+
+folder = Path(sys.argv[1])
+config = RegionConfig.of(
+    base=folder, region="orders", control_plane="sqlite:///x.db", storage="s", topics=["t"],
+    kafka={"bootstrap.servers": "localhost:1", "group.id": "g"},
+    host={"spark": "local[1]", "conf": {
+        "spark.hadoop.fs.s3a.secret.key": "${env:CANARY_KEY}",
+        "spark.executorEnv.DB_PASSWORD": "${env:CANARY_ENV}",
+        "spark.some.setting": "${env:CANARY_PLAIN}",
+        "spark.driver.memory": "600m", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
+        "spark.eventLog.enabled": "true", "spark.eventLog.dir": folder.as_uri(), "spark.eventLog.compress": "false",
+    }},
+)
+spark = open_session(config, log=folder / "logs" / "spark.log")
+conf = spark.sparkContext.getConf()
+assert spark.range(10).count() == 10
+got = [conf.get(k) for k in ("spark.hadoop.fs.s3a.secret.key", "spark.executorEnv.DB_PASSWORD", "spark.some.setting")]
+hadoop = spark.sparkContext._jsc.hadoopConfiguration().get("fs.s3a.secret.key")
+print(ascii([*got, hadoop, conf.get("spark.driver.memory")]), spark.sparkContext.uiWebUrl, flush=True)
+sys.stdin.readline()
+spark.stop()
+
+from pyspark import SparkContext
+from crkafka_core.spark import launch
+from crkafka_core.spark.host import SparkHost
+
+assert not launch.gone()
+SparkContext._gateway.proc.kill()
+SparkContext._gateway.proc.wait()
+try:
+    spark.range(1).count()
+except Exception as error:
+    print(launch.explained(error), flush=True)
+region = type("Region", (), {"config": config, "plane": None})()
+print(SparkHost(spark, region).given_up(), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path, str]]:
+    folder = tmp_path_factory.mktemp("launch")
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(folder)], env={**os.environ, **CANARIES}, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(folder / "stderr").open("w"),
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        assert said, (folder / "stderr").read_text()
+        yield process, folder, said
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_what_was_given_arrives(session: tuple[subprocess.Popen[str], Path, str]) -> None:
+    key, env, plain = CANARIES.values()
+    assert session[2].startswith(ascii([key, env, plain, key, "600m"]))
+
+
+def test_no_command_line_on_this_machine_has_a_secret(session: tuple[subprocess.Popen[str], Path, str]) -> None:
+    shown = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            shown.append(entry.read_bytes().decode(errors="replace"))
+        except OSError:
+            continue
+    assert [line for line in shown if "org.apache.spark.deploy.SparkSubmit" in line]
+    assert not [line for line in shown if any(canary in line for canary in CANARIES.values())]
+
+
+def test_spark_shows_no_secret_on_its_pages_nor_in_its_logs(session: tuple[subprocess.Popen[str], Path, str]) -> None:
+    process, folder, said = session
+    address = said.split()[-1]
+    page = urlopen(f"{address}/environment/", timeout=30).read().decode()
+    assert "spark.some.setting" in page
+    (folder / "end").write_text(process.communicate("\n", timeout=60)[0])
+    left = {path: path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file()}
+    assert any("SparkListenerEnvironmentUpdate" in text for text in left.values())
+    for canary in CANARIES.values():
+        assert canary not in page
+        assert not [path for path, text in left.items() if canary in text]
+
+
+def test_a_java_that_has_died_is_a_sentence_and_the_end_of_the_host(
+    session: tuple[subprocess.Popen[str], Path, str],
+) -> None:
+    said = (session[1] / "end").read_text()
+    assert said.startswith("Spark: its Java process has ended. Was it killed, or out of memory?")
+    assert said.endswith("Spark's Java process has ended; was it killed, or out of memory?\n")
+
+
+def test_java_writes_to_the_log_and_not_to_the_terminal(session: tuple[subprocess.Popen[str], Path, str]) -> None:
+    folder = session[1]
+    assert "Spark" in (folder / "logs" / "spark.log").read_text()
+    assert (folder / "logs" / "spark.log").stat().st_mode & 0o077 == 0
+    assert (folder / "stderr").read_text() == ""
+
+
+def test_a_java_that_cannot_start_is_a_sentence_with_its_log(tmp_path: Path) -> None:
+    program = (
+        PROGRAM.replace('"spark.driver.memory": "600m"', '"spark.driver.memory": "1k"')
+        .replace("spark = open_session", "from crkafka_core.dev.errors import ServiceFailed\ntry: spark = open_session")
+        .replace(
+            "conf = spark.sparkContext",
+            "except ServiceFailed as error: sys.exit(str(error))\nconf = spark.sparkContext",
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], env={**os.environ, **CANARIES}, capture_output=True, text=True
+    )
+    assert "Spark: did not start" in done.stderr
+    assert f"Its log: {tmp_path / 'logs' / 'spark.log'} which ends:" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_a_killed_start_has_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    old, fresh = (tmp_path / f"crkafka-spark-{name}.conf" for name in ("old", "fresh"))
+    for left in (old, fresh):
+        left.write_text("spark.hadoop.fs.s3a.secret.key=secret")
+    os.utime(old, (time.time() - 7_200,) * 2)
+    with launch._properties({"spark.a": "1"}) as file:
+        assert file.parent == tmp_path and file.stat().st_mode & 0o777 == 0o600
+        assert {*tmp_path.iterdir()} == {file, fresh}, "another start may be under way"
+    assert {*tmp_path.iterdir()} == {fresh}

@@ -1,0 +1,226 @@
+"""How Delta tables that Spark writes are laid out: by no checkpoint, by declared columns, in a catalog, compacted (SPEC K6)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable as Lake
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from crkafka_core.model.errors import ConfigError, LeaseLost
+from crkafka_core.spark import tables
+from crkafka_core.spark.delta_table import DeltaTable
+from crkafka_core.spark.names import CHECKPOINT
+from crkafka_core.testing.landing import Landing
+from crkafka_core.testing.memory import MemoryStore
+
+pytestmark = pytest.mark.spark
+
+SHAPE = """
+MORE = []
+
+
+def parity(rows):
+    return rows.selectExpr("crkafka_checkpoint", "partition", "offset", "offset % 2 AS odd", *MORE)
+"""
+
+
+@pytest.fixture
+def shop(program: Callable[[str, str], Any]) -> Any:
+    return program("parities", SHAPE)
+
+
+def made(folder: Path, **keys: Any) -> Landing:
+    table = {"name": "orders", "format": "delta", "path": str(folder / "orders"), "shape": "parities:parity", **keys}
+    return Landing(MemoryStore(), folder, partitions=2, tables=[{k: v for k, v in table.items() if v is not None}])
+
+
+def rows_in(spark: SparkSession, landing: Landing) -> list[tuple[int, int, int]]:
+    found = tables.read_table(spark, landing.region, "orders").select(CHECKPOINT, "partition", "offset")
+    return sorted((r[CHECKPOINT], r["partition"], r["offset"]) for r in found.collect())
+
+
+def expected(*ends: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    """Of (checkpoint, first offset, next offset), in two partitions."""
+    return sorted((c, p, o) for c, start, stop in ends for p in range(2) for o in range(start, stop))
+
+
+def advanced(spark: SparkSession, landing: Landing, times: int) -> None:
+    for _ in range(times):
+        landing.land(4)
+        tables.advance(spark, landing.region, "orders")
+
+
+def test_no_partition_per_checkpoint_and_a_rewind_takes_out_exactly_its_rows_also_after_maintain(
+    spark: SparkSession, tmp_path: Path, shop: Any
+) -> None:
+    landing = made(tmp_path)
+    advanced(spark, landing, 4)
+    path = str(tmp_path / "orders")
+    assert Lake(path).metadata().partition_columns == []
+    stats = Lake(path).get_add_actions(flatten=True)
+    assert set(stats[f"min.{CHECKPOINT}"].to_pylist()) == {1, 2, 3, 4}
+    version, files = Lake(path).version(), len(Lake(path).file_uris())
+    done = tables.maintain(spark, landing.region, "orders")
+    assert (done.merged, done.into) == (files, 1) and Lake(path).version() > version
+    assert tables.look(spark, landing.region, "orders").clean
+    landing.rewind(2)
+    tables.fence_all(spark, landing.region)
+    assert rows_in(spark, landing) == expected((1, 0, 4), (2, 4, 8))
+    landing.land(4)
+    tables.advance(spark, landing.region, "orders")
+    tables.rewrite(spark, landing.region, "orders", [1])
+    assert rows_in(spark, landing) == expected((1, 0, 4), (2, 4, 8), (5, 8, 12))
+    assert tables.look(spark, landing.region, "orders").clean
+
+
+def test_a_table_that_is_partitioned_by_checkpoint_goes_on_so(
+    spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an older crkafka has made it."""
+    landing = made(tmp_path)
+
+    class Older(DeltaTable):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self.partition_by = (CHECKPOINT,)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "DeltaTable", Older)
+        advanced(spark, landing, 1)
+    advanced(spark, landing, 2)
+    assert Lake(str(tmp_path / "orders")).metadata().partition_columns == [CHECKPOINT]
+    landing.rewind(2)
+    tables.fence_all(spark, landing.region)
+    assert rows_in(spark, landing) == expected((1, 0, 4), (2, 4, 8))
+
+
+@pytest.mark.parametrize("fenced_first", [pytest.param(False, marks=pytest.mark.soak), True])
+def test_a_table_is_partitioned_as_it_is_declared(
+    spark: SparkSession, tmp_path: Path, shop: Any, fenced_first: bool
+) -> None:
+    landing = made(tmp_path, partition_by=["odd"])
+    start = 0
+    if fenced_first:  # the table is made by the fence then, which knows no columns
+        landing.land(4)
+        landing.rewind(0)
+        tables.fence_all(spark, landing.region)
+        start = 1
+    advanced(spark, landing, 3)
+    assert Lake(str(tmp_path / "orders")).metadata().partition_columns == ["odd"]
+    landing.rewind(start + 2)
+    tables.fence_all(spark, landing.region)
+    assert rows_in(spark, landing) == expected((start + 1, 0, 4), (start + 2, 4, 8))
+    other = made(tmp_path, partition_by=["partition"]).region.config
+    with pytest.raises(ConfigError, match=r"is partitioned by odd, and is declared with partition_by: \[partition\]"):
+        object.__setattr__(landing.region, "config", other)
+        advanced(spark, landing, 1)
+
+
+def test_a_column_that_is_not_there_is_named_before_anything_is_written(
+    spark: SparkSession, tmp_path: Path, shop: Any
+) -> None:
+    landing = made(tmp_path, partition_by=["day"])
+    with pytest.raises(ConfigError, match="no such column; they have crkafka_checkpoint, partition, offset, odd"):
+        advanced(spark, landing, 1)
+    assert not (tmp_path / "orders").exists()
+
+
+@pytest.mark.soak
+def test_a_shape_may_give_more_columns_fewer_and_in_another_order_but_none_of_another_type(
+    spark: SparkSession, tmp_path: Path, shop: Any
+) -> None:
+    landing = made(tmp_path)
+    advanced(spark, landing, 1)
+    shop.MORE.append("CAST(key AS STRING) AS who")
+    advanced(spark, landing, 1)
+    shop.MORE[:] = ["'x' AS extra"]
+    advanced(spark, landing, 1)
+    found = tables.read_table(spark, landing.region, "orders")
+    assert found.columns == [CHECKPOINT, "partition", "offset", "odd", "who", "extra"]
+    filled = found.groupBy(CHECKPOINT).agg(F.count("who"), F.count("extra")).orderBy(CHECKPOINT).collect()
+    assert [tuple(r) for r in filled] == [(1, 0, 0), (2, 6, 0), (3, 0, 8)]
+    shop.MORE[:] = ["5 AS extra"]
+    with pytest.raises(ConfigError, match="Column extra of table orders is string and would become int"):
+        advanced(spark, landing, 1)
+
+
+@pytest.mark.soak
+def test_a_table_may_be_in_a_catalog_by_its_name(spark: SparkSession, tmp_path: Path, shop: Any) -> None:
+    landing = made(tmp_path, path="spark_catalog.default.orders_in_catalog")
+    try:
+        advanced(spark, landing, 2)
+        shop.MORE.append("1 AS more")
+        advanced(spark, landing, 1)
+        assert spark.read.table("orders_in_catalog").count() == 24
+        tables.maintain(spark, landing.region, "orders")
+        landing.rewind(1)
+        tables.fence_all(spark, landing.region)
+        assert rows_in(spark, landing) == expected((1, 0, 4))
+        assert tables.look(spark, landing.region, "orders").clean
+    finally:
+        spark.sql("DROP TABLE IF EXISTS spark_catalog.default.orders_in_catalog")
+
+
+def test_a_late_first_write_is_refused_by_a_table_of_a_catalog_that_the_fence_has_made(
+    spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = made(tmp_path, path="spark_catalog.default.orders_fenced")
+    landing.land(4), landing.land(4)
+    replace, turn = DeltaTable.replace, []
+
+    def late(self: DeltaTable, *given: Any) -> None:
+        if not turn:
+            turn.append(threading.get_ident())
+            landing.rewind(1)
+            tables.fence_all(spark, landing.region)
+        replace(self, *given)
+
+    monkeypatch.setattr(DeltaTable, "replace", late)
+    try:
+        with pytest.raises(LeaseLost):
+            tables.advance(spark, landing.region, "orders")
+        assert tables.read_table(spark, landing.region, "orders").count() == 0
+        tables.advance(spark, landing.region, "orders")
+        assert rows_in(spark, landing) == expected((1, 0, 4))
+    finally:
+        spark.sql("DROP TABLE IF EXISTS spark_catalog.default.orders_fenced")
+
+
+@pytest.mark.soak
+def test_maintain_runs_beside_a_writer(spark: SparkSession, tmp_path: Path, shop: Any) -> None:
+    landing = made(tmp_path)
+    advanced(spark, landing, 3)
+    errors: list[BaseException] = []
+
+    def feed() -> None:
+        try:
+            advanced(spark, landing, 4)
+        except BaseException as error:
+            errors.append(error)
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    while feeder.is_alive():
+        tables.maintain(spark, landing.region, "orders")
+    feeder.join()
+    assert not errors, [str(getattr(e, "java_exception", e)) for e in errors]
+    assert rows_in(spark, landing) == expected(*((c, 4 * c - 4, 4 * c) for c in range(1, 8)))
+    assert tables.look(spark, landing.region, "orders").clean
+
+
+@pytest.mark.parametrize("format", [pytest.param("iceberg", marks=pytest.mark.soak), "parquet"])
+def test_other_formats_are_maintained_by_their_own_means(
+    spark: SparkSession, tmp_path: Path, shop: Any, format: str
+) -> None:
+    landing = made(tmp_path, format=format)
+    advanced(spark, landing, 2)
+    done = tables.maintain(spark, landing.region, "orders")
+    assert done.merged == 0 and tables.look(spark, landing.region, "orders").clean
+    advanced(spark, landing, 1)
+    assert rows_in(spark, landing) == expected((1, 0, 4), (2, 4, 8), (3, 8, 12))

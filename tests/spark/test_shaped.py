@@ -1,0 +1,335 @@
+"""Tables of a declared shape: every writer uses it, and each record is in exactly one of them whatever dies in between (SPEC K6)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from crkafka_core.config.sections import TableConfig
+from crkafka_core.control import Tx
+from crkafka_core.model.errors import ConfigError, DataLoss, LeaseHeld, Refused
+from crkafka_core.model.rows import Lease
+from crkafka_core.plane import permits
+from crkafka_core.spark import one_pass, shaped, tables
+from crkafka_core.spark.delta_table import DeltaTable
+from crkafka_core.tables import writing
+from crkafka_core.testing.landing import Landing
+from crkafka_core.testing.memory import MemoryStore
+
+pytestmark = pytest.mark.spark
+
+MODULE = '''
+from pyspark.sql.types import LongType, StructField, StructType
+
+from crkafka_core.spark.decode import decode
+from crkafka_core.spark.decoders import Json
+
+WHERE = ["partition = 0"]
+
+
+def split(rows):
+    """What is good is a matter of this program's version."""
+    return {"good": rows.where(WHERE[0]), "dead": rows.where(f"NOT ({WHERE[0]})")}
+
+
+def doubled(rows):
+    return {"good": rows, "dead": rows.where("offset = 0")}
+
+
+def one(rows):
+    return rows.where("offset < 3").select("crkafka_checkpoint", "partition", "offset")
+
+
+def typed(rows):
+    """Values are no JSON, but for those made so: partition 1."""
+    numbered = rows.selectExpr("* EXCEPT (value)", "if(partition = 1, binary(concat('{\\"id\\": ', offset, '}')), value) AS value")
+    return decode(numbered.select(rows.columns), Json(), StructType([StructField("id", LongType())]))
+
+
+NO_FUNCTION = 5
+'''
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module of the user's program."""
+    import importlib
+    import sys
+
+    (tmp_path / "code" / "shop").mkdir(parents=True)
+    (tmp_path / "code" / "shop" / "__init__.py").touch()
+    (tmp_path / "code" / "shop" / "shapes.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path / "code"))
+    yield importlib.import_module("shop.shapes")
+    for name in ("shop.shapes", "shop"):
+        del sys.modules[name]
+
+
+def declared(folder: Path, format: str, name: str, function: str, output: str | None = None) -> dict[str, Any]:
+    return {
+        "name": name, "format": format, "path": str(folder / "tables" / name), "shape": f"shop.shapes:{function}", "output": output,
+    }  # fmt: skip
+
+
+def made(folder: Path, function: str = "split", formats: tuple[str, str] = ("delta", "delta")) -> Landing:
+    good = declared(folder, formats[0], "orders", function)
+    return Landing(
+        MemoryStore(), folder, partitions=2, tables=[good, declared(folder, formats[1], "failed", function, "dead")]
+    )
+
+
+Found = list[tuple[int, int, int]]
+
+
+def rows_in(spark: SparkSession, landing: Landing, name: str) -> Found:
+    """(checkpoint, partition, offset) of every row; doubled ones show."""
+    found = tables.read_table(spark, landing.region, name).select("crkafka_checkpoint", "partition", "offset")
+    return sorted(tuple(r) for r in found.collect())  # type: ignore[misc]
+
+
+def expected(partition: int, *checkpoints: int, rows: int = 4) -> Found:
+    return [(c, partition, o) for c in checkpoints for o in range((c - 1) * rows, c * rows)]
+
+
+def leases_end(landing: Landing) -> None:
+    def end(tx: Tx) -> None:
+        for lease in tx.select(Lease):
+            tx.delete(Lease, ("kind", "=", lease.kind), ("slot", "=", lease.slot))
+
+    landing.region.plane.do(end)
+
+
+@pytest.mark.parametrize("formats", [("delta", "iceberg"), pytest.param(("parquet", "delta"), marks=pytest.mark.soak)])
+def test_all_tables_of_a_shape_are_written_together_and_follow_rewinds(
+    spark: SparkSession, tmp_path: Path, shop: Any, formats: tuple[str, str]
+) -> None:
+    landing = made(tmp_path, formats=formats)
+    for _ in range(3):
+        landing.land(4)
+    done = tables.advance(spark, landing.region, "failed", limit=2)
+    assert done is not None and (done.table, done.checkpoints, done.rows) == ("failed", (1, 2), 8)
+    assert rows_in(spark, landing, "orders") == expected(0, 1, 2)
+    assert rows_in(spark, landing, "failed") == expected(1, 1, 2)
+    tables.advance(spark, landing.region, "orders")
+    assert tables.advance(spark, landing.region, "failed") is None
+    landing.rewind(1)
+    tables.fence_all(spark, landing.region)
+    landing.offsets[4] = landing.offsets[1]
+    landing.land(0)
+    tables.advance(spark, landing.region, "orders")
+    tables.rewrite(spark, landing.region, "orders", [1])
+    assert rows_in(spark, landing, "orders") == expected(0, 1)
+    assert rows_in(spark, landing, "failed") == expected(1, 1)
+    assert all(tables.look(spark, landing.region, name).clean for name in ("orders", "failed"))
+
+
+STEPS = ["before the first commit", "after the first commit", "between the tables", "after the second commit"]
+
+
+@pytest.mark.parametrize(
+    ("step", "again"),
+    [
+        pytest.param(STEPS[1], False, marks=pytest.mark.soak),
+        pytest.param(STEPS[2], False, marks=pytest.mark.soak),
+        pytest.param(STEPS[1], True, marks=pytest.mark.soak),
+        (STEPS[2], True),
+        (STEPS[3], True),
+    ],
+)
+def test_whatever_dies_between_two_tables_each_record_is_in_exactly_one_of_them(
+    spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch, step: str, again: bool
+) -> None:
+    """The program is changed while it is down: what was good is bad now."""
+    landing = made(tmp_path)
+    landing.land(4)
+    if again:
+        landing.land(4)
+    tables.advance(spark, landing.region, "orders")
+    if not again:
+        landing.land(4)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        die(patch, step)
+        shop.WHERE[0] = "offset >= 6"
+        if again:
+            tables.rewrite(spark, landing.region, "orders", [2])
+        else:
+            tables.advance(spark, landing.region, "orders")
+    leases_end(landing)
+    shop.WHERE[0] = "offset >= 7"
+    landing.land(4)
+    tables.advance(spark, landing.region, "failed")
+    good, bad = rows_in(spark, landing, "orders"), rows_in(spark, landing, "failed")
+    everything = sorted(row for p in (0, 1) for row in expected(p, 1, 2, 3))
+    assert Counter(good) + Counter(bad) == Counter(everything)
+    assert [row for row in good if row[0] == 2] == [(2, 0, 7), (2, 1, 7)]
+    assert [row[0] for row in good if row[0] == 3] == [3] * 8
+    for name in ("orders", "failed"):
+        assert tables.look(spark, landing.region, name).clean
+
+
+def die(patch: pytest.MonkeyPatch, step: str) -> None:
+    """At the given step of the pass; nothing can be given back."""
+    at, count = STEPS.index(step), [0]
+
+    def counting(what: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **more: Any) -> Any:
+            if count[0] == at:
+                raise Crash
+            count[0] += 1
+            return what(*given, **more)
+
+        return call
+
+    patch.setattr(DeltaTable, "replace", counting(DeltaTable.replace))
+    patch.setattr(permits, "finish_commit", counting(permits.finish_commit))
+    patch.setattr(writing, "give_up", lambda *_: None)
+
+
+def test_decoding_is_done_once_for_both_tables(
+    spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = made(tmp_path, "typed")
+    landing.land(4)
+    kept: list[DataFrame] = []
+    keep = one_pass.keep
+    monkeypatch.setattr("crkafka_core.spark.decode.keep_once", lambda frame: kept.append(keep(frame)) or kept[-1])
+    tables.advance(spark, landing.region, "orders")
+    assert len(kept) == 1 and not kept[0].storageLevel.useMemory
+    orders = tables.read_table(spark, landing.region, "orders")
+    assert [tuple(r) for r in orders.orderBy("offset").select("partition", "offset", "id", "tombstone").collect()] == [
+        (1, o, o, False) for o in range(4)
+    ]
+    dead = tables.read_table(spark, landing.region, "failed")
+    assert [(r.partition, r.offset, bytes(r.value)) for r in dead.orderBy("offset").collect()] == [
+        (0, o, f"orders:0:{o}".encode()) for o in range(4)
+    ]
+
+
+def test_who_finds_another_at_it_waits_and_has_nothing_left_to_do(
+    spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs, one for each table."""
+    landing = made(tmp_path)
+    landing.land(4)
+    landing.region.plane.do(lambda tx: permits.permit_commit(tx, "failed", holder="other run", token="other"))
+    waited: list[float] = []
+
+    def meanwhile(seconds: float) -> None:
+        waited.append(seconds)
+        leases_end(landing)
+        if len(waited) == 1:
+            tables.advance(spark, landing.region, "failed")
+
+    monkeypatch.setattr(shaped, "_pause", meanwhile)
+    assert tables.advance(spark, landing.region, "orders") is None
+    assert waited == [0.5]
+    assert rows_in(spark, landing, "orders") == expected(0, 1)
+    landing.land(4)
+    landing.region.plane.do(lambda tx: permits.permit_commit(tx, "failed", holder="other run", token="other"))
+    monkeypatch.setattr(shaped, "PATIENCE", -1.0)
+    with pytest.raises(LeaseHeld, match="other run"):
+        tables.advance(spark, landing.region, "orders")
+
+
+def test_a_shape_that_gives_a_row_twice_writes_nothing(spark: SparkSession, tmp_path: Path, shop: Any) -> None:
+    landing = made(tmp_path, "doubled")
+    landing.land(4)
+    with pytest.raises(DataLoss, match="Of 8 rows of checkpoint 1 the shape gives 8 to orders, 2 to failed"):
+        tables.advance(spark, landing.region, "orders")
+    assert rows_in(spark, landing, "orders") == rows_in(spark, landing, "failed") == []
+
+
+def test_who_has_not_got_the_shape_cannot_write(spark: SparkSession, tmp_path: Path, shop: Any) -> None:
+    landing = made(tmp_path, "gone")
+    landing.land(4)
+    for write in (
+        lambda: tables.advance(spark, landing.region, "orders"),
+        lambda: tables.rewrite(spark, landing.region, "orders", [1]),
+    ):
+        with pytest.raises(ConfigError, match=r"shape shop\.shapes:gone, which is not here"):
+            write()
+    with pytest.raises(Refused, match="declared with the shape"):
+        tables.advance(spark, landing.region, "orders", shape=lambda rows: rows)
+
+
+@pytest.mark.parametrize(("function", "said"), [("one", "takes the output dead"), ("NO_FUNCTION", "is no function")])
+def test_a_shape_that_cannot_be_meant_is_refused(
+    spark: SparkSession, tmp_path: Path, shop: Any, function: str, said: str
+) -> None:
+    landing = made(tmp_path, function)
+    landing.land(4)
+    with pytest.raises(ConfigError, match=said):
+        tables.advance(spark, landing.region, "orders")
+
+
+def test_an_output_that_no_table_takes_is_refused(spark: SparkSession, tmp_path: Path, shop: Any) -> None:
+    table = declared(tmp_path, "delta", "orders", "split")
+    landing = Landing(MemoryStore(), tmp_path, partitions=2, tables=[table])
+    landing.land(4)
+    with pytest.raises(ConfigError, match="gives rows as dead, which no table takes"):
+        tables.advance(spark, landing.region, "orders")
+
+
+def test_a_shape_of_one_output_may_leave_rows_out(spark: SparkSession, tmp_path: Path, shop: Any) -> None:
+    table = declared(tmp_path, "delta", "orders", "one")
+    landing = Landing(MemoryStore(), tmp_path, partitions=2, tables=[table])
+    landing.land(4)
+    tables.advance(spark, landing.region, "orders")
+    assert rows_in(spark, landing, "orders") == [(1, p, o) for p in (0, 1) for o in range(3)]
+    assert tables.look(spark, landing.region, "orders").clean
+    tables.rewrite(spark, landing.region, "orders", [1])
+    assert rows_in(spark, landing, "orders") == [(1, p, o) for p in (0, 1) for o in range(3)]
+
+
+def test_a_table_that_joins_a_shape_later_gets_its_rows_and_the_others_lose_them(
+    spark: SparkSession, tmp_path: Path, shop: Any
+) -> None:
+    shop.split = lambda rows: {"good": rows}
+    landing = Landing(MemoryStore(), tmp_path, partitions=2, tables=[declared(tmp_path, "delta", "orders", "split")])
+    landing.land(4), landing.land(4)
+    tables.advance(spark, landing.region, "orders")
+    landing.declare(TableConfig(**declared(tmp_path, "delta", "failed", "split", "dead")))
+    shop.split = lambda rows: {"good": rows.where("partition = 0"), "dead": rows.where("partition = 1")}
+    landing.land(4)
+    tables.advance(spark, landing.region, "orders")
+    assert rows_in(spark, landing, "orders") == expected(0, 1, 2, 3)
+    assert rows_in(spark, landing, "failed") == expected(1, 1, 2, 3)
+
+
+def test_rows_that_somebody_else_adds_are_found_and_mended_by_the_shape(
+    spark: SparkSession, tmp_path: Path, shop: Any
+) -> None:
+    landing = made(tmp_path)
+    landing.land(4)
+    tables.advance(spark, landing.region, "orders")
+    path = str(tmp_path / "tables" / "orders")
+    spark.read.format("delta").load(path).limit(1).write.format("delta").mode("append").save(path)
+    assert tables.look(spark, landing.region, "orders").miscounted == (1,)
+    tables.mend(spark, landing.region, "orders")
+    assert tables.look(spark, landing.region, "orders").clean
+    assert rows_in(spark, landing, "orders") == expected(0, 1)
+
+
+def test_a_table_that_had_only_empty_checkpoints_and_was_fenced_takes_its_first_rows(
+    spark: SparkSession, tmp_path: Path, shop: Any
+) -> None:
+    """The fence has made it, without the columns of its rows."""
+    table = declared(tmp_path, "delta", "orders", "one")
+    landing = Landing(MemoryStore(), tmp_path, partitions=2, tables=[table])
+    landing.land(0), landing.land(0)
+    tables.advance(spark, landing.region, "orders")
+    landing.rewind(1)
+    tables.fence_all(spark, landing.region)
+    landing.offsets[2] = landing.offsets[1]
+    landing.land(4)
+    tables.advance(spark, landing.region, "orders")
+    assert rows_in(spark, landing, "orders") == [(3, p, o) for p in (0, 1) for o in range(3)]

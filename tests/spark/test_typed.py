@@ -1,0 +1,244 @@
+"""Typed tables without a line of code: columns by a schema that goes on, bad records as declared, none lost or doubled (SPEC K6)."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from google.protobuf import descriptor_pb2 as pb
+from pyspark.sql import SparkSession
+
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.offsets import TP
+from crkafka_core.plane import lateness
+from crkafka_core.spark import registry_columns, tables
+from crkafka_core.spark.decoders import Undecodable
+from crkafka_core.spark.decoding import BadRecord
+from crkafka_core.spark.registry import Registry
+from crkafka_core.testing.landing import Landing, records
+from crkafka_core.testing.memory import MemoryStore
+from crkafka_core.testing.schema_registry import FakeRegistry
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    fake = FakeRegistry()
+    yield fake
+    fake.close()
+
+
+def schema(**properties: str) -> dict[str, Any]:
+    return {"type": "object", "required": ["id"], "properties": {n: {"type": t} for n, t in properties.items()}}
+
+
+def made(folder: Path, values: Mapping[tuple[str, int], bytes], *declared: dict[str, Any], **keys: Any) -> Landing:
+    """`values` by topic and offset."""
+
+    def batch_of(tp: TP, start: int, stop: int) -> Any:
+        batch = records(tp, start, stop)
+        given = pa.array([values[tp.topic, o] for o in range(start, stop)], pa.binary())
+        rows = batch.records.set_column(1, "value", given)
+        return type(batch)(rows, batch.runs)
+
+    named = [{**t, "path": str(folder / t["name"])} for t in declared]
+    return Landing(MemoryStore(), folder, partitions=1, members=1, tables=named, batch_of=batch_of, **keys)
+
+
+def rows_of(spark: SparkSession, landing: Landing, name: str) -> list[dict[str, Any]]:
+    found = [r.asDict(recursive=True) for r in tables.read_table(spark, landing.region, name).collect()]
+    return sorted(found, key=lambda r: r.get("kafka_offset", r.get("offset")))  # type: ignore[return-value, arg-type]
+
+
+@pytest.mark.spark
+def test_K6_a_table_typed_by_a_json_schema_keeps_bad_records_beside_it_and_follows_the_schema(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps(schema(id="integer", who="string")))
+    values = {("orders", 0): b'{"id": 1, "who": "a", "vip": true}', ("orders", 1): b"no JSON", ("orders", 2): b'{"who": "no id"}',
+              ("orders", 3): b'{"id": 2, "vip": true}', ("orders", 4): b'{"id": "2"}', ("orders", 5): None}  # fmt: skip
+    landing = made(tmp_path, values, {"name": "typed", "format": "delta", "typed": {"json": str(file)}})
+    landing.land(3)
+    done = tables.advance(spark, landing.region, "typed")
+    assert done is not None and (done.rows, done.bad) == (1, 2)
+    file.write_text(json.dumps(schema(vip="boolean", id="integer", who="string")))
+    landing.land(3)
+    tables.advance(spark, landing.region, "typed_dead")
+    found = rows_of(spark, landing, "typed")
+    assert [(r["id"], r["who"], r["vip"], r["kafka_offset"], r["kafka_tombstone"]) for r in found] == [
+        (1, "a", None, 0, False), (2, None, True, 3, False), (None, None, None, 5, True),
+    ]  # fmt: skip
+    assert found[0]["kafka_topic"] == "orders" and found[0]["kafka_timestamp"] is not None
+    plain = DeltaTable(str(tmp_path / "typed_dead")).to_pyarrow_table()
+    assert sorted(zip(plain["offset"].to_pylist(), plain["value"].to_pylist(), strict=True)) == [
+        (1, b"no JSON"), (2, b'{"who": "no id"}'), (4, b'{"id": "2"}'),
+    ]  # fmt: skip
+    assert any("column id: there is no value" in reason for reason in plain["reason"].to_pylist())
+    lags = {lag.table.name: lag.bad for lag in landing.region.plane.read(lateness.lags)}
+    assert lags == {"typed": 3, "typed_dead": 0}
+    file.write_text(json.dumps(schema(id="string")))
+    values["orders", 6] = b'{"id": "7"}'
+    landing.land(1)
+    with pytest.raises(ConfigError, match="Column id of table typed is bigint and would become string"):
+        tables.advance(spark, landing.region, "typed")
+
+
+def avro_schema(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    more = {"note": {"default": "none"}}
+    return {
+        "type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": n, "type": t, **more.get(n, {})} for n, t in fields],
+    }  # fmt: skip
+
+
+def avro(number: int, written: dict[str, Any], value: dict[str, Any]) -> bytes:
+    out = io.BytesIO(b"\0" + struct.pack(">I", number))
+    out.seek(5)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(written), value)
+    return out.getvalue()
+
+
+@pytest.mark.spark
+def test_K6_a_table_typed_by_a_registry_follows_added_reordered_and_widened_fields(
+    spark: SparkSession, tmp_path: Path, registry: FakeRegistry
+) -> None:
+    line = {"type": "record", "name": "Line", "fields": [{"name": "cents", "type": "int"}]}
+    sku = {"name": "sku", "type": ["null", "string"], "default": None}
+    wider = {"type": "record", "name": "Line", "fields": [sku, {"name": "cents", "type": "long"}]}
+    first = avro_schema([("id", "int"), ("line", line)])
+    second = avro_schema([("note", "string"), ("line", wider), ("id", "long")])
+    values = {("orders", 0): avro(1, first, {"id": 1, "line": {"cents": 5}}), ("orders", 1): b"x",
+              ("orders", 2): avro(1, first, {"id": 2, "line": {"cents": 6}}),
+              ("orders", 3): avro(2, second, {"id": 2**40, "note": "n", "line": {"cents": 7, "sku": "s"}})}  # fmt: skip
+    registry.answers = {
+        "/schemas/ids/1": [(200, {"schema": json.dumps(first)})], "/schemas/ids/2": [(200, {"schema": json.dumps(second)})],
+        "/subjects/orders-value/versions/latest": [(200, {"schema": json.dumps(first)})],
+    }  # fmt: skip
+    table = {"name": "typed", "format": "iceberg", "typed": {"avro": "registry"}, "dead_letters": "failed"}
+    landing = made(tmp_path, values, table, registry={"url": registry.url})
+    landing.land(2)
+    tables.advance(spark, landing.region, "typed")
+    registry.answers["/subjects/orders-value/versions/latest"] = [(200, {"schema": json.dumps(second)})]
+    landing.land(2)
+    tables.advance(spark, landing.region, "typed")
+    found = rows_of(spark, landing, "typed")
+    assert [(r["id"], r["note"], r["line"]) for r in found] == [
+        (1, None, {"cents": 5, "sku": None}), (2, "none", {"cents": 6, "sku": None}), (2**40, "n", {"cents": 7, "sku": "s"}),
+    ]  # fmt: skip
+    assert [r["offset"] for r in rows_of(spark, landing, "failed")] == [1]
+
+
+@pytest.mark.spark
+def test_K6_bad_records_are_skipped_and_counted_or_stop_the_table_and_other_topics_are_left_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps(schema(id="integer")))
+    values = {
+        ("orders", 0): b'{"id": 1}',
+        ("orders", 1): b"bad",
+        ("refunds", 0): b"of",
+        ("refunds", 1): b"another kind",
+    }
+    typed = {"format": "delta", "typed": {"json": str(file)}, "topics": ["orders"]}
+    landing = made(
+        tmp_path, values, {"name": "lenient", **typed, "on_bad_record": "skip"}, {"name": "strict", **typed, "on_bad_record": "stop"},
+        topics=["orders", "refunds"],
+    )  # fmt: skip
+    landing.land(2)
+    done = tables.advance(spark, landing.region, "lenient")
+    assert done is not None and (done.rows, done.bad) == (1, 1)
+    assert DeltaTable(str(tmp_path / "lenient")).to_pyarrow_table(columns=["id"]).to_pylist() == [{"id": 1}]
+    assert {lag.table.name: lag.bad for lag in landing.region.plane.read(lateness.lags)} == {"lenient": 1, "strict": 0}
+    with pytest.raises(
+        BadRecord, match=r"Table strict: Record orders\[0\]@1 cannot be decoded: no JSON, from character"
+    ):
+        tables.advance(spark, landing.region, "strict")
+    assert not (tmp_path / "strict").exists()
+
+
+def proto(*fields: tuple[str, int, int, str], name: str = "x.proto") -> pb.FileDescriptorProto:
+    """(name, number, type, name of its type)."""
+    file = pb.FileDescriptorProto(
+        name=name, package="shop", syntax="proto3", dependency=["google/protobuf/timestamp.proto"]
+    )
+    message = file.message_type.add(name="Order")
+    for field, number, kind, of in fields:
+        message.field.add(name=field, number=number, type=kind, type_name=of or None, label=1)  # type: ignore[arg-type]
+    file.message_type.add(name="Other")
+    return file
+
+
+def test_K6_protobuf_of_a_registry_gives_columns_and_refuses_another_message(registry: FakeRegistry) -> None:
+    order = proto(("id", 1, 5, ""), ("at", 2, 11, ".google.protobuf.Timestamp"), ("size", 3, 4, ""))
+    text = base64.b64encode(order.SerializeToString()).decode()
+    answer = {"schema": text, "schemaType": "PROTOBUF"}
+    registry.answers["/subjects/orders-value/versions/latest?format=serialized"] = [(200, answer)]
+    asked = Registry(registry.url)
+    decoder, found = registry_columns.protobuf(asked, asked.version("orders-value", "latest", serialized=True))
+    assert [(f["name"], f["type"]) for f in found["fields"]] == [
+        ("id", "long"),
+        ("at", "timestamp"),
+        ("size", "decimal(20,0)"),
+    ]
+    opened = decoder.open(pa.struct([]))
+    body = b"\x08\x07\x12\x02\x08\x05"
+    value = opened(b"\0\0\0\0\x01" + b"\0" + body, "orders")
+    assert (value["id"], value["at"].timestamp(), value["size"]) == (7, 5.0, 0)
+    with pytest.raises(Undecodable, match=r"message \[1\] of its file, not \[0\]"):
+        opened(b"\0\0\0\0\x01" + b"\x02\x02" + body, "orders")
+
+
+def test_K6_what_the_registry_has_not_got_is_said(registry: FakeRegistry) -> None:
+    registry.answers["/subjects/none/versions/latest"] = [(404, {"error_code": 40401})]
+    with pytest.raises(ConfigError, match="has no subject none, version latest"):
+        Registry(registry.url).version("none", "latest")
+    registry.answers["/subjects/text/versions/1?format=serialized"] = [
+        (200, {"schema": "syntax = …", "schemaType": "PROTOBUF"})
+    ]
+    with pytest.raises(ConfigError, match="Protobuf as source text alone"):
+        registry_columns.protobuf(Registry(registry.url), Registry(registry.url).version("text", 1, serialized=True))
+    registry.answers["/subjects/json/versions/1"] = [(200, {"schema": "{}", "schemaType": "JSON"})]
+    with pytest.raises(ConfigError, match="is JSON, not AVRO"):
+        registry_columns.avro(Registry(registry.url), Registry(registry.url).version("json", 1))
+
+
+def test_K6_avro_schemas_that_refer_to_others_are_made_whole(registry: FakeRegistry) -> None:
+    money = {"type": "record", "name": "Money", "namespace": "bank", "fields": [
+        {"name": "sum", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}}]}  # fmt: skip
+    order = {"type": "record", "name": "Order", "namespace": "shop", "fields": [
+        {"name": "paid", "type": "bank.Money"}, {"name": "due", "type": ["null", "bank.Money"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "tags", "type": {"type": "map", "values": "string"}}]}  # fmt: skip
+    reference = {"name": "bank.Money", "subject": "money", "version": 1}
+    registry.answers["/subjects/o/versions/1"] = [(200, {"schema": json.dumps(order), "references": [reference]})]
+    registry.answers["/subjects/money/versions/1"] = [(200, {"schema": json.dumps(money)})]
+    decoder, found = registry_columns.avro(Registry(registry.url), Registry(registry.url).version("o", 1))
+    assert fastavro.parse_schema(json.loads(decoder.reader or ""))["name"] == "shop.Order"
+    kinds = {f["name"]: (f["type"], f["nullable"]) for f in found["fields"]}
+    assert kinds["paid"][0]["fields"][0]["type"] == "decimal(38,2)" and not kinds["paid"][1] and kinds["due"][1]
+    assert (kinds["at"][0], kinds["kind"][0], kinds["tags"][0]["valueType"]) == ("timestamp", "string", "string")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (["string", "int"], "union of several types"),
+        ("shop.None", "type shop.None is not there"),
+        ("shop.Order", "holds itself"),
+    ],
+)
+def test_K6_avro_of_which_no_columns_can_be_made_is_refused(registry: FakeRegistry, kind: Any, said: str) -> None:
+    order = {"type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": "x", "type": kind}]}
+    registry.answers["/subjects/o/versions/1"] = [(200, {"schema": json.dumps(order)})]
+    with pytest.raises(ConfigError, match=said):
+        registry_columns.avro(Registry(registry.url), Registry(registry.url).version("o", 1))

@@ -1,0 +1,151 @@
+"""Whoever hosts a region keeps its tables fresh, as soon as a checkpoint is merged (SPEC K6)."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import time
+
+import pytest
+
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import LeaseHeld, Refused
+from crkafka_core.model.rows import Region, Table
+from crkafka_core.plane import leases
+from crkafka_core.plane import tables as plane
+from crkafka_core.region import feeder
+from crkafka_core.region.feeder import Feeder
+from crkafka_core.region.lease import DriverLease
+from crkafka_core.tables import adopt, writing
+from tests.tables.conftest import Lake, upto
+
+
+def until(lake: Lake, acknowledged: int, seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while lake.table().acknowledged < acknowledged:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_merged_checkpoint_is_in_the_table_at_once_without_anybody_asking(lake: Lake) -> None:
+    running = Feeder(lake.region)
+    running.start()
+    try:
+        for n in range(1, 4):
+            lake.landing.land(5)
+            until(lake, n)
+        assert lake.rows() == upto(15)
+        lake.landing.rewind(1)
+        until_fenced(lake)
+        assert lake.rows() == upto(5)
+        lake.landing.land(5)
+        until(lake, 4)
+    finally:
+        running.end()
+    assert lake.rows() == upto(10)
+
+
+def until_fenced(lake: Lake, seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while (table := lake.table()).fenced_epoch < table.rewind_epoch:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_what_is_merged_last_is_adopted_before_it_ends(lake: Lake) -> None:
+    running = Feeder(lake.region)
+    assert running.turn(0.0)
+    for _ in range(3):
+        lake.landing.land(5)
+    running._over.set()
+    assert not running.turn()
+    assert lake.rows() == upto(15)
+    assert lake.region.plane.read(lambda r, row: leases.held(r, feeder.LEASE)) == []
+
+
+def test_many_checkpoints_wait_and_few_commits_take_them(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(7):
+        lake.landing.land(1)
+    advance = adopt.advance
+    monkeypatch.setattr(adopt, "advance", lambda region, name: advance(region, name, limit=5))
+    running = Feeder(lake.region)
+    assert running.turn() and running.turn()
+    assert (lake.table().acknowledged, lake.table().commits) == (7, 2)
+
+
+def test_a_second_feeder_waits_and_who_feeds_is_seen(lake: Lake) -> None:
+    def who(reader: Reader, row: Region) -> str:
+        return plane.feeder_of(reader, plane.of(reader, "bronze"))
+
+    assert lake.region.plane.read(who) == ""
+    first, second = Feeder(lake.region), Feeder(lake.region)
+    first.turn(0.0)
+    lake.landing.land(5)
+    second._over.set()
+    assert not second.turn(0.0)
+    assert lake.table().acknowledged == 0
+    assert lake.region.plane.read(who) != ""
+    with pytest.raises(LeaseHeld), DriverLease(lake.region.plane, feeder.LEASE, "another"):
+        pass
+    assert first.turn(0.0)
+    assert lake.rows() == upto(5)
+
+
+def test_a_table_that_fails_is_told_once_and_tried_again_later(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[str] = []
+
+    def refused(_: object, name: str) -> None:
+        tries.append(name)
+        raise Refused("the lake is dry")
+
+    lake.landing.land(5)
+    told: list[str] = []
+    running = Feeder(lake.region, tell=told.append)
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(adopt, "advance", refused)
+        for _ in range(5):
+            running.turn(0.0)
+    assert (tries, told) == (["bronze"], ["table bronze: the lake is dry"])
+    running._failed.clear()
+    running.turn(0.0)
+    assert lake.rows() == upto(5)
+
+
+def test_tables_that_spark_writes_are_left_to_it(lake: Lake) -> None:
+    lake.region.plane.do(lambda tx: plane.shape(tx, "bronze"))
+    lake.landing.land(5)
+    Feeder(lake.region).turn(0.0)
+    assert lake.table() == Table("orders", "bronze", "delta", str(lake.path))
+    assert not lake.path.exists()
+
+
+def test_rows_of_a_shape_do_not_come_among_adopted_ones(lake: Lake) -> None:
+    lake.landing.land(5)
+    adopt.advance(lake.region, "bronze")
+    with pytest.raises(Refused, match="holds records as they are"):
+        lake.region.plane.do(lambda tx: plane.shape(tx, "bronze"))
+
+
+def test_what_a_killed_host_held_does_not_hold_its_successor_up(lake: Lake) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    dead = f"{writing.machine()}:{ended.pid}"
+    lake.landing.land(5)
+    for kind in (feeder.LEASE, "writer:bronze"):
+        lake.region.plane.do(lambda tx, k=kind: leases.take(tx, k, holder=dead, token="dead", length=3_600))
+    running = Feeder(lake.region)
+    assert running.turn(0.0) and running.turn(0.0)
+    assert lake.rows() == upto(5)
+
+
+def test_process_of_another_container_of_the_same_name_is_not_taken_for_dead(lake: Lake) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    elsewhere = f"{socket.gethostname()}/1:{ended.pid}"
+    lake.land(5)
+    lake.region.plane.do(lambda tx: leases.take(tx, "writer:bronze", holder=elsewhere, token="t", length=3_600))
+    assert Feeder(lake.region).turn(0.0)
+    assert lake.region.plane.read(lambda r, row: plane.writer(r, "bronze")) == elsewhere

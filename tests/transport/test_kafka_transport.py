@@ -1,0 +1,174 @@
+"""TLS, SASL and certificates of clients against a real Kafka: what is right connects, what is wrong is told in a sentence."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.kafka import clients
+from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.kafka.errors import KafkaFailed, KafkaUnavailable, NotAllowed, error_of
+from crkafka_core.kafka.range_reader import RangeReader
+from crkafka_core.model.errors import ConfigError, CrkafkaError
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.redaction import redact_values
+from tests.transport import conftest
+from tests.transport.conftest import Broker
+
+pytestmark = pytest.mark.kafka
+KINDS = ("TLS", "MTLS", "SCRAM", "OAUTH")
+
+
+@contextmanager
+def admin(properties: dict[str, str], timeout: float = 5.0) -> Iterator[KafkaAdmin]:
+    made = KafkaAdmin(properties, timeout=timeout)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def wait_until(said: Callable[[], Any], within: float = 20.0) -> None:
+    end = time.monotonic() + within
+    while not said():
+        assert time.monotonic() < end, "did not come about"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_right_connects_with_every_client_that_we_have(broker: Broker, kind: str) -> None:
+    properties = broker.properties(kind)
+    with admin(properties) as asks:
+        assert asks.cluster_id() == broker.cluster.cluster_id
+        assert list(asks.topics(["orders"])) == ["orders"]
+        assert asks.committed("nobody", [TP("orders", 0)]) == {}
+        assert asks.watermarks([TP("orders", 0)]) == {TP("orders", 0): (0, 0)}
+    with RangeReader(properties) as reads:
+        assert list(reads.read(TP("orders", 0), 0, 0)) == []
+    consumer = clients.consumer({**properties, "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe(["orders"])
+        wait_until(lambda: consumer.poll(0.2) or consumer.assignment())
+    finally:
+        consumer.close()
+
+
+WRONG: dict[str, tuple[str, dict[str, str | None], type[CrkafkaError], str]] = {
+    "another authority": ("TLS", {"ssl.ca.location": "THEIRS/ca.pem"}, NotAllowed,
+        r"certificate verify failed.*Did the authority in `ssl\.ca\.location` sign"),
+    "another name in the certificate": ("OTHERHOST", {}, NotAllowed,
+        r"certificate verify failed.*is the broker's name, as `bootstrap\.servers`"),
+    "no file of the authority": ("TLS", {"ssl.ca.location": "/nowhere/ca.pem"}, ConfigError, r"ssl\.ca\.location failed"),
+    "plain to a listener of TLS": ("TLS", {"security.protocol": "plaintext"}, KafkaUnavailable,
+        r"does not answer.*`bootstrap\.servers` and `security\.protocol` right\?"),
+    "TLS to a plain listener": ("PLAIN", {"security.protocol": "SSL"}, KafkaUnavailable,
+        r"ends the connection.*may take no TLS there"),
+    "no certificate of the client": ("MTLS", {"ssl.certificate.location": None, "ssl.key.location": None}, KafkaUnavailable,
+        r"ends the connection.*wants a certificate of this client.*`ssl\.certificate\.location`"),
+    "a certificate of the client by another authority": ("MTLS",
+        {"ssl.certificate.location": "THEIRS/client.crt", "ssl.key.location": "THEIRS/client.key"}, KafkaUnavailable,
+        r"wants a certificate of this client that it knows"),
+    "a certificate without its key": ("MTLS", {"ssl.key.location": "THEIRS/client.key"}, ConfigError, r"key"),
+    "a wrong password": ("SCRAM", {"sasl.password": "wrong-word"}, NotAllowed,
+        r"invalid credentials with SASL mechanism SCRAM-SHA-512.*Check the security properties"),
+    "an unknown user": ("SCRAM", {"sasl.username": "nobody"}, NotAllowed, r"invalid credentials"),
+    "a mechanism that the listener lacks": ("SCRAM", {"sasl.mechanism": "PLAIN"}, NotAllowed,
+        r"Unsupported SASL mechanism: broker's supported mechanisms: SCRAM-SHA-512"),
+    "no login at all": ("SCRAM", {"security.protocol": "SSL"}, KafkaUnavailable, r"`security\.protocol` right\?"),
+    "a function that is not there": ("OAUTH", {clients.CALLBACK: "tests.transport.conftest:nothing"}, ConfigError,
+        r"names tests\.transport\.conftest:nothing, which is not here.*package\.module:function"),
+    "a package that is not there": ("OAUTH", {clients.CALLBACK: "no.such.package:token"}, ConfigError, r"No module named"),
+    "what is no function": ("OAUTH", {clients.CALLBACK: "tests.transport.conftest:TOKENS"}, ConfigError, r"is no function"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_told_in_a_sentence_without_a_secret(broker: Broker, name: str) -> None:
+    kind, changes, error, said = WRONG[name]
+    given = broker.properties(kind)
+    for key, value in changes.items():
+        if value is None:
+            del given[key]
+        else:
+            given[key] = value.replace("THEIRS", str(broker.theirs.folder))
+    with pytest.raises(error, match=said) as caught, admin(given, timeout=1.5) as asks:
+        asks.cluster_id()
+    assert "-word" not in str(caught.value)
+
+
+def test_a_function_that_gives_no_token_is_named_and_what_it_raised_is_logged(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {**broker.properties("OAUTH"), clients.CALLBACK: "tests.transport.conftest:no_token"}
+    with pytest.raises(KafkaUnavailable, match=r"no_token, the `sasl\.oauthbearer\.callback`, gave no token"):
+        KafkaAdmin(given)
+    assert "PermissionError: the identity provider is closed" in caplog.text
+
+
+def test_tokens_are_renewed_while_a_client_runs_and_are_secrets(broker: Broker) -> None:
+    before = len(conftest.TOKENS)
+    with admin(broker.properties("OAUTH")) as asks:
+        asks.cluster_id()
+        wait_until(lambda: asks.cluster_id() and len(conftest.TOKENS) > before + 1)
+        assert list(asks.topics(["orders"])) == ["orders"]
+    assert conftest.TOKENS[-1] not in redact_values(f"refused: {conftest.TOKENS[-1]}")
+
+
+def test_a_password_that_is_renewed_in_its_file_is_taken_without_a_restart(
+    broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker asks each connection for its login again; the old one is refused then."""
+    file = tmp_path / "password"
+    file.write_text("first-word\n")
+    given = broker.properties("SCRAM")
+    config = RegionConfig.of(
+        region="r", control_plane="sqlite:///x.db", storage="s", topics=["orders"], base=tmp_path,
+        kafka={**given, "sasl.password": f"${{file:{file}}}"},
+    )  # fmt: skip
+    refused: list[Any] = []
+    consumer = clients.consumer({**config.resolved_kafka(), "group.id": "renewal"}, refused.append)
+    try:
+        consumer.subscribe(["orders"])
+        wait_until(lambda: consumer.poll(0.2) or consumer.assignment())
+        broker.password("second-word")
+        file.write_text("second-word\n")
+        with caplog.at_level(logging.WARNING):
+            wait_until(lambda: consumer.poll(0.2) or "credentials that their file has now" in caplog.text)
+        wait_until(lambda: consumer.poll(0.2) or _answers(consumer))
+        assert not [error for error in refused if isinstance(error_of(error, "x"), NotAllowed)]
+        with admin(config.resolved_kafka()) as asks:
+            asks.cluster_id()
+    finally:
+        consumer.close()
+        broker.password("first-word")
+
+
+def _answers(consumer: Any) -> bool:
+    try:
+        return bool(consumer.list_topics(timeout=1).topics)
+    except KafkaException:
+        return False
+
+
+def test_a_certificate_that_was_renewed_in_its_file_makes_the_member_go_on_with_a_new_client(tmp_path: Path) -> None:
+    """One that is refused, or cannot reach the broker, looks at its files; without a renewal nothing but the error is told."""
+    for name in ("client.crt", "client.key"):
+        (tmp_path / name).write_text("old")
+    heard: list[Any] = []
+    renewal = clients._Renewal({"ssl.certificate.location": str(tmp_path / "client.crt")}, heard.append)
+    error = clients.KafkaError(clients.KafkaError._TRANSPORT, "ssl://b:1: SSL routines::alert expired certificate")
+    renewal(error)
+    assert heard == [error]
+    (tmp_path / "new").write_text("new")
+    (tmp_path / "new").replace(tmp_path / "client.crt")
+    renewal(error)
+    typed = error_of(heard[-1], "in group g")
+    assert isinstance(typed, KafkaFailed) and "renewed" in str(typed)
