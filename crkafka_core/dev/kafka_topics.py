@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from confluent_kafka import ElectionType, KafkaError, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, PartitionMetadata
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from crkafka_core.dev.errors import ServiceFailed
@@ -64,10 +64,15 @@ class KafkaTopics:
 
     def leaders(self, name: str) -> dict[int, int]:
         """Partition → node that leads it; partitions without a leader are left out."""
+        return {p.id: p.leader for p in self._partitions(name) if p.leader >= 0}
+
+    def in_sync(self, name: str) -> dict[int, set[int]]:
+        """Partition → nodes that have all that is acknowledged."""
+        return {p.id: set(p.isrs) for p in self._partitions(name)}
+
+    def _partitions(self, name: str) -> list[PartitionMetadata]:
         topic = self._admin.list_topics(name, timeout=10).topics.get(name)
-        if topic is None or topic.error is not None:
-            return {}
-        return {p.id: p.leader for p in topic.partitions.values() if p.leader >= 0}
+        return [] if topic is None or topic.error is not None else list(topic.partitions.values())
 
     def elect_preferred_leader(self, name: str, partition: int) -> None:
         """Give the partition back to the first of its replicas, as after the return of a killed node."""
