@@ -1,7 +1,8 @@
 """Flink beside us: its jars from the Python package index, its connectors by Maven coordinates, all in a folder of the cache.
 
 One JVM takes SQL statements (`Statements.java`), so what follows its first run is warm. Its settings are the best of those that were tried
-(docs/speed.md). Checkpoints are exactly-once, every five seconds, as the region's cuts; the sink commits Parquet files with them.
+(docs/speed.md). Checkpoints are exactly-once, every five seconds, as the region's cuts (every one or two was no quicker); the sink
+commits Parquet files with them.
 """
 
 from __future__ import annotations

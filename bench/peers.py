@@ -1,7 +1,8 @@
 """Row 14: Kafka → committed Parquet by the region, by Spark's own source and by Flink, on the same broker and topic in one session.
 
-Each side is a process of its own, at its best known settings, with a first run and three warm ones; the best warm run counts. Between
-the sides nothing else changes. `python -m bench peers`; `CRKAFKA_BENCH_ROWS` sets the number of records (8,000,000).
+Each side is a process of its own, at its best known settings, with a first run and three warm ones; later a second process makes another
+first run. The best warm run and the better first one count: one slow second of the machine decides a single run. Between the sides
+nothing else changes. `python -m bench peers`; `CRKAFKA_BENCH_ROWS` sets the number of records (8,000,000).
 """
 
 from __future__ import annotations
@@ -27,15 +28,26 @@ def figures(rows: Sequence[int]) -> Iterator[Figure]:
                 else side(name.lower(), kafka, topic, folder, WARM_RUNS)
             )
             print(f"  {name}: {', '.join(map(speed, runs.took))}" + _once(runs), flush=True)
+        first = {
+            name: min(found[name].first, _first(name.lower(), kafka, topic, folder / "again"))
+            for name in ("region", "Spark")
+        }
     ours = found["region"]
     for name, bound in (("Flink", 1.25), ("Spark", 2.6)):
         note = f"{speed(ours.warm)}; {name} {speed(found[name].warm)}"
         yield Figure(
             14, f"warm run against {name}'s best", found[name].warm / ours.warm, "×", bound, at_least=True, note=note
         )
-    first = found["Spark"].first / ours.first
-    note = f"{speed(ours.first)}; Spark {speed(found['Spark'].first)}"
-    yield Figure(14, "first run against Spark's, each in a fresh session", first, "×", 2.5, at_least=True, note=note)
+    times = first["Spark"] / first["region"]
+    note = f"{speed(first['region'])}; Spark {speed(first['Spark'])}"
+    yield Figure(14, "first run against Spark's, each in a fresh session", times, "×", 2.5, at_least=True, note=note)
+
+
+def _first(name: str, kafka: KafkaCluster, topic: str, folder: Path) -> float:
+    folder.mkdir(exist_ok=True)
+    found = side(name, kafka, topic, folder, warm_runs=0).first
+    print(f"  {name} in another new process: {speed(found)}", flush=True)
+    return found
 
 
 def of_flink(kafka: KafkaCluster, topic: str, folder: Path) -> Runs:
