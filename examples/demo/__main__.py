@@ -1,4 +1,4 @@
-"""`make demo`: under two minutes, each step explained as it happens; ends with the oracle's word."""
+"""`make demo`: three minutes, each step explained as it happens; ends with the oracle's word."""
 
 from __future__ import annotations
 
@@ -109,12 +109,12 @@ def _close(region: Region, dagster: LiveDagster) -> None:
 
 def _run(narrator: Narrator, region: Region, dagster: LiveDagster) -> None:
     narrator.step("Dagster: sensors that drive the region, read SQL only")
-    narrator.say(f"orders are being produced, {PER_SECOND:.0f} a second; Dagster starts")
+    narrator.say(f"orders are being produced, {PER_SECOND:.0f} a second; the region is wanted; Dagster starts")
+    region.start()
     dagster.start()
     narrator.say(f"ready at {dagster.url}")
-    narrator.step("The region is wanted: Dagster starts a run that hosts two members in Spark")
+    narrator.step("A region is wanted and has no members: Dagster starts a run that hosts two of them in Spark")
     narrator.follow(region)
-    region.start()
     region.await_running(timeout=240)
     narrator.step(
         "Cuts, driven by Dagster every 5 seconds: drain, checkpoint, merge; the raw table adopts their files, the typed one is written"
