@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -124,6 +125,8 @@ def _check(name: str, value: Scalar) -> None:
         raise KeyedError(name, "must be false: offsets are committed by the cut, never on a timer; leave it out")
     if name == "enable.auto.offset.store" and text not in _OFF:
         raise KeyedError(name, "must be false: the region keeps its own offsets; leave it out")
+    if name == "ssl.providers" and not re.fullmatch(r"[\w-]+(\s*,\s*[\w-]+)*", text):
+        raise KeyedError(name, f"{_DENIED['ssl.engine.location']}, if it is a path; name providers, as default,legacy")
     if name == "group.instance.id":
         raise KeyedError(
             name, "is made from the region and each member's name; leave it out, or set static_membership: false"

@@ -66,6 +66,8 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     ("instance id by hand", kafka(group__instance__id="a"), "kafka.group.instance.id", "leave it out"),
     ("a library to load", kafka(plugin__library__paths="/tmp/x.so"), "kafka.plugin.library.paths", "loads a library"),
+    ("a path among providers", kafka(ssl__providers="default,/tmp/x.so"), "kafka.ssl.providers", "loads a library"),
+    ("providers unseen", kafka(ssl__providers="${env:X:/tmp/x.so}"), "kafka.ssl.providers", "name providers"),
     ("a program to run", kafka(sasl__kerberos__kinit__cmd="true"), "kafka.sasl.kerberos.kinit.cmd", "command line"),
     ("Java property", kafka(max__poll__records=5), "kafka.max.poll.records", "max_poll_records"),
     (
@@ -163,6 +165,8 @@ def test_error_names_file_and_line(tmp_path: Path) -> None:
         ("members: 1\nmembers: 2\n", "members: is written twice", 2),
         ("a: [1\nb: 2\n", "a [ is opened here and not closed", 1),
         ("", "is empty", 0),
+        ("a: 1\nb: &b {c: [*b]}\n", "b.c.0: holds itself", 2),
+        ("a: *b\n", "begins with * or ! needs quotation marks", 1),
         ("- 1\n", "must be a mapping", 0),
     ],
 )
