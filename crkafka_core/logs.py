@@ -10,12 +10,15 @@ import logging
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.visible import visible
 
+_log = logging.getLogger(__name__)
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 FORMATS = ("text", "json")
 MOST = 32 * 2**20
@@ -49,6 +52,22 @@ def begin(level: str, form: str, *, who: str = "", anew: bool = False) -> None:
     else:
         handler.setFormatter(_Text(logging.BASIC_FORMAT))
     logging.basicConfig(level=level, handlers=[handler], force=anew)
+    if (
+        threading.excepthook is threading.__excepthook__
+    ):  # Python would print the error past the log, with all that it says
+        threading.excepthook = _thread_failed
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _process_failed
+
+
+def _thread_failed(failed: threading.ExceptHookArgs) -> None:
+    if failed.exc_value is not None and failed.exc_type is not SystemExit:
+        name = failed.thread.name if failed.thread else "?"
+        _log.critical("the thread %s ends", name, exc_info=failed.exc_value)
+
+
+def _process_failed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    _log.critical("this process ends", exc_info=(kind, error, trace))
 
 
 def said(text: str, level: str = "INFO") -> str:
@@ -82,8 +101,8 @@ class _Json(logging.Formatter):
         }
         if self._who:
             said["member"] = self._who
-        if record.exc_info:
-            said["exception"] = self.formatException(record.exc_info)
+        if record.exc_text or record.exc_info:  # the text is there already where secrets were removed from it
+            said["exception"] = record.exc_text or self.formatException(record.exc_info)  # type: ignore[arg-type]
         return json.dumps(said, ensure_ascii=False)
 
 
@@ -93,7 +112,8 @@ def cap(file: Path, most: int = MOST) -> None:
         if file.stat().st_size <= most:
             return
         old = file.with_name(f"{file.name}.1")
+        old.touch(mode=0o600)
         shutil.copy2(file, old)
         os.truncate(file, 0)
     except OSError as error:
-        logging.getLogger(__name__).warning("%s cannot be begun anew: %s", file, error)
+        _log.warning("%s cannot be begun anew: %s", file, error)

@@ -30,7 +30,10 @@ def _redacting(make: Any) -> Any:
         if clean != text:
             made.msg, made.args = clean, ()
         if made.exc_info and made.exc_info[0] is not None and not made.exc_text:
-            made.exc_text = redact("".join(traceback.format_exception(*made.exc_info)).rstrip("\n"))
+            text = "".join(traceback.format_exception(*made.exc_info)).rstrip("\n")
+            made.exc_text = redact(text)
+            if redact_values(text) != text:  # a formatter of its own would write it anew
+                made.exc_info = None
         return made
 
     return record

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from crkafka_core.config.secret import is_secret_key
+from crkafka_core.config.secret import is_secret_key, secrets_in
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.redaction import redact
 
@@ -142,6 +142,10 @@ def _stop(text: str) -> str:
 
 def _shown(loc: Sequence[str | int], given: Any) -> str:
     if any(is_secret_key(str(part)) for part in loc):
+        return "what is there"
+    if isinstance(given, Mapping | list | tuple):
+        return "a mapping" if isinstance(given, Mapping) else "a list"
+    if isinstance(given, str) and any(secrets_in(given)):
         return "what is there"
     text = redact(repr(given))
     return text if len(text) <= 60 else text[:57] + "…"

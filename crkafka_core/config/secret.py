@@ -1,7 +1,7 @@
 """What is secret in a configuration, found by taking values apart; written there, it is one whole reference (SPEC §17).
 
 A secret is the value of a key that says so (`sasl.password`, `fs.azure.account.key.…`), the password in a URL, a parameter of
-a URL (`?password=…`, `;token=…`), or what is assigned inside of a text (`-DkeyStorePassword=…`).
+a URL (`?password=…`, `;token=…`), what is assigned inside of a text (`-DkeyStorePassword=…`), or a private key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from crkafka_core.config import reference
 
 WORDS = (
     r"passw(or)?d|passphrase|passcode|(^|[._-])(pwd|pw|pass|sig)($|[._-])|pgpass|secret|token|credential|cookie|api[._-]?key|account[._-]?key|access[._-]?key$"
-    r"|key[._-]pem|jaas|private[._-]?key$|(^|[._-])sas($|[._-])|connection[._-]?string|user[._-]?info|authorization|signature"
+    r"|encryption[._-]?key($|[.]list)|(storage|customer|shared)[._-]?key$|(^|[._-])auth$|key[._-]pem|jaas|private[._-]?key$|(^|[._-])sas($|[._-])|connection[._-]?string|user[._-]?info|authorization|signature"
 )
 """A regular expression for names of secrets, which Java reads too."""
 _SECRET_KEY = re.compile(WORDS, re.IGNORECASE)
@@ -24,8 +24,16 @@ _NO_SECRET = re.compile(
 )
 _URL = re.compile(r"(.*?://)([^:/@?#]*(?::[^@]*)?@)?([^/?#;]*)([^?;]*)(.*)", re.DOTALL)
 _PARAMETER = re.compile(r"[?&;#](?P<name>[^=&;?#]+)=(?P<value>[^&;#]*)")
-_ASSIGNED = re.compile(r"(?:^|[\s,;&\"'{(])(?:-D|--)?(?P<name>[\w.-]+)=(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&})]*)")
-_JSON = re.compile(r"[\"'](?P<name>[\w.-]+)[\"']\s*:\s*(?P<value>\"[^\"]*\"|'[^']*')")
+_ASSIGNED = re.compile(
+    r"(?:^|[\s,;&\"'{(])(?:-D|--)?(?P<name>[\w.-]+)(?:\s*=\s*|:\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&})]*)"
+)
+_JSON = re.compile(
+    r"[\"'](?P<name>[\w.-]+)[\"']\s*:\s*(?!null|true|false)(?P<value>\"[^\"]*\"|'[^']*'|\[[^\]]*\]|[^\s,}\]]+)"
+)
+_ORACLE = re.compile(r"jdbc:oracle:\w+:[^/@]*/(?P<password>[^@]*)@", re.IGNORECASE)
+_PEM = "PRIVATE KEY-----"
+_NAME_OF_A_KEY = "arn:"
+"""What `fs.s3a.encryption.key` has for a key that stays with KMS."""
 _HOW = "write ${env:NAME} or ${file:path} as the whole of it, without a default"
 
 
@@ -57,9 +65,13 @@ def secrets_in(text: str) -> Iterator[tuple[str, str]]:
     """Secrets inside of a text that is not one as a whole: what each is, and how it is written."""
     masked, references = reference.mask(text)
     url = Url.of(masked)
-    password = url.userinfo.removesuffix("@").partition(":")[2]
-    if password:
-        yield "the password", reference.unmask(password, references)
+    urls = [Url.of(masked[mark.start() :]) for mark in re.finditer("://", masked)]  # there may be a list of them
+    passwords = [each.userinfo.removesuffix("@").partition(":")[2] for each in urls]
+    for password in (*passwords, *(found["password"] for found in _ORACLE.finditer(masked))):
+        if password:
+            yield "the password", reference.unmask(password, references)
+    if _PEM in masked:
+        yield "a private key", text
     for default in reference.defaults(reference.unmask(url.userinfo, references)):
         if ":" in default:  # a user of which more than the user is written
             yield "the password", default
@@ -76,7 +88,7 @@ def check(key: str, value: str) -> str:
     """The value, if its references can be read and no secret in it is written in clear; else ValueError, without the value."""
     reference.check(value)
     if is_secret_key(key):
-        if value and not reference.is_whole(value):
+        if value and not reference.is_whole(value) and not value.startswith(_NAME_OF_A_KEY):
             raise ValueError(_clear(value, "is a secret"))
         return value
     for name, part in secrets_in(value):

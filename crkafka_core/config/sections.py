@@ -9,11 +9,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
 
-from crkafka_core.config import reference
+from crkafka_core.config import reference, secret
 from crkafka_core.config.location import in_catalog
 from crkafka_core.config.quantity import Seconds
 from crkafka_core.config.typed import SHAPE, Typing
-from crkafka_core.model.redaction import redact
 
 STRICT = ConfigDict(frozen=True, extra="forbid")
 _SPECIFIC = (
@@ -267,7 +266,8 @@ class HostConfig(BaseModel):
         if value == "processes":
             return {"processes": True}
         if isinstance(value, str):
-            raise ValueError(f'write {{spark: "{value}"}}, or processes')
+            what = "sc://…" if any(secret.secrets_in(value)) else value
+            raise ValueError(f'write {{spark: "{what}"}}, or processes')
         return value
 
     @model_validator(mode="after")
@@ -275,8 +275,9 @@ class HostConfig(BaseModel):
         if self.processes == (self.spark is not None):
             raise ValueError('must be either {spark: "local[4]"} (or spark://…, sc://…) or processes')
         if self.spark is not None and not reference.has_reference(self.spark) and not _MASTER.match(self.spark):
+            what = "" if any(secret.secrets_in(self.spark)) else f": {self.spark!r}"
             raise ValueError(
-                f"no Spark master: {redact(self.spark)!r}; write local[4], spark://host:7077, yarn, k8s://… or sc://host:15002"
+                f"no Spark master{what}; write local[4], spark://host:7077, yarn, k8s://… or sc://host:15002"
             )
         if self.processes and self.conf:
             raise ValueError("conf holds Spark properties and goes with spark")

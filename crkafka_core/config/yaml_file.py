@@ -61,6 +61,8 @@ def _problem(error: yaml.YAMLError, text: str) -> Problem:
             "the line is indented otherwise than those above it, or a value with a colon needs quotation marks.",
             line,
         )
+    if "undefined alias" in said or "constructor for the tag" in said:  # not shown: it may be a password
+        return Problem("", "a value that begins with * or ! needs quotation marks.", line)
     return Problem("", f"cannot be read as YAML here ({said}).", line)
 
 
@@ -78,11 +80,20 @@ def _documents(text: str, path: Path) -> Iterator[Document]:
         loader.dispose()
 
 
-def _walk(node: yaml.Node, at: tuple[str | int, ...], lines: dict[tuple[str | int, ...], int], source: str) -> None:
+def _walk(
+    node: yaml.Node,
+    at: tuple[str | int, ...],
+    lines: dict[tuple[str | int, ...], int],
+    source: str,
+    inside: tuple[yaml.Node, ...] = (),
+) -> None:
     lines[at] = node.start_mark.line + 1
+    if any(node is outer for outer in inside):
+        raise BadConfiguration([Problem(".".join(map(str, at)), "holds itself.", node.start_mark.line + 1)], source)
+    inside = (*inside, node)
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            _walk(item, (*at, index), lines, source)
+            _walk(item, (*at, index), lines, source, inside)
     elif isinstance(node, yaml.MappingNode):
         seen: dict[str, yaml.Node] = {}
         for key, value in node.value:
@@ -98,7 +109,7 @@ def _walk(node: yaml.Node, at: tuple[str | int, ...], lines: dict[tuple[str | in
                 problem = Problem(".".join(map(str, here)), f"{what}: keep one.", key.start_mark.line + 1)
                 raise BadConfiguration([problem], source)
             seen[name] = value
-            _walk(value, here, lines, source)
+            _walk(value, here, lines, source, inside)
             lines[here] = key.start_mark.line + 1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.region.metrics import prometheus
 from crkafka_core.region.region import Region
 
+_log = logging.getLogger(__name__)
 SILENT = 60.0
 """Seconds without a sign of life of the host's own loop after which it is not alive."""
 
@@ -59,12 +62,11 @@ def serving(region: Region, address: str, pulse: Pulse) -> Iterator[str]:
         return (503, f"{trouble}\n") if trouble else (200, "ok\n")
 
     try:
-        server = ThreadingHTTPServer((host, port), _handler(answer))
+        server = _Server((host, port), _handler(answer))
     except OSError as error:
         raise ConfigError(
             f"Metrics cannot be served at {address}: {error.strerror or error}.", hint="Choose another address."
         ) from error
-    server.daemon_threads = True
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, name="metrics", daemon=True).start()
     try:
         yield f"http://{host or '127.0.0.1'}:{server.server_address[1]}"
@@ -78,6 +80,15 @@ def _parts(address: str) -> tuple[str, int]:
     if not port.isdigit() or int(port) > 65535:
         raise ConfigError(f"{address!r} is no address to serve metrics at.", hint="Write HOST:PORT, as 127.0.0.1:9400.")
     return host.strip("[]"), int(port)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """What failed is told by the log, which has no secrets and may be JSON; of one who did not wait for the answer nobody is told."""
+        if not isinstance(sys.exception(), OSError):
+            _log.exception("a probe was not answered")
 
 
 def _handler(answer: Callable[[str], tuple[int, str]]) -> type[BaseHTTPRequestHandler]:

@@ -13,7 +13,7 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
 
-from crkafka_core.config.resolving import resolve
+from crkafka_core.config.resolving import remember, resolve
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 
 TIMEOUT = 10.0
@@ -98,6 +98,7 @@ class Registry:
         sent = {name: resolve(value, name) for name, value in self.headers.items()}
         if self.user:
             pair = resolve(self.user, "registry.user.password")
+            remember(pair.partition(":")[2])
             sent["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         return {"Accept": "application/vnd.schemaregistry.v1+json, application/json", **sent}
 

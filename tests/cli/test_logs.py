@@ -93,6 +93,38 @@ def test_json_has_one_object_a_line_also_with_a_traceback() -> None:
     assert said["message"] == "two\nlines" and "ValueError: half" in said["exception"] and said["time"][10] == "T"
 
 
+@pytest.mark.parametrize("where", ["a thread", "the process"])
+def test_an_error_that_nobody_catches_is_a_log_without_secrets(where: str) -> None:
+    program = f"""
+import threading
+from crkafka_core import logs
+from crkafka_core.config.resolving import remember
+
+def fail():
+    raise RuntimeError("no connection with canary-44")
+
+remember("canary-44")
+logs.begin("CRITICAL", "json", who="orders/0")
+if {where == "a thread"}:
+    threading.Thread(target=fail, name="renewer").start()
+else:
+    fail()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    (line,) = done.stderr.splitlines()
+    said = json.loads(line)
+    assert said["level"] == "CRITICAL" and said["member"] == "orders/0"
+    assert "RuntimeError: no connection with ***" in said["exception"] and "canary" not in line
+
+
+def test_a_folder_of_logs_is_for_this_user_alone(tmp_path: Path) -> None:
+    process = processes.LeashedProcess({"name": "orders/0"}, tmp_path / "logs" / "orders-0.log")
+    process.kill()
+    process.wait(30)
+    process.terminate()
+    assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_log_file_that_is_long_is_begun_anew_under_its_writer(tmp_path: Path) -> None:
     file = tmp_path / "orders-0.log"
     writer = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

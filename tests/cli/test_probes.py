@@ -200,3 +200,21 @@ def test_probes_tell_a_supervisor_what_to_do(region: Region, monkeypatch: pytest
     for wrong in ("9400x", "localhost:", "a:70000"):
         with pytest.raises(ConfigError, match="Write HOST:PORT"), probes.serving(region, wrong, pulse):
             pass
+
+
+def test_a_probe_that_fails_is_a_log_and_one_that_nobody_waits_for_is_not(
+    region: Region, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not what `socketserver` prints: a traceback beside the log, which may be JSON, with all that the error says."""
+    errors: list[Exception] = [BrokenPipeError("gone"), RuntimeError("a mistake")]
+
+    def fails(*_: object) -> str:
+        raise errors.pop(0)
+
+    monkeypatch.setattr(probes, "ready", fails)
+    with probes.serving(region, "127.0.0.1:0", probes.Pulse()) as url:
+        for _ in range(2):
+            with pytest.raises(OSError, match="without response"):
+                urllib.request.urlopen(f"{url}/readyz", timeout=5)
+    assert [(r.message, "a mistake" in str(r.exc_info)) for r in caplog.records] == [("a probe was not answered", True)]
+    assert capfd.readouterr().err == ""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from crkafka_core import logs
 from crkafka_core.config import BadConfiguration, RegionConfig, redact
 from crkafka_core.config.log_redaction import install
 from crkafka_core.config.resolving import remember, resolve
@@ -84,6 +85,20 @@ def _spark(master: str = "local[2]", **conf: str) -> dict[str, Any]:
         _spark(**{"spark.executorEnv.DB_PASSWORD": "${env:X:hunter2}"}),
         _spark(**{"spark.executorEnv.PGPASS": CLEAR}),
         _spark(**{"spark.jars.repositories": "https://u:hunter2@repo/m2"}),
+        _spark(**{"spark.jars.repositories": "https://a/m2,https://u:hunter2@repo/m2"}),
+        _spark(**{"spark.sql.catalog.c.uri": "jdbc:oracle:thin:u/hunter2@//h:1521/x"}),
+        _spark(**{"spark.hadoop.fs.s3a.encryption.key": CLEAR}),
+        _spark(**{"spark.hadoop.parquet.encryption.key.list": "k1:hunter2"}),
+        _spark(**{"spark.any": "Authorization: Bearer hunter2"}),
+        _kafka(sasl_oauthbearer_config="clientSecret: hunter2"),
+        _kafka(ssl_certificate_pem="-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----"),
+        _table(options={"x": 'PlainLoginModule required username="u" password = "hunter2";'}),
+        _table(options={"x": '{"passwords": ["hunter2"]}'}),
+        _table(options={"x": '{"password": 77886655}'}),
+        {"storage_options": {"azure_storage_key": CLEAR}},
+        {"registry": {"url": "https://h", "headers": {"X-Auth": CLEAR}}},
+        {"registry": {"url": "https://h", "user": "${env:X:me:hunter2}"}},
+        {"control_plane": "postgresql+psycopg://h/db?options=-c%20password%20%3D%20hunter2"},
         _spark(**{"spark.driver.extraJavaOptions": "-Xss4m -Djavax.net.ssl.trustStorePassword=hunter2"}),
     ],
     ids=str,
@@ -92,6 +107,30 @@ def test_a_secret_in_clear_is_refused_and_not_repeated(written: dict[str, Any], 
     with pytest.raises(BadConfiguration) as refused:
         RegionConfig.parse({**MINIMAL, **written}, base=tmp_path)
     assert CLEAR not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "kafka: {sasl.password: *hunter2}",
+        "kafka: {sasl.password: !hunter2 x}",
+        "storage_options: [{sas: hunter2}]",
+        "storage_options: {below: {pwd: hunter2}}",
+        "storage_options: sas=hunter2",
+        "registry: [https://h, 'u:hunter2']",
+        "host: {spark: 'foo://h;pwd=hunter2'}",
+        "host: 'sc://h/;x-sas=hunter2'",
+        "tables: [{name: t, format: delta, path: p, options: [{sas: hunter2}]}]",
+    ],
+)
+def test_nor_is_one_that_stands_where_nothing_of_its_kind_belongs(line: str, tmp_path: Path) -> None:
+    (tmp_path / "region.yaml").write_text(f"region: r\n{line}\n")
+    with pytest.raises(BadConfiguration) as refused:
+        RegionConfig.load(tmp_path / "region.yaml")
+    assert CLEAR not in str(refused.value)
+    assert f"region.yaml:2: {line.partition(':')[0]}" in str(refused.value) or "needs quotation marks" in str(
+        refused.value
+    )
 
 
 def test_what_looks_like_a_masked_reference_is_refused(tmp_path: Path) -> None:
@@ -136,6 +175,11 @@ def test_not_even_a_reference_to_a_secret_where_sql_or_a_command_line_would_hold
         {"storage": "s3://bucket/design=3/sigma#4"},
         _spark(**{"spark.shuffle.sort.bypassMergeThreshold": "200", "spark.x.bypass": "true"}),
         _table(options={"password": "${env:X}", "delta.enableChangeDataFeed": "true"}),
+        _table(options={"x": '{"token": null, "password": "${env:X}", "keys": 3}'}),
+        _spark(**{"spark.jars.repositories": "https://a/m2,https://u:${env:X}@repo/m2"}),
+        _spark(**{"spark.hadoop.fs.s3a.encryption.key": "arn:aws:kms:eu-west-1:1:key/a"}),
+        _spark(**{"spark.hadoop.parquet.encryption.key.material.store.internally": "true"}),
+        _kafka(ssl_providers="default, legacy"),
     ],
     ids=str,
 )
@@ -173,6 +217,7 @@ def test_a_whole_url_with_an_unquoted_at_sign_never_becomes_a_host_name() -> Non
         ("control_plane", "${env:X}", "postgresql+psycopg://u:canary-2@h/db"),
         ("control_plane", "${env:X}", "postgresql+psycopg://h/db?password=canary-3"),
         ("host.spark", "sc://h/;token=${env:X}", "canary+4"),
+        ("host.conf.spark.jars.repositories", "https://a/m2,https://u:${env:X}@h/m2", "canary-6"),
         ("storage_options.secret_key", "${env:X}", 'can"ary\\5'),
     ],
 )
@@ -187,10 +232,20 @@ def test_what_was_resolved_is_redacted_by_value_in_each_form(key: str, written: 
         assert secret not in redact(f"it said {form} there")
 
 
-def test_no_handler_of_any_library_sees_a_secret() -> None:
+class _WritesErrorsAnew(logging.Formatter):
+    """As those of other libraries do."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        error = self.formatException(record.exc_info) if record.exc_info else record.exc_text or ""
+        return f"{record.getMessage()}\n{error}"
+
+
+@pytest.mark.parametrize("formatter", [None, _WritesErrorsAnew(), logs._Json("m")], ids=["text", "another", "json"])
+def test_no_handler_of_any_library_sees_a_secret(formatter: logging.Formatter | None) -> None:
     remember("canary-in-logs")
     seen = io.StringIO()
     handler = logging.StreamHandler(seen)
+    handler.setFormatter(formatter)
     logger = logging.getLogger("somebody.elses")
     logger.addHandler(handler)
     try:
@@ -203,7 +258,7 @@ def test_no_handler_of_any_library_sees_a_secret() -> None:
     finally:
         logger.removeHandler(handler)
     assert "canary" not in seen.getvalue()
-    assert "with *** and 7\n" in seen.getvalue()
+    assert "with *** and 7" in seen.getvalue()
     assert "RuntimeError: could not connect with ***" in seen.getvalue()
 
 
