@@ -19,7 +19,7 @@ from crkafka_core import logs
 from crkafka_core.cli import spark_session
 from crkafka_core.cli.call import Call, config_options
 from crkafka_core.cli.output import note
-from crkafka_core.config import redact
+from crkafka_core.config import BadConfiguration, redact
 from crkafka_core.model.errors import CrkafkaError
 
 VERBS = {
@@ -165,7 +165,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return answer if isinstance(answer, int) else 0
     except CrkafkaError as error:
-        return _say(error, redact(str(error)), error.exit_code)
+        # What is said of a configuration is all ours, and shows no secret: "sasl.password: is missing" is meant.
+        said = str(error) if isinstance(error, BadConfiguration) else redact(str(error))
+        return _say(error, said, error.exit_code)
     except click.UsageError as error:
         said = _NO_NUMBER.sub("is no number", error.format_message())
         said += "" if said.endswith((".", "?")) else "."

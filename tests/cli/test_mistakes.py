@@ -86,6 +86,9 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
         r"region\.yaml is not JSON from line 1, column 1 on\.",
     ),
     "a word for a number": (YAML, ("scale", "many"), 2, r"'many' is no number\. See `crkafka scale --help`"),
+    "a secret in clear": (
+        YAML.replace("group.id", "sasl.password: hunter2, group.id"), ("show",), 2, r"kafka\.sasl\.password: is a secret written in clear",
+    ),
     "an unknown verb": (YAML, ("ceck",), 2, r"There is no verb 'ceck'\. Did you mean \"check\"\?"),
 }  # fmt: skip
 
