@@ -41,7 +41,7 @@ class LeashedProcess:
     def __init__(self, order: Mapping[str, Any], log: Path | None) -> None:
         output = None
         if log is not None:
-            log.parent.mkdir(parents=True, exist_ok=True)
+            log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             output = os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "crkafka_core.member.main"],

@@ -242,7 +242,7 @@ def main() -> int:
 
         threading.Thread(target=leash, name="leash", daemon=True).start()
         while not feeder.ended() and not hung_up.wait(0.2):
-            pass
+            launch.cap_log()
         if feeder.warm:
             feeder.end()
         else:  # a host that ends so soon does not wait for Spark's start; the next one, or others, write the tables

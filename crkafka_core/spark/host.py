@@ -164,7 +164,8 @@ class SparkHost(Supervisor[MemberJob]):
         return {name: list(errors) for name, errors in sorted(self._errors.items()) if errors}
 
     def also(self, region: Region) -> None:
-        """Make the fences that a rewind owes, in a thread of their own: a slow table must not keep members from being restarted."""
+        """Cap the log of Java. Make the fences that a rewind owes, in a thread of their own: a slow table must not hold up restarts."""
+        launch.cap_log()
         if region.phase is not Phase.REWINDING or (self._fencing is not None and self._fencing.is_alive()):
             return
 

@@ -21,6 +21,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from crkafka_core import logs
 from crkafka_core.config import secret
 from crkafka_core.dev.errors import ServiceFailed
 from crkafka_core.dev.java import find_java
@@ -76,6 +77,12 @@ def gone() -> bool:
     """Whether the Java process of this session has ended by itself."""
     process: Any = getattr(SparkContext._gateway, "proc", None)
     return process is not None and process.poll() is not None
+
+
+def cap_log() -> None:
+    """Begin the log of Java anew when it has grown too long."""
+    if _log is not None:
+        logs.cap(_log)
 
 
 def redaction(hidden: Collection[str] = ()) -> str:
@@ -147,6 +154,6 @@ def _process(log: Path | None) -> Iterator[dict[str, Any]]:
     if log is None:
         yield {"start_new_session": True}
         return
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
         yield {"stdout": file, "stderr": file, "start_new_session": True}

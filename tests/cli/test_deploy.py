@@ -30,6 +30,8 @@ def test_the_unit_of_systemd_is_well_formed_and_signals_the_host_alone(tmp_path:
     said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
     program, *arguments = shlex.split(said["ExecStart"])
     assert _parsed(arguments)["metrics"] == "127.0.0.1:9400"
+    # systemd gives its folders the mode that it is told, also those that are there
+    assert said["LogsDirectoryMode"] == said["StateDirectoryMode"] == "0700" and said["UMask"] == "0077"
     assert said["KillMode"] == "mixed" and said["TimeoutStopSec"] == "5min"
     if (analyze := shutil.which("systemd-analyze")) is not None:  # where there is none, the above has to do
         unit = tmp_path / "crkafka@orders.service"

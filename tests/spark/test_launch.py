@@ -9,11 +9,16 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
+from crkafka_core import logs
+from crkafka_core.model.phase import Phase
 from crkafka_core.spark import launch
+from crkafka_core.spark.host import SparkHost
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -120,6 +125,17 @@ def test_java_writes_to_the_log_and_not_to_the_terminal(session: tuple[subproces
     assert "Spark" in (folder / "logs" / "spark.log").read_text()
     assert (folder / "logs" / "spark.log").stat().st_mode & 0o077 == 0
     assert (folder / "stderr").read_text() == ""
+
+
+def test_the_log_of_a_java_that_runs_for_months_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "spark.log"
+    log.touch()
+    os.truncate(log, logs.MOST + 1)
+    monkeypatch.setattr(launch, "_log", log)
+    config: Any = SimpleNamespace(to_json=lambda: "{}")
+    region: Any = SimpleNamespace(config=config, plane=None, phase=Phase.RUNNING)
+    SparkHost(None, region).also(region)  # type: ignore[arg-type]
+    assert log.stat().st_size == 0
 
 
 def test_a_java_that_cannot_start_is_a_sentence_with_its_log(tmp_path: Path) -> None:
