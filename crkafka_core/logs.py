@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from crkafka_core.model.errors import ConfigError
-from crkafka_core.model.visible import visible
+from crkafka_core.model.visible import json_text, visible
 
 _log = logging.getLogger(__name__)
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -103,7 +102,7 @@ class _Json(logging.Formatter):
             said["member"] = self._who
         if record.exc_text or record.exc_info:  # the text is there already where secrets were removed from it
             said["exception"] = record.exc_text or self.formatException(record.exc_info)  # type: ignore[arg-type]
-        return json.dumps(said, ensure_ascii=False)
+        return json_text(said)
 
 
 def cap(file: Path, most: int = MOST) -> None:

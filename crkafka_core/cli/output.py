@@ -17,12 +17,12 @@ from rich.text import Text
 
 from crkafka_core import logs
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.visible import one_line, visible
+from crkafka_core.model.visible import json_text, one_line, visible
 
 
 def print_json(value: Any) -> None:
     """One JSON document; columns that hold JSON come as what they hold."""
-    print(json.dumps(plain(value), ensure_ascii=False, indent=2))
+    print(json_text(plain(value), indent=2))
 
 
 def plain(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +21,7 @@ from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.snapshot import Snapshot, take
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.model.errors import ServiceUnavailable
-from crkafka_core.model.visible import visible
+from crkafka_core.model.visible import json_text, visible
 
 _COLOUR = {"RUNNING": "green", "CUTTING": "cyan", "STOPPED": "bold red", "IDLE": "dim"}
 
@@ -54,7 +53,7 @@ def _watch(config: RegionConfig, interval: float, once: bool, as_json: bool) -> 
         console = Console()
         for look in looks:
             if as_json:
-                print(json.dumps(_plain(look), ensure_ascii=False), flush=True)
+                print(json_text(_plain(look)), flush=True)
             else:
                 console.print(view(look, 0.0, None))
             if once:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import logging
 
 import pytest
 from rich.console import Console
 
 from crkafka_core import logs
-from crkafka_core.cli.output import note, print_pairs, print_table
+from crkafka_core.cli.output import note, print_json, print_pairs, print_table
 from crkafka_core.cli.snapshot import take
 from crkafka_core.cli.watching import view
 from crkafka_core.config import RegionConfig
@@ -74,6 +75,16 @@ def test_and_every_line_of_a_log(who: str, capsys: pytest.CaptureFixture[str]) -
         root.handlers[:] = handlers
         root.setLevel(level)
     assert capsys.readouterr().err.endswith(f"x:client {SHOWN}\n" if not who else f"x: client {SHOWN}\n")
+
+
+def test_and_json_for_programs_and_logs(capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"client": f"Łódź 注文 {EVIL}\u202e"}
+    print_json(given)
+    out = capsys.readouterr().out
+    line = logs._Json("m").format(logging.LogRecord("x", logging.INFO, "f", 1, given["client"], None, None))
+    for text, said in ((out, json.loads(out)["client"]), (line, json.loads(line)["message"])):
+        assert said == given["client"] and "Łódź 注文" in text
+        assert text.rstrip("\n").replace("\n", "").isprintable()
 
 
 def test_watch_fits_a_terminal_of_80_columns_and_shows_tables(config: RegionConfig) -> None:
