@@ -36,15 +36,20 @@ class Address:
         return not self.postgres and self.path is None
 
     def __str__(self) -> str:
-        return self.url.render_as_string(hide_password=True)
+        shown = {key: "***" for key in self.url.query if _is_secret(key)}
+        return self.url.update_query_dict(shown).render_as_string(hide_password=True)
 
     def without_secrets(self, text: str) -> str:
         """The text of an error, in which a password of the URL is never repeated."""
-        secrets = [self.url.password, *(v for k, v in self.url.query.items() if "password" in k.lower())]
+        secrets = [self.url.password, *(v for k, v in self.url.query.items() if _is_secret(k))]
         for secret in secrets:
             if isinstance(secret, str) and secret:
                 text = text.replace(secret, "***")
         return " ".join(text.split())
+
+
+def _is_secret(parameter: str) -> bool:
+    return "password" in parameter.lower()
 
 
 def parse(text: str) -> Address:

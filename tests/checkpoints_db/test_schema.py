@@ -311,8 +311,11 @@ def test_a_url_that_cannot_work_is_told_without_its_secret(url: str, words: str)
         assert caught.value.hint
 
 
-def test_a_database_that_is_not_there_is_told_without_the_password() -> None:
-    url = "postgresql://me:very-secret@127.0.0.1:1/db"
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://me:very-secret@127.0.0.1:1/db", "postgresql://127.0.0.1:1/db?password=very-secret&sslmode=prefer"],
+)
+def test_a_database_that_is_not_there_is_told_without_the_password(url: str) -> None:
     for call in (open_store, initialise, check):
         with pytest.raises(ServiceUnavailable) as caught:
             call(url, patience=Patience(bound=0.2))  # type: ignore[operator]
