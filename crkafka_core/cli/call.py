@@ -27,11 +27,16 @@ class Call:
     config_file: Path | None = None
     region_name: str | None = None
 
-    def config(self) -> RegionConfig:
-        """The configuration, from the file that was named, the environment, or region.yaml here."""
+    @property
+    def file(self) -> Path | None:
+        """The file that was named, by the environment too, or region.yaml if it is here."""
         named = os.environ.get("CRKAFKA_CONFIG")
-        file = self.config_file or (Path(named) if named else DEFAULT_FILE)
-        if not file.exists() and self.config_file is None and not named:
+        return self.config_file or (Path(named) if named else DEFAULT_FILE if DEFAULT_FILE.exists() else None)
+
+    def config(self) -> RegionConfig:
+        """The configuration."""
+        file = self.file
+        if file is None:
             raise ConfigError(
                 f"There is no {DEFAULT_FILE} in {Path.cwd()}.",
                 hint="Name a configuration with -c FILE or $CRKAFKA_CONFIG.",
@@ -59,11 +64,15 @@ def with_config(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def wrapped(config_file: Path | None, region_name: str | None, **options: Any) -> Any:
-        call = click.get_current_context().find_object(Call) or Call()
-        call = replace(call, config_file=config_file or call.config_file, region_name=region_name or call.region_name)
-        return command(call.config(), **options)
+        return command(called(config_file, region_name).config(), **options)
 
     return config_options(wrapped)
+
+
+def called(config_file: Path | None, region_name: str | None) -> Call:
+    """The call, by the options after the verb and those before it."""
+    call = click.get_current_context().find_object(Call) or Call()
+    return replace(call, config_file=config_file or call.config_file, region_name=region_name or call.region_name)
 
 
 def json_option(command: F) -> F:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
 from crkafka_core.cli import looks
-from crkafka_core.cli.call import json_option, with_config
+from crkafka_core.cli.call import called, config_options, json_option, with_config
 from crkafka_core.cli.output import note, print_json
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
@@ -129,16 +130,17 @@ def _init(config: RegionConfig, as_json: bool) -> None:
         )
 
 
-def roles(config: RegionConfig) -> str:
-    """The SQL of the control plane's roles."""
-    return stores.roles(config.control_plane)
+def roles(config: RegionConfig | None = None) -> str:
+    """The SQL of a control plane's roles, which only PostgreSQL has; it is the same for all regions."""
+    return stores.roles("postgresql:" if config is None else config.control_plane)
 
 
 @click.command("roles")
-@with_config
-def _roles(config: RegionConfig) -> None:
-    """Print SQL that makes the roles owner, region, reader and viewer, for psql (PostgreSQL)."""
-    print(roles(config))
+@config_options
+def _roles(config_file: Path | None, region_name: str | None) -> None:
+    """Print SQL that makes the roles owner, region, reader and viewer, for psql (PostgreSQL). Needs no configuration."""
+    call = called(config_file, region_name)
+    print(roles(None if call.file is None else call.config()))
 
 
 COMMANDS: dict[str, Any] = {"check": _check, "init": _init, "roles": _roles}

@@ -61,6 +61,13 @@ def test_an_unknown_option(crkafka: Crkafka) -> None:
     assert len(answer.err.splitlines()) == 1
 
 
+def test_roles_need_no_configuration(crkafka: Crkafka, region_file: Path) -> None:
+    """Whoever administers a database has none of its regions'."""
+    region_file.unlink()
+    answer = crkafka("roles")
+    assert (answer.code, answer.err) == (0, "") and "CREATE ROLE %I NOLOGIN" in answer.out
+
+
 def test_no_configuration_here(crkafka: Crkafka, region_file: Path) -> None:
     region_file.unlink()
     answer = crkafka("show")
