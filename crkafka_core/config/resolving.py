@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, quote_plus, unquote
@@ -61,19 +62,31 @@ def again(value: str) -> str:
         return value
 
 
+_TOKENS = 100
+_tokens: deque[set[str]] = deque()
+
+
 def remember(text: str) -> None:
     """Have `redact` remove a secret from now on, as it is and as libraries write it."""
+    for form in _forms(text):
+        if redaction.remember(form):
+            log_redaction.install()
+
+
+def remember_token(text: str) -> None:
+    """The same of one that ends by itself and is followed by others: the last hundred are remembered."""
+    remember(text)
+    _tokens.append(_forms(text))
+    if len(_tokens) > _TOKENS:
+        redaction.forget(_tokens.popleft().difference(*_tokens))
+
+
+def _forms(text: str) -> set[str]:
+    found = set()
     for plain in {text, unquote(text)}:
-        for form in {
-            plain,
-            quote(plain),
-            quote(plain, safe=""),
-            quote_plus(plain),
-            json.dumps(plain)[1:-1],
-            repr(plain)[1:-1],
-        }:
-            if redaction.remember(form):
-                log_redaction.install()
+        found |= {plain, quote(plain), quote(plain, safe=""), quote_plus(plain)}
+        found |= {json.dumps(plain)[1:-1], repr(plain)[1:-1]}
+    return found
 
 
 def _remember_in(key: str, value: str) -> None:

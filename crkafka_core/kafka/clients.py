@@ -81,7 +81,7 @@ def token_function(where: str) -> Callable[[str], Any]:
     def token(config: str) -> Any:
         try:
             given = found(config)
-            resolving.remember(given[0])
+            resolving.remember_token(given[0])
         except Exception as error:
             _log.error("%s gave no token: %s: %s", where, type(error).__name__, error)
             raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Collection
 
 _URL_PASSWORD = re.compile(r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://[^\s:/@]*):(?P<password>[^\s@]+)@")
 _ASSIGNED = re.compile(
@@ -13,15 +15,26 @@ _ASSIGNED = re.compile(
 _HIDDEN = "***"
 _SHORTEST = 4
 """Shorter secrets are hidden by their place alone: by value they would eat ordinary words."""
-_known: set[str] = set()
+_known: frozenset[str] = frozenset()
+"""Never changed in place: other threads go through it."""
+_changing = threading.Lock()
 
 
 def remember(secret: str) -> bool:
     """Have `redact` remove this text from now on; whether it is long enough for that."""
+    global _known
     if len(secret) < _SHORTEST:
         return False
-    _known.add(secret)
+    with _changing:
+        _known |= {secret}
     return True
+
+
+def forget(secrets: Collection[str]) -> None:
+    """What nobody uses any more."""
+    global _known
+    with _changing:
+        _known = _known.difference(secrets)
 
 
 def redact(text: str) -> str:
@@ -33,8 +46,9 @@ def redact(text: str) -> str:
 
 def redact_values(text: str) -> str:
     """The text without remembered secrets; for texts of ours, in which a sentence such as `token: …` is meant."""
-    if any(secret in text for secret in _known):
-        for secret in sorted(_known, key=len, reverse=True):
+    known = _known
+    if any(secret in text for secret in known):
+        for secret in sorted(known, key=len, reverse=True):
             text = text.replace(secret, _HIDDEN)
     return text
 

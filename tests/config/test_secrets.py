@@ -13,7 +13,8 @@ import pytest
 from crkafka_core import logs
 from crkafka_core.config import BadConfiguration, RegionConfig, redact
 from crkafka_core.config.log_redaction import install
-from crkafka_core.config.resolving import remember, resolve
+from crkafka_core.config.resolving import remember, remember_token, resolve
+from crkafka_core.model import redaction
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 
 CLEAR = "hunter2"
@@ -260,6 +261,26 @@ def test_no_handler_of_any_library_sees_a_secret(formatter: logging.Formatter | 
     assert "canary" not in seen.getvalue()
     assert "with *** and 7" in seen.getvalue()
     assert "RuntimeError: could not connect with ***" in seen.getvalue()
+
+
+def test_tokens_that_follow_each_other_for_months_are_not_all_remembered() -> None:
+    remember("canary-password")
+    remember_token("canary-token-0")
+    before = len(redaction._known)
+    for number in range(1_000):
+        remember_token(f"canary-token-{number}+/=")
+    assert len(redaction._known) < before + 5 * 101
+    assert redact("canary-password canary-token-999+/= canary-token-950+/=") == "*** *** ***"
+
+
+def test_a_secret_may_be_remembered_while_another_thread_writes_a_log() -> None:
+    class Text(str):
+        def __contains__(self, part: object) -> bool:
+            remember(f"canary-{len(redaction._known)}")  # as another thread would, in the midst of it
+            return False
+
+    remember("canary-first")
+    assert redact(Text("a text")) == "a text"
 
 
 def test_records_are_made_by_one_factory_however_often_secrets_are_resolved() -> None:
