@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.redaction import redact_values
 from crkafka_core.model.visible import json_text, visible
 
 _log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ def _process_failed(kind: type[BaseException], error: BaseException, trace: Trac
 
 def said(text: str, level: str = "INFO") -> str:
     """What a program prints for whoever follows it, as one of its logs where those are JSON: who reads them meets no other lines."""
+    text = redact_values(text)
     if os.environ.get("CRKAFKA_LOG_FORMAT", "").lower() != "json":
         return visible(text)
     return _Json("").format(logging.LogRecord("crkafka", logging.getLevelName(level), "", 0, "%s", (text,), None))

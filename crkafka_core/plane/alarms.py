@@ -134,7 +134,7 @@ def _raise(tx: Tx, kind: str, text: str, *, by: str = "") -> None:
     """Once, with an event for people."""
     region = tx.region()
     if raised(tx, region, kind) is None:
-        tx.put(Alarm(region.name, kind, region.epoch, tx.now(), text))
+        tx.put(Alarm(region.name, kind, region.epoch, tx.now(), events.kept(text)))
         events.log(tx, kind, text, by=by)
 
 

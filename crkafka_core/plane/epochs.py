@@ -26,6 +26,7 @@ FLOWING = frozenset({Phase.RUNNING, Phase.CUTTING})
 
 def raise_epoch(tx: Tx, cause: ResetCause, text: str, *, by: str = "", member: str = "", token: str = "") -> Region:
     """The next epoch; an open cut is aborted by it."""
+    text = events.kept(text)
     aborted, head = tx.region().open_cut, tx.region().head
     _next(tx, cause, text, by=by, member=member, token=token)
     if aborted:

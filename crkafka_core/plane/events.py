@@ -26,11 +26,16 @@ def log(
     tx.add(
         Event(
             region=region.name, seq=region.next_event, at=tx.now(), kind=kind, epoch=region.epoch, checkpoint=checkpoint,
-            member=member, by=by, text=redact_values(text.replace("\0", "�")),
+            member=member, by=by, text=kept(text),
             data_json=redact_values(json.dumps(data, ensure_ascii=False, default=str)) if data else "{}",
         )
     )  # fmt: skip
     tx.set_region(next_event=region.next_event + 1)
+
+
+def kept(text: str) -> str:
+    """What somebody says, as every row may keep it: errors quote what they were given, and PostgreSQL takes no zero byte."""
+    return redact_values(text.replace("\0", "�"))
 
 
 def since(reader: Reader, seq: int, *, limit: int | None = None) -> list[Event]:

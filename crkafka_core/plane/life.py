@@ -100,7 +100,7 @@ def _overdue(reader: Reader, region: Region) -> bool:
 
 def halt(tx: Tx, reason: str, *, member: str = "") -> None:
     """STOPPED: members stay in the group, paused; only a person leaves it (SPEC X6, X8). One who wants it stopped gets it idle."""
-    region = tx.region()
+    region, reason = tx.region(), events.kept(reason)
     if region.phase is Phase.STOPPED:
         return
     if region.stopping:

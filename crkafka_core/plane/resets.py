@@ -132,6 +132,7 @@ def _explain(tx: Tx, cause: ResetCause, text: str, member: str) -> None:
     begun = tx.get(Reset, region.epoch)
     if begun is None or begun.cause is not ResetCause.REBALANCE:
         return
+    text = events.kept(text)
     tx.put(replace(begun, cause=cause, member=member))
     decided = reset_policy.decide(cause, text, member, _record(tx, member), limits.of(region))
     if decided.stop:
@@ -145,6 +146,7 @@ def begin(
 
     `member` is who caused it; `by`, who asked for it or reported it.
     """
+    text = events.kept(text)
     if target is not None and target != tx.region().head:
         epochs.rewind(tx, target, text)
     region = epochs.raise_epoch(tx, cause, text, by=by or member, member=member, token=token)

@@ -17,6 +17,7 @@ import pytest
 from crkafka_core import logs
 from crkafka_core.cli import hosting
 from crkafka_core.config import RegionConfig
+from crkafka_core.config.resolving import remember
 from crkafka_core.hosts import processes
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.plane import life
@@ -154,8 +155,11 @@ def test_whoever_reads_json_meets_no_other_lines(crkafka: Crkafka, monkeypatch: 
     assert "crkafka init" in json.loads(line)["message"]
     hosting._tell("two\nlines")
     assert json.loads(logs.said("two\nlines"))["message"] == "two\nlines"
+    remember("canary-told")
+    assert "canary" not in logs.said("refused: canary-told")
     monkeypatch.setenv("CRKAFKA_LOG_FORMAT", "text")
     assert logs.said("as \x1bit is") == r"as \x1bit is"
+    assert logs.said("refused: canary-told") == "refused: ***"
 
 
 def test_a_host_tells_once_for_what_its_region_has_waited(caplog: pytest.LogCaptureFixture) -> None:

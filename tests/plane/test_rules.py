@@ -11,7 +11,7 @@ from crkafka_core.config.resolving import remember
 from crkafka_core.model.errors import LeaseLost, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import ResetCause
+from crkafka_core.model.rows import ROWS, ResetCause
 from crkafka_core.plane import (
     alarms,
     cuts,
@@ -403,3 +403,18 @@ def test_x8_an_event_shows_no_secret_that_this_process_has_resolved(kit: Kit) ->
     kit.do(lambda tx: events.log(tx, "NOTE", "refused: canary-in-an-event", data={"said": "canary-in-an-event"}))
     found = kit.events("NOTE")[0]
     assert (found.text, found.data_json) == ("refused: ***", '{"said": "***"}')
+
+
+def test_nor_has_any_row_that_tells_why_a_region_reset_or_stopped(kit: Kit) -> None:
+    """Also no zero byte, which PostgreSQL refuses: the member could not even say that it failed."""
+    remember("canary-in-a-row")
+    kit.running()
+    kit.open()
+    said = "RuntimeError: refused: canary-in-a-row \0"
+    kit.do(lambda tx: members.fail(tx, "orders/0", kit.live["orders/0"], said))
+    kit.do(lambda tx: life.halt(tx, said))
+    kit.do(lambda tx: alarms._raise(tx, "unsettled", said))
+    with kit.plane.store.read("orders") as reader:
+        rows = [row for kind in ROWS for row in reader.select(kind)]
+    assert sum("refused: ***" in str(row) for row in rows) >= 5
+    assert not [row for row in rows if "canary-in-a-row" in str(row) or "\\x00" in repr(row)]
