@@ -26,6 +26,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.model import rows
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
+from crkafka_core.model.redaction import redact_values
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.feeder import free, left
 from crkafka_core.region.feeder_process import Tell
@@ -195,7 +196,8 @@ class SparkFeeder:
             self._say(key, f"table {key}: {text}")
 
     def _say(self, key: str, text: str) -> None:
-        """Once, until it is something else."""
+        """Once, until it is something else. Whoever hears it may not know the secrets of this process."""
+        text = redact_values(text)
         if text and self._said.get(key) != text:
             _log.warning("spark feeder: %s", text)
             self._tell(text)

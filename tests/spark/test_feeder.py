@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checkpoints_db import initialise, open_store
+from crkafka_core.config.resolving import remember
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables as plane
 from crkafka_core.region import feeder_process
@@ -38,6 +39,14 @@ def until(true: Callable[[], Any], seconds: float = 120.0) -> None:
 
 def declared(folder: Path, *names: str, **more: Any) -> list[dict[str, Any]]:
     return [{"name": name, "format": "parquet", "path": str(folder / name), **more.get(name, {})} for name in names]
+
+
+def test_what_it_tells_its_host_has_no_secret_of_its_own_process(tmp_path: Path) -> None:
+    landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
+    said: list[str] = []
+    remember("canary-of-a-table")
+    SparkFeeder(landing.region, lambda: None, tell=said.append)._fail("typed", "OSError: no canary-of-a-table")  # type: ignore[arg-type, return-value]
+    assert said == ["table typed: OSError: no ***"]
 
 
 def test_K6_a_table_that_hangs_keeps_no_other_back_and_who_feeds_is_seen(
