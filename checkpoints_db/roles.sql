@@ -3,9 +3,11 @@
 -- repeated after each `crkafka init` that has migrated.
 --
 --   crkafka roles | psql -v ON_ERROR_STOP=1 -d DATABASE
---   CREATE ROLE orders_host LOGIN PASSWORD '…' IN ROLE crkafka_region;
+--   CREATE ROLE orders_host LOGIN IN ROLE crkafka_region;
+--   \password orders_host
 --   INSERT INTO crkafka.region_access VALUES ('orders_host', 'orders');
 BEGIN;
+SET LOCAL client_min_messages TO warning; -- what is not there yet is no news
 
 DO $$
 DECLARE wanted text;
@@ -90,7 +92,7 @@ DO $$
 BEGIN
   GRANT EXECUTE ON FUNCTION pg_control_system() TO crkafka_owner, crkafka_region, crkafka_reader;
 EXCEPTION WHEN insufficient_privilege THEN
-  RAISE NOTICE 'pg_control_system() was not granted: only a superuser can.';
+  RAISE WARNING 'pg_control_system() was not granted: only a superuser can.';
 END $$;
 
 COMMIT;
