@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Collection
 
 _URL_PASSWORD = re.compile(r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://[^\s:/@]*):(?P<password>[^\s@]+)@")
@@ -15,26 +14,21 @@ _ASSIGNED = re.compile(
 _HIDDEN = "***"
 _SHORTEST = 4
 """Shorter secrets are hidden by their place alone: by value they would eat ordinary words."""
-_known: frozenset[str] = frozenset()
-"""Never changed in place: other threads go through it."""
-_changing = threading.Lock()
+_known: set[str] = set()
+"""Gone through by its copy alone: other threads change it meanwhile."""
 
 
 def remember(secret: str) -> bool:
     """Have `redact` remove this text from now on; whether it is long enough for that."""
-    global _known
     if len(secret) < _SHORTEST:
         return False
-    with _changing:
-        _known |= {secret}
+    _known.add(secret)
     return True
 
 
 def forget(secrets: Collection[str]) -> None:
     """What nobody uses any more."""
-    global _known
-    with _changing:
-        _known = _known.difference(secrets)
+    _known.difference_update(secrets)
 
 
 def redact(text: str) -> str:
@@ -46,7 +40,7 @@ def redact(text: str) -> str:
 
 def redact_values(text: str) -> str:
     """The text without remembered secrets; for texts of ours, in which a sentence such as `token: …` is meant."""
-    known = _known
+    known = tuple(_known)
     if any(secret in text for secret in known):
         for secret in sorted(known, key=len, reverse=True):
             text = text.replace(secret, _HIDDEN)
