@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from crkafka_core import logs as logs_of
@@ -82,26 +83,37 @@ class MemberJob:
         except Exception as error:
             self._failed(f"{type(error).__name__}: {error}"[:2000])
             if not self._cancelled and not launch.gone():
-                _log.warning("the %s failed as a job of Spark: %s", self._thread.name, str(error).splitlines()[0])
+                _log.warning("the %s failed as a job of Spark: %s", self._thread.name, _first_line(error))
 
     def _submit(self) -> int:
         """Until the member ends; its exit code."""
         order = self._order
 
-        def member(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-            import pyarrow as pa
-
+        def member() -> int:
             from crkafka_core.spark.member_task import be_member
+
+            return be_member(*order)
+
+        def member_in_arrow(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+            import pyarrow as pa
 
             for batch in batches:
                 if batch.num_rows:
-                    yield pa.RecordBatch.from_pydict({"code": [be_member(*order)]}, pa.schema([("code", pa.int64())]))
+                    yield pa.RecordBatch.from_pydict({"code": [member()]}, pa.schema([("code", pa.int64())]))
 
         location.tag_jobs(self._spark, self._tag)
-        if not location.is_connect(self._spark):
-            self._spark.sparkContext.setJobDescription(f"crkafka {self._thread.name}")
-        rows = self._spark.range(0, 1, 1, 1).mapInArrow(member, "code long").collect()
-        return int(rows[0]["code"])
+        if location.is_connect(self._spark):
+            return int(self._spark.range(0, 1, 1, 1).mapInArrow(member_in_arrow, "code long").collect()[0]["code"])
+        # Spark's first query of a session takes the JVM ten seconds of processor; a plain task takes three.
+        context = self._spark.sparkContext
+        context.setJobDescription(f"crkafka {self._thread.name}")
+        return context.parallelize([0], 1).map(lambda _: member()).collect()[0]
+
+
+def _first_line(error: Exception) -> str:
+    """Of Java's own error, without which call of ours met it."""
+    lines = str(error).splitlines()
+    return lines[1].removeprefix(": ") if isinstance(error, Py4JJavaError) and len(lines) > 1 else lines[0]
 
 
 class SparkHost(Supervisor[MemberJob]):
