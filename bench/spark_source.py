@@ -67,7 +67,7 @@ class Runs:
 def figures(rows: Sequence[int]) -> Iterator[Figure]:
     with backlog() as (kafka, topic, folder):
         theirs, ours = side("spark", kafka, topic, folder), side("region", kafka, topic, folder)
-    pairs = (("first", 2.5, theirs.first, ours.first), ("warm", 1.8, theirs.warm, ours.warm))
+    pairs = (("first", 2.5, theirs.first, ours.first), ("warm", 2.6, theirs.warm, ours.warm))
     for which, bound, peer_took, took in pairs:
         note = f"{speed(took)}, {ours.once_settled:.2f} once settled; Spark {speed(peer_took)}"
         what = f"Kafka → committed Parquet, {which} run against Spark's {which} run"
