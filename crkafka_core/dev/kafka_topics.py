@@ -8,7 +8,8 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from confluent_kafka import ElectionType, KafkaError, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, PartitionMetadata
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import PartitionMetadata
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from crkafka_core.dev.errors import ServiceFailed
