@@ -4,7 +4,7 @@ Much of a suite's time is waiting for real services: two lanes keep two cores bu
 
 `run_suites.py test` is what `make test` runs, `run_suites.py soak` the long ones; names of suites after that run only
 these. A suite fails when a test fails, when it has no tests, when it takes longer than its budget, or when it leaves a
-process running.
+process running. Time that a virtual machine's host gave to others is not the suite's: budgets are longer by it.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ class Outcome:
     failed: int = 0
     skipped: int = 0
     seconds: float = 0.0
+    stolen: float = 0.0
+    """Of these, what the machine's host gave to others."""
     busy: float = 0.0
     """Seconds of a core, by all of its processes but those that outlived their parents: the rest is waiting."""
     troubles: list[str] = field(default_factory=list)
@@ -84,7 +86,7 @@ def run(suite: Suite) -> Outcome:
     mark = uuid.uuid4().hex
     command = [sys.executable, "-m", "pytest", *suite.paths, "-m", suite.select, "-q", "--no-header", "--tb=short"]
     command += ["-p", "no:cacheprovider", f"--junitxml={report}"]
-    began = time.monotonic()
+    began, stolen = time.monotonic(), stolen_seconds()
     said = report.with_suffix(".log")
     with tempfile.TemporaryDirectory(prefix="crk-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
@@ -113,7 +115,7 @@ def run(suite: Suite) -> Outcome:
             os.killpg(child.pid, signal.SIGTERM)
             end_leftovers(mark)
             raise
-        outcome.seconds = time.monotonic() - began
+        outcome.seconds, outcome.stolen = time.monotonic() - began, stolen_seconds() - stolen
         if code < 0:
             outcome.troubles.append(f"pytest was ended by {signal.Signals(-code).name}{_within(at)}")
             outcome.last_words = _end_of(said) + heard.rest()
@@ -121,7 +123,7 @@ def run(suite: Suite) -> Outcome:
     read_report(report, outcome)
     if code > 1:
         outcome.troubles.append("has no tests" if code == 5 else f"pytest ended with {code}")
-    if outcome.seconds > suite.budget:
+    if outcome.seconds - outcome.stolen > suite.budget:
         outcome.troubles.append("over its budget")
     with PRINTING:
         print(
@@ -141,13 +143,13 @@ class _Heard:
 
     def wait(self, child: subprocess.Popen[bytes], patience: float) -> tuple[int, float]:
         """Until it ends: its exit code, and what it and its children took of a core. What its standard error is by now is opened anew."""
-        end = time.monotonic() + patience
+        end, stolen = time.monotonic() + patience, stolen_seconds()
         while True:
             ended, status, used = os.wait4(child.pid, os.WNOHANG)
             if ended:
                 child.returncode = os.waitstatus_to_exitcode(status)
                 return child.returncode, used.ru_utime + used.ru_stime
-            if time.monotonic() > end:
+            if time.monotonic() > end + stolen_seconds() - stolen:
                 raise subprocess.TimeoutExpired(child.args, patience)
             with contextlib.suppress(OSError):
                 self._captured = self._stderr.open("rb")
@@ -157,6 +159,12 @@ class _Heard:
         if self._captured is None:
             return ""
         return "\n" + _last_lines(self._captured.read().decode(errors="replace"))
+
+
+def stolen_seconds() -> float:
+    """Of each core since the start of the machine, on average: the host of a virtual machine gave them to others."""
+    cores = [line.split() for line in Path("/proc/stat").read_text().splitlines() if line.startswith("cpu")][1:]
+    return sum(int(core[8]) for core in cores) / len(cores) / os.sysconf("SC_CLK_TCK")
 
 
 def _last_lines(text: str) -> str:
@@ -213,16 +221,15 @@ def marked(mark: str) -> dict[int, str]:
 def table(outcomes: list[Outcome]) -> str:
     """Suite, tests, seconds, budget, and what went wrong."""
     width = max(len(o.suite.name) for o in outcomes)
-    lines = [f"{'suite':<{width}}   tests  seconds  budget  core s"]
+    lines = [f"{'suite':<{width}}   tests  seconds  stolen  budget  core s"]
     for o in outcomes:
         what = [f"{o.failed} failed"] * bool(o.failed) + [f"{o.skipped} skipped"] * bool(o.skipped) + o.troubles
         tests = o.passed + o.failed + o.skipped
-        lines.append(
-            f"{o.suite.name:<{width}}  {tests:6d}  {o.seconds:7.1f}  {o.suite.budget:6.0f}  {o.busy:6.0f}  {'; '.join(what) or 'ok'}"
-        )
+        took = f"{o.seconds:7.1f}  {o.stolen:6.0f}  {o.suite.budget:6.0f}  {o.busy:6.0f}"
+        lines.append(f"{o.suite.name:<{width}}  {tests:6d}  {took}  {'; '.join(what) or 'ok'}")
     total, busy = sum(o.seconds for o in outcomes), sum(o.busy for o in outcomes)
     tests = sum(o.passed + o.failed + o.skipped for o in outcomes)
-    lines.append(f"{'all':<{width}}  {tests:6d}  {total:7.1f}          {busy:6.0f}")
+    lines.append(f"{'all':<{width}}  {tests:6d}  {total:7.1f}                  {busy:6.0f}")
     return "\n".join(lines)
 
 
@@ -241,7 +248,7 @@ def main(arguments: list[str]) -> int:
         return 2
     REPORTS.mkdir(parents=True, exist_ok=True)
     chosen = sorted((s for s in suites if not names or s.name in names), key=lambda s: -s.budget)
-    began = time.monotonic()
+    began, stolen = time.monotonic(), stolen_seconds()
     with ThreadPoolExecutor(LANES) as lanes:
         running = {lanes.submit(_announced, suite): suite for suite in chosen}
         try:
@@ -254,9 +261,10 @@ def main(arguments: list[str]) -> int:
         except BaseException:
             lanes.shutdown(wait=False, cancel_futures=True)
             raise
+    took = f"{time.monotonic() - began:.0f} s in all, of which the machine gave {stolen_seconds() - stolen:.0f} s to others"
     order = {suite.name: at for at, suite in enumerate(suites)}
     outcomes = sorted((f.result() for f in running), key=lambda o: order[o.suite.name])
-    print("\n" + table(outcomes) + f"\n\n{time.monotonic() - began:.0f} s in all, {LANES} suites at a time")
+    print(f"\n{table(outcomes)}\n\n{took}, {LANES} suites at a time")
     for o in outcomes:
         if o.last_words:
             print(f"\n== {o.suite.name}, the last lines:\n{o.last_words}\n")
