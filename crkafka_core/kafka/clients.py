@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from crkafka_core.config import resolving
 from crkafka_core.kafka.errors import KafkaUnavailable
 from crkafka_core.kafka.log import client_log
+from crkafka_core.kafka.native import errors
 from crkafka_core.model.errors import ConfigError
 
 CALLBACK = "sasl.oauthbearer.callback"
@@ -62,6 +63,8 @@ def _made(kind: Callable[..., Any], properties: Mapping[str, str], on_error: OnE
         ) from error
     # Who lets an admin client go wants it gone at once. A consumer knows no weak references, and is closed.
     renewal.client = weakref.ref(client) if isinstance(client, AdminClient) else lambda: client
+    if isinstance(client, Consumer):
+        renewal.native = errors.tell(client, renewal)
     return client
 
 
@@ -99,6 +102,7 @@ class _Renewal:
 
     def __init__(self, properties: Mapping[str, str], on_error: OnError) -> None:
         self.client: Callable[[], Any] = lambda: None
+        self.native: Any = None
         self._on_error = on_error
         self._given = [properties.get(name, "") for name in _CREDENTIALS]
         self._used = list(self._given)

@@ -244,6 +244,45 @@ def test_an_absent_broker_is_told_once_and_consumption_goes_on(
     assert member.offsets() == {TP(topic, p): list(range(500, 750)) for p in range(2)}
 
 
+GONE = """
+import sys, time
+from confluent_kafka.admin import AdminClient
+from crkafka_core.kafka.consumer import GroupConsumer
+from crkafka_core.kafka.properties import client_properties
+from crkafka_core.model.limits import Limits
+
+bootstrap, topic, group = sys.argv[1:]
+given = {"bootstrap.servers": bootstrap, "group.id": group, "topic.metadata.propagation.max.ms": "1"}
+consumer = GroupConsumer(client_properties(given, Limits(), client_id="a", single_topic=True))
+admin = AdminClient({"bootstrap.servers": bootstrap})
+consumer.subscribe([topic])
+rows, told, end = 0, [], time.monotonic() + 40
+while not any("desired partition" in str(error) for error in told) and time.monotonic() < end:
+    got = consumer.poll(5_000, 0.1)
+    if got.rebalances and consumer.held:
+        consumer.seek(dict.fromkeys(consumer.held, 0))
+        consumer.flow(consumer.held)
+    before, rows = rows, rows + (got.batch.rows if got.batch else 0)
+    told += got.errors
+    if before < 100 <= rows:
+        admin.delete_topics([topic])[topic].result(20)
+consumer.close()
+print(rows, {type(error).__name__ for error in told})
+"""
+
+
+def test_a_topic_that_is_deleted_while_it_is_read_is_told_and_ends_no_process(
+    kafka: KafkaCluster, way: str, new_topic: NewTopic, generator: Generator, group_id: str
+) -> None:
+    """librdkafka tells it from within the call that takes records; a callback of confluent-kafka would abort the process there."""
+    topic = new_topic(2)
+    generator.send(topic, 100, partitions=2)
+    done = subprocess.run(
+        [sys.executable, "-c", GONE, kafka.bootstrap, topic, group_id], capture_output=True, text=True, timeout=90, check=False
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "100 {'TopicGone'}\n"), done.stderr[-2_000:]
+
+
 def test_a_member_never_imports_pandas(
     kafka: KafkaCluster, new_topic: NewTopic, generator: Generator, tmp_path: Path
 ) -> None:
