@@ -27,10 +27,11 @@ def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say 
         if not plan.filled:
             return None
         from crkafka_core.spark import tables as spark_tables
+        from crkafka_core.spark.adopted import adopts
         from crkafka_core.tables.log import NeedsSpark
 
         said = f"{len(plan.filled)} checkpoints, {plan.rows:,} rows"
-        if spark_tables.adopts(region, table):
+        if adopts(region, table):
             say(said)
             try:
                 return spark_tables.rewrite(None, region, table, plan.filled)

@@ -6,16 +6,27 @@ lists the folder by itself also sees attempts that do not count, until `sweep` h
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from crkafka_core.model.errors import ConfigError
-from crkafka_core.model.rows import Table
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import ConfigError, DataLoss
+from crkafka_core.model.rows import Region, Table
+from crkafka_core.plane import contents
+from crkafka_core.plane import tables as plane
+from crkafka_core.plane.permits import Permit
+from crkafka_core.segments.storage import Storage
 from crkafka_core.spark import location
-from crkafka_core.spark.names import CHECKPOINT
+from crkafka_core.spark.formats import options_of
+from crkafka_core.spark.schema import CHECKPOINT, no_records
+from crkafka_core.tables import writing
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.writing import Written
 
 COMMIT = "crkafka_commit"
 
@@ -25,8 +36,22 @@ def folder(table: Table, number: int) -> str:
     return f"{COMMIT}={number}"
 
 
-def write(frame: DataFrame, table: Table, number: int, options: Mapping[str, str]) -> int:
-    """Write the rows as this commit's attempt; how many there are in the files."""
+def write(region: Handle, permit: Permit, frame: DataFrame, expected: Mapping[int, int] | None) -> Written:
+    """Write the rows as the commit's attempt. `expected`: how many of each checkpoint there have to be; None: nobody knows."""
+    number = permit.commit.number
+    if not permit.plan.rows:
+        return Written(str(number), 0)
+    rows = _attempt(frame, permit.table, number, options_of(region, permit.table))
+    if expected is not None and rows != sum(expected.values()):
+        raise DataLoss(
+            f"Commit {number} to table {permit.table.name} has {rows} rows; there have to be {sum(expected.values())}.",
+            hint="It does not count.",
+        )
+    return Written(str(number), rows, folder(permit.table, number))
+
+
+def _attempt(frame: DataFrame, table: Table, number: int, options: Mapping[str, str]) -> int:
+    """How many rows there are in the files."""
     if CHECKPOINT not in frame.columns:
         raise ConfigError(f"What is written to table {table.name} has no column {CHECKPOINT}.", hint="Keep it.")
     target = location.uri(table.path, folder(table, number))
@@ -38,13 +63,12 @@ def _body(schema: StructType) -> StructType:
     return StructType([f for f in schema.fields if f.name not in (CHECKPOINT, COMMIT)] or schema.fields)
 
 
-def read(
-    spark: SparkSession, table: Table, counting: Mapping[int, int], written: Mapping[int, frozenset[int]]
-) -> DataFrame | None:
-    """The rows that count. `counting`: checkpoint → commit; `written`: commit → checkpoints in its folder. None: no commit yet."""
-    numbers = sorted(set(counting.values()))
+def read(spark: SparkSession, region: Handle, table: Table) -> DataFrame:
+    """The rows that count."""
+    attempts = region.plane.read(lambda reader, row: _attempts(reader, row, table))
+    numbers = sorted(set(attempts.counting.values()))
     if not numbers:
-        return None
+        return no_records(spark)
     location.list_on_driver(spark)
     paths = [location.uri(table.path, folder(table, n)) for n in numbers]
     reader = spark.read.option("basePath", location.uri(table.path)).options(**location.EXACTLY)
@@ -52,10 +76,54 @@ def read(
         reader = reader.option("mergeSchema", "true")
     rows = reader.parquet(*paths)
     for number in numbers:
-        stale = sorted(c for c in written[number] if counting.get(c) != number)
+        stale = sorted(c for c in attempts.written[number] if attempts.counting.get(c) != number)
         if stale:
             rows = rows.where(~((F.col(COMMIT) == number) & F.col(CHECKPOINT).isin(stale)))
     return rows.drop(COMMIT).withColumn(CHECKPOINT, F.col(CHECKPOINT).cast("bigint"))
 
 
-__all__ = ["COMMIT", "folder", "read", "write"]
+@dataclass(frozen=True)
+class _Attempts:
+    """What SQL says of the commits to a table."""
+
+    counting: Mapping[int, int]
+    """Checkpoint → the commit that counts for it."""
+    written: Mapping[int, frozenset[int]]
+    """Finished commit → checkpoints in its folder."""
+    open: frozenset[int]
+    """Commits that may be under way."""
+
+
+def _attempts(reader: Reader, row: Region, table: Table) -> _Attempts:
+    commits = plane.commits(reader, table)
+    return _Attempts(
+        contents.counting(reader, row, table),
+        {c.number: frozenset(json.loads(c.checkpoints_json)) for c in commits if c.status == plane.DONE},
+        frozenset(c.number for c in commits if c.status == plane.OPEN),
+    )
+
+
+def sweep(region: Handle, name: str) -> list[int]:
+    """Remove folders of a Parquet table whose attempts count for nothing any more; their numbers. Never one that may be open."""
+    table, attempts = region.plane.read(lambda reader, row: _state(reader, row, name))
+    if table.format != "parquet" or table.rewind_epoch > table.fenced_epoch:
+        return []
+    writing.refuse_copy(region, deletes=True)
+    storage = Storage.open(table.path, region.config.resolve().storage_options)
+    there = {
+        int(found.path.split("/")[0].partition("=")[2])
+        for found in storage.list("")
+        if found.path.startswith(f"{COMMIT}=")
+    }
+    gone = sorted(there - attempts.open - set(attempts.counting.values()))
+    for number in gone:
+        storage.delete_folder(folder(table, number))
+    return gone
+
+
+def _state(reader: Reader, row: Region, name: str) -> tuple[Table, _Attempts]:
+    table = plane.of(reader, name)
+    return table, _attempts(reader, row, table)
+
+
+__all__ = ["COMMIT", "folder", "read", "sweep", "write"]

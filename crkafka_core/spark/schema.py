@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -40,6 +41,11 @@ def with_checkpoint(schema: StructType = RECORDS) -> StructType:
     return StructType([*schema.fields, StructField(CHECKPOINT, LongType())])
 
 
+def no_records(spark: SparkSession) -> DataFrame:
+    """No rows, with the columns of records and the checkpoint's number."""
+    return spark.createDataFrame([], with_checkpoint(RECORDS))
+
+
 def columns_of(names: Sequence[str]) -> StructType:
     """These columns of them, in this order."""
     known = with_checkpoint()
@@ -52,4 +58,4 @@ def columns_of(names: Sequence[str]) -> StructType:
     return StructType([known[name] for name in names])
 
 
-__all__ = ["CHECKPOINT", "HEADERS", "RECORDS", "columns_of", "with_checkpoint"]
+__all__ = ["CHECKPOINT", "HEADERS", "RECORDS", "columns_of", "no_records", "with_checkpoint"]

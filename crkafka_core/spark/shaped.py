@@ -27,7 +27,7 @@ from crkafka_core.plane import contents, permits
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.spark import frames, shapes, tables
+from crkafka_core.spark import commit, frames, keys, shapes
 from crkafka_core.spark.decode import Decoded
 from crkafka_core.spark.decoding import BadRecord
 from crkafka_core.spark.one_pass import one_pass
@@ -73,7 +73,7 @@ def advance(
 def rewrite(spark: SparkSession, region: Handle, name: str, ids: Collection[int]) -> Committed | None:
     """Replace the rows of these live checkpoints in all tables of this one's shape."""
     for table in region.plane.read(lambda reader, row: plane.siblings(reader, plane.of(reader, name))):
-        tables.refuse_rewrite(region, table.name)
+        keys.refuse_rewrite(region, table.name)
     while True:
         step = _in_turn(region, name, lambda reader, row: _undone(reader, row, name))
         if step is None:
@@ -194,7 +194,7 @@ def _commits(
     def ask(tx: Tx, token: str) -> Permit | None:
         advancing = table.name in step.advancing
         if not advancing:
-            tables.refuse_rewrite(region, table.name)
+            keys.refuse_rewrite(region, table.name)
         permit = permits.permit_commit(
             tx, table.name, holder=writing.holder(), token=token,
             ids=None if advancing else step.ids, upto=step.ids[-1] if advancing else None,
@@ -210,7 +210,7 @@ def _commits(
         if family[1:]:
             _commits(spark, region, family[1:], step, made, counts, bad, token, done)
         hold.check()
-        written = tables.write(spark, region, permit, hold, made[table.name], counts.get(table.name))
+        written = commit.write(spark, region, permit, hold, made[table.name], counts.get(table.name))
         return replace(written, bad=bad.get(table.name, 0))
 
     done[table.name] = writing.commit(region, table.name, ask, write, token=token)

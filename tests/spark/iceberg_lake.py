@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from crkafka_core.model.rows import Table
-from crkafka_core.spark import iceberg_catalog, tables
+from crkafka_core.spark import adopted, iceberg_catalog
 from crkafka_core.spark.iceberg_log import IcebergLog, IcebergSnapshot
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import TableLog
@@ -31,7 +31,7 @@ class IcebergLake(Lake):
         self.name = iceberg_catalog.named(spark, str(self.path))
 
     def logs(self, region: Handle, table: Table) -> TableLog:
-        return tables.logs_of(self.spark)(region, table)
+        return adopted.logs_of(self.spark)(region, table)
 
     def frame(self) -> DataFrame:
         return self.spark.table(self.name)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from crkafka_core.model.errors import ConfigError, LeaseLost, WentBack
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.retire import delete_all
-from crkafka_core.spark import frames, location, tables
+from crkafka_core.spark import adopted, frames, location, tables
 from crkafka_core.spark.iceberg_log import IcebergLog, IcebergSnapshot
 from crkafka_core.spark.schema import RECORDS
 from crkafka_core.tables import writing
@@ -248,7 +248,7 @@ def test_K5_a_connect_session_that_writes_first_writes_row_by_row(
     lake.land()
     with monkeypatch.context() as patch:
         patch.setattr(location, "is_connect", lambda _: True)
-        assert not tables.adopts(lake.region, "bronze", spark)
+        assert not adopted.adopts(lake.region, "bronze", spark)
     assert lake.table().layout == ""
     tables.advance(spark, lake.region, "bronze")
     assert (lake.frame().columns[-1], lake.rows()) == ("crkafka_checkpoint", upto(5))

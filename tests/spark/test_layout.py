@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from crkafka_core.model.errors import ConfigError, LeaseLost
-from crkafka_core.spark import tables
+from crkafka_core.spark import formats, tables
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.testing.landing import Landing
@@ -91,7 +91,7 @@ def test_a_table_that_is_partitioned_by_checkpoint_goes_on_so(
             self.partition_by = (CHECKPOINT,)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tables, "DeltaTable", Older)
+        patch.setattr(formats, "DeltaTable", Older)
         advanced(spark, landing, 1)
     advanced(spark, landing, 2)
     assert Lake(str(tmp_path / "orders")).metadata().partition_columns == [CHECKPOINT]

@@ -16,7 +16,7 @@ from crkafka_core.model.errors import LeaseLost, NotRunning, Refused, WentBack
 from crkafka_core.model.rows import Lease, Table
 from crkafka_core.plane import permits, reading
 from crkafka_core.plane import tables as plane
-from crkafka_core.spark import frames, kafka_ranges, tables
+from crkafka_core.spark import formats, frames, kafka_ranges, tables
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.schema import RECORDS, with_checkpoint
@@ -246,7 +246,7 @@ def test_anybody_who_reads_the_table_sees_no_superseded_row_after_the_fence(
     tables.advance(spark, landing.region, "bronze")
     landing.rewind(0)
     tables.fence_all(spark, landing.region)
-    form = tables.table_of(spark, landing.region, table(landing))
+    form = formats.table_of(spark, landing.region, table(landing))
     assert form.read().count() == 0
     assert form.present() == set()
 
@@ -268,7 +268,7 @@ def test_a_late_commit_is_refused_by_the_table_after_a_fence(
     tables.fence_all(spark, landing.region)
     with pytest.raises(LeaseLost):
         late()
-    assert tables.table_of(spark, landing.region, table(landing)).present() == {1}
+    assert formats.table_of(spark, landing.region, table(landing)).present() == {1}
     assert rows_in(spark, landing) == expected((1, 0, 5))
 
 
@@ -284,7 +284,7 @@ def test_a_late_first_write_is_refused_by_the_table_that_the_fence_made(
     tables.fence_all(spark, landing.region)
     with pytest.raises(LeaseLost):
         late()
-    assert tables.table_of(spark, landing.region, table(landing)).present() == set()
+    assert formats.table_of(spark, landing.region, table(landing)).present() == set()
     tables.advance(spark, landing.region, "bronze")
     assert rows_in(spark, landing) == expected((1, 0, 5))
 
@@ -311,7 +311,7 @@ def zombie(spark: SparkSession, landing: Landing, ids: list[int] | None = None) 
         lambda tx: permits.permit_commit(tx, "bronze", holder="zombie", token="zombie", ids=ids)
     )
     assert permit is not None
-    form = tables.table_of(spark, landing.region, permit.table)
+    form = formats.table_of(spark, landing.region, permit.table)
     based_on = form.history("").version
     stamp = Stamp.of(permit.plan.uid, permit.commit)
     rows = frames.from_plan(spark, landing.region.config, permit.plan, numbered=True)
@@ -333,11 +333,11 @@ def test_what_iceberg_cannot_refuse_is_found_and_undone(spark: SparkSession, tmp
     landing.rewind(1)
     landing.region.plane.do(lambda tx: fence_without_iceberg(tx))
     late()
-    assert tables.table_of(spark, landing.region, table(landing)).present() == {1, 2}
+    assert formats.table_of(spark, landing.region, table(landing)).present() == {1, 2}
     assert rows_in(spark, landing) == expected((1, 0, 5))
     assert tables.look(spark, landing.region, "bronze").strangers == (2,)
     tables.mend(spark, landing.region, "bronze")
-    assert tables.table_of(spark, landing.region, table(landing)).present() == {1}
+    assert formats.table_of(spark, landing.region, table(landing)).present() == {1}
     assert tables.look(spark, landing.region, "bronze").clean
 
 
@@ -352,7 +352,7 @@ def test_rows_that_somebody_else_adds_are_found_and_mended(spark: SparkSession, 
     landing = made(format, tmp_path)
     landing.land(5), landing.land(5)
     tables.advance(spark, landing.region, "bronze")
-    form = tables.table_of(spark, landing.region, table(landing))
+    form = formats.table_of(spark, landing.region, table(landing))
     appended(form, form.read().where("crkafka_checkpoint = 2"))
     seen = tables.look(spark, landing.region, "bronze")
     assert (seen.miscounted, seen.foreign) == ((2,), 1)
@@ -369,7 +369,7 @@ def test_who_writes_between_the_look_and_the_commit_is_noticed(
     landing.land(5)
     tables.advance(spark, landing.region, "bronze")
     landing.land(5)
-    form = tables.table_of(spark, landing.region, table(landing))
+    form = formats.table_of(spark, landing.region, table(landing))
     replace = type(form).replace
 
     def after_somebody_else(self: TableFormat, *rest: Any) -> None:
@@ -426,7 +426,7 @@ def test_all_that_came_after_a_version_of_delta_is_found_however_much(
     landing = made("delta", tmp_path)
     log = [Seen(str(version), None, True) for version in range(30)]
     monkeypatch.setattr(DeltaTable, "_described", lambda _, limit: log[-limit:])
-    form = tables.table_of(spark, landing.region, table(landing))
+    form = formats.table_of(spark, landing.region, table(landing))
     assert form.history(known) == History("29", tuple(log[int(known) + 1 if known else 0 :]))
 
 

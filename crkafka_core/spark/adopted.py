@@ -1,0 +1,100 @@
+"""Tables that adopt segments, where Spark is needed for them: Iceberg's log, rows that are read from Kafka again, and reading."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from crkafka_core.model.errors import ConfigError, Refused
+from crkafka_core.model.rows import Table
+from crkafka_core.plane import tables as plane
+from crkafka_core.plane.reading import KafkaRange, ReadPlan
+from crkafka_core.spark import frames, iceberg_catalog, location
+from crkafka_core.spark.formats import options_of
+from crkafka_core.spark.iceberg_log import IcebergLog
+from crkafka_core.spark.schema import CHECKPOINT, no_records
+from crkafka_core.tables import adopt, content
+from crkafka_core.tables.delta_log import open_log
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.log import Logs, MarkedRows, TableLog
+
+T = TypeVar("T")
+
+
+def adopts(region: Handle, name: str, spark: SparkSession | None = None) -> bool:
+    """Whether the table adopts segments.
+
+    Through Connect Iceberg's log cannot be written: a session of that kind that is the first to write the table makes it one of rows.
+    """
+    table = region.plane.read(lambda reader, row: plane.of(reader, name))
+    if table.layout == plane.FILES and table.format == "iceberg" and spark is not None and location.is_connect(spark):
+        with contextlib.suppress(Refused):
+            return region.plane.do(lambda tx: plane.shape(tx, name)).layout == plane.FILES
+    return table.layout == plane.FILES
+
+
+def logs_of(spark: SparkSession | None) -> Logs:
+    """Opens the logs of tables that adopt segments, with this session where one is needed."""
+
+    def opened(region: Handle, table: Table) -> TableLog:
+        if table.format != "iceberg" or spark is None:
+            return open_log(region, table)
+        if location.is_connect(spark):
+            raise ConfigError(
+                f"Table {table.name} adopts segments by Iceberg's Java library, which is not reached through Spark Connect.",
+                hint="Use a classic session; or declare it at another path: what Connect writes first it writes row by row.",
+            )
+        return IcebergLog(spark, table, region.config.resolve().storage_options)
+
+    return opened
+
+
+def adopting(spark: SparkSession | None, region: Handle, name: str, work: Callable[[adopt.Fetch | None, Logs], T]) -> T:
+    """Of a table that adopts segments Spark reads from Kafka again; of Delta also writes rows anew that are marked as deleted; of Iceberg
+    its Java process writes the log.
+    """
+    logs = logs_of(spark)
+    if spark is None:
+        return work(None, logs)
+    session, table = spark, region.plane.read(lambda reader, row: plane.of(reader, name))
+
+    def fetch(plan: ReadPlan, target: str) -> None:
+        rows = frames.from_plan(session, region.config, replace(plan, segments=()), numbered=True)
+        writer = rows.write.partitionBy(CHECKPOINT).options(**options_of(region, table))
+        writer.parquet(location.uri(target))
+
+    try:
+        return work(fetch, logs)
+    except MarkedRows:
+        session.sql(f"REORG TABLE delta.`{location.uri(table.path)}` APPLY (PURGE)")
+        return work(fetch, logs)
+
+
+def rows_of(spark: SparkSession, region: Handle, table: Table) -> DataFrame:
+    """With the checkpoint of each row, by the name of its file; null where a compaction has mixed them."""
+    view = content.visible(region, table, logs_of(spark)) if table.version else None
+    if view is None:
+        return no_records(spark)
+    if table.format == "delta":
+        there = spark.read.format("delta").option("versionAsOf", view.at).load(location.uri(table.path))
+        path = F.col("_metadata.file_path")
+    else:
+        there = spark.read.option("versionAsOf", view.at).table(iceberg_catalog.named(spark, table.path))
+        path = F.col("_file")
+    number = F.regexp_extract(path, f"/{view.uid}/[0-9]+/([0-9]{{12,}})-[^/]+$", 1)
+    rows = there.select("*", F.when(number != "", number.cast("bigint")).alias(CHECKPOINT))
+    if view.wrong:
+        rows = rows.where(F.col(CHECKPOINT).isNull() | ~F.col(CHECKPOINT).isin(view.wrong))
+    if view.ranges:
+        rows = rows.where(F.col(CHECKPOINT).isNotNull() | ~F.expr(" OR ".join(map(_range, view.ranges))))
+    return rows
+
+
+def _range(r: KafkaRange) -> str:
+    topic = r.topic.replace("\\", "\\\\").replace("'", "\\'")
+    return f"(topic = '{topic}' AND `partition` = {r.partition} AND `offset` >= {r.start} AND `offset` < {r.stop})"

@@ -1,0 +1,81 @@
+"""Compares a declared table with what SQL says it holds, with Spark where rows have to be counted (SPEC K6)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from crkafka_core.control import Reader
+from crkafka_core.model.rows import Region, Table
+from crkafka_core.plane import contents
+from crkafka_core.plane import tables as plane
+from crkafka_core.spark.adopted import logs_of
+from crkafka_core.spark.formats import session_for, table_of
+from crkafka_core.spark.keys import keys_of
+from crkafka_core.spark.schema import CHECKPOINT
+from crkafka_core.spark.strangers import strangers
+from crkafka_core.spark.table_reader import read_table
+from crkafka_core.tables import audit
+from crkafka_core.tables.audit import Looked
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.stamp import check_known
+
+
+def look(spark: SparkSession | None, region: Handle, name: str, *, exact: bool = True) -> Looked:
+    """Compare a table with what SQL says it holds (SPEC K6). `exact`: row by row; of tables of one declared shape all together.
+
+    Never row by row for a single table whose rows are shaped: how many there should be, nobody knows.
+    """
+    expected = region.plane.read(lambda reader, row: expected_of(reader, row, name))
+    table = expected.table
+    if table.layout == plane.FILES:
+        return audit.look(region, name, logs_of(spark))
+    spark = session_for(spark, name)
+    wrong: tuple[int, ...] = ()
+    if exact and expected.countable and not any(keys_of(region, t.name) for t in expected.family):
+        counts: Counter[int] = Counter()
+        for each in expected.family:
+            counts.update(_counts(spark, region, each, expected.rows))
+        wrong = audit.miscounted(expected.rows, counts)
+    if table.format == "parquet":
+        return Looked((), wrong)
+    form = table_of(spark, region, table)
+    seen = form.history(table.version).seen
+    check_known(table, seen, table.commits)
+    foreign = set() if keys_of(region, name) else strangers(region, form, table)
+    return Looked(tuple(sorted(foreign)), wrong, sum(s.changes_rows for s in seen))
+
+
+def _counts(spark: SparkSession, region: Handle, table: Table, ids: Collection[int]) -> Mapping[int, int]:
+    if table.format == "parquet":
+        return {r[0]: r[1] for r in read_table(spark, region, table.name).groupBy(CHECKPOINT).count().collect()}
+    return table_of(spark, region, table).counts(ids)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What SQL says of a table."""
+
+    table: Table
+    rows: Mapping[int, int]
+    """Checkpoint → rows that were merged; of tables of one shape in all of them together."""
+    shaped: bool
+    """Its rows are not the records as they are."""
+    family: Sequence[Table]
+    """All tables of its shape; it is among them."""
+
+    @property
+    def countable(self) -> bool:
+        """Whether anybody knows how many rows there have to be."""
+        return len(self.family) > 1 or not (self.shaped or self.table.shape)
+
+
+def expected_of(reader: Reader, row: Region, name: str) -> Expected:
+    table = plane.of(reader, name)
+    family = plane.siblings(reader, table)
+    # Of tables of one shape, one may be behind the others for a moment.
+    least = min(family, key=lambda t: t.acknowledged)
+    return Expected(table, contents.counted_in(reader, row, least), plane.shaped(reader, table), family)

@@ -1,0 +1,85 @@
+"""One commit of rows to a declared table, by the means of its format (SPEC K6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from crkafka_core.model.errors import DataLoss, Refused
+from crkafka_core.plane import tables as plane
+from crkafka_core.plane.permits import Permit
+from crkafka_core.spark import parquet_table, upsert
+from crkafka_core.spark.delta_table import DeltaTable
+from crkafka_core.spark.formats import table_of
+from crkafka_core.spark.keys import keys_of, refuse_keyed
+from crkafka_core.spark.strangers import strangers
+from crkafka_core.spark.table_format import TableFormat, Where
+from crkafka_core.tables.delta_log import DeltaLog
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.hold import Hold
+from crkafka_core.tables.stamp import History, Stamp, check_known, check_owner
+from crkafka_core.tables.writing import Written
+
+
+def write(
+    spark: SparkSession,
+    region: Handle,
+    permit: Permit,
+    hold: Hold,
+    frame: DataFrame,
+    expected: Mapping[int, int] | None,
+) -> Written:
+    """The format's own commit of these rows. `expected`: how many of each checkpoint there have to be; None: nobody knows."""
+    if permit.table.format == "parquet":
+        return parquet_table.write(region, permit, frame, expected)
+    form = table_of(spark, region, permit.table)
+    if isinstance(form, DeltaTable) and (keys := keys_of(region, permit.table.name)):
+        log = DeltaLog(permit.table, region.config.resolve().storage_options)
+        return upsert.write(form, log, permit, hold, frame, keys)
+    stamp = Stamp.of(permit.plan.uid, permit.commit)
+    before = form.history(permit.table.version)
+    refuse_keyed(form, before)
+    wrong = _wrong(region, form, permit, before)
+    where = _where(permit, wrong)
+    hold.check()
+    writes = bool(permit.plan.rows or wrong)
+    if writes:
+        form.replace(frame if permit.plan.rows else None, where, stamp, before.version)
+    counts = form.counts(permit.plan.filled)
+    after = form.history(before.version)
+    version = form.own(after, stamp) if writes else before.version
+    if expected is not None:
+        _check(permit, counts, expected)
+    if any(s.stamp != stamp and s.changes_rows for s in after.seen):
+        raise Refused(
+            f"Table {permit.table.name} was written by somebody else meanwhile: its history names them.",
+            hint="This commit is not acknowledged. Write again: the next one looks at what they did.",
+        )
+    return Written(version, sum(counts.values()))
+
+
+def _where(permit: Permit, wrong: Collection[int]) -> Where:
+    if permit.commit.kind == plane.ADVANCE:
+        return Where(after=permit.commit.after, upto=permit.commit.upto, ids=tuple(wrong))
+    return Where(ids=tuple(sorted({*permit.plan.checkpoints, *wrong})))
+
+
+def _wrong(region: Handle, form: TableFormat, permit: Permit, history: History) -> set[int]:
+    """Checkpoints whose rows do not belong into the table; looked for when something came after what SQL acknowledged."""
+    if history.version == permit.table.version:
+        return set()
+    check_owner(permit.table, history.seen, permit.plan.uid)
+    check_known(permit.table, history.seen, permit.commit.number)
+    return strangers(region, form, permit.table) - set(permit.plan.checkpoints)
+
+
+def _check(permit: Permit, counts: Mapping[int, int], expected: Mapping[int, int]) -> None:
+    """Rows of what was just written are as many as they have to be."""
+    for checkpoint in permit.plan.checkpoints:
+        found, wanted = counts.get(checkpoint, 0), expected.get(checkpoint, 0)
+        if found != wanted:
+            raise DataLoss(
+                f"Table {permit.table.name} has {found} rows of checkpoint {checkpoint}; there have to be {wanted}.",
+                hint="The commit is not acknowledged; the next one replaces it.",
+            )

@@ -1,0 +1,69 @@
+"""Makes tables follow the latest rewind: what was superseded leaves them, and late writes are refused (SPEC K6, X4)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+from pyspark.sql import SparkSession
+
+from crkafka_core.model.errors import LeaseHeld
+from crkafka_core.model.rows import Table
+from crkafka_core.plane import tables as plane
+from crkafka_core.plane.permits import Permit
+from crkafka_core.spark.adopted import adopting, adopts
+from crkafka_core.spark.formats import session_for, table_of
+from crkafka_core.spark.keys import keys_of, refuse_keyed
+from crkafka_core.spark.schema import CHECKPOINT
+from crkafka_core.spark.strangers import strangers
+from crkafka_core.spark.table_format import Where
+from crkafka_core.tables import adopt, put_back, writing
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.stamp import Stamp, check_owner
+from crkafka_core.tables.writing import Fenced
+
+
+def fence(spark: SparkSession | None, region: Handle, name: str) -> Table:
+    """Make the table follow the latest rewind; what was superseded leaves it. Does nothing when no fence is owed.
+
+    A Delta table that adopts segments and a Parquet table need no Spark for it (None).
+    """
+    if adopts(region, name, spark):
+        return adopting(spark, region, name, lambda fetch, logs: adopt.fence(region, name, fetch=fetch, logs=logs))
+    if keys := keys_of(region, name):
+        return put_back.fence(region, name, keys, CHECKPOINT)
+    return writing.fence(
+        region,
+        name,
+        lambda permit, hold: Fenced(
+            "" if permit.table.format == "parquet" else _fence(session_for(spark, name), region, permit)
+        ),
+    )
+
+
+def fence_all(spark: SparkSession | None, region: Handle) -> list[Table]:
+    """Fence every table that owes it, but those that somebody fences at this moment; the region leaves REWINDING with the last one."""
+    done = []
+    for table in region.plane.read(lambda reader, row: plane.unfenced(reader)):
+        with contextlib.suppress(LeaseHeld):
+            done.append(fence(spark, region, table.name))
+    return done
+
+
+def _fence(spark: SparkSession, region: Handle, permit: Permit) -> str:
+    form = table_of(spark, region, permit.table)
+    uid = permit.plan.uid
+    stamp = Stamp.of(uid, permit.commit)
+    before = form.history(permit.table.version)
+    check_owner(permit.table, before.seen, uid)
+    if not before.version:
+        if plane.has_log(permit.table.format, permit.table.path):
+            return adopt.make_fenced(region, permit, CHECKPOINT)
+        form.make_fenced(stamp)
+        return form.own(form.history(""), stamp)
+    refuse_keyed(form, before)
+    gone = set(region.plane.read(lambda reader, row: plane.superseded(reader)))
+    foreign = strangers(region, form, permit.table)
+    in_flight = {i for c in permit.overtaken for i in json.loads(c.checkpoints_json)} & gone
+    form.fence(stamp, Where(ids=tuple(sorted(foreign | in_flight))), in_flight, before.version)
+    return form.own(form.history(before.version), stamp)

@@ -1,0 +1,33 @@
+"""What a table that keeps one row for each key asks of whoever writes it (SPEC K6)."""
+
+from __future__ import annotations
+
+from crkafka_core.model.errors import Refused
+from crkafka_core.plane.states import anew
+from crkafka_core.spark.delta_table import DeltaTable
+from crkafka_core.spark.table_format import TableFormat
+from crkafka_core.tables import put_back
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.stamp import History
+
+
+def keys_of(region: Handle, name: str) -> tuple[str, ...]:
+    """The columns by which the table is kept, one row for each; none where it has a row for each record."""
+    declared = region.config.table(name)
+    return () if declared is None else declared.keys or ()
+
+
+def refuse_rewrite(region: Handle, name: str) -> None:
+    """Rows of one checkpoint cannot be replaced where later ones have come over them."""
+    if keys := keys_of(region, name):
+        raise Refused(
+            f"Table {name} of region {region.config.region} keeps the last record of each {', '.join(keys)}: rows of single checkpoints "
+            "cannot be written again.",
+            hint=anew(name),
+        )
+
+
+def refuse_keyed(form: TableFormat, history: History) -> None:
+    """Refuse to treat a table that is kept by keys as one with a row for each record: what came over a row could not be brought back."""
+    if history.version and form.table.shape and isinstance(form, DeltaTable):
+        put_back.check_keys(form.table, form.property(put_back.KEYS), ())

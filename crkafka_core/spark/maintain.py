@@ -1,0 +1,32 @@
+"""The format's own compaction, and the deletion of what nobody needs any more."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from crkafka_core.plane import tables as plane
+from crkafka_core.spark import parquet_table
+from crkafka_core.spark.formats import session_for, table_of
+from crkafka_core.tables import maintain as adopted
+from crkafka_core.tables import writing
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.maintain import Maintained
+
+
+def maintain(spark: SparkSession | None, region: Handle, name: str) -> Maintained:
+    """The format's own compaction, and the deletion of what no version within its retention needs; no row changes.
+
+    A Delta table that adopts segments and a Parquet table need no Spark for it (None).
+    """
+    table = region.plane.read(lambda reader, row: plane.of(reader, name))
+    if not plane.needs_spark(table):
+        return adopted.maintain(region, name)
+    if table.format == "parquet":
+        return Maintained(name, deleted=len(parquet_table.sweep(region, name)))
+    writing.refuse_copy(region, deletes=True)
+    form = table_of(session_for(spark, name), region, table)
+    if not table.version:
+        return Maintained(name)
+    merged, into = form.compact()
+    form.clean()
+    return Maintained(name, merged, into)
