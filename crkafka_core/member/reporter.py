@@ -87,60 +87,53 @@ class Reporter(Loop):
         return True
 
     def _carry_out(self, effect: sg.Effect) -> None:
-        who, plane = {"incarnation": self._incarnation}, self._plane
+        """Each is one transaction, but for those with a method of their own."""
+        plane, name, incarnation = self._plane, self._member, self._incarnation
         match effect:
             case sg.Report():
-                plane.do(
-                    lambda tx: members.report(
-                        tx,
-                        self._member,
-                        self._incarnation,
-                        epoch=effect.epoch,
-                        base=effect.base,
-                        generation=effect.generation,
-                        held=effect.held,
-                    )
-                )
-                self._post(sg.Reported(effect))
-                plane.do(advance.advance)
-            case sg.Withdraw():
-                plane.do(lambda tx: members.withdraw(
-                    tx, self._member, self._incarnation, epoch=effect.epoch, why=effect.why, wants_reset=effect.wants_reset,
-                    thrown_out=effect.thrown_out,
-                ))  # fmt: skip
+                self._report(effect)
             case sg.Save():
                 self._look_at_topics()
             case sg.Contribute():
                 self._contribute(effect)
-            case sg.GiveUp():
+            case sg.Withdraw(epoch, why, wants_reset, thrown_out):
                 plane.do(
-                    lambda tx: cuts.give_up(
-                        tx,
-                        effect.cut,
-                        member=self._member,
-                        **who,
-                        why=f"{self._member}: {effect.why}",
-                        cause=effect.cause,
+                    lambda tx: members.withdraw(
+                        tx, name, incarnation, epoch=epoch, why=why, wants_reset=wants_reset, thrown_out=thrown_out
                     )
                 )
-            case sg.AskReset():
-                plane.do(
-                    lambda tx: resets.failed(
-                        tx, effect.cause, f"{self._member}: {effect.why}", member=self._member, epoch=effect.epoch
-                    )
-                )
-            case sg.Reach():
+            case sg.GiveUp(cut, why, cause):
+                why = f"{name}: {why}"
+                plane.do(lambda tx: cuts.give_up(tx, cut, member=name, incarnation=incarnation, why=why, cause=cause))
+            case sg.AskReset(epoch, why, cause):
+                plane.do(lambda tx: resets.failed(tx, cause, f"{name}: {why}", member=name, epoch=epoch))
+            case sg.Reach(token, epoch, reached):
                 plane.do(
                     lambda tx: goals.reach(
-                        tx, effect.token, member=self._member, **who, epoch=effect.epoch, reached=effect.reached
+                        tx, token, member=name, incarnation=incarnation, epoch=epoch, reached=reached
                     )
                 )
             case sg.Tell(kind, text):
-                plane.do(lambda tx: events.log(tx, kind, text, by=self._member))
-            case sg.AskCut():
-                plane.do(lambda tx: triggers.ask(tx, member=self._member, **who, epoch=effect.epoch, head=effect.head))
+                plane.do(lambda tx: events.log(tx, kind, text, by=name))
+            case sg.AskCut(epoch, head):
+                plane.do(lambda tx: triggers.ask(tx, member=name, incarnation=incarnation, epoch=epoch, head=head))
             case _:
                 raise AssertionError(f"no effect on SQL: {effect}")
+
+    def _report(self, report: sg.Report) -> None:
+        self._plane.do(
+            lambda tx: members.report(
+                tx,
+                self._member,
+                self._incarnation,
+                epoch=report.epoch,
+                base=report.base,
+                generation=report.generation,
+                held=report.held,
+            )
+        )
+        self._post(sg.Reported(report))
+        self._plane.do(advance.advance)
 
     def _look_at_topics(self) -> None:
         """While the cut is saved and committed: only its id tells a topic made anew since its start was resolved (docs/clients.md R9)."""

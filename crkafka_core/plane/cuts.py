@@ -323,44 +323,59 @@ def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
     if strange:
         wrong = f"contributions of incarnations that the cut did not expect: {', '.join(sorted(strange))}"
     if wrong:
-        error = Mismatch(
-            f"Checkpoint {checkpoint} of region {region.name} cannot be merged: {wrong}.", hint="The cut is aborted."
-        )
-        events.log(
-            tx,
-            "merge refused",
-            str(error),
-            checkpoint=checkpoint,
-            data={"offsets": [_evidence(o) for o in offsets[:200]]},
-        )
-        resets.begin(tx, ResetCause.MISMATCH, str(error))
-        return error
-    merged = [
-        MergedOffset(
-            region.name,
-            checkpoint,
-            o.topic,
-            o.partition,
-            known[TP(o.topic, o.partition)].topic_id,
-            o.from_offset,
-            o.to_offset,
-            o.rows,
-            o.member,
-            _leader_epoch(o, parent.get(TP(o.topic, o.partition))),
-        )
-        for o in offsets
-    ]
-    there = {TP(o.topic, o.partition) for o in offsets}
-    merged += [
-        replace(m, checkpoint=checkpoint, from_offset=m.to_offset, rows=0, member="")
-        for tp, m in parent.items()
-        if tp not in there
-    ]
+        return _refuse_merge(tx, region, checkpoint, wrong, offsets)
+    merged = _merged_map(region, checkpoint, offsets, known, parent)
     if row.if_new and row.parent and _nothing_new(merged, parent):
         return _close_empty(tx, region, row)
     if merged:
         tx.add(*merged)
     return _close(tx, region, row, contributions, {TP(m.topic, m.partition): m.to_offset for m in merged})
+
+
+def _refuse_merge(
+    tx: Tx, region: Region, checkpoint: int, wrong: str, offsets: Sequence[ContributedOffset]
+) -> Mismatch:
+    """Abort the cut; what was contributed stays in the event log."""
+    error = Mismatch(
+        f"Checkpoint {checkpoint} of region {region.name} cannot be merged: {wrong}.", hint="The cut is aborted."
+    )
+    evidence = {"offsets": [_evidence(o) for o in offsets[:200]]}
+    events.log(tx, "merge refused", str(error), checkpoint=checkpoint, data=evidence)
+    resets.begin(tx, ResetCause.MISMATCH, str(error))
+    return error
+
+
+def _merged_map(
+    region: Region,
+    checkpoint: int,
+    offsets: Sequence[ContributedOffset],
+    known: Mapping[TP, rows.Initial],
+    parent: Mapping[TP, MergedOffset],
+) -> list[MergedOffset]:
+    """What was contributed, and what the parent has of partitions that nobody holds (SPEC C3)."""
+    contributed = [(TP(o.topic, o.partition), o) for o in offsets]
+    merged = [
+        MergedOffset(
+            region=region.name,
+            checkpoint=checkpoint,
+            topic=o.topic,
+            partition=o.partition,
+            topic_id=known[tp].topic_id,
+            from_offset=o.from_offset,
+            to_offset=o.to_offset,
+            rows=o.rows,
+            member=o.member,
+            leader_epoch=_leader_epoch(o, parent.get(tp)),
+        )
+        for tp, o in contributed
+    ]
+    held = {tp for tp, _ in contributed}
+    carried = [
+        replace(m, checkpoint=checkpoint, from_offset=m.to_offset, rows=0, member="")
+        for tp, m in parent.items()
+        if tp not in held
+    ]
+    return merged + carried
 
 
 def _leader_epoch(o: ContributedOffset, before: MergedOffset | None) -> int:

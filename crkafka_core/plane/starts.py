@@ -176,34 +176,12 @@ def resolve(
             f"Starts were asked for epoch {epoch} and head {base}; region {region.name} is at {region.epoch} and {region.head}."
         )
     _remember(tx, region, topic_ids)
-    first = known(tx)
-    fresh = [
-        Initial(region.name, p.topic_id, tp.partition, tp.topic, p.offset, p.position, tx.now())
-        for tp, p in proposals.items()
-        if tp not in first
-    ]
-    if fresh:
-        tx.put(*fresh)
-        kind = "partitions found" if region.born else "birth"
-        events.log(
-            tx,
-            kind,
-            f"{len(fresh)} initial offsets recorded",
-            member=member,
-            data={str(TP(i.topic, i.partition)): i.offset for i in fresh[:50]},
-        )
-    if not region.born and proposals:
-        region = tx.set_region(born=True)
+    region = _record_initials(tx, region, proposals, member)
     found = lookup(tx, region, topic_ids)
-    lost = {
-        tp: _Lost(made_anew(tp.topic, old, topic_ids[tp]), FORGET, topic=True) for tp, old in found.made_anew.items()
-    }
     real = {tp: g for tp, g in gaps.items() if found.offsets.get(tp) == g.wanted}
+    lost = _topics_made_anew(found, topic_ids)
     if not accept_gaps:
-        lost |= {
-            tp: _Lost(f"{g.why}: wanted offset {g.wanted}, available from {g.available}", GAPS)
-            for tp, g in real.items()
-        }
+        lost |= _records_gone(real)
     if lost:
         return _data_loss(tx, region, member, lost)
     offsets, reasons = dict(found.offsets), dict(found.reasons)
@@ -234,6 +212,22 @@ def _remember(tx: Tx, region: Region, topic_ids: Mapping[TP, str]) -> None:
         events.log(tx, "topic back", f"{len(back)} partitions go on where they were left")
 
 
+def _record_initials(tx: Tx, region: Region, proposals: Mapping[TP, Proposal], member: str) -> Region:
+    """Remember where partitions start that nobody saw before; the first of them are the region's birth (SPEC S2, S3)."""
+    first = known(tx)
+    fresh = [
+        Initial(region.name, p.topic_id, tp.partition, tp.topic, p.offset, p.position, tx.now())
+        for tp, p in proposals.items()
+        if tp not in first
+    ]
+    if fresh:
+        tx.put(*fresh)
+        kind = "partitions found" if region.born else "birth"
+        evidence = {str(TP(i.topic, i.partition)): i.offset for i in fresh[:50]}
+        events.log(tx, kind, f"{len(fresh)} initial offsets recorded", member=member, data=evidence)
+    return tx.set_region(born=True) if proposals and not region.born else region
+
+
 FORGET = "`crkafka forget TOPIC` carries its offsets forward, and a new topic of that name starts by its own id; then `crkafka start`."
 GAPS = (
     "Set `data_loss: gap` to go on at what is there and record the gap, or reset to a checkpoint that Kafka still holds; then "
@@ -257,6 +251,18 @@ class _Lost:
     remedy: str
     topic: bool = False
     """It is the whole topic that is lost: one of its partitions says it for all."""
+
+
+def _topics_made_anew(found: Resolved, topic_ids: Mapping[TP, str]) -> dict[TP, _Lost]:
+    return {
+        tp: _Lost(made_anew(tp.topic, old, topic_ids[tp]), FORGET, topic=True) for tp, old in found.made_anew.items()
+    }
+
+
+def _records_gone(gaps: Mapping[TP, Gap]) -> dict[TP, _Lost]:
+    return {
+        tp: _Lost(f"{g.why}: wanted offset {g.wanted}, available from {g.available}", GAPS) for tp, g in gaps.items()
+    }
 
 
 def _data_loss(tx: Tx, region: Region, member: str, lost: Mapping[TP, _Lost]) -> DataLoss:
