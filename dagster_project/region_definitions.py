@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ from crkafka_core.model.errors import ConfigError
 from dagster_project import jobs as jobs_
 from dagster_project import rows, schedules
 from dagster_project.assets import checks, external, records, tables
-from dagster_project.names import RESERVED
+from dagster_project.jobs import Jobs
+from dagster_project.names import RESERVED, Names
 from dagster_project.options import Options
 from dagster_project.resources import RegionResource, SparkSessionResource
 from dagster_project.sensors import check, hosting, keep_up, observe, publish, trigger, watch
-from dagster_project.sensors.shared import SensorSetup
+from dagster_project.sensors.shared import SensorSetup, UnresolvedJob
 
 
 def consistent_region(
@@ -40,58 +41,82 @@ def consistent_region(
 def build(config: RegionConfig, options: Options) -> dg.Definitions:
     """The definitions, once both are validated."""
     names = options.names(config)
-    taken = sorted({t.name for t in config.tables} & set(RESERVED))
-    if taken:
-        raise ConfigError(
-            f"Region {config.region}: a table cannot be called {taken[0]} in Dagster, which has an asset of that name.",
-            hint=f"Give it another name; not {', '.join(RESERVED)}.",
-        )
+    _refuse_reserved(config)
     region = RegionResource.of(config, names, cuts=options.cuts)
     spark = SparkSessionResource(definition=region.definition)
     jobs = jobs_.make(names, region, spark)
-    setup = SensorSetup(names, options, region)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)  # backfill_policy of an asset is beta in 1.13
-        assets: list[dg.AssetsDefinition | dg.AssetSpec] = [
-            *external.topics(config, names, options),
-            external.group(config, names, options),
-            records.make(names, options),
-            *(tables.make(table, names, options) for table in config.tables),
-        ]
     of_records = checks.of_records(names)
     of_tables = [checks.of_table(table, names) for table in config.tables]
-    check_data = dg.define_asset_job(
-        names.of("check_data"), selection=dg.AssetSelection.checks(of_records, *of_tables), executor_def=dg.in_process_executor,
-        description="Run the checks that read the data: the latest checkpoints, and the tables.", tags={"crkafka/region": names.region},
-    )  # fmt: skip
-    sensors = [
-        *([trigger.sensor(setup, jobs.cut)] if options.cuts else []),
-        watch.sensor(setup, jobs.reset_region, jobs.stopped_alarm),
-        publish.sensor(setup),
-        observe.sensor(setup, [t.name for t in config.tables]),
-        check.sensor(setup, check_data, shared=any(t.format != "parquet" for t in config.tables)),
-        hosting.sensor(setup, jobs.host_members),
-    ]
-    jobs_of_assets = [check_data]
-    if config.tables:
-        keys = [names.table(t.name) for t in config.tables]
-        write_tables = dg.define_asset_job(
-            names.of("write_tables"), selection=dg.AssetSelection.assets(*keys), executor_def=dg.in_process_executor,
-            description="Bring tables what they have not got yet; the sensor launches it, for one table and a range of checkpoints.",
-            tags={"crkafka/region": names.region},
-        )  # fmt: skip
-        jobs_of_assets.append(write_tables)
-        sensors.append(keep_up.sensor(setup, write_tables, [t.name for t in config.tables]))
+    check_data = _check_data(names, of_records, of_tables)
+    write_tables = _write_tables(names, [t.name for t in config.tables]) if config.tables else None
     return dg.Definitions(
-        assets=assets,
+        assets=_assets(config, names, options),
         asset_checks=[
             of_records,
             checks.of_group(names, options),
             *of_tables,
             *(checks.of_table_state(table, names, options) for table in config.tables),
         ],
-        jobs=[*jobs, *jobs_of_assets],
-        sensors=sensors,
+        jobs=[*jobs, check_data, *([] if write_tables is None else [write_tables])],
+        sensors=_sensors(config, SensorSetup(names, options, region), jobs, check_data, write_tables),
         schedules=schedules.make(names, jobs, options),
         resources={names.slug: region, names.spark: spark, names.rows: rows.manager(names)},
     )
+
+
+def _refuse_reserved(config: RegionConfig) -> None:
+    taken = sorted({t.name for t in config.tables} & set(RESERVED))
+    if taken:
+        raise ConfigError(
+            f"Region {config.region}: a table cannot be called {taken[0]} in Dagster, which has an asset of that name.",
+            hint=f"Give it another name; not {', '.join(RESERVED)}.",
+        )
+
+
+def _assets(config: RegionConfig, names: Names, options: Options) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)  # backfill_policy of an asset is beta in 1.13
+        return [
+            *external.topics(config, names, options),
+            external.group(config, names, options),
+            records.make(names, options),
+            *(tables.make(table, names, options) for table in config.tables),
+        ]
+
+
+def _check_data(
+    names: Names, of_records: dg.AssetChecksDefinition, of_tables: Sequence[dg.AssetChecksDefinition]
+) -> UnresolvedJob:
+    return dg.define_asset_job(
+        names.of("check_data"),
+        selection=dg.AssetSelection.checks(of_records, *of_tables),
+        executor_def=dg.in_process_executor,
+        description="Run the checks that read the data: the latest checkpoints, and the tables.",
+        tags={"crkafka/region": names.region},
+    )
+
+
+def _write_tables(names: Names, declared: Sequence[str]) -> UnresolvedJob:
+    return dg.define_asset_job(
+        names.of("write_tables"),
+        selection=dg.AssetSelection.assets(*(names.table(name) for name in declared)),
+        executor_def=dg.in_process_executor,
+        description="Bring tables what they have not got yet; the sensor launches it, for one table and a range of checkpoints.",
+        tags={"crkafka/region": names.region},
+    )
+
+
+def _sensors(
+    config: RegionConfig, setup: SensorSetup, jobs: Jobs, check_data: UnresolvedJob, write_tables: UnresolvedJob | None
+) -> list[dg.SensorDefinition]:
+    """Those that cut only where Dagster cuts, and the one that writes tables only where there are any."""
+    declared = [t.name for t in config.tables]
+    return [
+        *([trigger.sensor(setup, jobs.cut)] if setup.options.cuts else []),
+        watch.sensor(setup, jobs.reset_region, jobs.stopped_alarm),
+        publish.sensor(setup),
+        observe.sensor(setup, declared),
+        check.sensor(setup, check_data, shared=any(t.format != "parquet" for t in config.tables)),
+        hosting.sensor(setup, jobs.host_members),
+        *([] if write_tables is None else [keep_up.sensor(setup, write_tables, declared)]),
+    ]

@@ -301,8 +301,7 @@ class EventLoop:
             case sg.Resolve():
                 self._resolver.ask(effect)
             case sg.Save(cut):
-                self._landed = dict(self.state.cut.landed) if self.state.cut is not None else {}
-                self._submitter.save(cut)
+                self._save(cut)
                 self._reporter.do(effect)
             case sg.Commit(cut, _):
                 self._commit(cut)
@@ -312,10 +311,7 @@ class EventLoop:
                 _log.warning("nobody holds some partitions: the group is made to rebalance")
                 self._nudge()
             case sg.Merged(cut, offsets_committed):
-                self.cuts += 1
-                self._submitter.merged(cut)
-                if not offsets_committed:
-                    self._commit_quietly(self._submitter.nexts(), cut)
+                self._merged(cut, offsets_committed)
             case sg.Refresh():
                 self._observer.kick()
             case sg.Exit():
@@ -323,6 +319,16 @@ class EventLoop:
             case _:
                 self._reporter.do(effect)
         return None
+
+    def _save(self, cut: int) -> None:
+        self._landed = dict(self.state.cut.landed) if self.state.cut is not None else {}
+        self._submitter.save(cut)
+
+    def _merged(self, cut: int, offsets_committed: bool) -> None:
+        self.cuts += 1
+        self._submitter.merged(cut)
+        if not offsets_committed:
+            self._commit_quietly(self._submitter.nexts(), cut)
 
     def _sought(self, stamp: sg.Stamp, offsets: Mapping[TP, int]) -> sg.Event | None:
         """One that failed for any partition is tried again, a turn later; nothing is submitted before (SPEC M5)."""

@@ -66,37 +66,42 @@ def decode(
     """
     if on_bad_record not in ("dead_letter", "stop", "skip"):
         raise ConfigError(f"on_bad_record is dead_letter, stop or skip, not {on_bad_record!r}.")
-    kept = [*keep, *([CHECKPOINT] if CHECKPOINT in rows.columns and CHECKPOINT not in keep else [])]
-    if key is not None:
-        kept = [name for name in kept if name != KEY]
-    names = {name: name if name == CHECKPOINT else prefix + name for name in [*kept, KEY, TOMBSTONE]}
-    added = [*([KEY] if key is not None else []), *([TOMBSTONE] if tombstones else [])]
-    clash = sorted({names[name] for name in [*kept, *added]} & set(schema.fieldNames()))
-    if clash:
-        raise ConfigError(
-            f"The decoded rows have a column {clash[0]!r}, which the record has too.",
-            hint="Leave it out of `keep`, or rename it.",
-        )
-    tried = _tried(rows, decoder, schema, key, tombstones=tombstones, stop=on_bad_record == "stop")
-    tried = keep_once(tried)
+    beside = _beside(rows, schema, keep, prefix, key=key is not None, tombstones=tombstones)
+    tried = keep_once(_tried(rows, decoder, schema, key, tombstones=tombstones, stop=on_bad_record == "stop"))
     counts = Observation()
-    fine, null = F.col(REASON).isNull(), F.col("value").isNull()
+    fine = F.col(REASON).isNull()
     seen = tried.observe(
         counts,
         F.count(F.lit(1)).alias("rows"),
         F.count_if(fine).alias("good"),
         F.count_if(~fine).alias("bad"),
-        F.count_if(fine & null).alias("tombstones"),
+        F.count_if(fine & F.col("value").isNull()).alias("tombstones"),
     )
-    columns: list[Column] = [F.col(name).alias(names[name]) for name in kept]
-    if key is not None:
-        columns.append(F.col(_KEY).alias(names[KEY]))
-    if tombstones:
-        columns.append(null.cast(BooleanType()).alias(names[TOMBSTONE]))
-    good = seen.where(fine).select(*columns, f"{_VALUE}.*")
+    good = seen.where(fine).select(*beside, f"{_VALUE}.*")
     bad = tried.where(~fine) if on_bad_record == "dead_letter" else tried.limit(0)
     skipped = tried.where(~fine) if on_bad_record == "skip" else None
     return Decoded(good, bad.select(*rows.columns, REASON), skipped, on_bad_record, counts)
+
+
+def _beside(
+    rows: DataFrame, schema: StructType, keep: Sequence[str], prefix: str, *, key: bool, tombstones: bool
+) -> list[Column]:
+    """The columns that stand beside the decoded ones: those that are kept, the decoded key, the mark of a tombstone."""
+    kept = [*keep, *([CHECKPOINT] if CHECKPOINT in rows.columns and CHECKPOINT not in keep else [])]
+    columns = [
+        (name if name == CHECKPOINT else prefix + name, F.col(name)) for name in kept if not (key and name == KEY)
+    ]
+    if key:
+        columns.append((prefix + KEY, F.col(_KEY)))
+    if tombstones:
+        columns.append((prefix + TOMBSTONE, F.col("value").isNull().cast(BooleanType())))
+    clash = sorted({name for name, _ in columns} & set(schema.fieldNames()))
+    if clash:
+        raise ConfigError(
+            f"The decoded rows have a column {clash[0]!r}, which the record has too.",
+            hint="Leave it out of `keep`, or rename it.",
+        )
+    return [column.alias(name) for name, column in columns]
 
 
 def original_records(dead: DataFrame) -> DataFrame:

@@ -23,13 +23,15 @@ from dagster_project.sensors.shared import SensorSetup, UnresolvedJob, attempt, 
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 
-def waiting(
-    reader: Reader, region: Region, names: list[str], *, limit: int
-) -> tuple[Region, float, dict[str, tuple[str, list[int]]]]:
-    """Per table that may be written: who writes it at this moment, and which checkpoints wait for it."""
+Behind = tuple[str, list[int]]
+"""Of a table that may be written: who writes it at this moment, and which checkpoints wait for it."""
+
+
+def waiting(reader: Reader, region: Region, names: list[str], *, limit: int) -> tuple[Region, float, dict[str, Behind]]:
+    """The tables that are behind."""
     if region.phase is Phase.REWINDING or epochs.unfenced(reader):
         return region, reader.now(), {}
-    behind: dict[str, tuple[str, list[int]]] = {}
+    behind: dict[str, Behind] = {}
     for name in names:
         row = reader.get(Table, name)
         if row is None or row.acknowledged >= region.head or tables.feeder_of(reader, row):
@@ -159,28 +161,34 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.Se
         (region, now, behind), new = answer
         events = materializations(context.instance, names, new) if any(part.rows for part in new.values()) else []
         cursor = str(TablesCursor({**told, **{name: part.upto for name, part in new.items()}}))
-        asked_for = sorted({key_of(i) for _, ids in behind.values() for i in ids})
-        there = (
-            set(context.instance.get_existing_dynamic_partitions(names.partitions, asked_for)) if asked_for else set()
-        )
-        requests, says = [], []
-        for table, (writer, ids) in behind.items():
-            published = _prefix(ids, there)
-            if not published:
-                says.append(f"{table}: checkpoint {ids[0]} is not published yet")
-            elif writer:
-                says.append(f"{table}: {writer} writes it")
-            elif on_its_way(context.instance, tags={KEEPING_UP: f"{region.name}/{table}"}):
-                says.append(f"{table}: a run is on its way")
-            else:
-                # The attempt goes on with time, so that what a failed run left is asked for again.
-                requests.append(request(names, region, table, published, attempt(now, region.last_cut_at)))
+        # The attempt goes on with time, so that what a failed run left is asked for again.
+        requests, reasons = requests_for(context.instance, names, region, behind, attempt(now, region.last_cut_at))
         if requests or events:
             return dg.SensorResult(run_requests=requests, asset_events=events, cursor=cursor)
         context.update_cursor(cursor)
-        return dg.SkipReason("; ".join(says) or "every table has all checkpoints")
+        return dg.SkipReason("; ".join(reasons) or "every table has all checkpoints")
 
     return keep_up
+
+
+def requests_for(
+    instance: dg.DagsterInstance, names: Names, region: Region, behind: Mapping[str, Behind], attempt_: int
+) -> tuple[list[dg.RunRequest], list[str]]:
+    """One run for each table whose next checkpoints are published; why the other tables get none."""
+    wanted = sorted({key_of(i) for _, ids in behind.values() for i in ids})
+    there = set(instance.get_existing_dynamic_partitions(names.partitions, wanted)) if wanted else set()
+    requests, reasons = [], []
+    for table, (writer, ids) in behind.items():
+        published = _prefix(ids, there)
+        if not published:
+            reasons.append(f"{table}: checkpoint {ids[0]} is not published yet")
+        elif writer:
+            reasons.append(f"{table}: {writer} writes it")
+        elif on_its_way(instance, tags={KEEPING_UP: f"{region.name}/{table}"}):
+            reasons.append(f"{table}: a run is on its way")
+        else:
+            requests.append(request(names, region, table, published, attempt_))
+    return requests, reasons
 
 
 def _prefix(ids: list[int], there: set[str]) -> list[int]:
