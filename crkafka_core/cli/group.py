@@ -69,29 +69,35 @@ def _group(config: RegionConfig, as_json: bool) -> None:
     """The consumer group: what Kafka knows, and next to it what the control plane knows."""
     view = group(config)
     if as_json:
-        print_json(
+        print_json(_plain(view))
+    else:
+        _print(view)
+
+
+def _plain(view: GroupView) -> dict[str, Any]:
+    return {
+        **{name: getattr(view.kafka, name) for name in _OF_KAFKA},
+        "partitions": [
             {
-                **{name: getattr(view.kafka, name) for name in _OF_KAFKA},
-                "partitions": [
-                    {
-                        "topic": p.tp.topic,
-                        "partition": p.tp.partition,
-                        "committed": p.committed,
-                        "head": view.head_offsets.get(p.tp),
-                        "last_stable": p.last_stable,
-                        "high_watermark": p.high_watermark,
-                        "lag": p.lag,
-                        "holder": _holder(view, p.tp),
-                    }
-                    for p in view.kafka.partitions
-                ],
-                "foreign": view.foreign,
-                "registered": view.members,
-                "head": view.head,
-                "gaps": view.gaps,
+                "topic": p.tp.topic,
+                "partition": p.tp.partition,
+                "committed": p.committed,
+                "head": view.head_offsets.get(p.tp),
+                "last_stable": p.last_stable,
+                "high_watermark": p.high_watermark,
+                "lag": p.lag,
+                "holder": _holder(view, p.tp),
             }
-        )
-        return
+            for p in view.kafka.partitions
+        ],
+        "foreign": view.foreign,
+        "registered": view.members,
+        "head": view.head,
+        "gaps": view.gaps,
+    }
+
+
+def _print(view: GroupView) -> None:
     k = view.kafka
     print_pairs(
         [
@@ -114,12 +120,19 @@ def _group(config: RegionConfig, as_json: bool) -> None:
     print("\nmembers that the control plane knows")
     print_members(view.members)
     print()
+    _print_partitions(view)
+    if view.foreign:
+        note("FOREIGN: no member of this region; what it holds is not read here. End it, or use another group.id")
+    for gap in view.gaps:
+        note(f"not known: {gap}")
+
+
+def _print_partitions(view: GroupView) -> None:
     print_table(
         ("topic", "partition", "committed", f"head {view.head}", "last stable", "high watermark", "lag", "held by"),
         (
             (
-                p.tp.topic,
-                p.tp.partition,
+                *p.tp,
                 p.committed,
                 view.head_offsets.get(p.tp),
                 p.last_stable,
@@ -127,14 +140,10 @@ def _group(config: RegionConfig, as_json: bool) -> None:
                 p.lag,
                 _holder(view, p.tp),
             )
-            for p in k.partitions
+            for p in view.kafka.partitions
         ),
         title="partitions",
     )
-    if view.foreign:
-        note("FOREIGN: no member of this region; what it holds is not read here. End it, or use another group.id")
-    for gap in view.gaps:
-        note(f"not known: {gap}")
 
 
 _OF_KAFKA = ("group_id", "state", "coordinator", "assignor", "members", "lag")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from crkafka_core.model.errors import NoSuchCheckpoint
 from crkafka_core.model.rows import Checkpoint, Contribution, Event, MergedOffset, Region, Segment
 from crkafka_core.plane import events as log
 from crkafka_core.plane.checkpoints import inside, newest
+from crkafka_core.plane.lateness import TableLag
 
 
 @dataclass(frozen=True)
@@ -186,20 +188,24 @@ def print_region(snapshot: Snapshot) -> None:
     print_members(snapshot.members)
     if snapshot.lags:
         print()
-        print_table(
-            ("table", "format", "acknowledged", "waiting", "for", "follows the last rewind"),
+        _print_lags(snapshot.lags)
+
+
+def _print_lags(lags: Iterable[TableLag]) -> None:
+    print_table(
+        ("table", "format", "acknowledged", "waiting", "for", "follows the last rewind"),
+        (
             (
-                (
-                    lag.table.name,
-                    lag.table.format,
-                    lag.table.acknowledged,
-                    lag.waiting,
-                    span(lag.seconds) if lag.waiting else "",
-                    not lag.owes_fence,
-                )
-                for lag in snapshot.lags
-            ),
-        )
+                lag.table.name,
+                lag.table.format,
+                lag.table.acknowledged,
+                lag.waiting,
+                span(lag.seconds) if lag.waiting else "",
+                not lag.owes_fence,
+            )
+            for lag in lags
+        ),
+    )
 
 
 def print_members(members: tuple[MemberView, ...]) -> None:

@@ -201,6 +201,31 @@ def _host(
         "CRKAFKA_LOG" not in os.environ
     ):  # what a host meets is told nowhere else: a driver that is refused, a member that dies
         logging.getLogger("crkafka_core").setLevel(logging.WARNING)
+    with _interrupts() as stop:
+        try:
+            host(
+                config,
+                stop=stop,
+                start=start,
+                drive=drive,
+                leave_running=leave_running,
+                until_idle=until_idle,
+                logs=logs,
+                metrics=metrics,
+                tell=_tell,
+            )
+        except CrkafkaError as error:
+            if not stop.is_set():
+                raise
+            text = "the last cut did not come about; what was not merged is read again by the next host."
+            note(f"{text} {redact(str(error))}", "ERROR")
+            return 1
+    return 0
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """The first interrupt sets the event; a second one ends at once."""
     stop = threading.Event()
 
     def interrupted(number: int, frame: object) -> None:
@@ -210,29 +235,10 @@ def _host(
 
     before = {n: signal.signal(n, interrupted) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
-        host(
-            config,
-            stop=stop,
-            start=start,
-            drive=drive,
-            leave_running=leave_running,
-            until_idle=until_idle,
-            logs=logs,
-            metrics=metrics,
-            tell=_tell,
-        )
-    except CrkafkaError as error:
-        if not stop.is_set():
-            raise
-        text = (
-            f"the last cut did not come about; what was not merged is read again by the next host. {redact(str(error))}"
-        )
-        note(text, "ERROR")
-        return 1
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return 0
 
 
 def _tell(text: str) -> None:

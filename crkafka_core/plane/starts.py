@@ -184,10 +184,7 @@ def resolve(
         lost |= _records_gone(real)
     if lost:
         return _data_loss(tx, region, member, lost)
-    offsets, reasons = dict(found.offsets), dict(found.reasons)
-    for tp, gap in real.items():
-        offsets[tp], reasons[tp] = gap.available, StartReason.GAP
-        events.log(tx, "gap", f"{tp}: {gap.why}: goes on at {gap.available} instead of {gap.wanted}", member=member)
+    offsets, reasons = _past_gaps(tx, found, real, member)
     tx.put(
         *(
             Start(region.name, epoch, base, tp.topic, tp.partition, topic_ids[tp], offset, reasons[tp], member)
@@ -226,6 +223,17 @@ def _record_initials(tx: Tx, region: Region, proposals: Mapping[TP, Proposal], m
         evidence = {str(TP(i.topic, i.partition)): i.offset for i in fresh[:50]}
         events.log(tx, kind, f"{len(fresh)} initial offsets recorded", member=member, data=evidence)
     return tx.set_region(born=True) if proposals and not region.born else region
+
+
+def _past_gaps(
+    tx: Tx, found: Resolved, gaps: Mapping[TP, Gap], member: str
+) -> tuple[dict[TP, int], dict[TP, StartReason]]:
+    """Offsets and reasons, of partitions with a gap from behind it (SPEC S4)."""
+    offsets, reasons = dict(found.offsets), dict(found.reasons)
+    for tp, gap in gaps.items():
+        offsets[tp], reasons[tp] = gap.available, StartReason.GAP
+        events.log(tx, "gap", f"{tp}: {gap.why}: goes on at {gap.available} instead of {gap.wanted}", member=member)
+    return offsets, reasons
 
 
 FORGET = "`crkafka forget TOPIC` carries its offsets forward, and a new topic of that name starts by its own id; then `crkafka start`."
