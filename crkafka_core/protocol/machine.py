@@ -184,33 +184,10 @@ class _Member:
                     self.client(ClientEvent.FETCH)
             case sg.GateClosed():
                 self.set(gate=Gate.CLOSED)
-            case sg.Started(stamp, offsets, topic_ids):
-                if stamp == self.s.stamp == self.s.asked and self.s.held == frozenset(offsets):
-                    self.do(sg.Seek(stamp, offsets))
-                    self.set(seeking=stamp, asked=None, topic_ids=topic_ids)
-                    if self.s.rewound:
-                        self.set(rewound=False)
-                        self.do(sg.CommitStarts(offsets, self.s.base))
-                elif stamp == self.s.asked:
-                    self.set(asked=None)
-            case sg.Sought(stamp):
-                if stamp == self.s.seeking:
-                    self.set(seeking=None, started=stamp)
-            case sg.NotSought(stamp):
-                if stamp == self.s.seeking:
-                    self.set(disturbed=True)
-            case sg.NotStarted(stamp):
-                if stamp == self.s.asked:
-                    self.set(asked=None)
-                    self.do(sg.Refresh())
-            case sg.Committed():
-                self.committed(event)
-            case sg.Saved(cut, payload):
-                if self.s.cut is not None and cut == self.s.cut.id and self.s.step is Step.SAVING:
-                    self.set(payload=payload)
-            case sg.Contributed(cut):
-                if self.s.cut is not None and cut == self.s.cut.id and self.s.step is Step.CONTRIBUTING:
-                    self.set(step=Step.CONTRIBUTED)
+            case sg.Started() | sg.NotStarted() | sg.Sought() | sg.NotSought():
+                self.hear_of_starts(event)
+            case sg.Committed() | sg.Saved() | sg.Contributed():
+                self.hear_of_cut(event)
             case sg.NotContributed() | sg.NotReported():
                 if isinstance(event, sg.NotReported) and self.s.report == event.report:
                     self.set(report=None)
@@ -218,9 +195,7 @@ class _Member:
             case sg.Lease(held):
                 self.set(lease=held)
             case sg.Triggered(epoch, base):
-                if (epoch, base) == (self.s.epoch, self.s.base) and not self.s.triggered:
-                    self.set(triggered=True)
-                    self.do(sg.AskCut(epoch, base))
+                self.triggered(epoch, base)
             case sg.Disturbed():
                 self.set(disturbed=True)
             case sg.Trouble(epoch, why, cause):
@@ -235,6 +210,48 @@ class _Member:
                     self.do(sg.ForceRebalance())
             case sg.Stop():
                 self.set(stopping=True)
+
+    def hear_of_starts(self, event: sg.Started | sg.NotStarted | sg.Sought | sg.NotSought) -> None:
+        """Where the partitions start is known, or the client is there; an answer to an old stamp says nothing (SPEC S1)."""
+        match event:
+            case sg.Started(stamp, offsets, topic_ids):
+                if stamp == self.s.stamp == self.s.asked and self.s.held == frozenset(offsets):
+                    self.do(sg.Seek(stamp, offsets))
+                    self.set(seeking=stamp, asked=None, topic_ids=topic_ids)
+                    if self.s.rewound:
+                        self.set(rewound=False)
+                        self.do(sg.CommitStarts(offsets, self.s.base))
+                elif stamp == self.s.asked:
+                    self.set(asked=None)
+            case sg.NotStarted(stamp):
+                if stamp == self.s.asked:
+                    self.set(asked=None)
+                    self.do(sg.Refresh())
+            case sg.Sought(stamp):
+                if stamp == self.s.seeking:
+                    self.set(seeking=None, started=stamp)
+            case sg.NotSought(stamp):
+                if stamp == self.s.seeking:
+                    self.set(disturbed=True)
+
+    def hear_of_cut(self, event: sg.Committed | sg.Saved | sg.Contributed) -> None:
+        """A part of the open cut is done; that of another cut, or of a step that is over, says nothing."""
+        if self.s.cut is None or event.cut != self.s.cut.id:
+            return
+        match event:
+            case sg.Committed():
+                self.committed(event)
+            case sg.Saved(_, payload):
+                if self.s.step is Step.SAVING:
+                    self.set(payload=payload)
+            case sg.Contributed():
+                if self.s.step is Step.CONTRIBUTING:
+                    self.set(step=Step.CONTRIBUTED)
+
+    def triggered(self, epoch: int, base: int) -> None:
+        if (epoch, base) == (self.s.epoch, self.s.base) and not self.s.triggered:
+            self.set(triggered=True)
+            self.do(sg.AskCut(epoch, base))
 
     def observed(self, desired: Desired) -> None:
         last = self.s.desired
@@ -275,8 +292,7 @@ class _Member:
         self.do(sg.Withdraw(self.s.epoch, why, before is ClientState.RECORDS_FETCHED, thrown_out))
 
     def committed(self, event: sg.Committed) -> None:
-        s = self.s
-        if s.cut is None or event.cut != s.cut.id or s.step is not Step.SAVING:
+        if self.s.step is not Step.SAVING:
             return
         if event.outcome is Outcome.DONE:
             self.set(committed=True)
