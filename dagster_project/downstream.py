@@ -75,7 +75,7 @@ def superseded(
         return []
     told = instance.fetch_observations(
         dg.AssetRecordsFilter(asset_key=asset, asset_partitions=left_in), limit=10 * len(left_in)
-    )  # fmt: skip
+    )
     done = {r.partition_key for r in told.records if (o := r.asset_observation) is not None and REMOVED in o.metadata}
     return [key for key in left_in if key not in done]
 
@@ -102,9 +102,11 @@ def nothing_superseded(
     remedy = "Materialize {} again." if by else "Remove the rows of {}; then tell so with `removed`."
 
     @dg.asset_check(
-        name="nothing_superseded", asset=asset, required_resource_keys={names.slug},
+        name="nothing_superseded",
+        asset=asset,
+        required_resource_keys={names.slug},
         description="Rows of checkpoints that a rewind has left behind were removed.",
-    )  # fmt: skip
+    )
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         left = superseded(context.instance, getattr(context.resources, names.slug), asset, by)
         return dg.AssetCheckResult(

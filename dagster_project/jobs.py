@@ -99,8 +99,12 @@ def make(names: Names, region: RegionResource, spark: SparkSessionResource) -> J
 
 
 def _job(
-    graph: dg.GraphDefinition, names: Names, region: RegionResource, spark: SparkSessionResource, launchpad: dict[str, Any] | None
-) -> dg.JobDefinition:  # fmt: skip
+    graph: dg.GraphDefinition,
+    names: Names,
+    region: RegionResource,
+    spark: SparkSessionResource,
+    launchpad: dict[str, Any] | None,
+) -> dg.JobDefinition:
     """`launchpad`: what stands in it to begin with, by op."""
     return graph.to_job(
         name=names.of(graph.name),

@@ -50,10 +50,12 @@ class Options(BaseModel):
         default="running", description="Whether sensors and schedules are on in a fresh instance."
     )
     linger: float = Field(
-        default=4.5, ge=0, le=30,
+        default=4.5,
+        ge=0,
+        le=30,
         description="Seconds for which a tick of the trigger's sensor waits for a cut to fall due; the daemon's loop is 5 s. Only "
         "where the instance evaluates sensors in threads: others would wait for it.",
-    )  # fmt: skip
+    )
     cuts: bool = Field(
         default=True,
         description="Whether Dagster opens the cuts that are due, each a run. Off: whoever hosts the members does, and Dagster publishes.",
@@ -72,17 +74,20 @@ class Options(BaseModel):
         description="Cron: when Kafka is asked for the group's state and lag, each time by a run.",
     )
     fresh: float = Field(
-        default=3_600, gt=0,
+        default=3_600,
+        gt=0,
         description="Seconds for which a checkpoint may wait for a table before the table's check `keeps_up` fails.",
-    )  # fmt: skip
+    )
     check: float = Field(
-        default=3_600, ge=0,
+        default=3_600,
+        ge=0,
         description="Seconds between two runs of the checks that read the data, if there is something new; 0: only by hand.",
-    )  # fmt: skip
+    )
     owners: tuple[str, ...] = Field(default=(), description="Owners of the assets: e-mail addresses or team:name.")
     key_prefix: tuple[str, ...] = Field(
-        default=(), description="Begins the keys of all assets: needed where two regions of one name share a Dagster instance."
-    )  # fmt: skip
+        default=(),
+        description="Begins the keys of all assets: needed where two regions of one name share a Dagster instance.",
+    )
     topics_prefix: tuple[str, ...] | None = Field(
         default=None,
         description="Begins the keys of the topics instead of key_prefix and the region's name: regions that read one topic, and say the "

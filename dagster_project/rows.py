@@ -68,5 +68,7 @@ def manager(names: Names) -> dg.IOManagerDefinition:
             yield Rows(getattr(context.resources, names.slug), getattr(context.resources, names.spark), until)
 
     return dg.IOManagerDefinition(
-        resource_fn=rows, required_resource_keys={names.slug, names.spark}, description=f"Reads the records of region {names.region}."
-    )  # fmt: skip
+        resource_fn=rows,
+        required_resource_keys={names.slug, names.spark},
+        description=f"Reads the records of region {names.region}.",
+    )

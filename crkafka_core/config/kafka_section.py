@@ -15,10 +15,14 @@ Scalar = str | int | float
 ASSIGNORS = ("range", "roundrobin")
 """Eager ones; each member lists both, so that a subscription may grow (SPEC R1)."""
 FALLBACKS = {
-    "earliest": "earliest", "beginning": "earliest", "smallest": "earliest",
-    "latest": "latest", "end": "latest", "largest": "latest",
+    "earliest": "earliest",
+    "beginning": "earliest",
+    "smallest": "earliest",
+    "latest": "latest",
+    "end": "latest",
+    "largest": "latest",
     "error": "error",
-}  # fmt: skip
+}
 _DENIED = {
     "plugin.library.paths": "loads a library of its choice into every member",
     "ssl.engine.location": "loads a library of its choice into every member",

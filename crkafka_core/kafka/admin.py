@@ -355,8 +355,10 @@ class KafkaAdmin:
 _ATTEMPT = 3.0
 """Seconds of one question to the controller, before it is looked for again."""
 _COORDINATOR_MOVES = {
-    KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
-}  # fmt: skip
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+}
 """Also for a moment after the first group of a new cluster is asked for."""
 _NEVER = 3600.0
 """Seconds; the most that librdkafka takes as the time of a question."""

@@ -156,9 +156,12 @@ class MemberProcess:
         instance = f"{self.config.region}-{plane.uid[:8]}-{index}" if self.config.static_membership else ""
         since = self._patiently(lambda: self._register(plane, launch, cluster, instance), stop)
         properties = client_properties(
-            kafka, limit, client_id=f"crkafka-{self.name}-{self.incarnation}", instance_id=instance or None,
+            kafka,
+            limit,
+            client_id=f"crkafka-{self.name}-{self.incarnation}",
+            instance_id=instance or None,
             single_topic=self.config.topics is not None and len(self.config.topics) == 1,
-        )  # fmt: skip
+        )
         parts = self._wire(plane, storage, admin, limit, since, int(properties["max.poll.interval.ms"]) / 1000)
         if hook is not None:
             hook(parts)
@@ -172,20 +175,22 @@ class MemberProcess:
         """All parts of this member, none of them started."""
         config, edges, runtime = self.config, self.edges, self.runtime
         loop = EventLoop(
-            chunk=min(40 * config.max_poll_records, 20_000), poll_interval=poll_interval,
-            commit_at_drain=config.commit == "drain", uid=plane.uid, name=self.name, runtime=runtime,
-        )  # fmt: skip
-        open_segments = OpenSegments(
-            storage, plane.uid, self.incarnation, config.segment_bytes, lambda: loop.state.topic_ids, edges.writer
+            chunk=min(40 * config.max_poll_records, 20_000),
+            poll_interval=poll_interval,
+            commit_at_drain=config.commit == "drain",
+            uid=plane.uid,
+            name=self.name,
+            runtime=runtime,
         )
-        submitter = Submitter(
-            MessageQueue(100 * config.max_poll_records, config.queue_bytes), open_segments, loop.post,
-            trigger=config.trigger.tuples or 0, runtime=runtime,
-        )  # fmt: skip
+        submitter = self._submitter(plane, storage, loop)
         reporter = Reporter(
-            plane, self.name, self.incarnation, loop.post,
-            topic_ids=lambda: {topic: info.id for topic, info in admin.topics(loop.state.topic_ids).items()}, runtime=runtime,
-        )  # fmt: skip
+            plane,
+            self.name,
+            self.incarnation,
+            loop.post,
+            topic_ids=lambda: {topic: info.id for topic, info in admin.topics(loop.state.topic_ids).items()},
+            runtime=runtime,
+        )
         ends = EndWatch(admin, loop.reading, runtime)
         resolver = Resolver(
             config, plane, admin, storage, self.name, self.incarnation, loop.post, ends=ends, runtime=runtime
@@ -200,6 +205,15 @@ class MemberProcess:
         return Parts(
             self.name, plane, self._plane.store, storage, loop, submitter, reporter, resolver, observer, watchdog
         )
+
+    def _submitter(self, plane: MemberPlane, storage: Storage, loop: EventLoop) -> Submitter:
+        config = self.config
+        queue = MessageQueue(100 * config.max_poll_records, config.queue_bytes)
+        open_segments = OpenSegments(
+            storage, plane.uid, self.incarnation, config.segment_bytes, lambda: loop.state.topic_ids, self.edges.writer
+        )
+        trigger = config.trigger.tuples or 0
+        return Submitter(queue, open_segments, loop.post, trigger=trigger, runtime=self.runtime)
 
     def _start(self, parts: Parts, properties: Mapping[str, Any], stop: Signal) -> Consumer:
         """Every thread but the event thread, which is the caller's; the consumer comes last."""

@@ -79,9 +79,13 @@ def _resume(tx: Tx, region: Region) -> None:
     reason = cuts.unready(tx, region)
     if not reason and now >= region.not_before and (region.born or region.phase is not Phase.BIRTH):
         tx.set_region(
-            phase=Phase.RUNNING, phase_since=now, resumed_at=now, settled_at=now, wait_for_wanted=False,
+            phase=Phase.RUNNING,
+            phase_since=now,
+            resumed_at=now,
+            settled_at=now,
+            wait_for_wanted=False,
             last_cut_at=region.last_cut_at or now,
-        )  # fmt: skip
+        )
         events.log(
             tx,
             "resumed",

@@ -71,9 +71,7 @@ def pieces(reader: Reader, region: Region, ids: Collection[int]) -> list[Piece]:
     ]
     archived = wanted - {piece.checkpoint for piece in found}
     if archived:
-        rows = reader.select(
-            Checkpoint, ("id", ">=", min(archived)), ("id", "<=", max(archived)), ("rows", ">", 0)
-        )  # fmt: skip
+        rows = reader.select(Checkpoint, ("id", ">=", min(archived)), ("id", "<=", max(archived)), ("rows", ">", 0))
         for row in rows:
             if row.id in archived and row.archive_json not in ("", "{}"):
                 found.append(Piece(row.id, row.rows, tuple(reading.archived(region, row))))

@@ -20,7 +20,7 @@ from crkafka_core.model.rows import (
     MergedOffset,
     Region,
     ResetCause,
-)  # fmt: skip
+)
 from crkafka_core.plane import events, leases, life, limits, members, resets, starts
 from crkafka_core.protocol import merge as rules
 from crkafka_core.protocol import settle

@@ -17,7 +17,7 @@ from crkafka_core.model.rows import (
     ResetCause,
     Segment,
     Table,
-)  # fmt: skip
+)
 from crkafka_core.plane import events
 
 FLOWING = frozenset({Phase.RUNNING, Phase.CUTTING})

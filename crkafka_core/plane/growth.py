@@ -73,9 +73,7 @@ def _needed(tx: Tx, table: Table, target: int) -> int:
         ("version", "!=", ""),
         ("upto", "<=", target),
     ]
-    found = tx.select(
-        TableCommit, ("table", "=", table.name), *before, order=("number",), desc=True, limit=AT_ONCE
-    )  # fmt: skip
+    found = tx.select(TableCommit, ("table", "=", table.name), *before, order=("number",), desc=True, limit=AT_ONCE)
     left: list[Cond] = [("id", "in", [c.upto for c in found]), ("status", "!=", CheckpointStatus.SUPERSEDED)]
     on_line = set(tx.column(Checkpoint, "id", *left)) if found else set()
     return next((c.number for c in found if c.upto in on_line), 0)

@@ -115,10 +115,11 @@ def _check_subscription(reader: Reader, region: Region, who: Registration) -> No
         {
             i.topic
             for i in starts.initials(reader)
-            if i.forgotten and subscriptions.reads(who.subscription, i.topic)
+            if i.forgotten
+            and subscriptions.reads(who.subscription, i.topic)
             and not subscriptions.reads(region.subscription_json, i.topic)
         }
-    )  # fmt: skip
+    )
     if late:
         raise OldConfiguration(
             f"{who.name} was started with an older configuration of region {region.name}: it reads {', '.join(late)}, which the "

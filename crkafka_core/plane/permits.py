@@ -228,15 +228,13 @@ def finish_commit(tx: Tx, permit: Permit, *, version: str, rows: int, folder: st
     acknowledged = commit.upto if commit.kind == ADVANCE else table.acknowledged
     done = replace(table, version=version or table.version, acknowledged=acknowledged)
     tx.put(done)
-    events.log(
-        tx, "table " + commit.kind, f"{table.name}: {rows} rows of {len(ids)} checkpoints", checkpoint=max(ids),
-        data={"table": table.name, "number": commit.number, "version": version, "rows": rows},
-    )  # fmt: skip
+    evidence = {"table": table.name, "number": commit.number, "version": version, "rows": rows}
+    text = f"{table.name}: {rows} rows of {len(ids)} checkpoints"
+    events.log(tx, "table " + commit.kind, text, checkpoint=max(ids), data=evidence)
     if bad:
-        events.log(
-            tx, events.BAD, f"{table.name}: {bad} of {len(ids)} checkpoints", checkpoint=max(ids),
-            data={"table": table.name, "bad": bad, "new": commit.kind == ADVANCE},
-        )  # fmt: skip
+        evidence = {"table": table.name, "bad": bad, "new": commit.kind == ADVANCE}
+        text = f"{table.name}: {bad} of {len(ids)} checkpoints"
+        events.log(tx, events.BAD, text, checkpoint=max(ids), data=evidence)
     leases.release(tx, permit.lease)
     return done
 
@@ -289,10 +287,9 @@ def hear(tx: Tx, name: str, number: int, *, holds: int, version: str) -> bool:
     tx.put(replace(commit, status=DONE, version=version, at=tx.now()))
     acknowledged = table.acknowledged if commit.kind == REWRITE and table.version else holds
     tx.put(replace(table, version=version, acknowledged=acknowledged))
-    events.log(
-        tx, "table " + commit.kind, f"{name}: commit {number} was in the table, though nobody had said so", checkpoint=holds,
-        data={"table": name, "number": number, "version": version},
-    )  # fmt: skip
+    evidence = {"table": name, "number": number, "version": version}
+    text = f"{name}: commit {number} was in the table, though nobody had said so"
+    events.log(tx, "table " + commit.kind, text, checkpoint=holds, data=evidence)
     if contents.common(tx, region, acknowledged) != acknowledged:
         owe_fence(tx, name)
     return True

@@ -154,9 +154,7 @@ def _between(reader: Reader, region: Region, after: int, upto: int) -> list[Chec
 
 
 def _rows(reader: Reader, region: Region, ids: set[int]) -> list[Checkpoint]:
-    found = reader.select(
-        Checkpoint, ("id", ">=", min(ids)), ("id", "<=", max(ids)), order=("id",)
-    )  # fmt: skip
+    found = reader.select(Checkpoint, ("id", ">=", min(ids)), ("id", "<=", max(ids)), order=("id",))
     return [c for c in found if c.id in ids]
 
 
@@ -187,9 +185,8 @@ def _located(reader: Reader, region: Region, line: Sequence[Checkpoint]) -> Read
     segments: list[Segment] = []
     if kept:
         found = reader.select(
-            Segment, ("checkpoint", ">=", min(kept)), ("checkpoint", "<=", max(kept)),
-            order=("checkpoint", "path"),
-        )  # fmt: skip
+            Segment, ("checkpoint", ">=", min(kept)), ("checkpoint", "<=", max(kept)), order=("checkpoint", "path")
+        )
         segments = [s for s in found if s.checkpoint in kept]
         _complete(region, kept, segments)
     ranges = [r for c in line if c.status is CheckpointStatus.RETIRED and c.rows for r in archived(region, c)]

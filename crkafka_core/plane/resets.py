@@ -185,8 +185,12 @@ def _worst(reader: Tx, fallback: str) -> str:
     """The member that caused most of the counted resets in a row; of several the first by name."""
     region = reader.region()
     rows = reader.select(
-        Reset, ("epoch", ">", region.proven_epoch), ("cause", "in", COUNTED),
-        order=("epoch",), desc=True, limit=region.consecutive,
-    )  # fmt: skip
+        Reset,
+        ("epoch", ">", region.proven_epoch),
+        ("cause", "in", COUNTED),
+        order=("epoch",),
+        desc=True,
+        limit=region.consecutive,
+    )
     names = Counter(r.member for r in rows if r.member)
     return min(names, key=lambda name: (-names[name], name)) if names else fallback

@@ -19,7 +19,7 @@ from crkafka_core.model.rows import (
     Start,
     StartReason,
     Table,
-)  # fmt: skip
+)
 from crkafka_core.plane import checkpoints, events, leases, limits
 
 

@@ -34,16 +34,13 @@ def state_at(reader: Reader, region: Region, table: Table) -> State:
         return State(shared, table.version)
     line = set(reader.line(shared))
     commits = reader.select(
-        TableCommit, ("table", "=", table.name), ("status", "=", DONE), ("kind", "=", ADVANCE),
-        ("upto", "<=", shared),
-    )  # fmt: skip
+        TableCommit, ("table", "=", table.name), ("status", "=", DONE), ("kind", "=", ADVANCE), ("upto", "<=", shared)
+    )
     known = [c for c in commits if c.upto in line and c.version]
     if known:
         best = max(known, key=lambda c: (c.upto, c.number))
         return State(best.upto, best.version)
-    first = reader.column(
-        TableCommit, "number", ("table", "=", table.name), order=("number",), limit=1
-    )  # fmt: skip
+    first = reader.column(TableCommit, "number", ("table", "=", table.name), order=("number",), limit=1)
     if first == [1]:  # all that was ever written is known, and none of it ended here or before
         return State(0, "")
     raise Refused(

@@ -98,9 +98,12 @@ def unfinished_rewrites(reader: Reader, table: Table) -> list[TableCommit]:
     """Rewrites since the last acknowledged commit that nobody has finished: the table may hold what they wrote."""
     last = last_write(reader, table)
     return reader.select(
-        TableCommit, ("table", "=", table.name), ("kind", "=", REWRITE),
-        ("status", "!=", DONE), ("number", ">", last.number if last is not None else 0),
-    )  # fmt: skip
+        TableCommit,
+        ("table", "=", table.name),
+        ("kind", "=", REWRITE),
+        ("status", "!=", DONE),
+        ("number", ">", last.number if last is not None else 0),
+    )
 
 
 def _layout(format: str, path: str, shape: str) -> str:

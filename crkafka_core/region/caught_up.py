@@ -35,13 +35,10 @@ def consume(region: Region, *, token: str = "", progress: Callable[[str], None] 
     known, left_out = region.plane.read(_known)
     if left_out:
         progress(f"paused, and not waited for: {', '.join(map(str, left_out))}")
-    isolation = str(region.config.kafka.get("isolation.level", "read_committed"))
-    ends = {
-        tp: end
-        for tp, (_, end) in region.admin().watermarks(
-            [tp for tp in known if tp not in left_out], "read_uncommitted" if isolation == "read_uncommitted" else "read_committed"
-        ).items()
-    }  # fmt: skip
+    waited_for = [tp for tp in known if tp not in left_out]
+    uncommitted = str(region.config.kafka.get("isolation.level")) == "read_uncommitted"
+    watermarks = region.admin().watermarks(waited_for, "read_uncommitted" if uncommitted else "read_committed")
+    ends = {tp: end for tp, (_, end) in watermarks.items()}
     stored = region.plane.do(lambda tx: goals.aim(tx, token, ends))
     try:
         cut = _cut_at_the_ends(region, token, len(stored), progress)

@@ -90,9 +90,12 @@ class FeederProcess:
             if self._over.is_set():
                 return 0
             process = self._process = subprocess.Popen(
-                [sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                [sys.executable, "-m", MODULE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
                 start_new_session=True,
-            )  # fmt: skip
+            )
             assert process.stdin is not None and process.stdout is not None
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(self._region.config.to_json() + "\n")

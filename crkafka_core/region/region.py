@@ -114,10 +114,14 @@ class Region:
         cluster = admin.cluster_id()
         self.plane.read(
             lambda reader, row: members.check_group(
-                reader, row, who=f"this configuration, {config.region},", region_index=config.region_index,
-                cluster_id=cluster, group_id=config.group_id,
+                reader,
+                row,
+                who=f"this configuration, {config.region},",
+                region_index=config.region_index,
+                cluster_id=cluster,
+                group_id=config.group_id,
             )
-        )  # fmt: skip
+        )
 
     def stop(self, *, by: str = "", wait: bool = True, progress: Progress = _silent) -> rows.Region:
         """A last cut, then members leave (SPEC G9)."""

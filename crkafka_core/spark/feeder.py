@@ -49,9 +49,13 @@ class SparkFeeder:
     """Threads: its own, one for each table or family that is written at this moment, and one that renews its lease."""
 
     def __init__(
-        self, region: Handle, session: Callable[[], SparkSession], *, tell: Tell = lambda _: None,
+        self,
+        region: Handle,
+        session: Callable[[], SparkSession],
+        *,
+        tell: Tell = lambda _: None,
         why_not: Callable[[], str] = lambda: "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`session` is asked once, when there is something to write; `why_not` says why there can be no job now."""
         self._region, self._session, self._tell, self._why_not = region, session, tell, why_not
         self._left = region.config.left_to_others
@@ -158,9 +162,7 @@ class SparkFeeder:
             failures, again = self._failed.get(key, (0, 0.0))
             if (running is not None and running.is_alive()) or time.monotonic() < again or (last and failures):
                 continue
-            self._work[key] = threading.Thread(
-                target=self._write, args=(key, owed), name=f"feeds {key}", daemon=True
-            )  # fmt: skip
+            self._work[key] = threading.Thread(target=self._write, args=(key, owed), name=f"feeds {key}", daemon=True)
             self._work[key].start()
             begun = True
         return begun

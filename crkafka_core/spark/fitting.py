@@ -81,9 +81,11 @@ def _checked(path: str, kind: pa.DataType, make: Fit, *allowed: type) -> Fit:
     """Only of these types; a truth value passes for a number nowhere, nor a time for a date."""
 
     def fit(value: Any) -> Any:
-        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed) or (
-            isinstance(value, dt.datetime) and dt.datetime not in allowed
-        ):  # fmt: skip
+        if (
+            not isinstance(value, allowed)
+            or (isinstance(value, bool) and bool not in allowed)
+            or (isinstance(value, dt.datetime) and dt.datetime not in allowed)
+        ):
             raise Misfit(f"column {path}: {_shown(value)} is no {kind}")
         return make(value)
 

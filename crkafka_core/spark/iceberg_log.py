@@ -198,9 +198,11 @@ class IcebergSnapshot:
             return []
         bounds = [f"readable_metrics.`{column}`.{end}_bound" for end in ("lower", "upper") for column in _KEY]
         with self._log.told():
-            rows = self._metadata("files").selectExpr(
-                "content", "file_path", "file_size_in_bytes", "record_count", *bounds
-            ).collect()  # fmt: skip
+            rows = (
+                self._metadata("files")
+                .selectExpr("content", "file_path", "file_size_in_bytes", "record_count", *bounds)
+                .collect()
+            )
         kinds = {row[0] for row in rows}
         if _EQUALITY in kinds:
             raise Refused(
@@ -311,8 +313,10 @@ class _Java:
         self._util = iceberg.spark.Spark3Util
         self.HashMap = machine.java.util.HashMap
         self.TableMetadata, self.MetricsConfig, self.DataFiles = (
-            iceberg.TableMetadata, iceberg.MetricsConfig, iceberg.DataFiles,
-        )  # fmt: skip
+            iceberg.TableMetadata,
+            iceberg.MetricsConfig,
+            iceberg.DataFiles,
+        )
         self.MappingUtil, self.NameMappingParser = iceberg.mapping.MappingUtil, iceberg.mapping.NameMappingParser
         self.ParquetUtil = iceberg.parquet.ParquetUtil
 

@@ -244,8 +244,11 @@ def _single(field: Any, inside: tuple[str, ...], path: str) -> Any:
     if field.type == field.TYPE_BYTES:
         return "binary"
     return {
-        field.CPPTYPE_BOOL: "boolean", field.CPPTYPE_STRING: "string", field.CPPTYPE_DOUBLE: "double", field.CPPTYPE_FLOAT: "double",
-    }.get(field.cpp_type, "long")  # fmt: skip
+        field.CPPTYPE_BOOL: "boolean",
+        field.CPPTYPE_STRING: "string",
+        field.CPPTYPE_DOUBLE: "double",
+        field.CPPTYPE_FLOAT: "double",
+    }.get(field.cpp_type, "long")
 
 
 def _kind(schema: Schema, wanted: str) -> None:

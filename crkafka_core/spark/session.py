@@ -84,11 +84,14 @@ def s3a(options: Mapping[str, str]) -> dict[str, str]:
     endpoint = options.get("endpoint", "")
     scheme = options.get("scheme") or endpoint.partition("://")[0]
     found = {
-        "endpoint": endpoint, "endpoint.region": options.get("region", ""), "path.style.access": "true" if endpoint else "",
+        "endpoint": endpoint,
+        "endpoint.region": options.get("region", ""),
+        "path.style.access": "true" if endpoint else "",
         "connection.ssl.enabled": "false" if endpoint and scheme == "http" else "",
-        "access.key": options.get("access_key", ""), "secret.key": options.get("secret_key", ""),
+        "access.key": options.get("access_key", ""),
+        "secret.key": options.get("secret_key", ""),
         "session.token": options.get("session_token", ""),
-    }  # fmt: skip
+    }
     return {f"spark.hadoop.fs.s3a.{key}": value for key, value in found.items() if value}
 
 

@@ -137,33 +137,41 @@ def _pass(spark: SparkSession, region: Handle, name: str, step: Step) -> Committ
     family = region.plane.read(lambda reader, row: plane.siblings(reader, plane.of(reader, name)))
     shape = shapes.load(family[0], region.config)
     reading, hold = frames.take(region, ids=step.ids)
-    with hold, one_pass(), _told(name):
+    with hold, one_pass(), _in_its_own_words(name):
         rows = frames.counted(spark, region.config, reading.plan)
-        made, counts, bad = _made(shape, rows, family, region, reading.plan)
+        outputs = _outputs(shape, rows, family, region, reading.plan)
         hold.check()
         done: dict[str, Committed | None] = {}
-        _commits(spark, region, family, step, made, counts, bad, f"shape-{uuid.uuid4().hex}", done)
+        _commits(spark, region, family, step, outputs, f"shape-{uuid.uuid4().hex}", done)
     return done[name]
 
 
-def _made(
-    shape: shapes.Shape, rows: DataFrame, family: Sequence[Table], region: Handle, plan: ReadPlan
-) -> tuple[dict[str, DataFrame], dict[str, dict[int, int]], dict[str, int]]:
-    """By table: its rows, how many of each checkpoint where that is known, and records that could not be decoded."""
+@dataclass(frozen=True)
+class Outputs:
+    """What a shape has made of the rows of a pass, by table."""
+
+    rows: Mapping[str, DataFrame]
+    counts: Mapping[str, Mapping[int, int]]
+    """Checkpoint → rows, where that is known."""
+    bad: Mapping[str, int]
+    """Records that could not be decoded."""
+
+
+def _outputs(shape: shapes.Shape, rows: DataFrame, family: Sequence[Table], region: Handle, plan: ReadPlan) -> Outputs:
     if not plan.rows:
-        return {t.name: rows for t in family}, {}, {}
+        return Outputs({t.name: rows for t in family}, {}, {})
     topics = _topics(region, family)
     given = shape(rows if topics is None else rows.where(F.col("topic").isin(*topics)))
     made = shapes.outputs(given, family)
     decoded = isinstance(given, Decoded)
     skipped = given.skipped if isinstance(given, Decoded) else None
     counts = _counted(made, skipped, _merged(region, plan, topics)) if decoded or len(made) > 1 else {}
-    return made, counts, _bad(family, counts) if decoded else {}
+    return Outputs(made, counts, _bad(family, counts) if decoded else {})
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
-    """What a task of ours has said, in its own words: Spark puts two stack traces around it."""
+def _in_its_own_words(name: str) -> Iterator[None]:
+    """Raises what a task of ours has raised: Spark puts two stack traces around it."""
     try:
         yield
     except PySparkException as error:
@@ -182,9 +190,7 @@ def _commits(
     region: Handle,
     family: Sequence[Table],
     step: Step,
-    made: Mapping[str, DataFrame],
-    counts: Mapping[str, Mapping[int, int]],
-    bad: Mapping[str, int],
+    outputs: Outputs,
     token: str,
     done: dict[str, Committed | None],
 ) -> None:
@@ -196,9 +202,13 @@ def _commits(
         if not advancing:
             keys.refuse_rewrite(region, table.name)
         permit = permits.permit_commit(
-            tx, table.name, holder=writing.holder(), token=token,
-            ids=None if advancing else step.ids, upto=step.ids[-1] if advancing else None,
-        )  # fmt: skip
+            tx,
+            table.name,
+            holder=writing.holder(),
+            token=token,
+            ids=None if advancing else step.ids,
+            upto=step.ids[-1] if advancing else None,
+        )
         if permit is None or permit.plan.checkpoints != step.ids:
             raise Stale(
                 f"Table {table.name} of region {table.region} was written by somebody else meanwhile.",
@@ -208,10 +218,11 @@ def _commits(
 
     def write(permit: Permit, hold: Hold) -> Written:
         if family[1:]:
-            _commits(spark, region, family[1:], step, made, counts, bad, token, done)
+            _commits(spark, region, family[1:], step, outputs, token, done)
         hold.check()
-        written = commit.write(spark, region, permit, hold, made[table.name], counts.get(table.name))
-        return replace(written, bad=bad.get(table.name, 0))
+        rows, expected = outputs.rows[table.name], outputs.counts.get(table.name)
+        written = commit.write(spark, region, permit, hold, rows, expected)
+        return replace(written, bad=outputs.bad.get(table.name, 0))
 
     done[table.name] = writing.commit(region, table.name, ask, write, token=token)
 

@@ -69,9 +69,11 @@ def advance(
         return writing.commit(
             region,
             name,
-            lambda tx, token: permits.permit_commit(tx, name, holder=writing.holder(), token=token, limit=limit, upto=upto),
+            lambda tx, token: permits.permit_commit(
+                tx, name, holder=writing.holder(), token=token, limit=limit, upto=upto
+            ),
             lambda permit, hold: _advance(region, permit, hold, means),
-        )  # fmt: skip
+        )
 
     if region.plane.read(lambda _, row: row.phase) is not Phase.REWINDING and _owes_fence(region, name):
         fence(region, name, fetch=fetch, logs=logs)  # not for a rewind: it was declared again

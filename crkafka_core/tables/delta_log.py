@@ -331,12 +331,12 @@ def _back_action(file: DataFile) -> AddAction:
 
 
 def _statistics(bounds: Bounds) -> str:
-    lowest: dict[str, Any] = {
-        "topic": bounds.topics[0], "partition": bounds.partitions[0], "offset": bounds.offsets[0],
-    }  # fmt: skip
+    lowest: dict[str, Any] = {"topic": bounds.topics[0], "partition": bounds.partitions[0], "offset": bounds.offsets[0]}
     highest: dict[str, Any] = {
-        "topic": bounds.topics[1], "partition": bounds.partitions[1], "offset": bounds.offsets[1],
-    }  # fmt: skip
+        "topic": bounds.topics[1],
+        "partition": bounds.partitions[1],
+        "offset": bounds.offsets[1],
+    }
     if bounds.times is not None:
         lowest["timestamp"] = _milliseconds(bounds.times[0])
         highest["timestamp"] = _milliseconds(bounds.times[1] + timedelta(microseconds=999))

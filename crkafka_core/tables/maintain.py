@@ -160,8 +160,9 @@ def _commit(
         except Moved as moved:
             _log.info("%s", moved)
     raise Refused(
-        f"Somebody else keeps committing to table {log.table.name} at {log.table.path}.", hint="It can be tried again at any time."
-    )  # fmt: skip
+        f"Somebody else keeps committing to table {log.table.name} at {log.table.path}.",
+        hint="It can be tried again at any time.",
+    )
 
 
 def _unmarked(snapshot: Snapshot) -> set[tuple[str, int]]:
@@ -202,10 +203,12 @@ def _added(name: str, size: int, rows: int, group: Sequence[DataFile]) -> Added:
     partitions = [f.lowest["partition"] for f in group] + [f.highest["partition"] for f in group]
     times: list[Any] = [t for f in group for t in (f.lowest.get("timestamp"), f.highest.get("timestamp"))]
     bounds = files.Bounds(
-        rows, (min(topics), max(topics)), (min(partitions), max(partitions)),
+        rows,
+        (min(topics), max(topics)),
+        (min(partitions), max(partitions)),
         (min(f.lowest["offset"] for f in group), max(f.highest["offset"] for f in group)),
         None if None in times else (min(times), max(times)),
-    )  # fmt: skip
+    )
     return Added(name, size, bounds, changes_rows=False)
 
 
@@ -214,9 +217,7 @@ def vacuum(region: Handle, log: DeltaLog) -> int:
     token, deadline = f"vacuum-{uuid.uuid4().hex}", time.monotonic() + PATIENCE
     while True:
         try:
-            lease = region.plane.do(
-                lambda tx: permits.take(tx, log.table.name, holder=writing.holder(), token=token)
-            )  # fmt: skip
+            lease = region.plane.do(lambda tx: permits.take(tx, log.table.name, holder=writing.holder(), token=token))
             break
         except LeaseHeld:
             if time.monotonic() > deadline:

@@ -53,9 +53,12 @@ class Places:
         for i, piece in enumerate(pieces):
             self.groups[number[root(i)]].append(piece)
         self._intervals = {
-            tp: tuple(np.array(column, np.int64) for column in zip(*((a, b, number[root(i)]) for a, b, i in found), strict=True))
+            tp: tuple(
+                np.array(column, np.int64)
+                for column in zip(*((a, b, number[root(i)]) for a, b, i in found), strict=True)
+            )
             for tp, found in merged.items()
-        }  # fmt: skip
+        }
 
     def of(self, batch: pa.RecordBatch) -> np.ndarray:
         """The group of each row."""

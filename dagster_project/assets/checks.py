@@ -35,17 +35,20 @@ def of_records(names: Names) -> dg.AssetChecksDefinition:
     """Checks over the latest checkpoints whose segments are kept."""
 
     @dg.multi_asset_check(
-        name=names.of("records_checks"), required_resource_keys={names.slug},
+        name=names.of("records_checks"),
+        required_resource_keys={names.slug},
         specs=[dg.AssetCheckSpec(name, asset=names.records, description=text) for name, text in RECORDS.items()],
-    )  # fmt: skip
+    )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         region: RegionResource = getattr(context.resources, names.slug)
         plan, merged, holes = region.read(latest)
         landed = reading_back.landed(region, plan)
         about = {"checkpoints": len(plan.line), "rows": plan.rows, "first": plan.checkpoints[0] if plan.line else 0}
         for name, wrong in (
-            ("contiguous", holes), ("rows_equal_segments", differences(plan, merged, landed)), ("no_duplicates", landed.doubled),
-        ):  # fmt: skip
+            ("contiguous", holes),
+            ("rows_equal_segments", differences(plan, merged, landed)),
+            ("no_duplicates", landed.doubled),
+        ):
             yield dg.AssetCheckResult(
                 check_name=name,
                 asset_key=names.records,
@@ -106,9 +109,11 @@ def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
     """What the table format itself cannot refuse is found here, also while nothing is written."""
 
     @dg.asset_check(
-        name=NOTHING_FOREIGN, asset=names.table(table.name), required_resource_keys={names.slug, names.spark},
+        name=NOTHING_FOREIGN,
+        asset=names.table(table.name),
+        required_resource_keys={names.slug, names.spark},
         description="It holds exactly the rows that were merged, and nobody else has committed to it.",
-    )  # fmt: skip
+    )
     def foreign(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         from crkafka_core.spark import tables
 
@@ -119,16 +124,21 @@ def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
             session = spark.session() if plane_tables.needs_spark(declared) else None
             audit = tables.look(session, region.handle, table.name)
         wrong = {
-            "rows of checkpoints that do not belong there": audit.strangers, "other rows than were merged of checkpoints": audit.miscounted,
-        }  # fmt: skip
+            "rows of checkpoints that do not belong there": audit.strangers,
+            "other rows than were merged of checkpoints": audit.miscounted,
+        }
         said = [f"{what}: {', '.join(map(str, ids[:10]))}" for what, ids in wrong.items() if ids]
         if audit.foreign:
             said.append(f"{audit.foreign} commits that are not of this region")
         return dg.AssetCheckResult(
             passed=audit.clean,
             description=f"{'; '.join(said)}. The job mend_tables undoes them." if said else None,
-            metadata={"foreign_commits": audit.foreign, "strangers": len(audit.strangers), "miscounted": len(audit.miscounted)},
-        )  # fmt: skip
+            metadata={
+                "foreign_commits": audit.foreign,
+                "strangers": len(audit.strangers),
+                "miscounted": len(audit.miscounted),
+            },
+        )
 
     return foreign
 

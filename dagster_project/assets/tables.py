@@ -23,16 +23,20 @@ def make(table: TableConfig, names: Names, options: Options) -> dg.AssetsDefinit
     """The asset of one declared table."""
 
     @dg.asset(
-        key=names.table(table.name), deps=[names.records], partitions_def=partitions.definition(names),
-        backfill_policy=dg.BackfillPolicy.single_run(), kinds={"spark", table.format},
+        key=names.table(table.name),
+        deps=[names.records],
+        partitions_def=partitions.definition(names),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        kinds={"spark", table.format},
         required_resource_keys={names.slug, names.spark},
         **options.about(
-            table.name, group=names.slug,
+            table.name,
+            group=names.slug,
             description=f"The records as a {table.format} table at {table.path}, each checkpoint's rows once. The host of the members "
             f"or a run of the sensor {names.of('tables')} brings it what is merged; materializing a partition writes its rows again.",
             metadata={"dagster/uri": table.path, "format": table.format},
         ),
-    )  # fmt: skip
+    )
     def keep_up(context: dg.AssetExecutionContext) -> None:
         region: RegionResource = getattr(context.resources, names.slug)
         spark: SparkSessionResource = getattr(context.resources, names.spark)

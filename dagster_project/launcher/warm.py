@@ -177,9 +177,12 @@ class WarmRunLauncher(DefaultRunLauncher):
             {"origin": serialize_value(origin), "socket": str(path), "idle": self._idle, "parent": os.getpid()}
         )
         child = subprocess.Popen(
-            [python, "-m", "dagster_project.launcher.zygote"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
+            [python, "-m", "dagster_project.launcher.zygote"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
             cwd=getattr(repository.code_pointer, "working_directory", None) or None,
-        )  # fmt: skip
+        )
         assert child.stdin is not None
         child.stdin.write(order.encode())
         child.stdin.close()

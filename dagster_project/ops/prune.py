@@ -27,8 +27,10 @@ class Prune(dg.Config):
 )
 def prune(context: dg.OpExecutionContext, config: Prune, region: RegionResource) -> dg.Output[int]:
     ended = {
-        dg.DagsterRunStatus.SUCCESS: config.days, dg.DagsterRunStatus.CANCELED: config.days, dg.DagsterRunStatus.FAILURE: config.failures,
-    }  # fmt: skip
+        dg.DagsterRunStatus.SUCCESS: config.days,
+        dg.DagsterRunStatus.CANCELED: config.days,
+        dg.DagsterRunStatus.FAILURE: config.failures,
+    }
     removed = 0
     for job in JOBS:
         for status, days in ended.items():
@@ -44,9 +46,11 @@ def _prune(
     newest = instance.get_runs(dg.RunsFilter(job_name=names.of(job)), limit=1)
     keep = newest[0].run_id if newest else ""
     old = dg.RunsFilter(
-        job_name=names.of(job), statuses=[status], tags={"crkafka/region": names.region},
+        job_name=names.of(job),
+        statuses=[status],
+        tags={"crkafka/region": names.region},
         created_before=datetime.now(UTC) - timedelta(days=days),
-    )  # fmt: skip
+    )
     removed = 0
     while removed < limit:
         page = [

@@ -74,10 +74,8 @@ def _rewrite(
         tables.advance(spark.session(), region.handle, name, upto=plan.checkpoints[-1])
     for checkpoint in plan.filled:
         context.log_event(
-            dg.AssetMaterialization(
-                region.names.table(name), partition=key_of(checkpoint), metadata={"replayed": True}
-            )
-        )  # fmt: skip
+            dg.AssetMaterialization(region.names.table(name), partition=key_of(checkpoint), metadata={"replayed": True})
+        )
 
 
 @dg.graph(

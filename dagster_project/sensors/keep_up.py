@@ -144,9 +144,12 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.Se
     names = setup.names
 
     @dg.sensor(
-        name=names.of("tables"), job=job, minimum_interval_seconds=1, default_status=setup.status,
+        name=names.of("tables"),
+        job=job,
+        minimum_interval_seconds=1,
+        default_status=setup.status,
         description="Tells what a host has brought into tables; launches one run for all checkpoints that a table has not got yet.",
-    )  # fmt: skip
+    )
     def keep_up(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         resource = setup.region
         refused = declare(resource)

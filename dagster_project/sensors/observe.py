@@ -51,14 +51,22 @@ class Outcome:
     @property
     def evaluation(self) -> dg.AssetCheckEvaluation:
         return dg.AssetCheckEvaluation(
-            asset_key=self.asset, check_name=self.check, passed=not self.why, description=self.why or None, severity=self.severity
-        )  # fmt: skip
+            asset_key=self.asset,
+            check_name=self.check,
+            passed=not self.why,
+            description=self.why or None,
+            severity=self.severity,
+        )
 
     @property
     def result(self) -> dg.AssetCheckResult:
         return dg.AssetCheckResult(
-            asset_key=self.asset, check_name=self.check, passed=not self.why, description=self.why or None, severity=self.severity
-        )  # fmt: skip
+            asset_key=self.asset,
+            check_name=self.check,
+            passed=not self.why,
+            description=self.why or None,
+            severity=self.severity,
+        )
 
 
 @dataclass(frozen=True)
@@ -126,9 +134,7 @@ def _of_group(reader: Reader, region: Region, names: Names, waits: str, now: flo
     if held.held and held.held_since and now - held.held_since > limit.hold_max:
         failed["retirement_is_free"] = "; ".join(held.held)
     error, warn = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
-    return [
-        Outcome(names.group, check, failed.get(check, ""), error if check in SEVERE else warn) for check in CHECKS
-    ]  # fmt: skip
+    return [Outcome(names.group, check, failed.get(check, ""), error if check in SEVERE else warn) for check in CHECKS]
 
 
 def _table(lag: lateness.TableLag) -> dict[str, Any]:

@@ -32,9 +32,12 @@ BEGIN_WINDOW_S = 300.0
 """Seconds within which a run that was launched holds what it works with."""
 
 UNFINISHED = [
-    dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
-]  # fmt: skip
+]
 
 
 _lock = threading.Lock()

@@ -38,7 +38,7 @@ class Functions(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_void_p)
         for name in ("consume", "timestamp", "headers", "header", "topic_name", "destroy", "leader_epoch")
-    ]  # fmt: skip
+    ]
 
 
 _NAMES = {

@@ -43,7 +43,7 @@ class _Sizes(ctypes.Structure):
             *("key_bytes", "null_keys", "value_bytes", "null_values"),
             *("with_headers", "headers", "name_bytes", "header_bytes", "null_header_values", "bad_headers"),
         )
-    ]  # fmt: skip
+    ]
 
     @property
     def bytes(self) -> int:
