@@ -52,18 +52,18 @@ class Codec(Generic[R]):
     def decode(self, tuples: Sequence[tuple[Any, ...]]) -> list[R]:
         """The rows that `encode` was given. A few are mostly those of the last look: rows cannot change, so the same are given."""
         if len(tuples) > FEW:
-            return self._made(tuples)
+            return self._rows(tuples)
         kept, found = self._kept, []
         for values in tuples:
             row = kept.get(values)
             if row is None:
                 if len(kept) >= KEPT:
                     kept.clear()
-                row = kept[values] = self._made((values,))[0]
+                row = kept[values] = self._rows((values,))[0]
             found.append(row)
         return found
 
-    def _made(self, tuples: Sequence[tuple[Any, ...]]) -> list[R]:
+    def _rows(self, tuples: Sequence[tuple[Any, ...]]) -> list[R]:
         if not self._enums and not self._bools:
             return list(starmap(self.row, tuples))
         lists = [list(values) for values in tuples]

@@ -147,7 +147,7 @@ class Tries:
         """Seconds until the bound."""
         return max(0.0, self.started + self.patience.bound - time.monotonic())
 
-    def again(self) -> bool:
+    def pause(self) -> bool:
         """Pause, with jitter; False once the bound is reached."""
         left = self.left
         if left <= 0:

@@ -197,7 +197,7 @@ def _patiently(address: Address, patience: Patience, once: Callable[[], T]) -> T
         try:
             return once()
         except SQLAlchemyError as error:
-            if is_transient(error) and tries.again():
+            if is_transient(error) and tries.pause():
                 continue
             if not is_unreachable(error):
                 raise

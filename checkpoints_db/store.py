@@ -84,7 +84,7 @@ class SqlStore:
         try:
             yield SqlReader(connection, self.statements, self._clock, self.on_statement, region)
         except Exception as error:
-            raise self._told(error) from _cause(error)
+            raise self._as_our_error(error) from _cause(error)
         finally:
             _release(connection)
 
@@ -98,7 +98,7 @@ class SqlStore:
         except Exception as error:
             if self._sqlite_watch is not None and is_transient(error):
                 return version  # busy for a moment: an early return, and the waiter asks again
-            raise self._told(error) from _cause(error)
+            raise self._as_our_error(error) from _cause(error)
 
     def regions(self) -> list[Region]:
         with self.read("") as reader:
@@ -147,9 +147,9 @@ class SqlStore:
             try:
                 return once(tries.left)
             except Exception as error:
-                if is_transient(error) and tries.again():
+                if is_transient(error) and tries.pause():
                     continue
-                raise self._told(error) from _cause(error)
+                raise self._as_our_error(error) from _cause(error)
 
     def _once(self, region: str, work: Callable[[Tx], T], first: Region | None, left: float) -> T:
         if getattr(self._busy, "region", None) is not None:
@@ -237,7 +237,7 @@ class SqlStore:
         with self._turn.taken(self._patience.bound), self.engine.connect() as connection:
             return SqlTx.version_of(connection, self.statements, region)
 
-    def _told(self, error: Exception) -> Exception:
+    def _as_our_error(self, error: Exception) -> Exception:
         """A database's error as ours, without a secret; any other as it is."""
         if is_schema(error):
             reason = self.address.without_secrets(str(getattr(error, "orig", None) or error))

@@ -128,7 +128,7 @@ class SqlTx(SqlReader):
         if len(rows) == 1:
             # A failed statement would end a PostgreSQL transaction; counting what was inserted does not.
             if self._write(rows, "ignore") == 0:
-                raise self._taken(rows)
+                raise self._key_exists(rows)
             return
         savepoint = self._execute
         savepoint("SAVEPOINT bulk")
@@ -136,7 +136,7 @@ class SqlTx(SqlReader):
             self._write(rows, "error")
         except IntegrityError as error:
             savepoint("ROLLBACK TO SAVEPOINT bulk")
-            raise self._taken(rows) from error
+            raise self._key_exists(rows) from error
         savepoint("RELEASE SAVEPOINT bulk")
 
     def delete(self, row: type[Row], *where: Cond) -> int:
@@ -184,7 +184,7 @@ class SqlTx(SqlReader):
             done += self._execute(prepared.sql, bound)
         return done
 
-    def _taken(self, rows: Sequence[Row]) -> KeyExists:
+    def _key_exists(self, rows: Sequence[Row]) -> KeyExists:
         row = type(rows[0])
         shown = ", ".join(f"{name}={getattr(rows[0], name)!r}" for name in row.KEY)
         return KeyExists(f"{row.__name__} {shown}" + (f" or one of {len(rows) - 1} others" if len(rows) > 1 else ""))

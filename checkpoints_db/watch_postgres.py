@@ -54,7 +54,7 @@ class PostgresWatch:
             while True:
                 current = self._known(region)
                 if current is None:
-                    current = self._look(region)
+                    current = self._read_version(region)
                 left = deadline - time.monotonic()
                 if current != version or left <= 0:
                     return current
@@ -110,7 +110,7 @@ class PostgresWatch:
                 lambda: self._listening != listening or self._versions.get(region, version) != version, timeout
             )
 
-    def _look(self, region: str) -> int:
+    def _read_version(self, region: str) -> int:
         """Read the version; what a listener hears meanwhile is newer and stays."""
         with self._changed:
             connection = self._free.pop() if self._free else None
@@ -123,7 +123,7 @@ class PostgresWatch:
             if connection is not None:
                 connection.close()
             if reused:
-                return self._look(region)
+                return self._read_version(region)
             raise
         with self._changed:
             if self._closed:

@@ -70,7 +70,7 @@ def _process_failed(kind: type[BaseException], error: BaseException, trace: Trac
     _log.critical("this process ends", exc_info=(kind, error, trace))
 
 
-def said(text: str, level: str = "INFO") -> str:
+def log_line(text: str, level: str = "INFO") -> str:
     """What a program prints for whoever follows it, as one of its logs where those are JSON: who reads them meets no other lines."""
     text = redact_values(text)
     if os.environ.get("CRKAFKA_LOG_FORMAT", "").lower() != "json":

@@ -116,7 +116,7 @@ class RegionResource(dg.ConfigurableResource[Any]):
 
         return Region(self.settings, self.plane)
 
-    def made(self) -> "Region":
+    def initialised(self) -> "Region":
         """The region, made in the control plane if it is not there, and the tables too if there are none; an older schema is refused."""
         try:
             it = self.open()

@@ -38,7 +38,7 @@ def _goes_on(run: dg.DagsterRun, steps: int) -> bool:
     return bool(run.tags.get(RESUMES) == "true" or run.tags.get(RETRIES) or some)
 
 
-def again(context: dg.OpExecutionContext) -> bool:
+def is_reexecution(context: dg.OpExecutionContext) -> bool:
     """Whether a person wants once more what an older run has done: *Re-execute all*."""
     return bool(context.run.parent_run_id) and not _goes_on(context.run, len(context.job_def.nodes))
 

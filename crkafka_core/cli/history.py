@@ -10,7 +10,7 @@ import click
 
 from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.output import moment, plain, print_json, print_pairs, print_table, span
-from crkafka_core.cli.pauses import said
+from crkafka_core.cli.pauses import in_words
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.snapshot import MemberView, Snapshot, take
 from crkafka_core.config import RegionConfig
@@ -179,7 +179,7 @@ def print_region(snapshot: Snapshot) -> None:
             ("resets in a row", r.consecutive or ""),
             ("last reset", r.reset_cause),
             ("group", ", ".join(f"{g.group_id} on cluster {g.cluster_id}" for g in snapshot.groups)),
-            ("paused", ", ".join(f"{said(p)} (by {p.by})" for p in snapshot.pauses)),
+            ("paused", ", ".join(f"{in_words(p)} (by {p.by})" for p in snapshot.pauses)),
             ("retirement held", "; ".join(snapshot.held)),
             ("leases", ", ".join(f"{lease.kind} by {lease.holder}" for lease in snapshot.leases)),
         ]

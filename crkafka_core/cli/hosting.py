@@ -242,7 +242,7 @@ def _interrupts() -> Iterator[threading.Event]:
 
 
 def _tell(text: str) -> None:
-    print(logs_of.said(text), flush=True)
+    print(logs_of.log_line(text), flush=True)
 
 
 COMMANDS: dict[str, Any] = {"host": _host}

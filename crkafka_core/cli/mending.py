@@ -22,10 +22,10 @@ from crkafka_core.tables import audit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from crkafka_core.tables.audit import Looked
+    from crkafka_core.tables.audit import TableAudit
 
 
-def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say = silent) -> Mapping[str, Looked]:
+def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say = silent) -> Mapping[str, TableAudit]:
     """What is in each declared table, or in one, and should not be, or not so; unless only to `look`, it is undone."""
     with Region.open(config) as region:
         names = region.plane.read(lambda reader, _: _named(reader, table))
@@ -77,7 +77,7 @@ def _mend(config: RegionConfig, table: str, look: bool, as_json: bool) -> int:
         print_json(found)
     else:
         for name, seen in found.items():
-            said = ", ".join(audit.said(seen)) or "as it should be"  # names of files that others wrote
+            said = ", ".join(audit.in_words(seen)) or "as it should be"  # names of files that others wrote
             print(visible(f"{name}: {said}{'' if look or seen.clean else '; mended'}"))
     return int(look and any(not seen.clean for seen in found.values()))
 

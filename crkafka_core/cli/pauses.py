@@ -58,7 +58,7 @@ def marks(config: RegionConfig) -> list[PauseMark]:
         return plane.read(lambda reader, _: pauses.all_of(reader))
 
 
-def said(mark: PauseMark) -> str:
+def in_words(mark: PauseMark) -> str:
     """A mark in words."""
     return f"{mark.kind} {mark.what}{f' of {mark.member}' if mark.member else ''}"
 

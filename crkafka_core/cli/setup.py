@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from crkafka_core.cli import looks
+from crkafka_core.cli import checks
 from crkafka_core.cli.call import called, config_options, json_option, with_config
 from crkafka_core.cli.output import note, print_json
 from crkafka_core.config import RegionConfig, redact
@@ -32,12 +32,12 @@ def check(config: RegionConfig, *, offline: bool = False) -> list[Finding]:
     """Look at everything that the configuration names; nothing is changed, nothing raised."""
     found = [Finding("configuration", True, f"region {config.region}, {config.members} members")]
     found += [Finding("configuration", True, f"warning: {text}") for text in config.warnings()]
-    known = looks.Stored()
-    found.append(_looked("references", lambda: looks.references(config, known)))
+    known = checks.Stored()
+    found.append(_finding("references", lambda: checks.references(config, known)))
     if offline or not found[-1].ok:
         return found
     try:
-        known = looks.stored(config)
+        known = checks.stored(config)
         found.append(
             Finding(
                 "control plane",
@@ -48,20 +48,20 @@ def check(config: RegionConfig, *, offline: bool = False) -> list[Finding]:
     except CrkafkaError as error:
         found.append(Finding("control plane", False, redact(str(error)), error.exit_code))
     if known.row is not None:
-        found.append(_looked("region", lambda: looks.region(config, known)))
-    found.append(_looked("storage", lambda: looks.storage(config, known)))
-    found.append(_looked("kafka", lambda: looks.kafka(config, known)))
+        found.append(_finding("region", lambda: checks.region(config, known)))
+    found.append(_finding("storage", lambda: checks.storage(config, known)))
+    found.append(_finding("kafka", lambda: checks.kafka(config, known)))
     if found[-1].exit_code != ServiceUnavailable.exit_code:
-        found.append(_looked("group", lambda: looks.group(config, known)))
+        found.append(_finding("group", lambda: checks.group(config, known)))
     if config.tables or known.tables:
-        found.append(_looked("tables", lambda: looks.tables(config, known)))
-    found.append(_looked("host", lambda: looks.host(config, known)))
+        found.append(_finding("tables", lambda: checks.tables(config, known)))
+    found.append(_finding("host", lambda: checks.host(config, known)))
     return found
 
 
-def _looked(what: str, look: Callable[[], str]) -> Finding:
+def _finding(what: str, ask: Callable[[], str]) -> Finding:
     try:
-        return Finding(what, True, look())
+        return Finding(what, True, ask())
     except CrkafkaError as error:
         return Finding(what, False, redact(str(error)), error.exit_code)
 
@@ -84,10 +84,10 @@ def init(config: RegionConfig) -> Initialised:
     from crkafka_core.region import Region
 
     stores.initialise(config.resolved_control_plane())
-    before = looks.stored(config).row
+    before = checks.stored(config).row
     with Region.open(config) as region:
         row = region.init()
-    changed = tuple(map(str, looks.since(before, config))) if before is not None else ()
+    changed = tuple(map(str, checks.since(before, config))) if before is not None else ()
     return Initialised(config.region, row.uid, before is None, changed, row.members_wanted)
 
 

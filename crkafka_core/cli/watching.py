@@ -16,7 +16,7 @@ from rich.text import Text
 from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.history import without_configuration
 from crkafka_core.cli.output import moment, shown, span
-from crkafka_core.cli.pauses import said
+from crkafka_core.cli.pauses import in_words
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.snapshot import Snapshot, take
 from crkafka_core.config import RegionConfig, redact
@@ -118,7 +118,7 @@ def _head(look: Snapshot, rate: float) -> RenderableType:
     if look.unfenced:
         text.append(f"\ntables that have to follow the rewind: {', '.join(look.unfenced)}", style="yellow")
     if look.pauses:
-        text.append(f"\npaused: {', '.join(map(said, look.pauses))}")
+        text.append(f"\npaused: {', '.join(map(in_words, look.pauses))}")
     for who in look.held:
         text.append(f"\nretirement held: {who}", style="yellow")
     text.plain = visible(text.plain)

@@ -19,7 +19,7 @@ class Change:
     after: Any
 
     def __str__(self) -> str:
-        return f"{self.key}: {_said(self.before)} → {_said(self.after)}"
+        return f"{self.key}: {_in_words(self.before)} → {_in_words(self.after)}"
 
 
 def changes(before: RegionConfig, after: RegionConfig) -> list[Change]:
@@ -40,7 +40,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return out
 
 
-def _said(value: Any) -> str:
+def _in_words(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, list):
@@ -54,4 +54,4 @@ def _part(key: str, value: Any) -> str:
     """`delta var/t typed: json: order.schema.json kept_fresh`."""
     if value is True:
         return key
-    return str(value) if key in ("format", "path") else f"{key}: {_said(value)}"
+    return str(value) if key in ("format", "path") else f"{key}: {_in_words(value)}"

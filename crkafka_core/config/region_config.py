@@ -331,7 +331,7 @@ class RegionConfig(LimitKeys):
             for t in tables
         )
         if info.context is None or info.context.get("files", True):
-            typed_tables.look(placed)
+            typed_tables.check_schemas(placed)
         return placed
 
     @field_validator("host")

@@ -53,7 +53,7 @@ _READ: dict[str, tuple[str, str]] = {}
 """What a file gave → the file, and the key for which it was read."""
 
 
-def again(value: str) -> str:
+def read_again(value: str) -> str:
     """What the file that gave this value has now; the value itself, if no file gave it or it cannot be read any more."""
     path, key = _READ.get(value, ("", ""))
     try:

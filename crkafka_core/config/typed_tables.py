@@ -98,7 +98,7 @@ def anchored(table: TableConfig, base: Path) -> TableConfig:
     return table.model_copy(update={"typed": table.typed.model_copy(update={"json_file": file})})
 
 
-def look(tables: Sequence[TableConfig]) -> None:
+def check_schemas(tables: Sequence[TableConfig]) -> None:
     """Refuse a schema's file that is not there, or that no columns can be made of."""
     for table in tables:
         if table.typed is not None and table.typed.json_file is not None:

@@ -47,7 +47,7 @@ class TopicInfo:
         return frozenset(TP(topic, partition) for partition in self.partitions)
 
 
-def _found(answer: Iterable[TopicPartition]) -> dict[TP, Committed]:
+def _committed_offsets(answer: Iterable[TopicPartition]) -> dict[TP, Committed]:
     found = {}
     for p in answer:
         if p.error is not None:
@@ -198,7 +198,9 @@ class KafkaAdmin:
             consumer = self._reader(group_id)
             while True:
                 try:
-                    return _found(consumer.committed([TopicPartition(*tp) for tp in asked], timeout=self.timeout))
+                    return _committed_offsets(
+                        consumer.committed([TopicPartition(*tp) for tp in asked], timeout=self.timeout)
+                    )
                 except KafkaException as error:
                     typed = self._typed(error, what)
                     if not isinstance(typed, KafkaUnavailable) or time.monotonic() > end:

@@ -37,17 +37,17 @@ OnError = Callable[[KafkaError], None]
 
 def consumer(properties: Mapping[str, str], on_error: OnError = lambda _: None) -> Consumer:
     """A consumer; errors of its connections reach `on_error`, on the thread that polls."""
-    made: Consumer = _made(Consumer, properties, on_error)
-    return made
+    client: Consumer = _client(Consumer, properties, on_error)
+    return client
 
 
 def admin(properties: Mapping[str, str], on_error: OnError = lambda _: None) -> AdminClient:
     """A client that only asks."""
-    made: AdminClient = _made(AdminClient, properties, on_error)
-    return made
+    client: AdminClient = _client(AdminClient, properties, on_error)
+    return client
 
 
-def _made(kind: Callable[..., Any], properties: Mapping[str, str], on_error: OnError) -> Any:
+def _client(kind: Callable[..., Any], properties: Mapping[str, str], on_error: OnError) -> Any:
     settings: dict[str, Any] = dict(properties)
     renewal = settings["error_cb"] = _Renewal(properties, on_error)
     if CALLBACK in settings:
@@ -120,7 +120,7 @@ class _Renewal:
             )
 
     def _logged_in_anew(self) -> bool:
-        now = [resolving.again(value) for value in self._given]
+        now = [resolving.read_again(value) for value in self._given]
         if now == self._used:
             return False
         self._used, self._patient_until = now, time.monotonic() + _STILL_OLD

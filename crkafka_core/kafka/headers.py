@@ -51,10 +51,10 @@ class Headers:
 def read_headers(messages: Sequence[Message]) -> Headers:
     """Names are decoded as Java does it: what is no UTF-8 becomes U+FFFD."""
     if not _layout_is_known():
-        return _asked(messages)
+        return _one_by_one(messages)
     where = np.fromiter(map(id, messages), np.int64, len(messages))
     if _words(where + _PYTHON_HEADERS).any():  # made in Python, or somebody has asked before
-        return _asked(messages)
+        return _one_by_one(messages)
     lists = _words(where + _C_HEADERS)
     having = np.flatnonzero(lists)
     if not len(having):
@@ -78,7 +78,7 @@ def _entries(lists: np.ndarray, counts: np.ndarray) -> tuple[list[bytes], list[b
     return names, values
 
 
-def _asked(messages: Sequence[Message]) -> Headers:
+def _one_by_one(messages: Sequence[Message]) -> Headers:
     """By the client's own method, record by record: one that cannot be read is null, and told."""
     counts = np.zeros(len(messages), np.int64)
     names: list[bytes] = []

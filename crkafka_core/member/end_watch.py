@@ -32,7 +32,7 @@ class EndWatch:
         self._due = runtime.now() + EVERY
         self._seen: dict[TP, tuple[int, float]] = {}
 
-    def look(self) -> bool:
+    def ask(self) -> bool:
         """Ask, if it is time to; whether a partition is found stalled that was not before."""
         now = self._runtime.now()
         if now < self._due:

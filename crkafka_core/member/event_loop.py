@@ -174,7 +174,7 @@ class EventLoop:
             event = None
             for effect in effects:
                 event = self._carry_out(effect) or event
-        self._look_at_marks()
+        self._check_marks()
 
     # Polling
 
@@ -186,7 +186,7 @@ class EventLoop:
             self._high_at, self.high = self._polled_at, self._consumer.known_ends()
         self.dropped += polled.dropped
         if polled.batch is not None and polled.batch.unreadable:
-            self._tell(polled.batch.unreadable)
+            self._warn_of_unreadable(polled.batch.unreadable)
         for rebalance in polled.rebalances:
             self.ends = {}
             if rebalance.kind is Kind.ASSIGNED:
@@ -208,7 +208,7 @@ class EventLoop:
                 self._step(sg.Fetched())
             self._submitter.put(polled.batch)
 
-    def _tell(self, records: Sequence[Unreadable]) -> None:
+    def _warn_of_unreadable(self, records: Sequence[Unreadable]) -> None:
         """Where a person finds it: each in the log, and now and then one with its place in the event log (SPEC X9)."""
         self.unreadable += len(records)
         for record in records[:10]:
@@ -248,7 +248,7 @@ class EventLoop:
     def _marks(self) -> frozenset[Mark]:
         return self.state.desired.marks if self.state.desired is not None else frozenset()
 
-    def _look_at_marks(self) -> None:
+    def _check_marks(self) -> None:
         """What is fetched already of a partition that is now paused is not handed out (SPEC P1)."""
         marks = self._marks()
         if marks != self._seen_marks:
@@ -343,11 +343,11 @@ class EventLoop:
     def _commit(self, cut: int) -> None:
         """The one synchronous commit of a drain; how it ends decides what follows (SPEC D2)."""
         part = self._submitter.offsets.part()
-        said = {tp: self._said(cut, tp, since) for tp, (since, _, _) in part.items()}
+        metadata = {tp: self._commit_metadata(cut, tp, since) for tp, (since, _, _) in part.items()}
         self.busy_until = self._runtime.now() + self._poll_interval
         try:
             self._consumer.commit(
-                {tp: to for tp, (_, to, _) in part.items()}, said, dict(self._submitter.offsets.leader_epochs)
+                {tp: to for tp, (_, to, _) in part.items()}, metadata, dict(self._submitter.offsets.leader_epochs)
             )
             outcome, why = sg.Outcome.DONE, ""
         except GroupRebalanced as error:
@@ -363,7 +363,7 @@ class EventLoop:
         self.busy_until = 0.0
         self.post(sg.Committed(cut, outcome, why))
 
-    def _said(self, checkpoint: int, tp: TP, merged: int) -> str:
+    def _commit_metadata(self, checkpoint: int, tp: TP, merged: int) -> str:
         return CommitMetadata(self._uid, checkpoint, merged, self._landed.get(tp)).text()
 
     def _commit_quietly(self, offsets: dict[TP, int] | object, checkpoint: int) -> None:
@@ -371,7 +371,7 @@ class EventLoop:
         assert isinstance(offsets, dict)
         self.busy_until = self._runtime.now() + self._poll_interval
         try:
-            self._consumer.commit(offsets, {tp: self._said(checkpoint, tp, o) for tp, o in offsets.items()})
+            self._consumer.commit(offsets, {tp: self._commit_metadata(checkpoint, tp, o) for tp, o in offsets.items()})
         except CrkafkaError as error:
             _log.warning("committing checkpoint %s to Kafka: %s", checkpoint, error)
         self.busy_until = 0.0

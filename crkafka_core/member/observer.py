@@ -70,7 +70,7 @@ class Observer(Loop):
             return False
         self.progress = self._runtime.now()
         try:
-            self._version = self._look(self._version, patience)
+            self._version = self._observe(self._version, patience)
             self._failures = 0
         except NoSuchRegion:
             self._post(sg.Broken("the region was deleted"))
@@ -90,7 +90,7 @@ class Observer(Loop):
             return False
         return True
 
-    def _look(self, version: int, patience: float) -> int:
+    def _observe(self, version: int, patience: float) -> int:
         desired, due, peers = self._plane.read(self._snapshot)
         self._check_time(desired)
         if desired.version != version or self._kicked.is_set():

@@ -93,7 +93,7 @@ class Reporter(Loop):
             case sg.Report():
                 self._report(effect)
             case sg.Save():
-                self._look_at_topics()
+                self._ask_topic_ids()
             case sg.Contribute():
                 self._contribute(effect)
             case sg.Withdraw(epoch, why, wants_reset, thrown_out):
@@ -135,7 +135,7 @@ class Reporter(Loop):
         self._post(sg.Reported(report))
         self._plane.do(advance.advance)
 
-    def _look_at_topics(self) -> None:
+    def _ask_topic_ids(self) -> None:
         """While the cut is saved and committed: only its id tells a topic made anew since its start was resolved (docs/clients.md R9)."""
         self._ids = {}  # what an earlier cut was told says nothing about this one, however the question ends
         try:

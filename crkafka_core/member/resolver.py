@@ -15,7 +15,7 @@ from crkafka_core.kafka.errors import NotAllowed
 from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.member import start_positions
 from crkafka_core.member.end_watch import EndWatch
-from crkafka_core.member.look_back import look
+from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model.errors import ConfigError, CrkafkaError, NotOwner, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
@@ -63,7 +63,7 @@ class Resolver(Loop):
         self._member = name
         self._incarnation = incarnation
         self._post = post
-        self._looked = False
+        self._checked_outside_sql = False
         self._ids: dict[str, str] = {}
         """The ids of the topics as the client of this process first met them."""
         self.unavailable = ""
@@ -84,9 +84,9 @@ class Resolver(Loop):
             question = self._questions.get(timeout=patience)
         except queue.Empty:
             if self._runtime.now() >= self._strangers_at:
-                self._look_for_strangers()
-                self._look_for_deleted_topics()
-                self._look_at_ends()
+                self._name_strangers()
+                self._check_deleted_topics()
+                self._check_ends()
                 self._strangers_at = self._runtime.now() + _IDLE
             return True
         self._strangers_at = self._runtime.now() + _IDLE
@@ -125,7 +125,7 @@ class Resolver(Loop):
         self._refused_since = now if self._refused_since is None else self._refused_since
         return now - self._refused_since >= _REFUSED_FOR
 
-    def _look_for_strangers(self) -> None:
+    def _name_strangers(self) -> None:
         """A group that does not settle may have members that are none of ours: name them (SPEC G8)."""
         try:
             group = self._plane.read(lambda reader, region: region.group_id if alarms.overdue(reader, region) else "")
@@ -138,7 +138,7 @@ class Resolver(Loop):
         except CrkafkaError as error:
             _log.info("looking for strangers in the group: %s", error)
 
-    def _look_for_deleted_topics(self) -> None:
+    def _check_deleted_topics(self) -> None:
         """Once all that a member reads is deleted Kafka assigns it nothing any more, not even nothing: no start is asked for (SPEC S4)."""
         try:
             epoch = self._plane.read(self._waiting_in)
@@ -153,10 +153,10 @@ class Resolver(Loop):
         waiting = me is not None and me.incarnation == self._incarnation and not me.assignment_json
         return region.epoch if waiting and region.phase not in (Phase.IDLE, Phase.STOPPED) else 0
 
-    def _look_at_ends(self) -> None:
+    def _check_ends(self) -> None:
         """Who has records and gives none is told in the event log; how long it lasts, with the metrics (SPEC X8)."""
         try:
-            if self._ends.look():
+            if self._ends.ask():
                 stalled = self._ends.stalled
                 self._plane.do(lambda tx: alarms.stalled(tx, stalled, by=self._member))
         except CrkafkaError as error:
@@ -164,8 +164,8 @@ class Resolver(Loop):
 
     def _answer(self, question: sg.Resolve) -> sg.Event:
         stamp = question.stamp
-        if not self._looked:
-            self._look_back(stamp.epoch)
+        if not self._checked_outside_sql:
+            self._check_outside_sql(stamp.epoch)
         topics = self._admin.topics(self._config.topics or (), pattern=self._config.pattern)
         self._check_topics(topics, stamp.epoch)
         ids = {tp: topics[tp.topic].id for tp in question.held if tp.topic in topics}
@@ -187,12 +187,12 @@ class Resolver(Loop):
         ))  # fmt: skip
         if resolved.missing:
             raise ServiceUnavailable(f"{len(resolved.missing)} partitions were found meanwhile.")
-        if anew := self._known_otherwise(topics):
+        if anew := self._made_anew(topics):
             return sg.Broken(anew)
         offsets = {tp: resolved.offsets[tp] for tp in question.held}
         return sg.Started(stamp, offsets, {tp.topic: ids[tp] for tp in question.held})
 
-    def _known_otherwise(self, topics: Mapping[str, TopicInfo]) -> str:
+    def _made_anew(self, topics: Mapping[str, TopicInfo]) -> str:
         """A client that has known a topic never reads one that was made anew under its name, if the old one's leader had ever
         changed: its metadata looks outdated (docs/clients.md K22). Only a new client does."""
         for topic, info in topics.items():
@@ -201,15 +201,15 @@ class Resolver(Loop):
                 return f"topic {topic} was made anew (id {was}, now {info.id}): a new client reads it (docs/clients.md K22)"
         return ""
 
-    def _look_back(self, epoch: int) -> None:
+    def _check_outside_sql(self, epoch: int) -> None:
         """Before anything is written: has SQL issued what Kafka and the storage name? (SPEC G10)"""
         try:
-            seen = look(self._plane, self._storage, self._admin, self._config.group_id).seen
+            seen = look_outside(self._plane, self._storage, self._admin, self._config.group_id).seen
         except NotOwner as refused:
             self._stop_region(str(refused), epoch)
             raise
         self._plane.do(lambda tx: restored.check(tx, seen, by=self._member), epoch=epoch)
-        self._looked = True
+        self._checked_outside_sql = True
 
     def _check_topics(self, topics: Mapping[str, TopicInfo], epoch: int) -> None:
         """A known topic that this member reads and Kafka no longer has stops the region, without resets (SPEC S4).

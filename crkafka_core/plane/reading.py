@@ -169,10 +169,10 @@ def refusal(reader: Reader, region: Region, checkpoint: int) -> NoSuchCheckpoint
     else:
         note = f" ({row.note})" if row.note else ""
         why = f"Checkpoint {checkpoint} of region {region.name} is {row.status.lower()}{note}."
-    return NoSuchCheckpoint(why, hint=_there(reader, region))
+    return NoSuchCheckpoint(why, hint=_what_can_be_read(reader, region))
 
 
-def _there(reader: Reader, region: Region) -> str:
+def _what_can_be_read(reader: Reader, region: Region) -> str:
     if not region.head:
         return "Wait for the first cut."
     line = reader.line(region.head)

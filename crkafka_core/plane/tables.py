@@ -54,14 +54,17 @@ def declare(tx: Tx, name: str, format: str, path: str, *, shape: str = "", outpu
     if before and table.layout == FILES:  # it may hold what was superseded meanwhile
         table = replace(table, rewind_epoch=region.epoch, fenced_epoch=region.epoch - 1)
     tx.add(table)
-    events.log(tx, "table declared", f"{name}: {format} at {path}{_told(table)}", by=by)
+    events.log(tx, "table declared", f"{name}: {format} at {path}{_shape_in_words(table)}", by=by)
     return table
 
 
 def _reshaped(tx: Tx, old: Table, shape: str, output: str, *, by: str) -> Table:
     """Another shape is another table's rows; only one that has none yet, or whose program shaped them unsaid, may get one."""
     if old.shape or (old.acknowledged and not shaped(tx, old)):
-        is_, would = _told(old) or " without a shape", _told(replace(old, shape=shape, output=output)) or " without one"
+        is_, would = (
+            _shape_in_words(old) or " without a shape",
+            _shape_in_words(replace(old, shape=shape, output=output)) or " without one",
+        )
         raise Refused(
             f"Table {old.name} of region {old.region} is declared{is_} and holds such rows;{would} its rows would be others.",
             hint=f"Declare them as a table of another name, or `crkafka undeclare {old.name}` first; a shape's own code may change, "
@@ -69,11 +72,11 @@ def _reshaped(tx: Tx, old: Table, shape: str, output: str, *, by: str) -> Table:
         )
     new = replace(old, shape=shape, output=output, layout=_layout(old.format, old.path, shape))
     tx.put(new)
-    events.log(tx, "table declared", f"{old.name}: {old.format} at {old.path}{_told(new)}", by=by)
+    events.log(tx, "table declared", f"{old.name}: {old.format} at {old.path}{_shape_in_words(new)}", by=by)
     return new
 
 
-def _told(table: Table) -> str:
+def _shape_in_words(table: Table) -> str:
     return f" with shape {table.shape}{f', output {table.output}' if table.output else ''}" if table.shape else ""
 
 

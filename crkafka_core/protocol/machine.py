@@ -53,7 +53,7 @@ class State:
     held: frozenset[TP] | None = None
     """None between a revocation and the next assignment."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    asked: Stamp | None = None
+    resolving: Stamp | None = None
     """The stamp under which starts are being resolved."""
     seeking: Stamp | None = None
     """The stamp under which starts are resolved, and the client is told to go there."""
@@ -145,7 +145,7 @@ class _Member:
     def __init__(self, state: State) -> None:
         self.s = state
         self.effects: list[sg.Effect] = []
-        self.looked = False
+        self.observed_now = False
         """This step brought a fresh look at SQL."""
 
     def ended(self) -> bool:
@@ -215,17 +215,17 @@ class _Member:
         """Where the partitions start is known, or the client is there; an answer to an old stamp says nothing (SPEC S1)."""
         match event:
             case sg.Started(stamp, offsets, topic_ids):
-                if stamp == self.s.stamp == self.s.asked and self.s.held == frozenset(offsets):
+                if stamp == self.s.stamp == self.s.resolving and self.s.held == frozenset(offsets):
                     self.do(sg.Seek(stamp, offsets))
-                    self.set(seeking=stamp, asked=None, topic_ids=topic_ids)
+                    self.set(seeking=stamp, resolving=None, topic_ids=topic_ids)
                     if self.s.rewound:
                         self.set(rewound=False)
                         self.do(sg.CommitStarts(offsets, self.s.base))
-                elif stamp == self.s.asked:
-                    self.set(asked=None)
+                elif stamp == self.s.resolving:
+                    self.set(resolving=None)
             case sg.NotStarted(stamp):
-                if stamp == self.s.asked:
-                    self.set(asked=None)
+                if stamp == self.s.resolving:
+                    self.set(resolving=None)
                     self.do(sg.Refresh())
             case sg.Sought(stamp):
                 if stamp == self.s.seeking:
@@ -263,7 +263,7 @@ class _Member:
             )
             return
         self.set(desired=desired)
-        self.looked = True
+        self.observed_now = True
         if self.s.client is ClientState.INITIALIZED:
             self.client(ClientEvent.SUBSCRIBE)
 
@@ -274,7 +274,7 @@ class _Member:
             held=held,
             generation=generation,
             serial=self.s.serial + 1,
-            asked=None,
+            resolving=None,
             seeking=None,
             started=None,
             disturbed=False,
@@ -287,7 +287,7 @@ class _Member:
         if before is ClientState.INITIALIZED:
             return
         self.client(ClientEvent.REVOKE)
-        self.set(held=None, serial=self.s.serial + 1, asked=None, seeking=None, started=None, report=None)
+        self.set(held=None, serial=self.s.serial + 1, resolving=None, seeking=None, started=None, report=None)
         self.do(sg.Clear(self.s.stamp, drop=False))
         self.do(sg.Withdraw(self.s.epoch, why, before is ClientState.RECORDS_FETCHED, thrown_out))
 
@@ -337,7 +337,7 @@ class _Member:
             self.end(ExitKind.SUPERSEDED, "a newer process of this name is registered")
         elif not d.registered:
             self.end(ExitKind.LOST, "this incarnation is no longer registered")
-        elif self.s.fenced and self.looked:
+        elif self.s.fenced and self.observed_now:
             self.end(ExitKind.FAILED, "Kafka fenced this member, and SQL has it registered")
         return not self.ended()
 
@@ -371,7 +371,7 @@ class _Member:
             epoch=d.epoch,
             base=d.head,
             serial=s.serial + 1,
-            asked=None,
+            resolving=None,
             seeking=None,
             started=None,
             cut=None,
@@ -426,7 +426,7 @@ class _Member:
         wants = (
             s.held is not None
             and s.stamp not in (s.started, s.seeking)
-            and s.asked is None
+            and s.resolving is None
             and s.client is not ClientState.CR_RESET_PENDING
         )
         if (
@@ -436,7 +436,7 @@ class _Member:
             and not s.leaves
         ):
             assert s.held is not None
-            self.set(asked=s.stamp)
+            self.set(resolving=s.stamp)
             self.do(sg.Resolve(s.stamp, s.held))
 
     def report(self) -> None:

@@ -51,7 +51,7 @@ class Writing(Loop):
     def __init__(self, name: str, work: Callable[[], bool], runtime: Runtime) -> None:
         super().__init__(f"feeds {name}", runtime)
         self._work = work
-        self.began, self.moved, self.told = runtime.now(), False, False
+        self.began, self.moved, self.warned = runtime.now(), False, False
 
     def turn(self, patience: float = 0.0) -> bool:
         self.moved = self._work()
@@ -155,8 +155,8 @@ class Feeder(Loop):
         """Not while the last commit is under way, nor so soon after one that failed."""
         writing, now = self._writing.get(name), self._runtime.now()
         if writing is not None and not self._runtime.ended(writing, 0.0):
-            if now - writing.began > _HANGS and not writing.told:
-                writing.told = True
+            if now - writing.began > _HANGS and not writing.warned:
+                writing.warned = True
                 _log.warning("feeder: table %s: a commit has not ended for %.0f s", name, now - writing.began)
                 self._tell(
                     f"table {name}: a commit has not ended for {now - writing.began:.0f} s; does its storage answer?"

@@ -12,7 +12,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.loop import THREADS, Runtime
-from crkafka_core.member.look_back import look
+from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model import rows
 from crkafka_core.model.errors import ManualAssignment
 from crkafka_core.model.offsets import TP
@@ -86,7 +86,7 @@ class Region:
         """
         storage, admin = self.storage(), self.admin()
         self._check_group(admin)
-        seen = look(self.plane, storage, admin, self.config.group_id, claim=moved).seen
+        seen = look_outside(self.plane, storage, admin, self.config.group_id, claim=moved).seen
         if restored:
             head, tables = self.plane.read(lambda reader, row: (row.head, life.tables_of(reader)))
             if tables:  # their rows are removed, to be read again
@@ -136,7 +136,7 @@ class Region:
     def delete(self) -> int:
         """Remove an idle region and its segments; the number of files removed (SPEC G9)."""
         storage = self.storage()
-        seen = look(self.plane, storage, None).seen
+        seen = look_outside(self.plane, storage, None).seen
         region = self.plane.do(lambda tx: restoring.check(tx, seen, by=whoami()))
         if refused := restoring.refuse(region):
             raise refused

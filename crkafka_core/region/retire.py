@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from crkafka_core.control import Tx
 from crkafka_core.loop import THREADS, Runtime
-from crkafka_core.member.look_back import Commits, look
+from crkafka_core.member.outside_sql import Commits, look_outside
 from crkafka_core.model.rows import Lease, Region
 from crkafka_core.plane import growth, leases, restored
 from crkafka_core.plane import retire as rules
@@ -48,7 +48,7 @@ def retire(
     """
     with DriverLease(plane, "retire", holder, runtime=runtime) as lease:
         _refuse(plane)
-        found = look(plane, storage, kafka, group_id)
+        found = look_outside(plane, storage, kafka, group_id)
         region = plane.do(lambda tx: restored.check(tx, found.seen, by=holder))
         own(plane, storage, region)
         plane.do(growth.collect)

@@ -19,12 +19,12 @@ from crkafka_core.spark.schema import CHECKPOINT
 from crkafka_core.spark.strangers import strangers
 from crkafka_core.spark.table_reader import read_table
 from crkafka_core.tables import audit
-from crkafka_core.tables.audit import Looked
+from crkafka_core.tables.audit import TableAudit
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.stamp import check_known
 
 
-def look(spark: SparkSession | None, region: Handle, name: str, *, exact: bool = True) -> Looked:
+def look(spark: SparkSession | None, region: Handle, name: str, *, exact: bool = True) -> TableAudit:
     """Compare a table with what SQL says it holds (SPEC K6). `exact`: row by row; of tables of one declared shape all together.
 
     Never row by row for a single table whose rows are shaped: how many there should be, nobody knows.
@@ -41,12 +41,12 @@ def look(spark: SparkSession | None, region: Handle, name: str, *, exact: bool =
             counts.update(_counts(spark, region, each, expected.rows))
         wrong = audit.miscounted(expected.rows, counts)
     if table.format == "parquet":
-        return Looked((), wrong)
+        return TableAudit((), wrong)
     form = table_of(spark, region, table)
     seen = form.history(table.version).seen
     check_known(table, seen, table.commits)
     foreign = set() if keys_of(region, name) else strangers(region, form, table)
-    return Looked(tuple(sorted(foreign)), wrong, sum(s.changes_rows for s in seen))
+    return TableAudit(tuple(sorted(foreign)), wrong, sum(s.changes_rows for s in seen))
 
 
 def _counts(spark: SparkSession, region: Handle, table: Table, ids: Collection[int]) -> Mapping[int, int]:

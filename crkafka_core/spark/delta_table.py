@@ -16,7 +16,7 @@ from crkafka_core.spark import location
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_format import TableFormat, Where
 from crkafka_core.tables.delta_log import changes_rows
-from crkafka_core.tables.stamp import History, Seen, Stamp
+from crkafka_core.tables.stamp import History, LogEntry, Stamp
 
 _log = logging.getLogger(__name__)
 _LOOKS = 10
@@ -48,11 +48,11 @@ class DeltaTable(TableFormat):
             return History("")
         return History(found[-1].version, tuple(s for s in found if int(s.version) > known))
 
-    def _described(self, limit: int) -> list[Seen]:
+    def _described(self, limit: int) -> list[LogEntry]:
         """The last commits, oldest first."""
         rows = self._collected(lambda: self.spark.sql(f"DESCRIBE HISTORY {self.name} LIMIT {limit}"))
         found = [
-            Seen(str(r["version"]), Stamp.from_json(r["userMetadata"]), changes_rows(r["operation"])) for r in rows
+            LogEntry(str(r["version"]), Stamp.from_json(r["userMetadata"]), changes_rows(r["operation"])) for r in rows
         ]
         return sorted(found, key=lambda s: int(s.version))
 

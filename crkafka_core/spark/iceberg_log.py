@@ -25,7 +25,7 @@ from crkafka_core.spark import iceberg_catalog
 from crkafka_core.spark.schema import RECORDS
 from crkafka_core.tables.files import Added
 from crkafka_core.tables.log import DataFile, Moved, TableUnavailable, storage_of
-from crkafka_core.tables.stamp import Facts, Seen, Stamp
+from crkafka_core.tables.stamp import Facts, LogEntry, Stamp
 
 STAMP = "crkafka"
 """In a snapshot's summary."""
@@ -56,7 +56,7 @@ class IcebergLog:
         return None if found is None else IcebergSnapshot(found, self)
 
     def _load(self) -> Any | None:
-        with self.told():
+        with self.translated_errors():
             try:
                 found = self.java.load(self.name)
                 found.refresh()
@@ -75,7 +75,7 @@ class IcebergLog:
         columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in RECORDS)
         made_by = _text(Stamp(stamp.uid, stamp.table, 0, stamp.token).to_json())
         properties = f"'format-version' = '2', '{_TIDY}' = 'true', '{_MADE_BY}' = {made_by}"
-        with self.told():
+        with self.translated_errors():
             try:
                 self.spark.sql(f"CREATE TABLE {self.name} ({columns}) USING iceberg TBLPROPERTIES ({properties})")
             except AnalysisException as error:
@@ -103,7 +103,7 @@ class IcebergLog:
         return storage_of(_folder(found), self._options)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def translated_errors(self) -> Iterator[None]:
         """What Java said, as an error with the table's name."""
         try:
             yield
@@ -167,20 +167,20 @@ class IcebergSnapshot:
             parent = at.parentId()
             at = None if parent is None else self._base.snapshot(parent)
 
-    def since(self, version: str) -> list[Seen]:
+    def since(self, version: str) -> list[LogEntry]:
         """What was committed after a version, oldest first; all that the log still tells when the version is empty."""
         known = int(version) if version else -1
         if known >= self.version:
             return []
-        seen: list[Seen] = []
+        seen: list[LogEntry] = []
         for number, at in self._line():
             if number <= known:
                 if number < known:  # the state of that version was left behind
-                    seen.append(Seen(str(number), None, True))
+                    seen.append(LogEntry(str(number), None, True))
                 break
-            seen.append(Seen(str(number), Stamp.from_json(at.summary().get(STAMP)), at.operation() != "replace"))
+            seen.append(LogEntry(str(number), Stamp.from_json(at.summary().get(STAMP)), at.operation() != "replace"))
         if not version:
-            seen.append(Seen("0", Stamp.from_json(self._properties.get(_MADE_BY)), False))
+            seen.append(LogEntry("0", Stamp.from_json(self._properties.get(_MADE_BY)), False))
         return seen[::-1]
 
     def untouched_since(self, version: int) -> bool:
@@ -197,7 +197,7 @@ class IcebergSnapshot:
         if self._head is None:
             return []
         bounds = [f"readable_metrics.`{column}`.{end}_bound" for end in ("lower", "upper") for column in _KEY]
-        with self._log.told():
+        with self._log.translated_errors():
             rows = (
                 self._metadata("files")
                 .selectExpr("content", "file_path", "file_size_in_bytes", "record_count", *bounds)
@@ -218,7 +218,7 @@ class IcebergSnapshot:
     def _marked(self) -> dict[str, list[int]]:
         """Per file, the rows that are marked as deleted beside it."""
         found: dict[str, list[int]] = {}
-        with self._log.told():
+        with self._log.translated_errors():
             for path, at in self._metadata("position_deletes").select("file_path", "pos").collect():
                 found.setdefault(path, []).append(at)
         return found
@@ -256,7 +256,7 @@ class IcebergSnapshot:
     ) -> int:
         """Add and remove files in one commit that carries the stamp's number; the new version. Raises `Moved` if there is a later one."""
         java = self._log.java
-        with self._log.told():
+        with self._log.translated_errors():
             names = java.NameMappingParser.toJson(java.MappingUtil.create(self._base.schema()))
             names = self._properties.get(_NAMES) or names
             update = self._update(add, remove, java.NameMappingParser.fromJson(names))

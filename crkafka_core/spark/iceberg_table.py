@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType
 from crkafka_core.spark import iceberg_catalog
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_format import TableFormat, Where
-from crkafka_core.tables.stamp import Dropped, History, Seen, Stamp
+from crkafka_core.tables.stamp import Dropped, History, LogEntry, Stamp
 
 _STAMP = "crkafka"
 _ANY = "write.spark.accept-any-schema"
@@ -50,10 +50,10 @@ class IcebergTable(TableFormat):
         }
         refs = self.spark.table(f"{self._name}.refs").where("name = 'main'").select("snapshot_id").collect()
         current = at = refs[0][0] if refs else None
-        found: list[Seen] = []
+        found: list[LogEntry] = []
         while at is not None and at in rows and str(at) != after:
             row = rows[at]
-            found.append(Seen(str(at), Stamp.from_json(row["summary"].get(_STAMP)), row["operation"] != "replace"))
+            found.append(LogEntry(str(at), Stamp.from_json(row["summary"].get(_STAMP)), row["operation"] != "replace"))
             at = row["parent_id"]
         return History("" if current is None else str(current), tuple(reversed(found)))
 

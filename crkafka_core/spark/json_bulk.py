@@ -53,7 +53,7 @@ class JsonBulk:
         return lines.buffers()[2]
 
     def _parsed(self, document: pa.Buffer, rows: int, millis: bool) -> pa.Array:
-        asked = _asked(self._kind, millis)
+        asked = _type_to_parse(self._kind, millis)
         table = pj.read_json(
             pa.BufferReader(document),
             read_options=pj.ReadOptions(use_threads=False, block_size=document.size + 1),
@@ -90,12 +90,12 @@ def _has(kind: pa.DataType, check: object) -> bool:
     return check(kind) or any(_has(kind.field(i).type, check) for i in range(kind.num_fields))
 
 
-def _asked(kind: pa.DataType, millis: bool) -> pa.DataType:
+def _type_to_parse(kind: pa.DataType, millis: bool) -> pa.DataType:
     """What to ask the parser for: it reads times as ISO 8601 alone, and dates as a number of days, which nobody means."""
     if of.is_struct(kind):
-        return pa.struct([f.with_type(_asked(f.type, millis)) for f in kind])
+        return pa.struct([f.with_type(_type_to_parse(f.type, millis)) for f in kind])
     if of.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_asked(kind.value_type, millis)))
+        return pa.list_(kind.value_field.with_type(_type_to_parse(kind.value_type, millis)))
     if of.is_date32(kind):
         return pa.string()
     return pa.int64() if of.is_timestamp(kind) and millis else kind

@@ -89,13 +89,13 @@ def _in_turn(region: Handle, name: str, ask: Callable[[Reader, Region], Step | N
     """
     end = time.monotonic() + PATIENCE
 
-    def look(reader: Reader, row: Region) -> tuple[bool, Step | None]:
+    def state(reader: Reader, row: Region) -> tuple[bool, Step | None]:
         family = plane.siblings(reader, plane.of(reader, name))
         busy = len(family) > 1 and any(plane.writer(reader, t.name) for t in family)
         return busy, None if busy else ask(reader, row)
 
     while True:
-        busy, step = region.plane.read(look)
+        busy, step = region.plane.read(state)
         if not busy:
             return step
         if time.monotonic() > end:

@@ -27,6 +27,7 @@ from crkafka_core.spark.maintain import maintain
 from crkafka_core.spark.parquet_table import sweep
 from crkafka_core.spark.table_reader import read_table
 from crkafka_core.tables import adopt, writing
+from crkafka_core.tables.audit import TableAudit
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.writing import Committed, Written
@@ -140,4 +141,16 @@ def mend(spark: SparkSession | None, region: Handle, name: str, *, shape: Shape 
     return rewrite(session_for(spark, name), region, name, found.miscounted or sorted(expected.rows)[-1:], shape=shape)
 
 
-__all__ = ["Shape", "advance", "fence", "fence_all", "look", "maintain", "mend", "read_table", "rewrite", "sweep"]
+__all__ = [
+    "Shape",
+    "TableAudit",
+    "advance",
+    "fence",
+    "fence_all",
+    "look",
+    "maintain",
+    "mend",
+    "read_table",
+    "rewrite",
+    "sweep",
+]

@@ -29,11 +29,11 @@ def shape(config: RegionConfig, name: str) -> Callable[[DataFrame], Decoded]:
         )
     typed, policy = table.typed, table.on_bad_record or "dead_letter"
 
-    def made(rows: DataFrame) -> Decoded:
+    def decoded(rows: DataFrame) -> Decoded:
         decoder, schema = source(typed, config.registry, name)
         return decode(rows, decoder, schema, keep=KAFKA, prefix=PREFIX, on_bad_record=policy)
 
-    return made
+    return decoded
 
 
 def source(typed: TypedConfig, registry: RegistryConfig | None, name: str) -> tuple[Decoder, StructType]:

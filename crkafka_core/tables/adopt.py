@@ -77,13 +77,13 @@ def advance(
 
     if region.plane.read(lambda _, row: row.phase) is not Phase.REWINDING and _owes_fence(region, name):
         fence(region, name, fetch=fetch, logs=logs)  # not for a rewind: it was declared again
-    return _heard(region, name, once, means)
+    return _once_sql_knows(region, name, once, means)
 
 
 def fence(region: Handle, name: str, *, fetch: Fetch | None = None, logs: Logs = open_log) -> Table:
     """Let the table follow the latest rewind: afterwards it holds exactly the rows of its acknowledged checkpoints."""
     means = Means(logs, fetch)
-    return _heard(
+    return _once_sql_knows(
         region,
         name,
         lambda: writing.fence(region, name, lambda permit, hold: Fenced(_fence(region, permit, hold, means))),
@@ -108,7 +108,7 @@ def mend(
         )
 
     means = Means(logs, fetch)
-    done = _heard(region, name, once, means)
+    done = _once_sql_knows(region, name, once, means)
     if done is None:  # all that may be there does not belong there
         region.plane.do(lambda tx: permits.owe_fence(tx, name))
         fence(region, name, fetch=fetch, logs=logs)
@@ -131,7 +131,7 @@ def make_fenced(region: Handle, permit: Permit, column: str) -> str:
     return str(snapshot.commit((), (), stamp, _about(permit, 0)))
 
 
-def _heard(region: Handle, name: str, once: Callable[[], T], means: Means, *, fencing: bool = False) -> T:
+def _once_sql_knows(region: Handle, name: str, once: Callable[[], T], means: Means, *, fencing: bool = False) -> T:
     """Do it when SQL knows all that the table shows; what cannot be vouched for leaves the table first."""
     for _ in range(_ATTEMPTS):
         try:
@@ -159,7 +159,7 @@ def _advance(region: Handle, permit: Permit, hold: Hold, means: Means) -> Writte
         return Written("", 0)
     log, made = means.logs(region, permit.table), list[Added]()
     if plan.ranges:
-        _look(region, permit, log, stamp)  # perhaps the table has them: then nothing is fetched
+        _check_first(region, permit, log, stamp)  # perhaps the table has them: then nothing is fetched
     made += _adopted(region, log, stamp, plan.segments)
     made += _fetched(region, log, stamp, {r.checkpoint for r in plan.ranges}, means.fetch)
 
@@ -195,7 +195,7 @@ def _fence(region: Handle, permit: Permit, hold: Hold, means: Means) -> str:
             leaving = leftover.foreign(permit.table, storage, found, _lost, forgotten=content.forgotten)
         else:
             left = {piece.checkpoint for piece in gone}
-            inside = places.find(there, content.uid, lambda c: c in left, gone).pieces
+            inside = places.sort_files(there, content.uid, lambda c: c in left, gone).pieces
             leaving = leftover.superseded(permit.table, storage, found, inside, forgotten=content.forgotten)
         return _replaced(region, permit, hold, log, snapshot, leaving, 0, holds, means.fetch)
 
@@ -229,9 +229,9 @@ def _replaced(
     """The commit that takes out what leaves and brings in what has to be there instead; its version."""
     stamp = Stamp.of(_uid(region), permit.commit)
     snapshot.check_removable(leaving.files)
-    archived = {piece.checkpoint for piece in leaving.again if piece.segment is None}
+    archived = {piece.checkpoint for piece in leaving.returning if piece.segment is None}
     add = leftover.rewritten(log.storage(), log.table, leaving, stamp)
-    kept = [piece.segment for piece in leaving.again if piece.segment is not None]
+    kept = [piece.segment for piece in leaving.returning if piece.segment is not None]
     add += _adopted(region, log, stamp, kept, again=True)
     add += _fetched(region, log, stamp, archived, fetch)
     hold.check()
@@ -274,7 +274,7 @@ def _fetched(
         storage.delete_folder(folder)
 
 
-def _look(region: Handle, permit: Permit, log: TableLog, stamp: Stamp) -> None:
+def _check_first(region: Handle, permit: Permit, log: TableLog, stamp: Stamp) -> None:
     """Find out before much is done that it would not count."""
     snapshot = log.snapshot()
     if snapshot is not None:

@@ -15,14 +15,14 @@ from crkafka_core.tables.delta_log import open_log
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.heard import Standing
 from crkafka_core.tables.log import Logs, Snapshot
-from crkafka_core.tables.places import Found, Places
+from crkafka_core.tables.places import Places, SortedFiles
 
 _LOOKS = 5
 """Times that a commit may come between the look at the table and the one at SQL."""
 
 
 @dataclass(frozen=True)
-class Looked:
+class TableAudit:
     """What is in a table and should not be, or not so."""
 
     strangers: tuple[int, ...] = ()
@@ -49,19 +49,19 @@ def wrong(region: Handle) -> list[str]:
     found = region.plane.read(lateness.late)
     for lag in region.plane.read(lateness.lags):
         if not (tables.needs_spark(lag.table) or lag.owes_fence):
-            found += [f"table {lag.table.name}: {text}" for text in said(look(region, lag.table.name))]
+            found += [f"table {lag.table.name}: {text}" for text in in_words(look(region, lag.table.name))]
     return found
 
 
-def said(seen: Looked) -> list[str]:
-    """What a look found, in words."""
+def in_words(audit: TableAudit) -> list[str]:
+    """What an audit found, in words."""
     return [
         text
         for text in (
-            f"rows of checkpoints that it should not hold ({_list(seen.strangers)})" if seen.strangers else "",
-            f"other rows than were merged of checkpoints {_list(seen.miscounted)}" if seen.miscounted else "",
-            f"{seen.foreign} commits of somebody else" if seen.foreign else "",
-            f"{seen.unknown} rows of no checkpoint that belongs there" if seen.unknown else "",
+            f"rows of checkpoints that it should not hold ({_list(audit.strangers)})" if audit.strangers else "",
+            f"other rows than were merged of checkpoints {_list(audit.miscounted)}" if audit.miscounted else "",
+            f"{audit.foreign} commits of somebody else" if audit.foreign else "",
+            f"{audit.unknown} rows of no checkpoint that belongs there" if audit.unknown else "",
         )
         if text
     ]
@@ -86,7 +86,7 @@ class _Expected:
     """It knows the last commit of ours that the table shows."""
 
 
-def look(region: Handle, name: str, logs: Logs = open_log) -> Looked:
+def look(region: Handle, name: str, logs: Logs = open_log) -> TableAudit:
     """Look at a table of adopted files: by the log alone, but for files that a compaction or somebody else has written."""
     for _ in range(_LOOKS):  # first the table, then SQL: what came into the table before is known to SQL by then
         log = logs(region, region.plane.read(lambda r, row: tables.of(r, name)))
@@ -96,27 +96,29 @@ def look(region: Handle, name: str, logs: Logs = open_log) -> Looked:
         if not table.version or (snapshot is not None and int(table.version) <= snapshot.version):
             break
     if snapshot is None:
-        return Looked(miscounted=tuple(sorted(expected.rows)))
+        return TableAudit(miscounted=tuple(sorted(expected.rows)))
     if not expected.known:
         raise heard.newer(table, snapshot.facts(stamp.app_of(expected.uid, name)))
     there = snapshot.files()
-    found = places.find(there, expected.uid, expected.belongs, expected.pieces)
+    found = places.sort_files(there, expected.uid, expected.belongs, expected.pieces)
     at = Places(found.pieces)
     counts = sum(places.count(name, log.storage(), found.others, at), Counter[int]())
-    wrong = {c for g, group in enumerate(at.groups) if counts[g] != sum(p.rows for p in group) for c in _of(group)}
-    wrong |= _short(found, expected)
+    wrong = {
+        c for g, group in enumerate(at.groups) if counts[g] != sum(p.rows for p in group) for c in _to_blame(group)
+    }
+    wrong |= _with_too_few_rows(found, expected)
     strange = counts[places.NOWHERE] + (0 if expected.forgotten else counts[places.BEFORE])
     seen = snapshot.since(table.version)
     foreign = sum(s.changes_rows and (s.stamp is None or s.stamp.uid != expected.uid) for s in seen)
     strangers = sorted({c for c, _ in found.wrong if c not in _on_the_way(region)})
-    return Looked(tuple(strangers), tuple(sorted(wrong)), foreign, strange)
+    return TableAudit(tuple(strangers), tuple(sorted(wrong)), foreign, strange)
 
 
 def _expected(region: Handle, name: str, snapshot: Snapshot | None) -> _Expected:
-    return region.plane.read(lambda reader, row: _asked(reader, row, name, snapshot))
+    return region.plane.read(lambda reader, row: _expected_in(reader, row, name, snapshot))
 
 
-def _asked(reader: Reader, row: Region, name: str, snapshot: Snapshot | None) -> _Expected:
+def _expected_in(reader: Reader, row: Region, name: str, snapshot: Snapshot | None) -> _Expected:
     table = tables.of(reader, name)
     rows = contents.counted_in(reader, row, table)
     facts = snapshot.facts(stamp.app_of(row.uid, name)) if snapshot is not None else None
@@ -131,12 +133,12 @@ def _on_the_way(region: Handle) -> set[int]:
     return region.plane.read(lambda reader, row: set(reader.line(row.head)))
 
 
-def _of(group: Sequence[Piece]) -> set[int]:
+def _to_blame(group: Sequence[Piece]) -> set[int]:
     """Of those that cannot be told apart, the ones of which rows have to be there; else all of them."""
     return {p.checkpoint for p in group if p.rows > 0} or {p.checkpoint for p in group}
 
 
-def _short(found: Found, expected: _Expected) -> set[int]:
+def _with_too_few_rows(found: SortedFiles, expected: _Expected) -> set[int]:
     """Checkpoints whose adopted files hold fewer rows than they had, as where some are marked as deleted."""
     there: Counter[int] = Counter()
     for checkpoint, file in found.named:
@@ -147,4 +149,4 @@ def _short(found: Found, expected: _Expected) -> set[int]:
     return {c for c, rows in expected.rows.items() if there[c] + inside[c] != rows}
 
 
-__all__ = ["Looked", "look", "miscounted", "said", "wrong"]
+__all__ = ["TableAudit", "in_words", "look", "miscounted", "wrong"]

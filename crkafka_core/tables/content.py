@@ -13,7 +13,7 @@ from crkafka_core.tables import heard, places
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.heard import Standing
 from crkafka_core.tables.log import DataFile, Logs
-from crkafka_core.tables.places import Found
+from crkafka_core.tables.places import SortedFiles
 from crkafka_core.tables.stamp import app_of
 
 
@@ -26,8 +26,8 @@ class Content:
     pieces: Sequence[Piece]
     forgotten: bool
 
-    def among(self, there: Sequence[DataFile]) -> Found:
-        return places.find(there, self.uid, self.belongs, self.pieces)
+    def among(self, there: Sequence[DataFile]) -> SortedFiles:
+        return places.sort_files(there, self.uid, self.belongs, self.pieces)
 
 
 def content_of(reader: Reader, row: Region, table: Table) -> Content:
@@ -69,7 +69,7 @@ def visible(region: Handle, table: Table, logs: Logs) -> View | None:
     content, gone = region.plane.read(ask)
     there, left = snapshot.files(), {piece.checkpoint for piece in gone}
     wrong = sorted({c for c, _ in content.among(there).wrong})
-    inside = places.find(there, content.uid, lambda c: c in left, gone).pieces
+    inside = places.sort_files(there, content.uid, lambda c: c in left, gone).pieces
     return View(content.uid, snapshot.at, wrong, [r for piece in inside if piece.rows > 0 for r in piece.ranges])
 
 

@@ -24,7 +24,7 @@ from crkafka_core.segments.storage import Storage
 from crkafka_core.tables.files import Added, Bounds
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import DataFile, MarkedRows, Moved, NeedsSpark, TableLog, TableUnavailable, storage_of
-from crkafka_core.tables.stamp import MAINTAIN, Facts, Seen, Stamp
+from crkafka_core.tables.stamp import MAINTAIN, Facts, LogEntry, Stamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -190,7 +190,7 @@ class Snapshot:
     def columns(self) -> set[str]:
         return {field.name for field in self._delta.schema().fields}
 
-    def since(self, version: str) -> list[Seen]:
+    def since(self, version: str) -> list[LogEntry]:
         """What was committed after a version, oldest first; all that the log still tells when the version is empty."""
         known = int(version) if version else -1
         if known >= self.version:
@@ -201,7 +201,7 @@ class Snapshot:
             about = self._log.about(number)
             if about is not None:
                 stamp = Stamp.from_json(about.get("userMetadata"))
-                seen.append(Seen(str(number), stamp, _changed(about)))
+                seen.append(LogEntry(str(number), stamp, _changed(about)))
         return seen
 
     def untouched_since(self, version: int) -> bool:

@@ -119,7 +119,7 @@ def acknowledge(region: Handle, name: str, logs: Logs) -> bool:
 
 def _all_there(log: TableLog, snapshot: Snapshot, found: Unacknowledged) -> bool:
     """Whether the rows of all that it brought are there, as many as were merged."""
-    there = places.find(snapshot.files(), found.uid, lambda _: True, found.pieces)
+    there = places.sort_files(snapshot.files(), found.uid, lambda _: True, found.pieces)
     at = Places([piece for piece in there.pieces if piece.rows > 0])
     groups = {n for n, group in enumerate(at.groups) if any(p.checkpoint in found.brought for p in group)}
     near = [file for file in there.others if at.near(file, groups)]

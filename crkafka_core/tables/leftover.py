@@ -23,7 +23,7 @@ from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import files, places
 from crkafka_core.tables.files import Added
 from crkafka_core.tables.log import DataFile
-from crkafka_core.tables.places import BEFORE, KEY, NOWHERE, Found, Places
+from crkafka_core.tables.places import BEFORE, KEY, NOWHERE, Places, SortedFiles
 from crkafka_core.tables.stamp import Stamp
 
 Mask = Callable[[pa.RecordBatch], np.ndarray]
@@ -37,20 +37,22 @@ class Leaving:
     torn: list[DataFile]
     """Those of `files` that also hold rows which stay."""
     leaves: Mask
-    again: list[Piece]
+    returning: list[Piece]
     """What belongs there and leaves with the rest."""
 
-    def take_marked(self, found: Found, pieces: Sequence[Piece], checkpoints: Collection[int]) -> None:
+    def take_marked(self, found: SortedFiles, pieces: Sequence[Piece], checkpoints: Collection[int]) -> None:
         """Adopted files with rows that are marked as deleted beside them, of these checkpoints or all: they leave, and come again."""
         named = {files.name_of(p.segment): p for p in pieces if p.segment is not None}
         marked = [(c, f) for c, f in found.named if f.kept is not None and (c in checkpoints or not checkpoints)]
         hit, archived = {f.path for _, f in marked}, {c for c, f in marked if f.path not in named}
-        self.again.extend(named[f.path] for _, f in marked if f.path in named)
-        self.again.extend(p for p in pieces if p.segment is None and p.checkpoint in archived)
+        self.returning.extend(named[f.path] for _, f in marked if f.path in named)
+        self.returning.extend(p for p in pieces if p.segment is None and p.checkpoint in archived)
         self.files.extend(f for c, f in found.named if c in archived or f.path in hit)
 
 
-def superseded(table: Table, storage: Storage, found: Found, gone: Sequence[Piece], *, forgotten: bool) -> Leaving:
+def superseded(
+    table: Table, storage: Storage, found: SortedFiles, gone: Sequence[Piece], *, forgotten: bool
+) -> Leaving:
     """What a rewind takes out. `gone`: what leaves, with its rows in files that name no checkpoint.
 
     `forgotten`: SQL does not know the beginning any more, so that rows at these offsets may be an older topic's.
@@ -69,8 +71,8 @@ def superseded(table: Table, storage: Storage, found: Found, gone: Sequence[Piec
             f"where {allowed} can be; those of a topic made anew and those of the old one cannot be told apart.",
             hint=f"Nothing was removed. Mend the table by hand, or `crkafka undeclare {table.name}` and declare it at a new path.",
         )
-    out = _taken([file for _, file in found.wrong], near, counts, at, groups)
-    out.again.extend(piece for g in groups for piece in at.groups[g] if id(piece) not in left)
+    out = _leaving([file for _, file in found.wrong], near, counts, at, groups)
+    out.returning.extend(piece for g in groups for piece in at.groups[g] if id(piece) not in left)
     return out
 
 
@@ -82,7 +84,7 @@ def _leaves(group: Sequence[Piece], left: set[int]) -> bool:
 
 
 def foreign(
-    table: Table, storage: Storage, found: Found, replaced: Callable[[int, int], bool], *, forgotten: bool
+    table: Table, storage: Storage, found: SortedFiles, replaced: Callable[[int, int], bool], *, forgotten: bool
 ) -> Leaving:
     """All that does not belong there, whoever has brought it.
 
@@ -94,12 +96,12 @@ def foreign(
     total = sum(counts, Counter[int]())
     groups = {n for n, group in enumerate(at.groups) if replaced(total[n], sum(piece.rows for piece in group))}
     strange = {NOWHERE} if forgotten else {NOWHERE, BEFORE}
-    out = _taken([file for _, file in found.wrong], found.others, counts, at, groups | strange)
-    out.again.extend(piece for g in groups for piece in at.groups[g] if piece.rows > 0)
+    out = _leaving([file for _, file in found.wrong], found.others, counts, at, groups | strange)
+    out.returning.extend(piece for g in groups for piece in at.groups[g] if piece.rows > 0)
     return out
 
 
-def _taken(
+def _leaving(
     whole: list[DataFile], others: Sequence[DataFile], counts: Sequence[Counter[int]], at: Places, groups: set[int]
 ) -> Leaving:
     held = [(file, counted, sum(counted[g] for g in groups)) for file, counted in zip(others, counts, strict=True)]
@@ -113,12 +115,12 @@ def _taken(
 def rewritten(storage: Storage, table: Table, leaving: Leaving, stamp: Stamp) -> list[Added]:
     """New files with the rows that stay of torn ones."""
     return [
-        _kept(storage, table, file, leaving.leaves, f"kept/{stamp.number:012d}-{stamp.token[-8:]}-{i}.parquet")
+        _staying_rows(storage, table, file, leaving.leaves, f"kept/{stamp.number:012d}-{stamp.token[-8:]}-{i}.parquet")
         for i, file in enumerate(leaving.torn)
     ]
 
 
-def _kept(storage: Storage, table: Table, file: DataFile, leaves: Mask, name: str) -> Added:
+def _staying_rows(storage: Storage, table: Table, file: DataFile, leaves: Mask, name: str) -> Added:
     rows, found = [0], {column: set[Any]() for column in KEY}
 
     def staying() -> Iterator[pa.RecordBatch]:

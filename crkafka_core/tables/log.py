@@ -15,7 +15,7 @@ from crkafka_core.model.rows import Table
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables.files import Added
 from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.stamp import Facts, Seen, Stamp
+from crkafka_core.tables.stamp import Facts, LogEntry, Stamp
 
 
 class Moved(CrkafkaError):
@@ -70,7 +70,7 @@ class Snapshot(Protocol):
     def facts(self, app: str) -> Facts:
         """Of the last commit under this application id."""
 
-    def since(self, version: str) -> list[Seen]:
+    def since(self, version: str) -> list[LogEntry]:
         """What was committed after a version, oldest first; all that the log still tells when the version is empty."""
 
     def untouched_since(self, version: int) -> bool:

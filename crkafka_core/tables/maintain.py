@@ -138,7 +138,7 @@ def _merged(log: DeltaLog, storage: Storage, stamp: Stamp, group: Sequence[DataF
             )
         version = _commit(log, [_added(name, size, rows[0], group)], group, stamp, about)
     except BaseException:
-        if not _there(log, name):
+        if not _has_file(log, name):
             storage.delete(name)
         raise
     if version is None:
@@ -170,7 +170,7 @@ def _unmarked(snapshot: Snapshot) -> set[tuple[str, int]]:
     return {(file.path, file.bytes) for file in snapshot.files() if file.kept is None}
 
 
-def _there(log: DeltaLog, name: str) -> bool:
+def _has_file(log: DeltaLog, name: str) -> bool:
     snapshot = log.snapshot()
     return snapshot is not None and any(file.path == name for file in snapshot.files())
 

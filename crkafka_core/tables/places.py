@@ -101,7 +101,7 @@ def may_hold(file: DataFile, r: KafkaRange) -> bool:
 
 
 @dataclass(frozen=True)
-class Found:
+class SortedFiles:
     """The files of a table, as far as their names tell whose rows they hold."""
 
     wrong: tuple[tuple[int, DataFile], ...]
@@ -116,7 +116,9 @@ class Found:
     """Checkpoint → its rows in files of ours that hold several checkpoints, whose names and numbers of rows tell what is in them."""
 
 
-def find(there: Sequence[DataFile], uid: str, belongs: Callable[[int], bool], pieces: Sequence[Piece]) -> Found:
+def sort_files(
+    there: Sequence[DataFile], uid: str, belongs: Callable[[int], bool], pieces: Sequence[Piece]
+) -> SortedFiles:
     """Sort files by their names; `pieces`: what belongs there, as far as SQL knows."""
     names = {files.name_of(p.segment): p.checkpoint for p in pieces if p.segment is not None}
     kept = set(names.values())
@@ -142,16 +144,16 @@ def find(there: Sequence[DataFile], uid: str, belongs: Callable[[int], bool], pi
         return replace(piece, rows=0) if files.name_of(piece.segment) in paths else piece
 
     left = sorted(map(in_others, pieces), key=lambda piece: piece.checkpoint)
-    told: Counter[int] = Counter()
+    packed_rows: Counter[int] = Counter()
     for first, last, file in packed:
         near = slice(bisect_left(left, first, key=_checkpoint), bisect_right(left, last, key=_checkpoint))
         if left[near] and sum(piece.rows for piece in left[near]) != file.rows:  # none: SQL has forgotten all of them
             others.append(file)
             continue
         for i in range(near.start, near.stop):
-            told[left[i].checkpoint] += left[i].rows
+            packed_rows[left[i].checkpoint] += left[i].rows
             left[i] = replace(left[i], rows=0)
-    return Found(tuple(wrong), tuple(named), tuple(others), tuple(left), told)
+    return SortedFiles(tuple(wrong), tuple(named), tuple(others), tuple(left), packed_rows)
 
 
 def _checkpoint(piece: Piece) -> int:
@@ -187,4 +189,4 @@ def batches(table: str, storage: Storage, file: DataFile, *, only_key: bool = Tr
         ) from None
 
 
-__all__ = ["BEFORE", "KEY", "NOWHERE", "Found", "Places", "batches", "count", "find", "may_hold"]
+__all__ = ["BEFORE", "KEY", "NOWHERE", "Places", "SortedFiles", "batches", "count", "may_hold", "sort_files"]

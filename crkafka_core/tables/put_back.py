@@ -22,7 +22,7 @@ from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.log import DataFile, MarkedRows
 from crkafka_core.tables.on_snapshot import on_what_is_there
-from crkafka_core.tables.stamp import Seen, Stamp, check_known, check_owner, dropped
+from crkafka_core.tables.stamp import LogEntry, Stamp, check_known, check_owner, dropped
 from crkafka_core.tables.writing import Fenced
 
 KEYS = "crkafka.keys"
@@ -126,7 +126,7 @@ def _make(log: DeltaLog, stamp: Stamp, keys: Sequence[str], column: str) -> None
     log.create(stamp, pa.schema([(column, pa.int64())]), {KEYS: ",".join(keys)})
 
 
-def _ours(table: Table, snapshot: Snapshot, stamp: Stamp, keys: Sequence[str]) -> list[Seen]:
+def _ours(table: Table, snapshot: Snapshot, stamp: Stamp, keys: Sequence[str]) -> list[LogEntry]:
     """What came after the acknowledged version; refused if the table is not ours, of these keys."""
     seen = snapshot.since(table.version)
     check_owner(table, seen, stamp.uid)

@@ -101,7 +101,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Seen:
+class LogEntry:
     """One commit found in a table."""
 
     version: str
@@ -116,7 +116,7 @@ class History:
 
     version: str
     """The current one; empty: there is no table."""
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[LogEntry, ...] = ()
     """Commits after the version that was asked for, oldest first."""
 
 
@@ -135,7 +135,7 @@ def dropped(stamp: Stamp) -> Dropped:
     )
 
 
-def check_owner(table: Table, seen: Collection[Seen], uid: str) -> None:
+def check_owner(table: Table, seen: Collection[LogEntry], uid: str) -> None:
     """Refuse a table whose last commit of ours is another region's, or another table's of this region (SPEC G6)."""
     stamps = [s.stamp for s in seen if s.stamp is not None]
     if stamps and (stamps[-1].uid, stamps[-1].table) != (uid, table.name):
@@ -153,7 +153,7 @@ def other_owner(table: Table, stamp: Stamp | None, uid: str) -> OtherRegion:
     )
 
 
-def check_known(table: Table, seen: Collection[Seen], highest: int) -> None:
+def check_known(table: Table, seen: Collection[LogEntry], highest: int) -> None:
     """A number that SQL never issued means that SQL went back in time (SPEC G10)."""
     unknown = [s.stamp.number for s in seen if s.stamp is not None and s.stamp.number > highest]
     if unknown:

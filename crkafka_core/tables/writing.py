@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from crkafka_core.control import Tx
 from crkafka_core.machine import machine
-from crkafka_core.member.look_back import look
+from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Lease, Table
 from crkafka_core.plane import leases, limits, permits, reading, restored
@@ -73,7 +73,7 @@ def commit(
     """
     refuse_copy(region)
     token = token or f"write-{uuid.uuid4().hex}"
-    (permit, held), length = region.plane.do(lambda tx: _asked(tx, ask, token)), _lease_length(region)
+    (permit, held), length = region.plane.do(lambda tx: _permit_and_reading(tx, ask, token)), _lease_length(region)
     if permit is None or held is None:
         return None
 
@@ -126,7 +126,7 @@ def refuse_copy(region: Handle, *, deletes: bool = False) -> None:
     resolved = region.config.resolve()
     storage = Storage.open(resolved.storage, resolved.storage_options)
     if deletes:
-        seen = look(region.plane, storage, None).seen
+        seen = look_outside(region.plane, storage, None).seen
     else:
         uid, place = region.plane.read(lambda _, row: row.uid), region.plane.place()
         mark = owner.check(storage, uid, place, region=region.plane.region)
@@ -135,7 +135,7 @@ def refuse_copy(region: Handle, *, deletes: bool = False) -> None:
         region.plane.do(lambda tx: restored.check(tx, seen, by=holder()))
 
 
-def _asked(tx: Tx, ask: Ask, token: str) -> tuple[Permit | None, reading.Reading | None]:
+def _permit_and_reading(tx: Tx, ask: Ask, token: str) -> tuple[Permit | None, reading.Reading | None]:
     """The permit and a reader's lease on what it reads, in one transaction (SPEC T1)."""
     permit = ask(tx, token)
     if permit is None:

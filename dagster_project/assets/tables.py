@@ -78,7 +78,7 @@ def write(
         except NeedsSpark:  # segments that are retired, or a feature of Delta that only Spark writes
             done = tables.advance(spark.session(), region.handle, name, upto=ids[-1])
         context.log.info(f"advanced from {before.acknowledged} to {ids[-1]}, {done.rows if done else 0} rows")
-        _tell_along(context, region, name, before, ids)
+        _materialize_along(context, region, name, before, ids)
     return region.read(lambda reader, row: checkpoints.rows_of(reader, ids))
 
 
@@ -88,7 +88,7 @@ def _brought_along(context: dg.AssetExecutionContext, table: Table) -> bool:
     return bool(table.shape) and KEEPING_UP in tags and PARENT_RUN not in tags
 
 
-def _tell_along(
+def _materialize_along(
     context: dg.AssetExecutionContext, region: RegionResource, name: str, before: Table, ids: Sequence[int]
 ) -> None:
     """Partitions of checkpoints that came along are materialized too."""

@@ -69,7 +69,7 @@ class WarmRunLauncher(DefaultRunLauncher):
     def launch_run(self, context: LaunchRunContext) -> None:
         run = context.dagster_run
         try:
-            warm = asks(run) and self._launched(context)
+            warm = starts_warm(run) and self._launched(context)
         except Exception:
             _log.exception("run %s is launched as usual", run.run_id)
             warm = False
@@ -201,7 +201,7 @@ def _pid_of(event: dg.DagsterEvent | None) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def asks(run: dg.DagsterRun) -> bool:
+def starts_warm(run: dg.DagsterRun) -> bool:
     """Only runs that ask for it start warm: those of a region, and others by the tag `crkafka/warm: "true"`."""
     return "crkafka/region" in run.tags or run.tags.get("crkafka/warm") == "true"
 

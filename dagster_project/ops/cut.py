@@ -16,7 +16,7 @@ from crkafka_core.region import Region
 from crkafka_core.region.lease import DriverLease
 from dagster_project.failures import as_dagster_failure
 from dagster_project.resources import RegionResource
-from dagster_project.run_identity import again, asker, token
+from dagster_project.run_identity import asker, is_reexecution, token
 
 
 class OpenCut(dg.Config):
@@ -92,7 +92,7 @@ def _opened(
     left = config.patience
     while True:
         row = region.plane.read(lambda _, row: row)
-        if config.epoch and not again(context) and (row.epoch, row.head) != (config.epoch, config.head):
+        if config.epoch and not is_reexecution(context) and (row.epoch, row.head) != (config.epoch, config.head):
             context.log.info(
                 f"Region {row.name} is at epoch {row.epoch}, head {row.head}: the reason for this cut is past."
             )

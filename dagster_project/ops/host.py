@@ -39,7 +39,7 @@ def host(
     context: dg.OpExecutionContext, config: HostConfig, region: RegionResource, spark: SparkSessionResource
 ) -> None:
     with as_dagster_failure():
-        it = region.made()
+        it = region.initialised()
         with hosted(context, it, spark, start=config.start) as hosting, driving(it, drive=not region.cuts):
             _join(context, it, hosting)
 

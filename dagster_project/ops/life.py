@@ -97,7 +97,7 @@ def scale_region() -> None:
 @dg.op(description="Want the region to run; also leaves STOPPED, once its reason is mended.")
 def start(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[str]:
     with as_dagster_failure():
-        row = region.made().start(by=asker(context))
+        row = region.initialised().start(by=asker(context))
     return dg.Output(str(row.phase), metadata={"phase": str(row.phase), "epoch": row.epoch})
 
 

@@ -154,12 +154,12 @@ def test_whoever_reads_json_meets_no_other_lines(crkafka: Crkafka, monkeypatch: 
     assert (json.loads(line)["level"], said.code) == ("ERROR", 2), said
     assert "crkafka init" in json.loads(line)["message"]
     hosting._tell("two\nlines")
-    assert json.loads(logs.said("two\nlines"))["message"] == "two\nlines"
+    assert json.loads(logs.log_line("two\nlines"))["message"] == "two\nlines"
     remember("canary-told")
-    assert "canary" not in logs.said("refused: canary-told")
+    assert "canary" not in logs.log_line("refused: canary-told")
     monkeypatch.setenv("CRKAFKA_LOG_FORMAT", "text")
-    assert logs.said("as \x1bit is") == r"as \x1bit is"
-    assert logs.said("refused: canary-told") == "refused: ***"
+    assert logs.log_line("as \x1bit is") == r"as \x1bit is"
+    assert logs.log_line("refused: canary-told") == "refused: ***"
 
 
 def test_a_host_tells_once_for_what_its_region_has_waited(caplog: pytest.LogCaptureFixture) -> None:

@@ -181,7 +181,7 @@ def test_a_package_that_is_missing_names_its_extra(
     answer = crkafka("show")
     assert (answer.code, answer.err) == (2, "deltalake is not installed. pip install 'crkafka[delta]'.\n")
     region_file.write_text(YAML + "tables: [{name: t, format: delta, path: t}]\n")
-    monkeypatch.setattr("crkafka_core.cli.looks.find_spec", lambda package: None)
+    monkeypatch.setattr("crkafka_core.cli.checks.find_spec", lambda package: None)
     assert _check(crkafka)["tables"] == "deltalake is not installed. pip install 'crkafka[delta]'."
 
 
@@ -245,7 +245,7 @@ def test_check_counts_task_slots(crkafka: Crkafka, region_file: Path) -> None:
 def test_check_compares_pyspark_with_the_jars(
     crkafka: Crkafka, region_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crkafka_core.cli.looks.metadata.version", lambda package: "4.2.0")
+    monkeypatch.setattr("crkafka_core.cli.checks.metadata.version", lambda package: "4.2.0")
     region_file.write_text(YAML + 'host: {spark: "local[4]"}\ntables: [{name: t, format: iceberg, path: t}]\n')
     assert "PySpark 4.2.0 is installed; the jars for iceberg are for Spark 4.1" in _check(crkafka)["host"]
 

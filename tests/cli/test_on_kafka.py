@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from crkafka_core.cli import looks
+from crkafka_core.cli import checks
 from crkafka_core.config import RegionConfig
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka.admin import KafkaAdmin
@@ -201,6 +201,6 @@ def test_73_check_finds_a_topic_with_records_that_the_client_does_not_take(
     large = kafka.topics.create("large", 1, config={"max.message.bytes": "150000000"})
     config = config.model_copy(update={"topics": (large,)})
     with pytest.raises(ConfigError, match=r"150000000 bytes.*receive\.message\.max\.bytes` to 150000512"):
-        looks.kafka(config, looks.Stored())
+        checks.kafka(config, checks.Stored())
     roomy = config.model_copy(update={"kafka": {**config.kafka, "receive.message.max.bytes": "150000512"}})
-    assert "1 topics" in looks.kafka(roomy, looks.Stored())
+    assert "1 topics" in checks.kafka(roomy, checks.Stored())

@@ -10,7 +10,7 @@ import yaml
 from deltalake import DeltaTable, write_deltalake
 
 from checkpoints_db import initialise, open_store
-from crkafka_core.cli import looks, proving
+from crkafka_core.cli import checks, proving
 from crkafka_core.cli.main import run
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
@@ -83,9 +83,9 @@ def test_verify_and_mend_look_at_tables(landing: Landing, tmp_path: Path, capsys
 def test_a_package_that_the_table_needs_is_missed_before_the_start(
     landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looks, "find_spec", lambda _: None)
+    monkeypatch.setattr(checks, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="deltalake is not installed"):
-        looks.host(landing.config, looks.stored(landing.config))
+        checks.host(landing.config, checks.stored(landing.config))
 
 
 def test_the_shape_of_a_table_is_declared_with_the_region(tmp_path: Path) -> None:

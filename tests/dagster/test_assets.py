@@ -166,8 +166,8 @@ def test_what_others_wrote_into_a_table_is_told_with_the_remedy(
 
     monkeypatch.setattr(resources.SparkSessionResource, "session", lambda _: None)
     for found, said in (
-        (tables.Looked(), None),
-        (tables.Looked((7,), (1, 2), 3), "rows of checkpoints that do not belong there: 7; other rows than were merged of checkpoints: "
+        (tables.TableAudit(), None),
+        (tables.TableAudit((7,), (1, 2), 3), "rows of checkpoints that do not belong there: 7; other rows than were merged of checkpoints: "
         "1, 2; 3 commits that are not of this region. The job mend_tables undoes them."),
     ):  # fmt: skip
         monkeypatch.setattr(tables, "look", lambda *_, found=found, **__: found)

@@ -40,13 +40,13 @@ def test_83_a_partition_that_has_records_and_gives_none_is_found_and_one_that_mo
     for step in range(1, 12):
         clock.time += EVERY
         at[FED], kafka.ends[FED] = 10 * step, 10 * step + 500
-        found.append(watch.look())
+        found.append(watch.ask())
     assert watch.ends == kafka.ends, "a lag that the client does not know of"
     assert found.count(True) == 1, "it is told once"
     assert set(watch.stalled) == {STUCK} and watch.stalled[STUCK] >= STALLED_AFTER
     at[STUCK] = 5
     clock.time += EVERY
-    assert not watch.look() and watch.stalled == {}
+    assert not watch.ask() and watch.stalled == {}
 
 
 def test_83_what_is_paused_for_a_while_is_not_stalled_afterwards() -> None:
@@ -56,7 +56,7 @@ def test_83_what_is_paused_for_a_while_is_not_stalled_afterwards() -> None:
         at.clear() if paused else at.update({STUCK: 0})
         for _ in range(3):
             clock.time += EVERY
-            watch.look()
+            watch.ask()
     assert watch.stalled == {}
 
 

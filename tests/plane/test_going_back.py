@@ -14,7 +14,7 @@ import pytest
 from checkpoints_db.schema import initialise, open_store
 from crkafka_core.control import Place, Tx
 from crkafka_core.kafka.admin import Committed
-from crkafka_core.member.look_back import look
+from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model.errors import LeaseLost, NotOwner, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
@@ -127,7 +127,7 @@ def test_g10_no_file_goes_while_the_region_is_stopped_for_it_until_a_person_has_
         with pytest.raises(WentBack):
             backups.retire()
     assert len(backups.named()) == 6
-    seen = look(backups.plane, backups.storage, backups.kafka, "orders").seen
+    seen = look_outside(backups.plane, backups.storage, backups.kafka, "orders").seen
     backups.plane.do(lambda tx: restored.trust(tx, seen, by="me"))
     assert backups.retire().checkpoints == (1, 2)
 
@@ -189,10 +189,10 @@ def test_68_copy_of_the_control_plane_is_refused_for_writing_and_deleting(backup
     with pytest.raises(NotOwner, match=r"belong to the control plane .*crkafka\.db.*staging\.db is a copy.*--moved"):
         retire(staging, backups.storage, backups.kafka, group_id="orders", holder="staging", progress=lambda _: None)
     with pytest.raises(NotOwner):
-        look(staging, backups.storage, backups.kafka, "orders")
+        look_outside(staging, backups.storage, backups.kafka, "orders")
     assert {f.path for f in backups.storage.list("")} == files
     assert backups.retire().checkpoints == (1, 2), "production is unaffected"
-    seen = look(staging, backups.storage, backups.kafka, "orders", claim=True).seen
+    seen = look_outside(staging, backups.storage, backups.kafka, "orders", claim=True).seen
     assert seen.checkpoint == 3
     copy.close()
 
@@ -231,7 +231,7 @@ def test_t3_a_control_plane_and_its_segments_may_be_moved_together(tmp_path: Pat
     made.store.close()
     (tmp_path / "a").rename(tmp_path / "b")
     store = open_store(f"sqlite:///{tmp_path}/b/crkafka.db")
-    look(ControlPlane(store, "orders"), Storage.open(tmp_path / "b/segments"), None)
+    look_outside(ControlPlane(store, "orders"), Storage.open(tmp_path / "b/segments"), None)
     store.close()
     assert owner.read(Storage.open(tmp_path / "b/segments"), made.landing.uid) is not None
 

@@ -176,7 +176,7 @@ def answers_with_an_old_stamp_are_believed(stack: ExitStack) -> None:
     def hear(self: Any, event: Any) -> None:
         if isinstance(event, sg.Started) and self.s.held == frozenset(event.offsets):
             event = replace(event, stamp=self.s.stamp)
-            self.set(asked=self.s.stamp)
+            self.set(resolving=self.s.stamp)
         real(self, event)
 
     _set(stack, machine._Member, "hear", hear)

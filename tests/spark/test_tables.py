@@ -23,7 +23,7 @@ from crkafka_core.spark.schema import RECORDS, with_checkpoint
 from crkafka_core.spark.table_format import TableFormat, Where
 from crkafka_core.tables import writing
 from crkafka_core.tables.log import NeedsSpark
-from crkafka_core.tables.stamp import History, OtherRegion, Seen, Stamp
+from crkafka_core.tables.stamp import History, LogEntry, OtherRegion, Stamp
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 
@@ -424,7 +424,7 @@ def test_all_that_came_after_a_version_of_delta_is_found_however_much(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: str
 ) -> None:
     landing = made("delta", tmp_path)
-    log = [Seen(str(version), None, True) for version in range(30)]
+    log = [LogEntry(str(version), None, True) for version in range(30)]
     monkeypatch.setattr(DeltaTable, "_described", lambda _, limit: log[-limit:])
     form = formats.table_of(spark, landing.region, table(landing))
     assert form.history(known) == History("29", tuple(log[int(known) + 1 if known else 0 :]))

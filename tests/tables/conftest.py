@@ -19,7 +19,7 @@ from crkafka_core.plane import restored
 from crkafka_core.plane import tables as plane
 from crkafka_core.segments.batch import Batch
 from crkafka_core.tables import adopt, audit, files, maintain, writing
-from crkafka_core.tables.audit import Looked
+from crkafka_core.tables.audit import TableAudit
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, open_log
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import TableLog
@@ -76,7 +76,7 @@ class Lake:
     def mend(self, checkpoints: Collection[int] = (), **keys: Any) -> Committed | None:
         return adopt.mend(self.region, "bronze", checkpoints, logs=self.logs, **keys)
 
-    def look(self) -> Looked:
+    def look(self) -> TableAudit:
         return audit.look(self.region, "bronze", self.logs)
 
     def maintain(self, target: int) -> None:

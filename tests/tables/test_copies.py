@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from checkpoints_db.schema import initialise, open_store
 from checkpoints_db.store import SqlStore
-from crkafka_core.cli import looks
+from crkafka_core.cli import checks
 from crkafka_core.member.main import REFUSED, MemberProcess
 from crkafka_core.model.errors import NotOwner, WentBack
 from crkafka_core.model.offsets import TP
@@ -127,15 +127,15 @@ def test_68_a_copy_of_the_control_plane_rewinds_nothing_gives_nothing_up_and_run
 def test_68_check_tells_whose_the_storage_is_and_what_it_has_seen(stage: Stage) -> None:
     stage.land()
     config = stage.landing.config
-    assert "can be written" in looks.storage(config, looks.stored(config))
+    assert "can be written" in checks.storage(config, checks.stored(config))
     stage.copy("older.db")
     copied = config.model_copy(update={"control_plane": f"sqlite:///{stage.folder}/older.db"})
     with pytest.raises(NotOwner, match=r"older\.db is a copy"):
-        looks.storage(copied, looks.stored(copied))
+        checks.storage(copied, checks.stored(copied))
     stage.land()
     stage.put_in_place(stage.folder / "older.db")
     with pytest.raises(WentBack, match="the storage has seen epoch 1 and checkpoint 2"):
-        looks.storage(config, looks.stored(config))
+        checks.storage(config, checks.stored(config))
 
 
 @pytest.mark.parametrize("act", ["advance", "fence", "sweep"])

@@ -24,7 +24,7 @@ class Commits(Protocol):
 
 
 @dataclass(frozen=True)
-class Look:
+class OutsideSql:
     """What was found; `seen` is then compared with what SQL knows, which is read *after* the storage was listed."""
 
     seen: Seen
@@ -32,7 +32,9 @@ class Look:
     """Paths of all files of the region."""
 
 
-def look(plane: Readable, storage: Storage, kafka: Commits | None, group_id: str = "", *, claim: bool = False) -> Look:
+def look_outside(
+    plane: Readable, storage: Storage, kafka: Commits | None, group_id: str = "", *, claim: bool = False
+) -> OutsideSql:
     """Raises `NotOwner` when another control plane has marked the storage as its own, unless a person claims it.
 
     Without Kafka only the storage is looked at.
@@ -54,4 +56,4 @@ def look(plane: Readable, storage: Storage, kafka: Commits | None, group_id: str
         if name.epoch > epoch or name.parent > checkpoint:
             epoch, checkpoint = max(name.epoch, epoch), max(name.parent, checkpoint)
             where.append(f"the segment {name.path}")
-    return Look(Seen(epoch, checkpoint, " or ".join(where[-2:]), frozenset(n.parent for n in names)), files)
+    return OutsideSql(Seen(epoch, checkpoint, " or ".join(where[-2:]), frozenset(n.parent for n in names)), files)

@@ -39,7 +39,7 @@ class Stored:
     """Where the control plane is."""
 
 
-Look = Callable[[RegionConfig, Stored], str]
+Check = Callable[[RegionConfig, Stored], str]
 
 
 def stored(config: RegionConfig) -> Stored:
