@@ -323,7 +323,6 @@ class StartReason(StrEnum):
     HEAD = "head"
     INITIAL = "initial"
     GAP = "gap"
-    ADOPT = "adopt"
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,13 +92,6 @@ class Batch:
         """Per partition the next offset after this batch."""
         return {run.tp: run.next for run in self.runs}
 
-    def firsts(self) -> dict[TP, int]:
-        """Per partition the offset of its first record here."""
-        found: dict[TP, int] = {}
-        for run in self.runs:
-            found.setdefault(run.tp, run.first)
-        return found
-
     def pieces(self) -> list[pa.RecordBatch]:
         """The rows that count, as slices without a copy; runs that touch are one slice."""
         slices: list[tuple[int, int]] = []

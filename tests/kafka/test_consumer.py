@@ -309,7 +309,7 @@ while writer.rows < 1000:
     if batch is not None:
         for part in batch.skip_below(dict.fromkeys(consumer.held, 1)).head(7):
             writer.write(part)
-        writer.rows += batch.firsts() == {(topic, 0): 0}
+        writer.rows += {run.tp: run.first for run in reversed(batch.runs)} == {(topic, 0): 0}
 writer.close()
 consumer.close()
 print("pandas" in sys.modules)

@@ -345,14 +345,14 @@ def _heard_unseen(patch: pytest.MonkeyPatch) -> None:
 
 def _by_offsets_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leftover, "_leaves", lambda group, left: any(id(piece) in left for piece in group))
-    taken = leftover._taken
+    leaving = leftover._leaving
 
     def nothing_again(*given: Any) -> leftover.Leaving:
-        out = taken(*given)
-        object.__setattr__(out, "again", _Nothing())
+        out = leaving(*given)
+        object.__setattr__(out, "returning", _Nothing())
         return out
 
-    patch.setattr(leftover, "_taken", nothing_again)
+    patch.setattr(leftover, "_leaving", nothing_again)
 
 
 class _Nothing(list[Any]):
