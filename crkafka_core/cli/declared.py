@@ -23,7 +23,7 @@ from crkafka_core.region import Region
 from crkafka_core.tables import adopt
 from crkafka_core.tables import maintain as adopted
 from crkafka_core.tables.log import NeedsSpark
-from crkafka_core.tables.maintain import Maintained, maintained
+from crkafka_core.tables.maintain import Maintained, in_words
 
 if TYPE_CHECKING:
     from crkafka_core.tables.writing import Committed
@@ -150,7 +150,7 @@ def _maintain_command(config: RegionConfig, name: str, as_json: bool) -> None:
     if as_json:
         print_json(done)
     for each in () if as_json else done:
-        print(f"{each.table}: {maintained(each)}")
+        print(f"{each.table}: {in_words(each)}")
 
 
 COMMANDS: dict[str, Any] = {"tables": _tables}

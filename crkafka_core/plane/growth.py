@@ -37,11 +37,11 @@ def collect(tx: Tx) -> None:
     tx.delete(Reset, ("epoch", "<=", region.epoch - RESETS), ("epoch", "!=", region.started_epoch))
     tx.delete(Checkpoint, ("status", "=", CheckpointStatus.ABORTED), ("id", "<", region.next_checkpoint - ABORTED))
     tx.delete(Lease, ("slot", "!=", ""), ("until", "<", tx.now() - READER_OVER))
-    _superseded(tx, region)
-    _commits(tx, region)
+    _drop_superseded(tx, region)
+    _drop_commits(tx, region)
 
 
-def _superseded(tx: Tx, region: Region) -> None:
+def _drop_superseded(tx: Tx, region: Region) -> None:
     """What a rewind left behind goes when it is older than the archive, nothing of it lies anywhere, and no table has it."""
     keep = limits.of(region).history
     if not keep or epochs.unfenced(tx):
@@ -53,16 +53,16 @@ def _superseded(tx: Tx, region: Region) -> None:
         tx.delete(Checkpoint, ("id", "in", gone))
 
 
-def _commits(tx: Tx, region: Region) -> None:
+def _drop_commits(tx: Tx, region: Region) -> None:
     live = tx.column(Checkpoint, "id", ("status", "=", CheckpointStatus.MERGED), order=("id",), limit=1)
     for table in tx.select(Table, ("format", "!=", "parquet")):
         last = table.commits - COMMITS
         if table.shape:  # it may keep one row for each key
-            last = min(last, _needed(tx, table, (live or [0])[0]) - 1)
+            last = min(last, _still_needed(tx, table, (live or [0])[0]) - 1)
         tx.delete(TableCommit, ("table", "=", table.name), ("number", "<=", last), ("status", "!=", "OPEN"))
 
 
-def _needed(tx: Tx, table: Table, target: int) -> int:
+def _still_needed(tx: Tx, table: Table, target: int) -> int:
     """Number of the commit whose version a table with one row for each key goes back to, with the longest rewind there may be.
 
     0: there is none, and only all of them together tell that.

@@ -45,13 +45,13 @@ def state_at(reader: Reader, region: Region, table: Table) -> State:
         return State(0, "")
     raise Refused(
         f"Which version table {table.name} of region {table.region} had at checkpoint {shared} is not known any more.",
-        hint=anew(table.name),
+        hint=how_to_fill_anew(table.name),
     )
 
 
-def anew(table: str) -> str:
+def how_to_fill_anew(table: str) -> str:
     """How a table is made anew."""
     return f"`crkafka undeclare {table}`, and declare it at a new path: it is filled from what is kept, and from Kafka."
 
 
-__all__ = ["State", "anew", "state_at"]
+__all__ = ["State", "how_to_fill_anew", "state_at"]

@@ -48,7 +48,7 @@ def write(
         form.replace(frame if permit.plan.rows else None, where, stamp, before.version)
     counts = form.counts(permit.plan.filled)
     after = form.history(before.version)
-    version = form.own(after, stamp) if writes else before.version
+    version = form.our_version(after, stamp) if writes else before.version
     if expected is not None:
         _check(permit, counts, expected)
     if any(s.stamp != stamp and s.changes_rows for s in after.seen):

@@ -66,8 +66,8 @@ def decode(
     """
     if on_bad_record not in ("dead_letter", "stop", "skip"):
         raise ConfigError(f"on_bad_record is dead_letter, stop or skip, not {on_bad_record!r}.")
-    beside = _beside(rows, schema, keep, prefix, key=key is not None, tombstones=tombstones)
-    tried = keep_once(_tried(rows, decoder, schema, key, tombstones=tombstones, stop=on_bad_record == "stop"))
+    others = _other_columns(rows, schema, keep, prefix, key=key is not None, tombstones=tombstones)
+    tried = keep_once(_decode_rows(rows, decoder, schema, key, tombstones=tombstones, stop=on_bad_record == "stop"))
     counts = Observation()
     fine = F.col(REASON).isNull()
     seen = tried.observe(
@@ -77,13 +77,13 @@ def decode(
         F.count_if(~fine).alias("bad"),
         F.count_if(fine & F.col("value").isNull()).alias("tombstones"),
     )
-    good = seen.where(fine).select(*beside, f"{_VALUE}.*")
+    good = seen.where(fine).select(*others, f"{_VALUE}.*")
     bad = tried.where(~fine) if on_bad_record == "dead_letter" else tried.limit(0)
     skipped = tried.where(~fine) if on_bad_record == "skip" else None
     return Decoded(good, bad.select(*rows.columns, REASON), skipped, on_bad_record, counts)
 
 
-def _beside(
+def _other_columns(
     rows: DataFrame, schema: StructType, keep: Sequence[str], prefix: str, *, key: bool, tombstones: bool
 ) -> list[Column]:
     """The columns that stand beside the decoded ones: those that are kept, the decoded key, the mark of a tombstone."""
@@ -110,7 +110,7 @@ def original_records(dead: DataFrame) -> DataFrame:
     return dead.select(*(c for c in wanted if c in dead.columns))
 
 
-def _tried(
+def _decode_rows(
     rows: DataFrame,
     decoder: Decoder,
     schema: StructType,

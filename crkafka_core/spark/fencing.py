@@ -60,10 +60,10 @@ def _fence(spark: SparkSession, region: Handle, permit: Permit) -> str:
         if plane.has_log(permit.table.format, permit.table.path):
             return adopt.make_fenced(region, permit, CHECKPOINT)
         form.make_fenced(stamp)
-        return form.own(form.history(""), stamp)
+        return form.our_version(form.history(""), stamp)
     refuse_keyed(form, before)
     gone = set(region.plane.read(lambda reader, row: plane.superseded(reader)))
     foreign = strangers(region, form, permit.table)
     in_flight = {i for c in permit.overtaken for i in json.loads(c.checkpoints_json)} & gone
     form.fence(stamp, Where(ids=tuple(sorted(foreign | in_flight))), in_flight, before.version)
-    return form.own(form.history(before.version), stamp)
+    return form.our_version(form.history(before.version), stamp)

@@ -158,7 +158,7 @@ class IcebergTable(TableFormat):
             columns = self.spark.table(self._name).schema
             marks = self.spark.createDataFrame([{CHECKPOINT: i} for i in marked], columns)
             self.replace(marks, Where(ids=tuple(marked)), stamp, based_on)
-            based_on = self.own(self.history(based_on), stamp)
+            based_on = self.our_version(self.history(based_on), stamp)
         self.replace(None, where, stamp, based_on)
 
     def compact(self) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crkafka_core.model.errors import Refused
-from crkafka_core.plane.states import anew
+from crkafka_core.plane.states import how_to_fill_anew
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.table_format import TableFormat
 from crkafka_core.tables import put_back
@@ -23,7 +23,7 @@ def refuse_rewrite(region: Handle, name: str) -> None:
         raise Refused(
             f"Table {name} of region {region.config.region} keeps the last record of each {', '.join(keys)}: rows of single checkpoints "
             "cannot be written again.",
-            hint=anew(name),
+            hint=how_to_fill_anew(name),
         )
 
 

@@ -165,8 +165,8 @@ def _outputs(shape: shapes.Shape, rows: DataFrame, family: Sequence[Table], regi
     made = shapes.outputs(given, family)
     decoded = isinstance(given, Decoded)
     skipped = given.skipped if isinstance(given, Decoded) else None
-    counts = _counted(made, skipped, _merged(region, plan, topics)) if decoded or len(made) > 1 else {}
-    return Outputs(made, counts, _bad(family, counts) if decoded else {})
+    counts = _count(made, skipped, _merged_rows(region, plan, topics)) if decoded or len(made) > 1 else {}
+    return Outputs(made, counts, _undecoded(family, counts) if decoded else {})
 
 
 @contextmanager
@@ -227,7 +227,7 @@ def _commits(
     done[table.name] = writing.commit(region, table.name, ask, write, token=token)
 
 
-def _bad(family: Sequence[Table], counts: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
+def _undecoded(family: Sequence[Table], counts: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
     """Table of decoded rows → records that could not be decoded."""
     dead = [SKIPPED, *(t.name for t in family if t.output == shapes.DEAD)]
     found = sum(sum(counts.get(name, {}).values()) for name in dead)
@@ -240,7 +240,7 @@ def _topics(region: Handle, family: Sequence[Table]) -> tuple[str, ...] | None:
     return None if declared is None else declared.topics
 
 
-def _merged(region: Handle, plan: ReadPlan, topics: Collection[str] | None) -> dict[int, int]:
+def _merged_rows(region: Handle, plan: ReadPlan, topics: Collection[str] | None) -> dict[int, int]:
     """Checkpoint → rows that were merged, of these topics."""
     if topics is None:
         return {c.id: c.rows for c in plan.line}
@@ -254,7 +254,7 @@ SKIPPED = ""
 """Stands for the table that nobody has declared: rows that are left out on purpose, and counted."""
 
 
-def _counted(
+def _count(
     made: Mapping[str, DataFrame], skipped: DataFrame | None, merged: Mapping[int, int]
 ) -> dict[str, dict[int, int]]:
     """Rows of each output by checkpoint; refused if together they are not those that were merged."""

@@ -15,17 +15,17 @@ from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.tables.stamp import History, Stamp, dropped
 
 
-def _other(there: DataType, new: DataType, path: str) -> tuple[str, str, str] | None:
+def _first_difference(there: DataType, new: DataType, path: str) -> tuple[str, str, str] | None:
     """The first column of two types: its name and both."""
     if isinstance(there, StructType) and isinstance(new, StructType):
         known = {f.name.lower(): f for f in there}
         pairs = [(known[f.name.lower()], f) for f in new if f.name.lower() in known]
-        found = (_other(a.dataType, b.dataType, f"{path}.{a.name}" if path else a.name) for a, b in pairs)
+        found = (_first_difference(a.dataType, b.dataType, f"{path}.{a.name}" if path else a.name) for a, b in pairs)
         return next(filter(None, found), None)
     if isinstance(there, ArrayType) and isinstance(new, ArrayType):
-        return _other(there.elementType, new.elementType, path)
+        return _first_difference(there.elementType, new.elementType, path)
     if isinstance(there, MapType) and isinstance(new, MapType):
-        return _other(there.valueType, new.valueType, path)
+        return _first_difference(there.valueType, new.valueType, path)
     same = there == new or path == CHECKPOINT
     return None if same else (path, there.simpleString(), new.simpleString())
 
@@ -74,7 +74,7 @@ class TableFormat(ABC):
     def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> None:
         """Put the rows in the place of what `where` names (none: remove it, from a table that is there), in one commit.
 
-        A conflict with what came after `based_on` is refused where the format can; see `own` for where it cannot.
+        A conflict with what came after `based_on` is refused where the format can; see `our_version` for where it cannot.
         """
 
     @abstractmethod
@@ -100,7 +100,7 @@ class TableFormat(ABC):
     def clean(self) -> None:
         """Delete what no version within the format's own retention needs."""
 
-    def own(self, history: History, stamp: Stamp) -> str:
+    def our_version(self, history: History, stamp: Stamp) -> str:
         """The version of our commit; a table may have dropped a late one in silence (docs/clients.md P5)."""
         mine = [s.version for s in history.seen if s.stamp == stamp]
         if not mine:
@@ -109,7 +109,7 @@ class TableFormat(ABC):
 
     def must_fit(self, there: StructType, new: StructType) -> None:
         """Columns may be more, or fewer, or in another order; one that is there keeps its type."""
-        if self.table.shape and (found := _other(there, new, "")):
+        if self.table.shape and (found := _first_difference(there, new, "")):
             raise ConfigError(
                 f"Column {found[0]} of table {self.table.name} is {found[1]} and would become {found[2]}: its rows would not fit together.",
                 hint=f"Nothing was written. Declare the new rows as a table of another name, or `crkafka undeclare {self.table.name}` "

@@ -160,8 +160,8 @@ def _advance(region: Handle, permit: Permit, hold: Hold, means: Means) -> Writte
     log, made = means.logs(region, permit.table), list[Added]()
     if plan.ranges:
         _check_first(region, permit, log, stamp)  # perhaps the table has them: then nothing is fetched
-    made += _adopted(region, log, stamp, plan.segments)
-    made += _fetched(region, log, stamp, {r.checkpoint for r in plan.ranges}, means.fetch)
+    made += _adopt_segments(region, log, stamp, plan.segments)
+    made += _fetch_archived(region, log, stamp, {r.checkpoint for r in plan.ranges}, means.fetch)
 
     def once(snapshot: Snapshot) -> Written:
         check(region, permit, snapshot, stamp)
@@ -197,7 +197,7 @@ def _fence(region: Handle, permit: Permit, hold: Hold, means: Means) -> str:
             left = {piece.checkpoint for piece in gone}
             inside = places.sort_files(there, content.uid, lambda c: c in left, gone).pieces
             leaving = leftover.superseded(permit.table, storage, found, inside, forgotten=content.forgotten)
-        return _replaced(region, permit, hold, log, snapshot, leaving, 0, holds, means.fetch)
+        return _commit_replacement(region, permit, hold, log, snapshot, leaving, 0, holds, means.fetch)
 
     return on_a_snapshot(log, stamp, once)
 
@@ -217,12 +217,14 @@ def _mend(region: Handle, permit: Permit, hold: Hold, checkpoints: frozenset[int
         leaving = leftover.foreign(permit.table, storage, found, int.__ne__, forgotten=content.forgotten)
         leaving.take_marked(found, content.pieces, checkpoints)
         rows, holds = permit.plan.rows, permit.table.acknowledged
-        return Written(_replaced(region, permit, hold, log, snapshot, leaving, rows, holds, means.fetch), rows)
+        return Written(
+            _commit_replacement(region, permit, hold, log, snapshot, leaving, rows, holds, means.fetch), rows
+        )
 
     return on_a_snapshot(log, stamp, once)
 
 
-def _replaced(
+def _commit_replacement(
     region: Handle, permit: Permit, hold: Hold, log: TableLog, snapshot: Snapshot, leaving: Leaving, rows: int, holds: int,
     fetch: Fetch | None,
 ) -> str:  # fmt: skip
@@ -232,13 +234,13 @@ def _replaced(
     archived = {piece.checkpoint for piece in leaving.returning if piece.segment is None}
     add = leftover.rewritten(log.storage(), log.table, leaving, stamp)
     kept = [piece.segment for piece in leaving.returning if piece.segment is not None]
-    add += _adopted(region, log, stamp, kept, again=True)
-    add += _fetched(region, log, stamp, archived, fetch)
+    add += _adopt_segments(region, log, stamp, kept, again=True)
+    add += _fetch_archived(region, log, stamp, archived, fetch)
     hold.check()
     return str(snapshot.commit(add, leaving.files, stamp, _about(permit, rows), holds=holds))
 
 
-def _adopted(
+def _adopt_segments(
     region: Handle, log: TableLog, stamp: Stamp, segments: Sequence[Segment], *, again: bool = False
 ) -> list[Added]:
     """Have the table own these segments; `again`: it had them before."""
@@ -253,7 +255,7 @@ def _adopted(
     return [files.adopt(storage, segment, own, name(segment)) for segment in segments]
 
 
-def _fetched(
+def _fetch_archived(
     region: Handle, log: TableLog, stamp: Stamp, checkpoints: Collection[int], fetch: Fetch | None
 ) -> list[Added]:
     """Rows of archived checkpoints, read from Kafka again, as files of the table."""

@@ -55,7 +55,7 @@ class Maintained:
     """Files that no version within the table's retention needs."""
 
 
-def maintained(done: Maintained) -> str:
+def in_words(done: Maintained) -> str:
     """In words."""
     merged = f"{done.into} made of {done.merged} files" if done.merged else "no small files to make larger ones of"
     return merged + (f"; {done.deleted} old ones deleted" if done.deleted else "")
@@ -73,7 +73,7 @@ def maintain(region: Handle, name: str, *, target: int = TARGET) -> Maintained:
     merged = into = 0
     storage = log.storage()
     for group in groups(snapshot.files(), uid, is_settled, target):
-        if _merged(log, storage, Stamp(uid, name, 0, f"maintain-{uuid.uuid4().hex}"), group):
+        if _replaced(log, storage, Stamp(uid, name, 0, f"maintain-{uuid.uuid4().hex}"), group):
             merged, into = merged + len(group), into + 1
     return Maintained(name, merged, into, vacuum(region, log))
 
@@ -123,7 +123,7 @@ def groups(there: Sequence[DataFile], uid: str, is_settled: Callable[[int], bool
     return [group for group in found if len(group) > 1]
 
 
-def _merged(log: DeltaLog, storage: Storage, stamp: Stamp, group: Sequence[DataFile]) -> bool:
+def _replaced(log: DeltaLog, storage: Storage, stamp: Stamp, group: Sequence[DataFile]) -> bool:
     """Whether one file has taken the place of these."""
     held = [each for file in group if (each := files.checkpoints_of(file.path, stamp.uid)) is not None]
     name = files.packed_name(stamp.uid, min(first for first, _ in held), max(last for _, last in held), stamp.token)
@@ -227,4 +227,4 @@ def vacuum(region: Handle, log: DeltaLog) -> int:
         return log.vacuum()
 
 
-__all__ = ["TARGET", "Maintained", "chosen", "groups", "maintain", "maintained", "settled"]
+__all__ = ["TARGET", "Maintained", "chosen", "groups", "in_words", "maintain", "settled"]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.plane.permits import Permit
-from crkafka_core.plane.states import State, anew, state_at
+from crkafka_core.plane.states import State, how_to_fill_anew, state_at
 from crkafka_core.tables import writing
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, VersionGone
 from crkafka_core.tables.handle import Handle
@@ -118,7 +118,7 @@ def _check_kept(log: DeltaLog, back: Sequence[DataFile], state: State) -> None:
 def _gone(table: Table, state: State, why: str) -> Refused:
     return Refused(
         f"Table {table.name} at {table.path} cannot go back to checkpoint {state.checkpoint}, its version {state.version}: {why}.",
-        hint=f"{anew(table.name)} Old versions are kept by delta.deletedFileRetentionDuration and delta.logRetentionDuration.",
+        hint=f"{how_to_fill_anew(table.name)} Old versions are kept by delta.deletedFileRetentionDuration and delta.logRetentionDuration.",
     )
 
 

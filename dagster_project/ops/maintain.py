@@ -23,7 +23,7 @@ def maintain(context: dg.OpExecutionContext, config: Maintain, region: RegionRes
     with as_dagster_failure():
         for name in region.handle.plane.read(lambda reader, _: adopted.chosen(reader, config.tables)):
             done = adopted.maintain(region.handle, name)
-            merged, said[name] = merged + done.merged, adopted.maintained(done)
+            merged, said[name] = merged + done.merged, adopted.in_words(done)
             context.log.info(f"{name}: {said[name]}")
     return dg.Output(merged, metadata={"files": merged, **said})
 

@@ -319,7 +319,7 @@ def zombie(spark: SparkSession, landing: Landing, ids: list[int] | None = None) 
 
     def late() -> str:
         form.replace(rows, where, stamp, based_on)
-        return form.own(form.history(based_on), stamp)
+        return form.our_version(form.history(based_on), stamp)
 
     return late
 
