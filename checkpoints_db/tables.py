@@ -86,5 +86,3 @@ def _table(row: type[Row], stored: _Stored) -> Table:
 
 
 TABLES: dict[type[Row], Table] = {row: _table(row, stored) for row, stored in _STORED.items()}
-
-__all__ = ["METADATA", "TABLES"]

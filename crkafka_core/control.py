@@ -130,5 +130,3 @@ class Store(Protocol):
 
 Opener = Callable[[str], Store]
 """The entry point group `crkafka.control_plane` maps the scheme of a URL to one of these."""
-
-__all__ = ["Cond", "KeyExists", "Op", "Opener", "Place", "Reader", "Store", "Tx", "own_key"]

@@ -116,6 +116,3 @@ def nothing_superseded(
         )
 
     return check
-
-
-__all__ = ["checkpointed", "nothing_superseded", "removed", "superseded"]

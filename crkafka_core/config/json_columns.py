@@ -176,6 +176,3 @@ def _resolved(schema: Any, root: Mapping[str, Any], path: str, inside: tuple[str
     if not isinstance(schema, dict):
         raise NoColumns(f"`{path}` has no schema that says what it is")
     return schema
-
-
-__all__ = ["PREFIX", "NoColumns", "array", "checked", "columns", "load", "mapping", "struct"]

@@ -270,6 +270,3 @@ def feeding(region: Region, *, tell: Tell = lambda _: None, warm: Warm | None = 
 def adopting(table: TableConfig) -> bool:
     """Whether a declared table takes segments as they are, without Spark."""
     return plane.has_log(table.format, table.path) and table.shape is None
-
-
-__all__ = ["LEASE", "Ending", "Feeder", "Warm", "adopting", "due", "feeding", "free", "left"]

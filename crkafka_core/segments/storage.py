@@ -129,6 +129,3 @@ def _mode(options: Mapping[str, str] | None) -> int:
             f"storage: mode {text!r} is no mode of a file.", hint='Write it as chmod does: "0640", "0660".'
         )
     return int(text, 8)
-
-
-__all__ = ["Output", "Storage", "Stored"]

@@ -140,6 +140,3 @@ def _decode_rows(
             yield decode_batch(batch, values, keys, names, tombstones=tombstones, stop=stop)
 
     return rows.mapInArrow(run, out)
-
-
-__all__ = ["REASON", "TOMBSTONE", "Decoded", "OnBadRecord", "decode", "original_records"]

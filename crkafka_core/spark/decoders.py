@@ -230,6 +230,3 @@ def _after_indexes(body: bytes) -> tuple[bytes, tuple[int, ...]]:
 
     indexes = tuple(number() for _ in range(number())) or (0,)
     return body[at:], indexes
-
-
-__all__ = ["Avro", "Bulk", "Decoder", "Json", "Opened", "Protobuf", "Undecodable", "framed", "plain"]

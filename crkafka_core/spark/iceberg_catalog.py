@@ -31,6 +31,3 @@ def is_path(path: str) -> bool:
 def plain(uri: str) -> str:
     """Hadoop's own spelling of a local folder."""
     return uri.removeprefix("file://")
-
-
-__all__ = ["is_path", "named", "plain"]

@@ -344,6 +344,3 @@ def _text(value: str) -> str:
     """As SQL writes it."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
-
-
-__all__ = ["IcebergLog", "IcebergSnapshot"]

@@ -174,6 +174,3 @@ class IcebergTable(TableFormat):
 
     def read(self) -> DataFrame:
         return self.spark.table(self._name)
-
-
-__all__ = ["IcebergTable"]

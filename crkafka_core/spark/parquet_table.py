@@ -124,6 +124,3 @@ def sweep(region: Handle, name: str) -> list[int]:
 def _state(reader: Reader, row: Region, name: str) -> tuple[Table, _Attempts]:
     table = plane.of(reader, name)
     return table, _attempts(reader, row, table)
-
-
-__all__ = ["COMMIT", "folder", "read", "sweep", "write"]

@@ -279,6 +279,3 @@ def _count(
                 hint="A shape with several outputs has to give each row to exactly one of them. Nothing was written.",
             )
     return counts
-
-
-__all__ = ["advance", "rewrite"]

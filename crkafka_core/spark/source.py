@@ -352,6 +352,3 @@ def _check_ranges(config: RegionConfig, plan: ReadPlan) -> None:
 
 def _me() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
-
-
-__all__ = ["NAME", "BatchReader", "CrkafkaSource", "StreamReader", "register"]

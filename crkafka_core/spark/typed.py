@@ -55,6 +55,3 @@ def source(typed: TypedConfig, registry: RegistryConfig | None, name: str) -> tu
     else:
         decoder, columns = registry_columns.protobuf(asked, found)
     return decoder, StructType.fromJson(columns)
-
-
-__all__ = ["shape", "source"]

@@ -174,6 +174,3 @@ def _view(rows: DataFrame, session: SparkSession) -> Iterator[str]:
         yield f"global_temp.{name}"
     finally:
         session.catalog.dropGlobalTempView(name)
-
-
-__all__ = ["DELETED", "write"]

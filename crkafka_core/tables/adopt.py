@@ -290,6 +290,3 @@ def _about(permit: Permit, rows: int) -> dict[str, object]:
 
 def _uid(region: Handle) -> str:
     return region.plane.read(lambda _, row: row.uid)
-
-
-__all__ = ["AT_ONCE", "Fetch", "Means", "advance", "fence", "make_fenced", "mend"]

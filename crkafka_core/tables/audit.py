@@ -147,6 +147,3 @@ def _with_too_few_rows(found: SortedFiles, expected: _Expected) -> set[int]:
     for piece in found.pieces:
         inside[piece.checkpoint] += piece.rows
     return {c for c, rows in expected.rows.items() if there[c] + inside[c] != rows}
-
-
-__all__ = ["TableAudit", "in_words", "look", "miscounted", "wrong"]

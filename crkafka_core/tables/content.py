@@ -71,6 +71,3 @@ def visible(region: Handle, table: Table, logs: Logs) -> View | None:
     wrong = sorted({c for c, _ in content.among(there).wrong})
     inside = places.sort_files(there, content.uid, lambda c: c in left, gone).pieces
     return View(content.uid, snapshot.at, wrong, [r for piece in inside if piece.rows > 0 for r in piece.ranges])
-
-
-__all__ = ["Content", "View", "content_of", "visible"]

@@ -398,6 +398,3 @@ def _deltalake() -> Any:
     except ImportError as error:
         raise ConfigError("Delta tables need the package deltalake.", hint="pip install 'crkafka[delta]'") from error
     return deltalake
-
-
-__all__ = ["DeltaLog", "Snapshot", "VersionGone", "changes_rows", "commit_properties", "open_log"]

@@ -125,6 +125,3 @@ def _all_there(log: TableLog, snapshot: Snapshot, found: Unacknowledged) -> bool
     near = [file for file in there.others if at.near(file, groups)]
     counts = sum(places.count(found.table.name, log.storage(), near, at), Counter[int]())
     return all(counts[g] == sum(piece.rows for piece in at.groups[g]) for g in groups)
-
-
-__all__ = ["Standing", "Unacknowledged", "Unheard", "acknowledge", "newer", "standing", "unacknowledged"]

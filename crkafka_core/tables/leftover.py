@@ -137,6 +137,3 @@ def _staying_rows(storage: Storage, table: Table, file: DataFile, leaves: Mask, 
     size = parquet.write(storage, name, staying())
     topics, partitions, offsets = ((min(values), max(values)) for values in found.values())
     return Added(name, size, files.Bounds(rows[0], topics, partitions, offsets))
-
-
-__all__ = ["Leaving", "foreign", "rewritten", "superseded"]

@@ -123,16 +123,3 @@ def storage_of(path: str, options: Mapping[str, str]) -> Storage:
 
 Logs = Callable[[Handle, Table], TableLog]
 """Opens a table's log."""
-
-
-__all__ = [
-    "DataFile",
-    "Logs",
-    "MarkedRows",
-    "Moved",
-    "NeedsSpark",
-    "Snapshot",
-    "TableLog",
-    "TableUnavailable",
-    "storage_of",
-]

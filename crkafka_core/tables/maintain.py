@@ -225,6 +225,3 @@ def vacuum(region: Handle, log: DeltaLog) -> int:
             time.sleep(0.1)
     with writing.kept(region, lease):
         return log.vacuum()
-
-
-__all__ = ["TARGET", "Maintained", "chosen", "groups", "in_words", "maintain", "settled"]

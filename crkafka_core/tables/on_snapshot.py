@@ -114,6 +114,3 @@ def _went_back(region: Handle, table: Table, facts: Facts) -> WentBack:
     found = heard.newer(table, facts)
     region.plane.do(lambda tx: restored.notice(tx, str(found), by=f"table {table.name}"))
     return found
-
-
-__all__ = ["check", "on_a_snapshot", "on_what_is_there"]

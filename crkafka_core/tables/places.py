@@ -187,6 +187,3 @@ def batches(table: str, storage: Storage, file: DataFile, *, only_key: bool = Tr
             f"Table {table} has columns under other names in its file {file.path} (column mapping).",
             hint="Let it be as it was (RESTORE), or declare the table at another path.",
         ) from None
-
-
-__all__ = ["BEFORE", "KEY", "NOWHERE", "Places", "SortedFiles", "batches", "count", "may_hold", "sort_files"]

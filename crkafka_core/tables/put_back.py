@@ -143,14 +143,3 @@ def check_keys(table: Table, found: str, keys: Sequence[str]) -> None:
             f"{wanted or 'record'}.",
             hint="Nothing was written. Declare it as it was, or as a table of another name.",
         )
-
-
-__all__ = [
-    "KEYS",
-    "acknowledged",
-    "check_keys",
-    "fence",
-    "merged",
-    "number_of_merge",
-    "put_back",
-]
