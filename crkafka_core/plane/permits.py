@@ -274,7 +274,7 @@ def fenced_to(reader: Reader, region: Region, permit: Permit) -> int:
     return contents.common(reader, replace(region, head=permit.commit.upto), permit.table.acknowledged)
 
 
-def hear(tx: Tx, name: str, number: int, *, holds: int, version: str) -> bool:
+def acknowledge(tx: Tx, name: str, number: int, *, holds: int, version: str) -> bool:
     """Acknowledge a commit that the table shows and SQL did not hear of; False: it is not the table's last one any more.
 
     Its writer died before it could say so, or the table was declared again where it lies.

@@ -15,7 +15,7 @@ from crkafka_core.plane import limits, reading
 from crkafka_core.plane.reading import Reading, ReadPlan
 from crkafka_core.spark import kafka_ranges, segment_files
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS, columns_of
-from crkafka_core.spark.work import Wanted
+from crkafka_core.spark.work import ReadRequest
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.writing import holder
@@ -101,7 +101,7 @@ def _names(numbered: bool, columns: Sequence[str] | None) -> tuple[str, ...]:
 def _frame(
     spark: SparkSession, config: RegionConfig, plan: ReadPlan, names: tuple[str, ...], *, arrow: bool = False
 ) -> DataFrame:
-    wanted = Wanted(names, plan.selection)
+    wanted = ReadRequest(names, plan.selection)
     parts = []
     if plan.segments:
         parts.append(segment_files.frame(spark, config, plan, wanted, arrow=arrow))

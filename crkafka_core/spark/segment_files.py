@@ -24,7 +24,7 @@ from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.segments.path import SegmentName
 from crkafka_core.spark import location, selecting, tasks
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS
-from crkafka_core.spark.work import Wanted, packed
+from crkafka_core.spark.work import ReadRequest, packed
 
 _TASK_BYTES = 128 * 2**20
 """A task reads at most about so much."""
@@ -37,7 +37,7 @@ _PATH = "crkafka_path"
 
 
 def frame(
-    spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: Wanted, *, arrow: bool = False
+    spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: ReadRequest, *, arrow: bool = False
 ) -> DataFrame:
     """The rows of the plan's segments; with `arrow` never by Spark's own reader."""
     root = resolve(config.storage, "storage")

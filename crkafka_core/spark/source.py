@@ -42,7 +42,7 @@ from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.spark import shipping
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS, columns_of
 from crkafka_core.spark.segment_files import check_names
-from crkafka_core.spark.work import Wanted, Work, packed, spread
+from crkafka_core.spark.work import ReadRequest, Work, packed, spread
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -197,14 +197,14 @@ def _numbers(options: dict[str, str], key: str) -> list[int] | None:
 class Share(InputPartition):
     """One task's part."""
 
-    def __init__(self, config_json: str, work: Work, wanted: Wanted) -> None:
+    def __init__(self, config_json: str, work: Work, wanted: ReadRequest) -> None:
         super().__init__(None)
         self.config_json, self.work, self.wanted = config_json, work.to_json(), wanted.to_json()
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        from crkafka_core.spark.work import Wanted, Work, rows_of
+        from crkafka_core.spark.work import ReadRequest, Work, rows_of
 
-        return rows_of(self.config_json, Work.from_json(self.work), Wanted.from_json(self.wanted))
+        return rows_of(self.config_json, Work.from_json(self.work), ReadRequest.from_json(self.wanted))
 
 
 def shares(config_json: str, plan: ReadPlan, columns: tuple[str, ...]) -> list[Share]:
@@ -214,7 +214,7 @@ def shares(config_json: str, plan: ReadPlan, columns: tuple[str, ...]) -> list[S
     works = packed(plan.segments, tasks)
     if plan.ranges:
         works += spread(plan.ranges, 2 * (os.cpu_count() or 1))
-    wanted = Wanted(columns, plan.selection)
+    wanted = ReadRequest(columns, plan.selection)
     return [Share(config_json, work, wanted) for work in works]
 
 
@@ -239,7 +239,7 @@ class BatchReader(DataSourceReader):
         plan = taken.plan.selecting(options.selection)
         _check_ranges(options.config, plan)
         config_json = options.config.to_json()
-        return shares(config_json, plan, self._columns) or [Share(config_json, Work(), Wanted(self._columns))]
+        return shares(config_json, plan, self._columns) or [Share(config_json, Work(), ReadRequest(self._columns))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)

@@ -84,7 +84,7 @@ def spread(ranges: Sequence[KafkaRange], tasks: int) -> list[Work]:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReadRequest:
     """What a read wants of its records; for all its tasks the same."""
 
     columns: tuple[str, ...] = tuple(NUMBERED.names)
@@ -101,7 +101,7 @@ class Wanted:
         return json.dumps({"columns": self.columns, "selection": self.selection.to_json()})
 
     @classmethod
-    def from_json(cls, text: str) -> Wanted:
+    def from_json(cls, text: str) -> ReadRequest:
         read = json.loads(text)
         return cls(tuple(read["columns"]), Selection.from_json(read["selection"]))
 
@@ -112,7 +112,7 @@ class Wanted:
         return batch if tuple(batch.schema.names) == self.columns else batch.select(self.columns)
 
 
-def rows_of(config_json: str, work: Work, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def rows_of(config_json: str, work: Work, wanted: ReadRequest) -> Iterator[pa.RecordBatch]:
     """The rows of this share; fewer or more than was landed is a data-loss error, not a shorter answer."""
     config = RegionConfig.from_json(config_json)
     if work.files:
@@ -122,7 +122,7 @@ def rows_of(config_json: str, work: Work, wanted: Wanted) -> Iterator[pa.RecordB
     forget_archives()
 
 
-def _files(config: RegionConfig, files: Iterable[File], wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def _files(config: RegionConfig, files: Iterable[File], wanted: ReadRequest) -> Iterator[pa.RecordBatch]:
     resolved = config.resolve()
     storage = Storage.open(resolved.storage, resolved.storage_options)
     for file in files:
@@ -180,7 +180,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
-def _ranges(config: RegionConfig, ranges: Sequence[KafkaRange], wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def _ranges(config: RegionConfig, ranges: Sequence[KafkaRange], wanted: ReadRequest) -> Iterator[pa.RecordBatch]:
     """Each range is read to its end, whatever is selected: only so its rows can be counted."""
     kafka = config.resolved_kafka()
     with RangeReader(kafka) as reader:

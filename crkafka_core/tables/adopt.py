@@ -2,7 +2,7 @@
 
 An advance: a permit in SQL → the table owns each segment under a name of its own (a link, or a copy inside the object store) →
 one commit of the format's own log, directly after the snapshot that was looked at → the acknowledgement in SQL. A crash after any of
-them is gone on from: a name that is there is not made again, and SQL is told of a commit that it did not hear of (`heard`).
+them is gone on from: a name that is there is not made again, and SQL is told of a commit that it did not hear of (`last_commit`).
 Delta's log is written without Spark; what opens another format's is given (`logs`).
 
 Nobody's files are shared: retirement, orphans, the deletion of the region, and the user's compaction and clean-up each have their own.
@@ -26,13 +26,13 @@ from crkafka_core.plane.contents import Piece
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.segments.storage import Storage
-from crkafka_core.tables import files, heard, leftover, places, writing
+from crkafka_core.tables import files, last_commit, leftover, places, writing
 from crkafka_core.tables.content import Content, content_of
 from crkafka_core.tables.delta_log import DeltaLog, open_log
 from crkafka_core.tables.files import Added
 from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.heard import Standing, Unheard
 from crkafka_core.tables.hold import Hold
+from crkafka_core.tables.last_commit import NotAcknowledged, Standing
 from crkafka_core.tables.leftover import Leaving
 from crkafka_core.tables.log import Logs, Moved, NeedsSpark, Snapshot, TableLog
 from crkafka_core.tables.on_snapshot import check, on_a_snapshot
@@ -136,9 +136,9 @@ def _once_sql_knows(region: Handle, name: str, once: Callable[[], T], means: Mea
     for _ in range(_ATTEMPTS):
         try:
             return once()
-        except Unheard as unheard:
-            _log.info("%s", unheard)
-            if not heard.acknowledge(region, name, means.logs):
+        except NotAcknowledged as error:
+            _log.info("%s", error)
+            if not last_commit.acknowledge(region, name, means.logs):
                 region.plane.do(lambda tx: permits.owe_fence(tx, name))
             if not fencing and _owes_fence(region, name):
                 fence(region, name, fetch=means.fetch, logs=means.logs)
@@ -177,7 +177,7 @@ def _fence(region: Handle, permit: Permit, hold: Hold, means: Means) -> str:
 
     def once(snapshot: Snapshot) -> str:
         facts, standing = check(region, permit, snapshot, stamp)
-        shown = facts.holds if standing is Standing.UNHEARD else 0
+        shown = facts.holds if standing is Standing.UNACKNOWLEDGED else 0
 
         def ask(reader: Reader, row: Region) -> tuple[Content, list[Piece], int]:
             row, table = replace(row, head=permit.commit.upto), permit.table

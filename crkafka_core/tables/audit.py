@@ -10,10 +10,10 @@ from crkafka_core.control import Reader
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents, lateness, tables
 from crkafka_core.plane.contents import Piece
-from crkafka_core.tables import heard, places, stamp
+from crkafka_core.tables import last_commit, places, stamp
 from crkafka_core.tables.delta_log import open_log
 from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.heard import Standing
+from crkafka_core.tables.last_commit import Standing
 from crkafka_core.tables.log import Logs, Snapshot
 from crkafka_core.tables.places import Places, SortedFiles
 
@@ -98,7 +98,7 @@ def look(region: Handle, name: str, logs: Logs = open_log) -> TableAudit:
     if snapshot is None:
         return TableAudit(miscounted=tuple(sorted(expected.rows)))
     if not expected.known:
-        raise heard.newer(table, snapshot.facts(stamp.app_of(expected.uid, name)))
+        raise last_commit.newer(table, snapshot.facts(stamp.app_of(expected.uid, name)))
     there = snapshot.files()
     found = places.sort_files(there, expected.uid, expected.belongs, expected.pieces)
     at = Places(found.pieces)
@@ -124,7 +124,7 @@ def _expected_in(reader: Reader, row: Region, name: str, snapshot: Snapshot | No
     facts = snapshot.facts(stamp.app_of(row.uid, name)) if snapshot is not None else None
     return _Expected(
         row.uid, table, rows, contents.pieces(reader, row, list(rows)), contents.belonging(reader, row, table),
-        contents.forgotten(reader, row), facts is None or heard.standing(reader, table, facts) is not Standing.NEWER,
+        contents.forgotten(reader, row), facts is None or last_commit.standing(reader, table, facts) is not Standing.NEWER,
     )  # fmt: skip
 
 

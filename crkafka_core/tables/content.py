@@ -9,9 +9,9 @@ from crkafka_core.control import Reader
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents, reading, tables
 from crkafka_core.plane.contents import Piece
-from crkafka_core.tables import heard, places
+from crkafka_core.tables import last_commit, places
 from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.heard import Standing
+from crkafka_core.tables.last_commit import Standing
 from crkafka_core.tables.log import DataFile, Logs
 from crkafka_core.tables.places import SortedFiles
 from crkafka_core.tables.stamp import app_of
@@ -63,7 +63,7 @@ def visible(region: Handle, table: Table, logs: Logs) -> View | None:
 
     def ask(reader: Reader, row: Region) -> tuple[Content, list[Piece]]:
         now, facts = tables.of(reader, table.name), snapshot.facts(app_of(row.uid, table.name))
-        shown = facts.holds if heard.standing(reader, now, facts) is Standing.UNHEARD else 0
+        shown = facts.holds if last_commit.standing(reader, now, facts) is Standing.UNACKNOWLEDGED else 0
         return content_of(reader, row, now), contents.pieces(reader, row, contents.leaving(reader, row, now, shown))
 
     content, gone = region.plane.read(ask)

@@ -12,9 +12,9 @@ from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import permits, restored, tables
 from crkafka_core.plane.permits import Permit
 from crkafka_core.segments.batch import SCHEMA
-from crkafka_core.tables import heard
+from crkafka_core.tables import last_commit
 from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.heard import Standing, Unheard
+from crkafka_core.tables.last_commit import NotAcknowledged, Standing
 from crkafka_core.tables.log import Moved, Snapshot, TableLog
 from crkafka_core.tables.stamp import Facts, Stamp, check_owner, dropped, other_owner
 
@@ -69,10 +69,10 @@ def check(region: Handle, permit: Permit, snapshot: Snapshot, stamp: Stamp) -> t
     fencing = permit.commit.kind == tables.FENCE
 
     def ask(reader: Reader, row: Region) -> tuple[Standing, bool, int, bool]:
-        standing = heard.standing(reader, table, facts)
-        waits = standing is Standing.UNHEARD and facts.number < stamp.number
+        standing = last_commit.standing(reader, table, facts)
+        waits = standing is Standing.UNACKNOWLEDGED and facts.number < stamp.number
         if waits and fencing:  # what one commit brought, the fence takes out again
-            waits = not heard.unacknowledged(reader, row, table, facts).one_write
+            waits = not last_commit.unacknowledged(reader, row, table, facts).one_write
         return standing, waits, permits.last_number(reader, table), fencing and permits.after_restored(reader, table)
 
     standing, waits, last, after_restored = region.plane.read(ask)
@@ -81,7 +81,7 @@ def check(region: Handle, permit: Permit, snapshot: Snapshot, stamp: Stamp) -> t
             raise _went_back(region, table, facts)
         if facts.number >= stamp.number:
             region.plane.do(lambda tx: permits.number_above(tx, table.name, facts.number))
-            raise Unheard(f"Table {table.name} has commit {facts.number}, which a newer control plane made.")
+            raise NotAcknowledged(f"Table {table.name} has commit {facts.number}, which a newer control plane made.")
     elif facts.number < last:
         raise Refused(
             f"Table {table.name} at {table.path} shows commit {facts.number} of this region, and commit {last} was acknowledged: an "
@@ -91,7 +91,7 @@ def check(region: Handle, permit: Permit, snapshot: Snapshot, stamp: Stamp) -> t
     if facts.number >= stamp.number:
         raise dropped(stamp)
     if waits:
-        raise Unheard(f"Table {table.name} has commit {facts.number}, of which the control plane was not told.")
+        raise NotAcknowledged(f"Table {table.name} has commit {facts.number}, of which the control plane was not told.")
     return facts, standing
 
 
@@ -111,6 +111,6 @@ def _check_columns(table: Table, snapshot: Snapshot) -> None:
 
 def _went_back(region: Handle, table: Table, facts: Facts) -> WentBack:
     """The region stops before anything is written or deleted (SPEC G10)."""
-    found = heard.newer(table, facts)
+    found = last_commit.newer(table, facts)
     region.plane.do(lambda tx: restored.notice(tx, str(found), by=f"table {table.name}"))
     return found

@@ -16,7 +16,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.plane import reading
 from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
 from crkafka_core.segments.scan import BATCH_BYTES
-from crkafka_core.spark.work import Wanted, Work, forget_archives, packed, rows_of
+from crkafka_core.spark.work import ReadRequest, Work, forget_archives, packed, rows_of
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 
@@ -29,7 +29,7 @@ def test_K7_many_small_segments_are_read_as_few_batches_each_row_once_and_number
     works = packed(plan.segments, 3)
     assert sorted(f.path for w in works for f in w.files) == sorted(s.path for s in plan.segments)
     assert len(works) == 3 and all(w.files for w in works)
-    read = [list(rows_of(landing.config.to_json(), Work.from_json(w.to_json()), Wanted())) for w in works]
+    read = [list(rows_of(landing.config.to_json(), Work.from_json(w.to_json()), ReadRequest())) for w in works]
     assert [len(batches) for batches in read] == [1, 1, 1]
     rows = [r for batches in read for b in batches for r in b.to_pylist()]
     assert sorted((r["crkafka_checkpoint"], r["partition"], r["offset"]) for r in rows) == [
@@ -47,7 +47,7 @@ def test_K7_large_batches_stay_as_they_are(tmp_path: Path) -> None:
     landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1)
     landing.land(25_000)
     (work,) = packed(landing.region.plane.read(lambda reader, row: reading.plan(reader, row)).segments, 8)
-    sizes = [b.num_rows for b in rows_of(landing.config.to_json(), work, Wanted(tuple(SCHEMA.names)))]
+    sizes = [b.num_rows for b in rows_of(landing.config.to_json(), work, ReadRequest(tuple(SCHEMA.names)))]
     assert sizes == [10_000, 10_000, 5_000]
 
 
@@ -67,11 +67,11 @@ def test_K7_batches_are_bounded_by_bytes_as_by_rows(tmp_path: Path) -> None:
     landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, batch_of=wide)
     landing.land(300)
     (work,) = packed(landing.region.plane.read(lambda reader, row: reading.plan(reader, row)).segments, 8)
-    batches = list(rows_of(landing.config.to_json(), work, Wanted()))
+    batches = list(rows_of(landing.config.to_json(), work, ReadRequest()))
     assert [o for b in batches for o in b.column("offset").to_pylist()] == list(range(300))
     assert [b.num_rows for b in batches if b.nbytes > BATCH_BYTES] == [1]
     assert len(batches) < 10
-    narrow = list(rows_of(landing.config.to_json(), work, Wanted(("offset",))))
+    narrow = list(rows_of(landing.config.to_json(), work, ReadRequest(("offset",))))
     assert sum(b.num_rows for b in narrow) == 300 and {b.schema.names[0] for b in narrow} == {"offset"}
 
 

@@ -21,9 +21,9 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import contents, retire, tables
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.tables import heard, leftover, writing
+from crkafka_core.tables import last_commit, leftover, writing
 from crkafka_core.tables.delta_log import Snapshot
-from crkafka_core.tables.heard import Standing
+from crkafka_core.tables.last_commit import Standing
 from tests.tables.conftest import STEPS, Crash, Lake, dies_at
 
 SEEDS = 12
@@ -324,17 +324,17 @@ def test_in_any_order_the_table_ends_with_what_the_line_says(tmp_path: Path, see
 
 
 def _never_unheard(patch: pytest.MonkeyPatch) -> None:
-    standing = heard.standing
+    standing = last_commit.standing
     patch.setattr(
-        heard, "standing",
-        lambda *given: Standing.ACKNOWLEDGED if (found := standing(*given)) is Standing.UNHEARD else found,
+        last_commit, "standing",
+        lambda *given: Standing.ACKNOWLEDGED if (found := standing(*given)) is Standing.UNACKNOWLEDGED else found,
     )  # fmt: skip
 
 
 def _newer_is_trusted(patch: pytest.MonkeyPatch) -> None:
-    standing = heard.standing
+    standing = last_commit.standing
     patch.setattr(
-        heard, "standing",
+        last_commit, "standing",
         lambda *given: Standing.ACKNOWLEDGED if (found := standing(*given)) is Standing.NEWER else found,
     )  # fmt: skip
 

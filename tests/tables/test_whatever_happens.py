@@ -320,5 +320,5 @@ def test_hearing_comes_too_late_once_a_later_commit_is_acknowledged(lake: Lake) 
     lake.land()
     crash(lake, "after the commit")
     rewind(lake, 1)
-    assert not lake.region.plane.do(lambda tx: permits.hear(tx, "bronze", 2, holds=2, version="2"))
+    assert not lake.region.plane.do(lambda tx: permits.acknowledge(tx, "bronze", 2, holds=2, version="2"))
     assert lake.table().acknowledged == 1

@@ -29,13 +29,13 @@ class Standing(Enum):
 
     NONE = "none"
     ACKNOWLEDGED = "acknowledged"
-    UNHEARD = "unheard"
+    UNACKNOWLEDGED = "unacknowledged"
     """SQL permitted it, and does not know that it was made."""
     NEWER = "newer"
     """SQL never permitted it: it went back in time."""
 
 
-class Unheard(CrkafkaError):
+class NotAcknowledged(CrkafkaError):
     """A table shows a commit that SQL has not acknowledged. Reaction: `acknowledge`, then ask for a permit anew."""
 
 
@@ -65,7 +65,7 @@ def standing(reader: Reader, table: Table, facts: Facts) -> Standing:
     commit = reader.get(TableCommit, table.name, facts.number)
     if commit is None or mark(commit.token) != facts.token:
         return Standing.NEWER
-    return Standing.ACKNOWLEDGED if commit.status == tables.DONE else Standing.UNHEARD
+    return Standing.ACKNOWLEDGED if commit.status == tables.DONE else Standing.UNACKNOWLEDGED
 
 
 def newer(table: Table, facts: Facts) -> WentBack:
@@ -98,7 +98,7 @@ def acknowledge(region: Handle, name: str, logs: Logs) -> bool:
 
     def ask(reader: Reader, row: Region) -> tuple[Facts, Unacknowledged | None]:
         facts = snapshot.facts(app_of(row.uid, name))
-        unheard = standing(reader, tables.of(reader, name), facts) is Standing.UNHEARD
+        unheard = standing(reader, tables.of(reader, name), facts) is Standing.UNACKNOWLEDGED
         return facts, unacknowledged(reader, row, tables.of(reader, name), facts) if unheard else None
 
     facts, found = region.plane.read(ask)
@@ -106,7 +106,7 @@ def acknowledge(region: Handle, name: str, logs: Logs) -> bool:
         return True
     if snapshot.untouched_since(facts.version) or _all_there(log, snapshot, found):
         version = str(snapshot.version)
-        region.plane.do(lambda tx: permits.hear(tx, name, facts.number, holds=facts.holds, version=version))
+        region.plane.do(lambda tx: permits.acknowledge(tx, name, facts.number, holds=facts.holds, version=version))
         return True
     if found.one_write:
         return False
