@@ -165,7 +165,7 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.Se
         events = materializations(context.instance, names, new) if any(part.rows for part in new.values()) else []
         cursor = str(TablesCursor({**told, **{name: part.upto for name, part in new.items()}}))
         # The attempt goes on with time, so that what a failed run left is asked for again.
-        requests, reasons = requests_for(context.instance, names, region, behind, attempt(now, region.last_cut_at))
+        requests, reasons = requests_for(context, names, region, behind, attempt(now, region.last_cut_at))
         if requests or events:
             return dg.SensorResult(run_requests=requests, asset_events=events, cursor=cursor)
         context.update_cursor(cursor)
@@ -175,12 +175,16 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.Se
 
 
 def requests_for(
-    instance: dg.DagsterInstance, names: Names, region: Region, behind: Mapping[str, Behind], attempt_: int
+    context: dg.SensorEvaluationContext, names: Names, region: Region, behind: Mapping[str, Behind], attempt_: int
 ) -> tuple[list[dg.RunRequest], list[str]]:
     """One run for each table whose next checkpoints are published; why the other tables get none."""
+    requests: list[dg.RunRequest] = []
+    reasons: list[str] = []
+    if not behind:
+        return requests, reasons  # a quiet tick does not open Dagster's instance
+    instance = context.instance
     wanted = sorted({key_of(i) for _, ids in behind.values() for i in ids})
-    there = set(instance.get_existing_dynamic_partitions(names.partitions, wanted)) if wanted else set()
-    requests, reasons = [], []
+    there = set(instance.get_existing_dynamic_partitions(names.partitions, wanted))
     for table, (writer, ids) in behind.items():
         published = _prefix(ids, there)
         if not published:
