@@ -47,6 +47,20 @@ LIMIT = 45.0
 """Seconds after which something that should have happened has not (I10)."""
 
 
+def _stop(pid: int) -> None:
+    """Until each thread stands still: one whose core the machine has given to others goes on for a moment after the signal."""
+    os.kill(pid, signal.SIGSTOP)
+    while any(_state(task) not in "TZX" for task in Path("/proc").glob(f"{pid}/task/*")):
+        time.sleep(0.002)
+
+
+def _state(task: Path) -> str:
+    try:
+        return (task / "stat").read_text().rpartition(") ")[2][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
 class Scenario:
     """`with Scenario(kafka, tmp_path) as s: … s.kill(…) … s.finish_and_verify()`."""
 
@@ -167,16 +181,22 @@ class Scenario:
     def kill(self, number: int, sig: signal.Signals = signal.SIGKILL) -> int:
         """Send a signal to a member; its process id."""
         pid = self.pid(number)
-        os.kill(pid, sig)
         if sig == signal.SIGSTOP:
-            while self._holds_the_file():  # SQLite has no way to take a lock from a frozen process (docs/operations.md)
-                os.kill(pid, signal.SIGCONT)
-                time.sleep(0.01)
-                os.kill(pid, signal.SIGSTOP)
+            self.freeze(pid)
             self._stopped.add(pid)
-        elif sig == signal.SIGCONT:
+            return pid
+        os.kill(pid, sig)
+        if sig == signal.SIGCONT:
             self._stopped.discard(pid)
         return pid
+
+    def freeze(self, pid: int) -> None:
+        """Stop a process, not inside a transaction: SQLite has no way to take a lock from a frozen one (docs/operations.md)."""
+        _stop(pid)
+        while self._holds_the_file():
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.01)
+            _stop(pid)
 
     def _holds_the_file(self) -> bool:
         """Whether somebody, most likely whom we just froze, is inside a transaction on the SQLite file for longer than one takes."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -110,14 +109,6 @@ class Live:
 
     def release(self, step: str) -> None:
         (self.folder / step).unlink(missing_ok=True)
-
-    def freeze(self, pid: int) -> None:
-        """SIGSTOP; not inside a transaction, since nothing takes SQLite's lock from a frozen process."""
-        os.kill(pid, signal.SIGSTOP)
-        while self.scenario._holds_the_file():
-            os.kill(pid, signal.SIGCONT)
-            time.sleep(0.01)
-            os.kill(pid, signal.SIGSTOP)
 
     def kill_in(self, step: str, run: str) -> None:
         """`kill -9` of the process of the run that is held in a step; Dagster notices by itself."""

@@ -102,7 +102,7 @@ def test_8_a_run_stopped_past_its_lease_opens_nothing_when_it_wakes(stage: Live)
     stage.hold("open_cut", "before")
     first = stage.launch("cut")
     process = stage.held("open_cut")
-    stage.freeze(process)
+    stage.scenario.freeze(process)
     stage.release("open_cut")
     time.sleep(4)  # the lease of a scenario's driver is 3 s
     second = stage.succeed("cut")
