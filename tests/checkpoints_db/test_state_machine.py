@@ -80,7 +80,7 @@ _MUTANTS: dict[str, list[tuple[ModuleType, str, list[tuple[str, str]]]]] = {
         ]),
     ],
     "an old generation is accepted": [(cuts, "_mismatch", [("part.generation != checkpoint.generation", "False")])],
-    "a merge forgets a partition": [(cuts, "merge", [("for o in offsets\n    ]", "for o in offsets[1:]\n    ]")])],
+    "a merge forgets a partition": [(cuts, "_merged_map", [("for tp, o in contributed\n    ]", "for tp, o in contributed[1:]\n    ]")])],
     "a merge does not compare with the parent": [(rules, "broken", [("o.from_offset != due", "False")])],
     "an abort keeps its segments": [
         (epochs, "_abort", [("(Expected, Contribution, ContributedOffset, Segment)", "(Expected, Contribution, ContributedOffset)")])
