@@ -359,7 +359,7 @@ class GroupConsumer:
                 self._records.hold(tps)
         except Exception as error:
             self._errors.append(_typed(error, f"taking {len(tps)} partitions"))
-        self._note(Kind.ASSIGNED, tps, held=tps)
+        self._note(self._rebalance(Kind.ASSIGNED, tps), held=tps)
 
     def _on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         self._give_up(consumer, Kind.REVOKED, _tps(partitions))
@@ -368,21 +368,27 @@ class GroupConsumer:
         self._give_up(consumer, Kind.LOST, _tps(partitions))
 
     def _give_up(self, consumer: Any, kind: Kind, tps: frozenset[TP]) -> None:
+        # Once they are given up the client joins again: a moment later it may show the generation that follows.
+        rebalance = self._rebalance(kind, tps)
         try:
             consumer.unassign()
         except Exception as error:
             if not self._closing:
                 self._errors.append(_typed(error, f"giving up {len(tps)} partitions"))
-        self._note(kind, tps, held=frozenset())
+        self._note(rebalance, held=frozenset())
 
-    def _note(self, kind: Kind, tps: frozenset[TP], *, held: frozenset[TP]) -> None:
+    def _rebalance(self, kind: Kind, tps: frozenset[TP]) -> Rebalance | None:
+        """None: this client is being closed, and nobody asks."""
+        return None if self._closing else Rebalance(kind, tps, self.generation(), self.member_id())
+
+    def _note(self, rebalance: Rebalance | None, *, held: frozenset[TP]) -> None:
         self._held = held
         self._flowing = set()
         self._unreadable = set()
         self._next = {}
         self._waker.forget()
-        if not self._closing:
-            self._rebalances.append(Rebalance(kind, tps, self.generation(), self.member_id()))
+        if rebalance is not None:
+            self._rebalances.append(rebalance)
 
     def _on_error(self, error: KafkaError) -> None:
         self._report(error, f"in group {self.group_id}")
