@@ -52,9 +52,8 @@ def begin(level: str, form: str, *, who: str = "", anew: bool = False) -> None:
     else:
         handler.setFormatter(_Text(logging.BASIC_FORMAT))
     logging.basicConfig(level=level, handlers=[handler], force=anew)
-    if (
-        threading.excepthook is threading.__excepthook__
-    ):  # Python would print the error past the log, with all that it says
+    # Python would print an error that nobody caught past the log, with all that it says.
+    if threading.excepthook is threading.__excepthook__:
         threading.excepthook = _thread_failed
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _process_failed

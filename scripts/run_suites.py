@@ -4,8 +4,7 @@ Much of a suite's time is waiting for real services: two lanes keep two cores bu
 
 `run_suites.py test` is what `make test` runs, `run_suites.py soak` the long ones; names of suites after that run only
 these. A suite fails when a test fails, when it has no tests, when it takes longer than its budget, or when it leaves a
-process running. Time that a virtual machine's host gave to others is not the suite's: budgets are longer by it, and one or
-two tests that failed in a suite that lost a tenth of its time to them run once more, alone, and are named at the end.
+process running. Time that a virtual machine's host gave to others is not the suite's: budgets are longer by it.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ LANES = 2
 PRINTING = threading.Lock()
 PATIENCE = 1.5
 """A suite that has taken this many times its budget is ended."""
-AGAIN, SHARE = 2, 0.1
-"""So many tests of a suite run again, if the machine's host gave this share of the suite's time to others."""
 LAST_LINES = 40
 """Of the output of a suite whose pytest did not end by itself, said again at the very end."""
 
@@ -68,8 +65,6 @@ class Outcome:
     busy: float = 0.0
     """Seconds of a core, by all of its processes but those that outlived their parents: the rest is waiting."""
     troubles: list[str] = field(default_factory=list)
-    unsteady: tuple[str, ...] = ()
-    """Tests that failed while the machine stood still at times, and passed when they ran once more."""
     last_words: str = ""
     """The end of the output, where pytest was ended by a signal or by us."""
 
@@ -137,19 +132,6 @@ def run(suite: Suite) -> Outcome:
         )
         print(said.read_text(errors="replace").rstrip(), flush=True)
     return outcome
-
-
-def run_again(outcome: Outcome) -> None:
-    """What failed may be the machine's doing, where its host gave it away; on a machine of one's own nothing runs again."""
-    suite = outcome.suite
-    if not 0 < outcome.failed <= AGAIN or outcome.stolen < SHARE * outcome.seconds:
-        return
-    said = (REPORTS / f"{suite.name}.log").read_text(errors="replace").splitlines()
-    failed = tuple(line.removeprefix("FAILED ").split(" - ")[0] for line in said if line.startswith("FAILED "))
-    if len(failed) == outcome.failed:
-        again = run(Suite(f"{suite.name}, again", failed, suite.budget, suite.select))
-        if again.passed == len(failed) and not again.failed and not again.troubles:
-            outcome.passed, outcome.failed, outcome.unsteady = outcome.passed + again.passed, 0, failed
 
 
 class _Heard:
@@ -241,8 +223,7 @@ def table(outcomes: list[Outcome]) -> str:
     width = max(len(o.suite.name) for o in outcomes)
     lines = [f"{'suite':<{width}}   tests  seconds  stolen  budget  core s"]
     for o in outcomes:
-        what = [f"{o.failed} failed"] * bool(o.failed) + [f"{o.skipped} skipped"] * bool(o.skipped)
-        what += [f"{len(o.unsteady)} passed when run again"] * bool(o.unsteady) + o.troubles
+        what = [f"{o.failed} failed"] * bool(o.failed) + [f"{o.skipped} skipped"] * bool(o.skipped) + o.troubles
         tests = o.passed + o.failed + o.skipped
         took = f"{o.seconds:7.1f}  {o.stolen:6.0f}  {o.suite.budget:6.0f}  {o.busy:6.0f}"
         lines.append(f"{o.suite.name:<{width}}  {tests:6d}  {took}  {'; '.join(what) or 'ok'}")
@@ -280,8 +261,6 @@ def main(arguments: list[str]) -> int:
         except BaseException:
             lanes.shutdown(wait=False, cancel_futures=True)
             raise
-    for o in (f.result() for f in running):
-        run_again(o)
     took = f"{time.monotonic() - began:.0f} s in all, of which the machine gave {stolen_seconds() - stolen:.0f} s to others"
     order = {suite.name: at for at, suite in enumerate(suites)}
     outcomes = sorted((f.result() for f in running), key=lambda o: order[o.suite.name])
@@ -289,9 +268,6 @@ def main(arguments: list[str]) -> int:
     for o in outcomes:
         if o.last_words:
             print(f"\n== {o.suite.name}, the last lines:\n{o.last_words}\n")
-    for o in outcomes:
-        for test in o.unsteady:
-            print(f"failed once, while the machine gave {o.stolen:.0f} s to others, and passed alone: {test}")
     passed, failed = sum(o.passed for o in outcomes), sum(o.failed for o in outcomes)
     troubled = [o.suite.name for o in outcomes if o.troubles]
     skipped = sum(o.skipped for o in outcomes)

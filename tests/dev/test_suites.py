@@ -109,39 +109,6 @@ def test_what_the_machine_gave_to_others_is_not_counted(one_suite, runner, monke
     assert code == 0, said
 
 
-FAILS_ONCE = """
-from pathlib import Path
-def test_a(): pass
-def test_b():
-    seen = Path(__file__).with_suffix(".seen")
-    if not seen.exists():
-        seen.touch()
-        raise AssertionError("for once")
-"""
-
-
-def test_what_failed_while_the_machine_stood_still_runs_once_more_and_is_named(one_suite, runner, monkeypatch) -> None:
-    monkeypatch.setattr(runner, "stolen_seconds", time.monotonic)
-    code, said = one_suite(FAILS_ONCE)
-    assert code == 0 and said.splitlines()[-1] == "2 passed, 0 failed"
-    assert "1 passed when run again" in said
-    assert re.search(
-        r"failed once, while the machine gave \d+ s to others, and passed alone: .*test_it.py::test_b", said
-    )
-
-
-def test_what_fails_again_has_failed(one_suite, runner, monkeypatch) -> None:
-    monkeypatch.setattr(runner, "stolen_seconds", time.monotonic)
-    code, said = one_suite("def test_a(): pass\ndef test_b(): assert False\n")
-    assert code == 1 and said.splitlines()[-1] == "1 passed, 1 failed"
-
-
-def test_on_a_machine_of_ones_own_nothing_runs_again(one_suite, runner, monkeypatch) -> None:
-    monkeypatch.setattr(runner, "stolen_seconds", lambda: 0.0)
-    code, said = one_suite(FAILS_ONCE)
-    assert code == 1 and "again" not in said
-
-
 def test_a_pytest_that_a_signal_ends_fails_the_run_with_the_signal_the_test_and_all_that_was_said(one_suite) -> None:
     test = """
 import os, time
