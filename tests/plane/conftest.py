@@ -195,3 +195,17 @@ def kit() -> Kit:
 def make_kit() -> type[Kit]:
     """For other limits, tables, numbers of members."""
     return Kit
+
+
+class Clock:
+    """The database's time, moved by hand."""
+
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,17 +15,8 @@ from crkafka_core.plane import alarms, epochs, events, lateness, permits, restor
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 
-
-class Clock:
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+if TYPE_CHECKING:
+    from tests.plane.conftest import Clock
 
 
 @pytest.fixture

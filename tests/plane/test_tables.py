@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,17 +17,8 @@ from crkafka_core.plane.permits import Permit
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+if TYPE_CHECKING:
+    from tests.plane.conftest import Clock
 
 
 @pytest.fixture
