@@ -279,3 +279,24 @@ def _line(row: dict[str, object]) -> str:
     return " ".join(
         (str(row["offset"]), str(row["timestampType"]), time, shown(row["key"]), shown(row["value"]), *pairs)
     )
+
+
+def test_73_a_record_too_large_for_a_batch_behind_small_ones_is_read(
+    kafka: KafkaCluster, new_topic: NewTopic, probe: MakeProbe
+) -> None:
+    """Alone it is a batch of its own, however large; what comes before it must not keep it from coming for ever."""
+    topic = new_topic(1, config={**ANY_TIME, "max.message.bytes": "50000000"})
+    produce(kafka.bootstrap, topic, [[Record(b"s")] * 3, [Record(bytes(70 << 20))], [Record(b"s")] * 3], codec=GZIP)
+    member = probe([topic])
+    member.start_at(0)
+    tp, frontier, lost = TP(topic, 0), 0, 0
+    until = time.monotonic() + 60
+    while frontier < 7:
+        assert time.monotonic() < until, f"at offset {frontier}, {lost} times let go"
+        polled = member.consumer.poll(5_000, 0.1)
+        if polled.disturbed:
+            lost += 1
+            member.consumer.seek({tp: frontier})
+        elif polled.batch is not None:
+            assert polled.batch.runs[0].since == frontier == polled.batch.runs[0].first
+            frontier = polled.batch.offsets()[tp]

@@ -31,6 +31,8 @@ MOST_BYTES = 8 * 1024 * 1024
 """A batch is full at so many bytes of keys, values and headers, whatever the number of its records."""
 _AT_ONCE = 64
 """Records that librdkafka is asked for at once, so that large ones after small ones pass the bound by so many at most."""
+_LAST_END = 2**31 - 1
+"""The columns' ends are 32 bits."""
 _TOPIC_BYTES = _ERROR_BYTES = 256
 _BAD_HEADERS = "the client can make nothing of its headers"
 
@@ -102,7 +104,8 @@ class NativeRecords:
         )
         if count <= 0:
             return Taken()
-        if sizes.records > 1 and sizes.bytes > TOO_MANY_BYTES:  # the columns' ends are 32 bits
+        # One at a time, a batch is full before its last record, which may be as large as it likes.
+        if sizes.records > 1 and sizes.bytes > (TOO_MANY_BYTES if self._at_once > 1 else _LAST_END):
             edge.drop(functions, self._pointers, count)
             self._at_once = 1
             return Taken(lost=True)
