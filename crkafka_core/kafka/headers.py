@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -21,6 +20,7 @@ import numpy as np
 from confluent_kafka import Message
 
 from crkafka_core.kafka.java_text import java_text
+from crkafka_core.kafka.native.library import librdkafka
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def _layout_is_known() -> bool:
     try:
         if _message_is_known() and _list_is_known():
             return True
-    except (OSError, AttributeError, StopIteration) as error:
+    except (OSError, AttributeError) as error:
         _log.debug("looking at librdkafka: %s", error)
     _log.warning(
         "confluent-kafka %s keeps headers otherwise than it is known: names are cut at a NUL, and a record with one that is no UTF-8 "
@@ -139,7 +139,7 @@ def _message_is_known() -> bool:
 
 def _list_is_known() -> bool:
     """A list made by the public functions reads back as it was made."""
-    library = ctypes.CDLL(str(_librdkafka()))
+    library = librdkafka()
     new, add, get, destroy = (
         getattr(library, f"rd_kafka_{name}")
         for name in ("headers_new", "header_add", "header_get_all", "headers_destroy")
@@ -168,13 +168,3 @@ def _list_is_known() -> bool:
 
 def _word(address: int) -> int:
     return int(ctypes.c_int64.from_address(address).value)
-
-
-def _librdkafka() -> Path:
-    """The library that the client has loaded: the wheel's own, or the system's."""
-    package = Path(confluent_kafka.__file__).parent
-    for folder in (package.parent / "confluent_kafka.libs", package / ".dylibs"):
-        for found in folder.glob("librdkafka[-.]*"):
-            return found
-    maps = Path("/proc/self/maps").read_text().splitlines()
-    return Path(next(line.split(maxsplit=5)[5] for line in maps if "librdkafka" in line))

@@ -10,10 +10,11 @@ import ctypes
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+
+from crkafka_core.kafka.native.library import librdkafka
 
 _INT, _I16, _I32, _I64, _TEXT, _HANDLE = (
     ctypes.c_int,
@@ -55,7 +56,7 @@ class MockCluster:
     """librdkafka's mock cluster, reached through the library inside confluent-kafka's wheel."""
 
     def __init__(self, brokers: int) -> None:
-        self._library = ctypes.CDLL(str(_library()))
+        self._library = librdkafka()
         conf = self._function("rd_kafka_conf_new", _HANDLE)()
         error = ctypes.create_string_buffer(512)
         set_conf = self._function("rd_kafka_conf_set", _INT, _HANDLE, _TEXT, _TEXT, _TEXT, ctypes.c_size_t)
@@ -102,14 +103,6 @@ class MockCluster:
         function = getattr(self._library, name)
         function.restype, function.argtypes = result, types
         return function  # type: ignore[no-any-return]
-
-
-def _library() -> Path:
-    beside = Path(confluent_kafka.__file__).resolve().parent.parent / "confluent_kafka.libs"
-    found = sorted(beside.glob("librdkafka*"))
-    if not found:
-        raise RuntimeError(f"this confluent-kafka carries no librdkafka in {beside}")
-    return found[0]
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from crkafka_core.kafka.native import library
@@ -24,6 +25,22 @@ import crkafka_core
 from crkafka_core.kafka.native.library import load
 print(crkafka_core.__file__)
 print("native" if load() and load() else "objects")
+"""
+OWN_LIBRDKAFKA = """
+import ctypes, importlib.metadata, logging, sys
+def nothing(name): raise importlib.metadata.PackageNotFoundError(name)
+importlib.metadata.version = nothing
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+import confluent_kafka
+from confluent_kafka import cimpl
+for _ in range(3):
+    ctypes.CDLL(sys.argv[1])
+from crkafka_core.kafka.native.library import load
+def address(library): return ctypes.cast(library.rd_kafka_queue_new, ctypes.c_void_p).value
+print(confluent_kafka.__file__)
+library = load()
+print("native" if library else "objects")
+print("the client's own" if address(library.kafka) == address(ctypes.CDLL(cimpl.__file__)) else "another")
 """
 
 
@@ -57,6 +74,21 @@ def test_without_a_compiler_the_install_goes_on_and_records_come_as_objects_whic
     assert where.startswith(str(wheel))
     assert said.startswith("records are read through Python objects: the native edge is not built")
     assert way == "objects"
+
+
+def test_the_clients_own_librdkafka_is_called_wherever_it_lies_and_whatever_else_is_loaded(tmp_path: Path) -> None:
+    """A folder with spaces in its name; a client without an installer's record; another librdkafka, as other packages bring."""
+    installed = Path(confluent_kafka.__file__).parent
+    folder = tmp_path / "my own packages"
+    for name in ("confluent_kafka", "confluent_kafka.libs"):
+        shutil.copytree(installed.parent / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (others,) = (installed.parent / "confluent_kafka.libs").glob("librdkafka*")
+    other = shutil.copy(others, tmp_path / "librdkafka.so.1")
+    said = subprocess.run(
+        [sys.executable, "-c", OWN_LIBRDKAFKA, other], env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT}"}, cwd=tmp_path,
+        capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    assert said == [str(folder / "confluent_kafka" / "__init__.py"), "native", "the client's own"]
 
 
 @pytest.fixture

@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka  # noqa: F401 - loads librdkafka
+import confluent_kafka
+from confluent_kafka import cimpl
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +72,11 @@ def load() -> Library | None:
         return None
 
 
+def librdkafka() -> ctypes.CDLL:
+    """The one that the client itself calls, found through the client: another one in this process would not know its handles."""
+    return ctypes.CDLL(cimpl.__file__)
+
+
 def handle(consumer: Any) -> int:
     """librdkafka's own pointer of a `Consumer` (private: only for the versions in TRIED)."""
     return int(ctypes.c_void_p.from_address(id(consumer) + _HANDLE_AT).value or 0)
@@ -79,10 +85,10 @@ def handle(consumer: Any) -> int:
 def _load() -> Library:
     if os.environ.get(SWITCH) == "0":
         raise LookupError(f"{SWITCH} is 0")
-    version = metadata.version("confluent-kafka")
+    version = str(confluent_kafka.version())
     if version not in TRIED:
         raise LookupError(f"confluent-kafka {version} was not tried with the native edge ({', '.join(sorted(TRIED))})")
-    kafka = ctypes.CDLL(str(_librdkafka()))
+    kafka = librdkafka()
     with _edge() as path:
         edge = ctypes.CDLL(str(path))
     _refuse_stale(edge)
@@ -112,15 +118,6 @@ def _refuse_stale(edge: Any) -> None:
         layout = 1
     if layout != _LAYOUT:
         raise LookupError("the native edge was built from another version of its source; install crkafka anew")
-
-
-def _librdkafka() -> Path:
-    """The librdkafka that the client itself has loaded: another one would not know its handles."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        path = line.rpartition(" ")[2]
-        if Path(path).name.startswith("librdkafka"):
-            return Path(path)
-    raise LookupError("the Kafka client's librdkafka is not a library of its own")
 
 
 @contextmanager
