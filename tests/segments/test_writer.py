@@ -115,6 +115,22 @@ def test_a_large_value_and_many_small_ones_share_a_segment(storage: Storage, mak
     assert len(table.column("value")[0].as_py()) == 12 << 20
 
 
+@pytest.mark.parametrize(("random", "text", "codec"), [(200, 4_000, "LZ4"), (4_000, 200, "UNCOMPRESSED")])
+def test_what_the_first_values_are_like_does_not_decide_for_all(
+    storage: Storage, make_batch: MakeBatch, random: int, text: int, codec: str
+) -> None:
+    """Of two topics in a segment, one may be encrypted and the other JSON."""
+    writer = SegmentWriter(storage, PATH)
+    writer.write(make_batch(A0, 0, random, value_bytes=900))
+    writer.write(make_batch(B1, 0, text, value=b"the same again and again" * 40))
+    writer.close()
+    with storage.open_read(PATH) as source:
+        group = pq.ParquetFile(source).metadata.row_group(0)
+        assert [
+            group.column(i).compression for i in range(group.num_columns) if group.column(i).path_in_schema == "value"
+        ] == [codec]
+
+
 @pytest.mark.parametrize(("value", "codec"), [(b"the same again and again" * 40, "LZ4"), (None, "UNCOMPRESSED")])
 def test_values_that_do_not_shrink_are_not_compressed(
     storage: Storage, make_batch: MakeBatch, value: bytes | None, codec: str
