@@ -174,7 +174,7 @@ static void compare(const columns *c, const sizes *s, message **taken, long coun
 }
 
 static void play(const library *lib) {
-  message *taken[MOST];
+  message *taken[MOST] = {0};
   while (handed_out < made_count) {
     sizes s;
     columns c;
@@ -182,8 +182,11 @@ static void play(const library *lib) {
     CHECK(count > 0);
     if (!roll(10)) {
       drop(lib, taken, count);
+      drop(lib, taken, count); /* nothing lies there any more */
       continue;
     }
+    message *were[MOST];
+    memcpy(were, taken, sizeof were);
     memset(&c, 0, sizeof c);
     void *owned[24];
     int n = 0;
@@ -204,7 +207,8 @@ static void play(const library *lib) {
     if (s.bad_headers) MAKE(bad_headers, 8 * s.bad_headers);
     const void **seen = owned[n++] = zeros(8 * (s.runs + s.errors));
     fill(lib, taken, count, &c, seen);
-    compare(&c, &s, taken, count);
+    for (long i = 0; i < count; i++) CHECK(!taken[i]);
+    compare(&c, &s, were, count);
     while (n) free(owned[--n]);
   }
 }

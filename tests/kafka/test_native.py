@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
 import subprocess
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -100,6 +104,45 @@ def test_a_batch_is_bounded_by_bytes(kafka: KafkaCluster, new_topic: NewTopic) -
     batches, _ = read(kafka, [TP(topic, 0)], 40, native=True)
     assert max(batch.records.nbytes for batch in batches) < 11_000_000
     assert sum(batch.rows for batch in batches) == 40
+
+
+def test_what_was_taken_when_a_signal_raises_is_freed(kafka: KafkaCluster, new_topic: NewTopic) -> None:
+    """Ctrl-C in the midst of reading: a client of which a message is not freed never ends."""
+    topic = new_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for _ in range(100):
+        producer.produce(topic, value=b"v", partition=0)
+    producer.flush()
+    consumer = Consumer(
+        {"bootstrap.servers": kafka.bootstrap, "group.id": uuid.uuid4().hex, "enable.auto.commit": False}
+    )
+    library = load()
+    assert library is not None
+    records = NativeRecords(consumer, library)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    records.hold([TP(topic, 0)])
+    with interrupted_after(3.0), pytest.raises(KeyboardInterrupt):
+        records.take(1_000, 6.0)
+    assert records._sizes.records == 100, "they had come before the signal"
+    closing = threading.Thread(target=lambda: (records.close(), consumer.close()), daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive()
+
+
+@contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_native_edge_of_another_layout_is_not_called(

@@ -2,7 +2,7 @@
 
    `take` fetches messages from a queue and says how large the buffers must be; the caller allocates them; `fill` copies
    into them and frees the messages. `drop` frees messages that were taken and are not filled. Every message that `take`
-   gives is freed exactly once, by `fill` or by `drop`.
+   gives is freed exactly once, by `fill` or by `drop`, and its place is NULL from then on.
 
    Needs no header but libc's: librdkafka's functions are passed in, and `message` is its public rd_kafka_message_t. */
 
@@ -60,7 +60,7 @@ typedef struct {
 } columns;
 
 /* Raised with every change of the structures or arguments here: a library built from an older source is not called. */
-const int edge_layout = 2;
+const int edge_layout = 3;
 
 static int64_t now_ms(void) {
   struct timespec t;
@@ -270,6 +270,15 @@ static void fill_record(const library *lib, const message *m, int64_t topic, col
   c->value_ends[p->row] = (int32_t)p->value;
 }
 
+/* Frees what lies in these places. */
+void drop(const library *lib, message **taken, long count) {
+  long i;
+  for (i = 0; i < count; i++) {
+    if (taken[i]) lib->destroy(taken[i]);
+    taken[i] = NULL;
+  }
+}
+
 /* Copies `count` messages, as `take` gave them, into buffers of the sizes that it told, and frees them. `seen` has room for a
    pointer per run and error. Buffers of validity are zero before; the first end of each column is set here. */
 void fill(const library *lib, message **taken, long count, columns *c, const void **seen) {
@@ -285,10 +294,5 @@ void fill(const library *lib, message **taken, long count, columns *c, const voi
     if (m->err) fill_error(m, topic, c, &p);
     else fill_record(lib, m, topic, c, &p);
   }
-  for (i = 0; i < count; i++) lib->destroy(taken[i]);
-}
-
-void drop(const library *lib, message **taken, long count) {
-  long i;
-  for (i = 0; i < count; i++) lib->destroy(taken[i]);
+  drop(lib, taken, count);
 }

@@ -27,7 +27,7 @@ TRIED = frozenset({"2.16.0", "2.16.1"})
 """Versions of confluent-kafka whose `Consumer` was seen to keep its handle where `handle` looks for it."""
 SWITCH = "CRKAFKA_NATIVE"
 """Environment: `0` reads through Python objects even where the native edge could run."""
-_LAYOUT = 2
+_LAYOUT = 3
 """`edge_layout` of edge.c."""
 _HANDLE_AT = object.__basicsize__
 """A `Consumer` is Python's object header, and then librdkafka's handle."""

@@ -97,10 +97,16 @@ class NativeRecords:
     def take(self, most: int, timeout: float) -> Taken:
         if len(self._pointers) < most:
             self._pointers = (ctypes.c_void_p * most)()
+        try:
+            return self._take(most, round(timeout * 1000))
+        except BaseException:  # a signal's, too: librdkafka waits for ever for a message that is not freed
+            self._library.edge.drop(ctypes.byref(self._library.functions), self._pointers, len(self._pointers))
+            raise
+
+    def _take(self, most: int, millis: int) -> Taken:
         edge, functions, sizes = self._library.edge, ctypes.byref(self._library.functions), self._sizes
-        wait = round(timeout * 1000)
         count = edge.take(
-            functions, self._queue, wait, most, MOST_BYTES, self._at_once, self._pointers, ctypes.byref(sizes)
+            functions, self._queue, millis, most, MOST_BYTES, self._at_once, self._pointers, ctypes.byref(sizes)
         )
         if count <= 0:
             return Taken()
@@ -110,11 +116,7 @@ class NativeRecords:
             self._at_once = 1
             return Taken(lost=True)
         self._at_once = min(2 * self._at_once, _AT_ONCE)
-        try:
-            buffers = _Buffers(sizes)
-        except BaseException:
-            edge.drop(functions, self._pointers, count)
-            raise
+        buffers = _Buffers(sizes)
         edge.fill(functions, self._pointers, count, ctypes.byref(buffers.columns), buffers.seen.ctypes.data)
         return buffers.taken()
 
