@@ -283,6 +283,7 @@ void drop(const library *lib, message **taken, long count) {
    pointer per run and error. Buffers of validity are zero before; the first end of each column is set here. */
 void fill(const library *lib, message **taken, long count, columns *c, const void **seen) {
   position p;
+  int64_t topic = 0;
   long i;
   memset(&p, 0, sizeof p);
   c->topic_count = c->bad_names = 0;
@@ -290,7 +291,7 @@ void fill(const library *lib, message **taken, long count, columns *c, const voi
   if (c->header_ends) c->header_ends[0] = c->name_ends[0] = c->header_value_ends[0] = 0;
   for (i = 0; i < count; i++) {
     message *m = taken[i];
-    int64_t topic = topic_index(lib, m->topic, seen, c);
+    if (!i || m->topic != taken[i - 1]->topic) topic = topic_index(lib, m->topic, seen, c);
     if (m->err) fill_error(m, topic, c, &p);
     else fill_record(lib, m, topic, c, &p);
   }
