@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,6 +86,8 @@ def handle(consumer: Any) -> int:
 def _load() -> Library:
     if os.environ.get(SWITCH) == "0":
         raise LookupError(f"{SWITCH} is 0")
+    if sys.platform != "linux":
+        raise LookupError("the native edge was tried on Linux only")
     version = str(confluent_kafka.version())
     if version not in TRIED:
         raise LookupError(f"confluent-kafka {version} was not tried with the native edge ({', '.join(sorted(TRIED))})")
