@@ -81,7 +81,8 @@ class Options(BaseModel):
     check: float = Field(
         default=3_600,
         ge=0,
-        description="Seconds between two runs of the checks that read the data, if there is something new; 0: only by hand.",
+        description="Seconds between two runs of the checks that read the data, if there is something new, and before the first; "
+        "0: only by hand.",
     )
     owners: tuple[str, ...] = Field(default=(), description="Owners of the assets: e-mail addresses or team:name.")
     key_prefix: tuple[str, ...] = Field(

@@ -19,6 +19,7 @@ class CheckCursor(Cursor):
     at: float = 0.0
     uid: str = ""
     head: int = 0
+    """0: not yet; a checkpoint was first seen at that time."""
 
 
 def sensor(setup: SensorSetup, job: UnresolvedJob, *, shared: bool) -> dg.SensorDefinition:
@@ -38,14 +39,18 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, *, shared: bool) -> dg.Sensor
             return answer
         region, now = answer
         cursor = CheckCursor.parse(context.cursor)
-        new = bool(region.head) and (cursor.uid, cursor.head) != (region.uid, region.head)
+        if not region.head:
+            return dg.SkipReason("there is no checkpoint yet")
+        if cursor.uid != region.uid:  # not at once: checks open a session of Spark, and hosts are just starting theirs
+            why = f"the first checkpoint is there; checked in {every:.0f} s"
+            return dg.SensorResult(skip_reason=why, cursor=str(CheckCursor(now, region.uid)))
+        new = cursor.head != region.head
         due = cursor.at + (every if new else max(every, DAILY))
-        if not new and not (shared and region.head):
-            return dg.SkipReason(
-                f"nothing new since checkpoint {cursor.head}" if region.head else "there is no checkpoint yet"
-            )
+        if not new and not shared:
+            return dg.SkipReason(f"nothing new since checkpoint {cursor.head}")
         if cursor.at <= now < due:
-            return dg.SkipReason(f"checked {now - cursor.at:.0f} s ago; again in {due - now:.0f} s")
+            last = f"checked {now - cursor.at:.0f} s ago; again" if cursor.head else "the first check is"
+            return dg.SkipReason(f"{last} in {due - now:.0f} s")
         if on_its_way(context.instance, job.name):
             return dg.SkipReason("checks are on their way")
         request = dg.RunRequest(run_key=run_key(region, f"check@{now:.0f}"), tags={"crkafka/region": region.name})

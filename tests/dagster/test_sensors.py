@@ -357,28 +357,48 @@ def test_a_table_that_the_configuration_has_got_meanwhile_is_declared_by_its_sen
     assert third.tick("tables").run_requests  # what is declared is not declared again
 
 
+def before(cursor: str | None, seconds: float) -> str:
+    """The cursor of a sensor that remembers the same from so much earlier."""
+    asked = check.CheckCursor.parse(cursor)
+    return str(dataclasses.replace(asked, at=asked.at - seconds))
+
+
 @pytest.mark.parametrize("tables", BRONZE)
 def test_checks_of_the_data_run_by_themselves_when_there_is_something_new(landed: LandedSeat) -> None:
     assert landed.tick("check").skip_message == "there is no checkpoint yet"
     landed.landing.land(1)
-    first = landed.tick("check")
+    seen = landed.tick("check")
+    first = landed.tick("check", cursor=before(seen.cursor, 3_601))
     assert len(first.run_requests) == 1
     assert landed.tick("check", cursor=first.cursor).skip_message == "nothing new since checkpoint 1"
     landed.landing.land(1)
     assert "again in 3" in landed.tick("check", cursor=first.cursor).skip_message
-    hour_ago = dataclasses.replace(
-        check.CheckCursor.parse(first.cursor), at=check.CheckCursor.parse(first.cursor).at - 3_601
+    assert landed.tick("check", cursor=before(first.cursor, 3_601)).run_requests
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_the_first_check_of_the_data_does_not_come_while_the_region_only_starts(landed: LandedSeat) -> None:
+    """It opens a Spark session of its own, beside the one that hosts."""
+    landed.landing.land(1)
+    seen = landed.tick("check")
+    assert (seen.run_requests, seen.skip_message) == ([], "the first checkpoint is there; checked in 3600 s")
+    landed.landing.land(1)
+    later = landed.tick("check", cursor=before(seen.cursor, 600))
+    assert not later.run_requests and "the first check is in 3" in later.skip_message
+    assert landed.tick("check", cursor=before(seen.cursor, 3_601)).run_requests
+    another = dataclasses.replace(
+        check.CheckCursor.parse(before(seen.cursor, 3_601)), uid="of a region before this one"
     )
-    assert landed.tick("check", cursor=str(hour_ago)).run_requests
+    assert not landed.tick("check", cursor=str(another)).run_requests
 
 
 @pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]])
 def test_a_table_that_others_can_write_is_looked_at_daily_also_when_nothing_is_new(landed: LandedSeat) -> None:
     landed.landing.land(1)
-    asked = check.CheckCursor.parse(landed.tick("check").cursor)
-    assert "again in 86" in landed.tick("check", cursor=str(asked)).skip_message
-    day_ago = dataclasses.replace(asked, at=asked.at - check.DAILY - 1)
-    assert landed.tick("check", cursor=str(day_ago)).run_requests
+    seen = landed.tick("check").cursor
+    asked = landed.tick("check", cursor=before(seen, 3_601)).cursor
+    assert "again in 86" in landed.tick("check", cursor=asked).skip_message
+    assert landed.tick("check", cursor=before(asked, check.DAILY + 1)).run_requests
 
 
 @pytest.mark.parametrize("tables", BRONZE)
