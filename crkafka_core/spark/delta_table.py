@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
@@ -11,17 +12,19 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from crkafka_core.config.location import in_catalog
-from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.spark import location
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_format import TableFormat, Where
-from crkafka_core.tables.delta_log import changes_rows
+from crkafka_core.tables.delta_log import DeltaLog, Snapshot, changes_rows
 from crkafka_core.tables.stamp import History, LogEntry, Stamp
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 _LOOKS = 10
 _FEW = 8
 """Commits that are asked for first: each question costs Spark a plan, and rarely is more new."""
+_ANY = 2**63 - 1
 
 
 class DeltaTable(TableFormat):
@@ -29,6 +32,11 @@ class DeltaTable(TableFormat):
 
     A table that an older crkafka has made is partitioned by that column, and goes on so: Delta keeps to how a table is partitioned.
     """
+
+    def __init__(self, *given: Any, log: DeltaLog | None = None) -> None:
+        """`log`: answers what it can without Spark; none of a table in a catalog, or where only Spark gets."""
+        super().__init__(*given)
+        self.log = log
 
     @property
     def path(self) -> str:
@@ -39,7 +47,25 @@ class DeltaTable(TableFormat):
     def name(self) -> str:
         return f"delta.`{self.path}`" if self.path else self.table.path
 
+    def _told(self, ask: Callable[[Snapshot], T | None], nothing: T) -> T | None:
+        """What the log itself answers, or `nothing` where there is no table: Spark takes a plan for each question, and a job for most.
+
+        None where it does not tell.
+        """
+        if self.log is None:
+            return None
+        try:
+            snapshot = self.log.snapshot()
+            return nothing if snapshot is None else ask(snapshot)
+        except CrkafkaError as error:
+            _log.info("Spark is asked instead: %s", error)
+            return None
+
     def history(self, after: str) -> History:
+        told = self._told(lambda there: History(there.at, tuple(there.since(after))), History(""))
+        return told or self._history(after)
+
+    def _history(self, after: str) -> History:
         known = int(after) if after else -1
         found = self._described(_FEW)
         if len(found) == _FEW and int(found[0].version) > known + 1:
@@ -66,14 +92,19 @@ class DeltaTable(TableFormat):
             raise
 
     def present(self) -> set[int]:
-        return {r[0] for r in self._collected(lambda: self.read().select(CHECKPOINT).distinct())}
+        return set(self._counts(-_ANY, _ANY))
 
     def counts(self, ids: Collection[int]) -> dict[int, int]:
-        if not ids:
-            return {}
-        near = F.col(CHECKPOINT).between(min(ids), max(ids))
-        found = self._collected(lambda: self.read().where(near).groupBy(CHECKPOINT).count())
-        return {r[0]: r[1] for r in found if r[0] in set(ids)}
+        found = self._counts(min(ids), max(ids)) if ids else {}
+        return {i: found[i] for i in ids if i in found}
+
+    def _counts(self, least: int, greatest: int) -> dict[int, int]:
+        none: dict[int, int] = {}
+        told = self._told(lambda there: there.counts(CHECKPOINT, least, greatest), none)
+        if told is not None:
+            return told
+        near = F.col(CHECKPOINT).between(least, greatest)
+        return {r[0]: r[1] for r in self._collected(lambda: self.read().where(near).groupBy(CHECKPOINT).count())}
 
     def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> None:
         if frame is None:

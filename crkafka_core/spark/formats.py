@@ -6,19 +6,36 @@ from pyspark.sql import SparkSession
 
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
+from crkafka_core.plane import tables as plane
+from crkafka_core.spark import location
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.table_format import TableFormat
+from crkafka_core.tables.delta_log import DeltaLog
 from crkafka_core.tables.handle import Handle
 
 
 def table_of(spark: SparkSession, region: Handle, table: Table) -> TableFormat:
     """The format behind a declared table."""
-    kinds: dict[str, type[TableFormat]] = {"delta": DeltaTable, "iceberg": IcebergTable}
-    if table.format not in kinds:
-        raise ConfigError(f"Table {table.name} is {table.format}: it is read and written by attempt, not as a whole.")
     declared = region.config.table(table.name)
-    return kinds[table.format](spark, table, options_of(region, table), (declared and declared.partition_by) or ())
+    given = (spark, table, options_of(region, table), (declared and declared.partition_by) or ())
+    match table.format:
+        case "delta":
+            return DeltaTable(*given, log=_log_of(region, table))
+        case "iceberg":
+            return IcebergTable(*given)
+    raise ConfigError(f"Table {table.name} is {table.format}: it is read and written by attempt, not as a whole.")
+
+
+def _log_of(region: Handle, table: Table) -> DeltaLog | None:
+    """A Delta table's log, where we get to it as Spark does.
+
+    In an object store it is Spark's settings that have to reach the table; `storage_options` are those of the segments.
+    """
+    apart = location.in_object_store(table.path) and not location.in_object_store(region.config.storage)
+    if apart or not plane.has_log(table.format, table.path):
+        return None
+    return DeltaLog(table, region.config.resolve().storage_options)
 
 
 def options_of(region: Handle, table: Table) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -235,6 +236,31 @@ class Snapshot:
         return dict(
             zip(map(unquote, found["filepath"].to_pylist()), found["selection_vector"].to_pylist(), strict=True)
         )
+
+    def counts(self, column: str, least: int, greatest: int) -> dict[int, int] | None:
+        """Rows by the value of a column, of values from `least` to `greatest`; None where what the log says of its files does not tell."""
+        import pyarrow as pa
+
+        if self._deletion_vectors():
+            return None
+        files = pa.table(self._delta.get_add_actions(flatten=True))
+
+        def said(name: str, otherwise: int | None = None) -> list[Any]:
+            return files[name].to_pylist() if name in files.column_names else [otherwise] * files.num_rows
+
+        if column in self.partition_columns:
+            low = high = said(f"partition.{column}")
+            nulls = [0] * files.num_rows
+        else:
+            low, high, nulls = (said(f"{kind}.{column}") for kind in ("min", "max", "null_count"))
+        found: Counter[int] = Counter()
+        for rows, first, last, empty in zip(said("num_records"), low, high, nulls, strict=True):
+            if first is not None and last is not None and (last < least or first > greatest):
+                continue
+            if rows is None or first is None or first != last or empty != 0:
+                return None
+            found[first] += rows
+        return dict(found)
 
     def check_removable(self, files: Collection[DataFile]) -> None:
         """A file with a deletion vector is known to the log by both, and only Spark writes that (docs/clients.md P13)."""

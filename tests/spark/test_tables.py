@@ -19,7 +19,7 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.spark import formats, frames, kafka_ranges, tables
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
-from crkafka_core.spark.schema import RECORDS, with_checkpoint
+from crkafka_core.spark.schema import CHECKPOINT, RECORDS, with_checkpoint
 from crkafka_core.spark.table_format import TableFormat, Where
 from crkafka_core.tables import writing
 from crkafka_core.tables.log import NeedsSpark
@@ -426,8 +426,65 @@ def test_all_that_came_after_a_version_of_delta_is_found_however_much(
     landing = made("delta", tmp_path)
     log = [LogEntry(str(version), None, True) for version in range(30)]
     monkeypatch.setattr(DeltaTable, "_described", lambda _, limit: log[-limit:])
-    form = formats.table_of(spark, landing.region, table(landing))
+    form = DeltaTable(spark, table(landing), {})
     assert form.history(known) == History("29", tuple(log[int(known) + 1 if known else 0 :]))
+
+
+def log_and_spark(spark: SparkSession, landing: Landing) -> tuple[DeltaTable, DeltaTable]:
+    """The table as its log tells of it, and as Spark does."""
+    by_log = formats.table_of(spark, landing.region, table(landing))
+    assert isinstance(by_log, DeltaTable) and by_log.log is not None
+    return by_log, DeltaTable(spark, table(landing), {})
+
+
+def test_the_log_of_a_delta_table_answers_without_spark_what_spark_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each question costs Spark a plan, and a count a job: for nothing, at each checkpoint."""
+    landing = made(BY_SPARK, tmp_path)
+    by_log, by_spark = log_and_spark(spark, landing)
+    assert (by_log.history(""), by_log.counts([1]), by_log.present()) == (by_spark.history(""), {}, set())
+    for _ in range(3):
+        landing.land(5)
+        tables.advance(spark, landing.region, "bronze")
+    appended(by_log, by_log.read().where("crkafka_checkpoint = 2"))
+    questions: list[Callable[[DeltaTable], object]] = [
+        lambda form: form.history(""), lambda form: form.history("1"), lambda form: form.history("3"),
+        lambda form: form.counts([1, 2, 7]), lambda form: form.counts([3]), lambda form: form.present(),
+    ]  # fmt: skip
+    told = [ask(by_spark) for ask in questions]
+    assert told[3:] == [{1: 10, 2: 20}, {3: 10}, {1, 2, 3}]
+    monkeypatch.setattr(DeltaTable, "_collected", lambda *_: pytest.fail("Spark was asked"))
+    assert [ask(by_log) for ask in questions] == told
+
+
+@pytest.mark.parametrize(
+    "done",
+    [
+        ["OPTIMIZE {}"],
+        ["ALTER TABLE {} SET TBLPROPERTIES ('delta.dataSkippingNumIndexedCols' = '0')", "UPDATE {} SET partition = 0"],
+        [
+            "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+            "DELETE FROM {} WHERE offset = 1",
+        ],
+    ],
+    ids=["two checkpoints in a file", "no statistics", "deletion vectors"],
+)
+def test_where_the_log_of_a_delta_table_does_not_tell_spark_counts(
+    spark: SparkSession, tmp_path: Path, done: list[str]
+) -> None:
+    landing = made(BY_SPARK, tmp_path)
+    for _ in range(2):
+        landing.land(5)
+        tables.advance(spark, landing.region, "bronze")
+    by_log, by_spark = log_and_spark(spark, landing)
+    for statement in done:
+        spark.sql(statement.format(by_log.name))
+    snapshot = by_log.log and by_log.log.snapshot()
+    assert snapshot and snapshot.counts(CHECKPOINT, 1, 2) is None
+    rows = 8 if "DELETE" in done[-1] else 10
+    assert by_log.counts([1, 2]) == by_spark.counts([1, 2]) == {1: rows, 2: 10}
+    assert (by_log.present(), by_log.history("1")) == (by_spark.present(), by_spark.history("1"))
 
 
 def test_a_delta_table_goes_on_past_the_checkpoints_of_its_log_in_a_new_session(
