@@ -14,7 +14,6 @@ from typing import Any
 import click
 
 from crkafka_core import logs as logs_of
-from crkafka_core.cli import spark_session
 from crkafka_core.cli.call import caller, with_config
 from crkafka_core.cli.fencing import follow
 from crkafka_core.cli.output import moment, note
@@ -92,7 +91,6 @@ def members(region: Region, logs: Path | None, tell: Tell = lambda _: None) -> I
     interrupt = signal.getsignal(signal.SIGINT)
     if region.config.host.spark is not None and not region.config.host.connect:
         note("Spark starts")
-        logs = logs or spark_session.logs()
     with hosting(region, logs, tell=tell) as running:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)

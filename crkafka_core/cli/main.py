@@ -16,11 +16,11 @@ from pathlib import Path
 import click
 
 from crkafka_core import logs
-from crkafka_core.cli import spark_session
 from crkafka_core.cli.call import Call, config_options
 from crkafka_core.cli.output import note
 from crkafka_core.config import BadConfiguration, redact
 from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.spark import java_log
 
 VERBS = {
     "new": "project", "schema": "project",
@@ -209,7 +209,7 @@ def _say(error: BaseException, text: str, code: int) -> int:
     if os.environ.get("CRKAFKA_DEBUG"):
         text = redact("".join(traceback.format_exception(error)).rstrip())
     note(text, "ERROR")
-    log = spark_session.named()
+    log = java_log.keep()
     if log and log not in text:
         note(f"Spark's log: {log}")
     return code

@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import sys
-import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -31,7 +28,7 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.region.feeder import free, left
 from crkafka_core.region.feeder_process import Tell
 from crkafka_core.region.lease import DriverLease
-from crkafka_core.spark import launch, location, tables
+from crkafka_core.spark import java_log, launch, location, tables
 from crkafka_core.tables import writing
 from crkafka_core.tables.adopt import AT_ONCE
 from crkafka_core.tables.handle import Handle
@@ -227,12 +224,12 @@ def main() -> int:
     def tell(text: str) -> None:
         print(json.dumps(text), flush=True)
 
-    with tempfile.TemporaryDirectory(prefix="crkafka-spark-") as folder, Region.open(config) as region:
+    with Region.open(config) as region:
 
         def session() -> SparkSession:
             began = time.monotonic()
             tell("Spark starts, for the tables that it writes; the first time of all it fetches jars")
-            started = open_session(config, log=Path(folder) / "spark.log")
+            started = open_session(config, log=java_log.path())
             tell(f"Spark has started, in {time.monotonic() - began:.0f} s")
             return started
 
@@ -250,7 +247,7 @@ def main() -> int:
         if feeder.warm:
             feeder.end()
         else:  # a host that ends so soon does not wait for Spark's start; the next one, or others, write the tables
-            shutil.rmtree(folder, ignore_errors=True)
+            java_log.remove()
             os._exit(0)
     return 0 if hung_up.is_set() else 1
 

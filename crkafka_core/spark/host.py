@@ -30,7 +30,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import MemberStatus, Region
 from crkafka_core.plane import members
 from crkafka_core.region.feeder import feeding
-from crkafka_core.spark import launch, location, session, shipping, tables
+from crkafka_core.spark import java_log, launch, location, session, shipping, tables
 from crkafka_core.spark.feeder import SparkFeeder
 from crkafka_core.tables.handle import Handle
 
@@ -194,7 +194,7 @@ class SparkHost(Supervisor[MemberJob]):
 def open_host(region: Handle, logs: Path | None) -> SparkHost:
     """The host of a region whose configuration names Spark; members log to Spark's own logs, in local mode `spark.log`."""
     log_level, log_format = logs_of.level("INFO"), logs_of.form()
-    opened = session.open_session(region.config, log=None if logs is None else logs / "spark.log")
+    opened = session.open_session(region.config, log=java_log.path() if logs is None else logs / "spark.log")
     return SparkHost(opened, region, log_level=log_level, log_format=log_format)
 
 
@@ -240,7 +240,7 @@ def hosted(region: Handle, spark: SparkSession | None = None, *, members: int | 
     from crkafka_core.region.region import Region  # the facade knows this room by name only
 
     facade = region if isinstance(region, Region) else Region(region.config, region.plane)
-    mine = spark or session.open_session(region.config)
+    mine = spark or session.open_session(region.config, log=java_log.path())
     host = SparkHost(mine, facade, members=members)
     facade.init()
     facade.start()

@@ -25,6 +25,7 @@ from crkafka_core import logs
 from crkafka_core.config import secret
 from crkafka_core.dev.errors import ServiceFailed
 from crkafka_core.dev.java import find_java
+from crkafka_core.spark import java_log
 
 REDACTION = "spark.redaction.regex"
 _OLD = 3_600.0
@@ -58,6 +59,7 @@ def start(settings: Mapping[str, str], *, hidden: Collection[str] = (), log: Pat
 
 def failed(error: BaseException, what: str = "failed") -> ServiceFailed:
     """What Java said, in a sentence, with the log that says more."""
+    java_log.keep()
     if isinstance(error, Py4JNetworkError) or gone():
         return ServiceFailed("Spark", "its Java process has ended", log=_log, hint="Was it killed, or out of memory?")
     java = getattr(error, "java_exception", None)

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+import crkafka_core
 from crkafka_core.cli.main import VERBS, cli
 from crkafka_core.config import RegionConfig
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-STARTER = ROOT / "crkafka_core" / "starter"
+STARTER = Path(crkafka_core.__file__).parent / "starter"
 PAGES = [ROOT / "README.md", STARTER / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EVERYTHING = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 

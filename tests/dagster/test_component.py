@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tomllib
@@ -304,23 +303,6 @@ def test_pyproject_and_workspace_load_the_same_under_the_same_name() -> None:
     module = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"][0]["python_module"]
     assert project["code_location_target_module"] == module["module_name"] == "dagster_project.definitions"
     assert project["code_location_name"] == module["location_name"] == "crkafka"
-
-
-def test_the_dbt_source_and_the_options_that_the_docs_show_are_right() -> None:
-    text = (ROOT / "docs" / "dagster.md").read_text()
-    blocks = [yaml.safe_load(b) for b in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "# defs/" not in b]
-    source = next(b for b in blocks if "sources" in b)["sources"][0]["tables"][0]
-    tables = [{"name": "orders_bronze", "format": "delta", "path": "t"}]
-    key = source["meta"]["dagster"]["asset_key"]
-    assert dg.AssetKey(key) == Names("orders").table(source["name"])
-    assert dg.AssetKey(key) in {s.key for s in consistent_region(attributes(tables=tables)).resolve_all_asset_specs()}
-    options = next(b for b in blocks if set(b) == {"dagster"})["dagster"]
-    assert consistent_region(attributes(tables=tables), **options)
-    documented = set(re.findall(r"`(\w+)`", "".join(line for line in text.splitlines() if line.startswith("| `"))))
-    assert set(Options.model_fields) <= documented
-    repository = consistent_region(attributes(tables=tables)).get_repository_def()
-    jobs = {j.name.removeprefix("orders_") for j in repository.get_all_jobs()}
-    assert {name for name in jobs if not name.startswith("__")} <= documented
 
 
 def test_a_password_that_a_template_has_resolved_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

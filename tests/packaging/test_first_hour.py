@@ -1,4 +1,5 @@
-"""The wheel, in fresh environments with an empty HOME: the tutorial to the letter on each Python, and each extra by itself."""
+"""The wheel, in fresh environments with an empty HOME: the tutorial and the README to the letter on each Python, what the docs
+show, and each extra by itself."""
 
 from __future__ import annotations
 
@@ -204,11 +205,60 @@ def test_the_page_is_followed() -> None:
 
 
 @pytest.mark.parametrize("version", sorted(PYTHONS))
-def test_the_tutorial_to_the_letter(version: str, wheel: Path, tmp_path: Path) -> None:
+def test_the_tutorial_and_the_readme_to_the_letter(version: str, wheel: Path, tmp_path: Path) -> None:
     with stranger(tmp_path, PYTHONS[version]) as somebody:
         somebody.install(wheel, "delta,dagster")
         assert follow(somebody, blocks()) == 22_000
         assert (somebody.cwd / "report-shop.html").is_file()
+        follow_the_readme(somebody)
+
+
+def follow_the_readme(somebody: Stranger) -> None:
+    """Its region in ten lines beside the starter's schema: on the command line, then from Python."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (region,) = re.findall(r"```yaml\n(# region.yaml\n.*?)```", readme, re.DOTALL)
+    (commands,) = re.findall(r"```\n(crkafka check .*?)```", readme, re.DOTALL)
+    (python,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    somebody.run("crkafka new ten-lines && cd ten-lines && crkafka dev up --topic orders:4 --topic refunds:4")
+    folder = somebody.cwd
+    brokers = (folder / "var" / "dev" / "bootstrap.servers").read_text().strip()
+    (folder / "region.yaml").write_text(region.replace("localhost:9092", brokers))
+    verbs = [line.partition("#")[0].strip() for line in commands.splitlines()]
+    for verb in verbs[: verbs.index("crkafka host")]:
+        assert "WRONG" not in somebody.run(verb)
+    somebody.open_terminal("crkafka host")
+    somebody.until("crkafka show", "RUNNING")
+    somebody.run("python produce.py 1000")
+    somebody.until("python read.py", " 1000 records as", " 990 orders worth", " 10 dead letters")
+    somebody.run("timeout 5 crkafka watch || test $? = 124")
+    for verb in verbs[verbs.index("crkafka watch") + 1 :]:
+        assert somebody.run(verb)
+    assert "every invariant holds" in somebody.run("crkafka verify")
+    somebody.close_terminal()
+    somebody.run("python produce.py 500")
+    (folder / "sample.py").write_text(f"{python}\nassert cut.rows == 500, cut\n")
+    said = somebody.run("python sample.py 2>&1")
+    assert ":: " not in said and "log4j" not in said, f"Ivy and Java write to a log: {said}"
+    assert "every invariant holds" in somebody.run("crkafka verify")
+    somebody.run("crkafka dev down")
+
+
+SHOWN = ("config/test_docs.py", "spark/test_docs.py", "dagster/test_docs.py", "checkpoints_db/test_views.py")
+"""Tests that run what README and docs show: configurations, samples of Python, components, queries."""
+
+
+@pytest.mark.parametrize("version", sorted(PYTHONS))
+def test_what_the_docs_show_runs_from_the_wheel(version: str, wheel: Path, tmp_path: Path) -> None:
+    """In a folder that has the pages and the tests, and none of our packages: those come from the wheel."""
+    with stranger(tmp_path, PYTHONS[version]) as somebody:
+        somebody.install(wheel, "dev")
+        for name in ("tests", "docs", "README.md", "pyproject.toml"):
+            there = ROOT / name
+            shutil.copytree(there, somebody.cwd / name) if there.is_dir() else shutil.copy(there, somebody.cwd)
+        shown = " ".join(f"tests/{each}" for each in SHOWN)
+        said = somebody.run(f"pytest -q -p no:cacheprovider -m 'soak or not soak' {shown}", patience=1500)
+        assert re.search(r"^[1-9]\d* passed", said, re.MULTILINE), said
+        assert "skipped" not in said, said
 
 
 def extras() -> list[str]:

@@ -17,7 +17,7 @@ import pytest
 
 from crkafka_core import logs
 from crkafka_core.model.phase import Phase
-from crkafka_core.spark import launch
+from crkafka_core.spark import java_log, launch
 from crkafka_core.spark.host import SparkHost
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -165,3 +165,20 @@ def test_what_a_killed_start_has_left_is_removed_by_the_next(tmp_path: Path, mon
         assert file.parent == tmp_path and file.stat().st_mode & 0o777 == 0o600
         assert {*tmp_path.iterdir()} == {file, fresh}, "another start may be under way"
     assert {*tmp_path.iterdir()} == {fresh}
+
+
+def test_the_logs_of_processes_that_are_gone_stay_a_week(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    old, told, alive = (
+        tmp_path / f"{java_log.PREFIX}{pid}-x{n}"
+        for n, pid in enumerate((int(gone.stdout), int(gone.stdout), os.getpid()))
+    )
+    for folder in (old, told, alive):
+        folder.mkdir()
+        (folder / "spark.log").write_text("what Java wrote")
+    for folder in (old, alive):
+        for file in (folder / "spark.log", folder):
+            os.utime(file, (time.time() - 8 * 86_400,) * 2)
+    java_log.remove_left_over()
+    assert {*tmp_path.iterdir()} == {told, alive}

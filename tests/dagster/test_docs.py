@@ -1,0 +1,72 @@
+"""The samples of docs/dagster.md make definitions that load, and what its tables list is there."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+
+from crkafka_core.config import RegionConfig
+from dagster_project import consistent_region, names, partitions
+from dagster_project.options import Options
+
+PAGE = (Path(__file__).parents[2] / "docs" / "dagster.md").read_text(encoding="utf-8")
+TABLES = [{"name": "orders_bronze", "format": "delta", "path": "t"}]
+pytestmark = pytest.mark.dagster
+
+
+def blocks(language: str) -> list[str]:
+    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", PAGE, re.DOTALL | re.MULTILINE)
+    return [textwrap.dedent(text) for _, text in found]
+
+
+def region() -> RegionConfig:
+    return RegionConfig.of(
+        region="orders",
+        control_plane="sqlite:///var/crkafka.db",
+        storage="var/segments",
+        kafka={"bootstrap.servers": "localhost:1", "group.id": "orders"},
+        topics=["orders"],
+        tables=TABLES,
+    )
+
+
+def test_the_samples_of_python_make_definitions_that_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "regions").mkdir()
+    (tmp_path / "regions" / "orders.yaml").write_text(region().to_json())
+    monkeypatch.chdir(tmp_path)
+    known: dict[str, Any] = {
+        "dg": dg,
+        "my_definitions": dg.Definitions(),
+        "definition": partitions.definition,
+        "Names": names.Names,
+    }
+    samples = blocks("python")
+    assert len(samples) >= 7
+    for number, sample in enumerate(samples):
+        exec(compile(sample, f"docs/dagster.md, sample {number + 1}", "exec", dont_inherit=True), known)
+    assets = [made for made in known.values() if isinstance(made, dg.AssetsDefinition)]
+    sensors = [made for made in known.values() if isinstance(made, dg.SensorDefinition)]
+    assert {key.path[-1] for made in assets for key in made.keys} == {"revenue", "daily_revenue", "totals"}
+    assert len(sensors) == 1
+    mine = dg.Definitions(assets=assets, sensors=sensors)
+    dg.Definitions.validate_loadable(dg.Definitions.merge(known["defs"], mine))
+
+
+def test_the_dbt_source_and_the_options_that_the_page_shows_are_right() -> None:
+    shown = [yaml.safe_load(block) for block in blocks("yaml") if "# defs/" not in block]
+    source = next(block for block in shown if "sources" in block)["sources"][0]["tables"][0]
+    key = dg.AssetKey(source["meta"]["dagster"]["asset_key"])
+    assert key == names.Names("orders").table(source["name"])
+    assert key in {spec.key for spec in consistent_region(region()).resolve_all_asset_specs()}
+    options = next(block for block in shown if set(block) == {"dagster"})["dagster"]
+    repository = consistent_region(region(), **options).get_repository_def()
+    documented = set(re.findall(r"`(\w+)`", "".join(line for line in PAGE.splitlines() if line.startswith("| `"))))
+    assert set(Options.model_fields) <= documented
+    jobs = {job.name.removeprefix("orders_") for job in repository.get_all_jobs()}
+    assert {name for name in jobs if not name.startswith("__")} <= documented
