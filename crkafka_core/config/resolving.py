@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote, quote_plus, unquote
 
@@ -16,6 +16,8 @@ from crkafka_core.model.errors import ConfigError
 
 _PUBLIC = (".bootstrap.servers", ".metadata.broker.list", ".group.id")
 """Keys whose value errors have to show, also when it is in a file."""
+_LIST = re.compile(r",(?=\s*[A-Za-z][\w+.-]*://)")
+"""Between the URLs of a list."""
 _NO_HOST = re.compile(r"[@/?#\s]")
 
 
@@ -27,26 +29,30 @@ def resolve(text: str, key: str, env: Mapping[str, str] | None = None) -> str:
     """
     known = os.environ if env is None else env
     masked, references = reference.mask(text)
-    if "://" in masked:
-        url = secret.Url.of(masked)
-        value = "".join(
-            [
-                reference.unmask(url.before, references, lambda r: _read(r, key, known)),
-                reference.unmask(url.userinfo, references, lambda r: quote(_read(r, key, known), safe="")),
-                reference.unmask(url.host, references, lambda r: _host(_read(r, key, known), r, key)),
-                reference.unmask(url.path, references, lambda r: _read(r, key, known)),
-                reference.unmask(url.parameters, references, lambda r: quote(_read(r, key, known), safe="")),
-            ]
-        )
-    else:
-        value = reference.unmask(masked, references, lambda r: _read(r, key, known))
+    value = ",".join(_resolve_one(each, references, key, known) for each in _LIST.split(masked))
     _remember_in(key, value)
-    if "@" in secret.Url.of(value).host:
+    if any("@" in secret.Url.of(each).host for each in _LIST.split(value)):
         raise ConfigError(
             f"{key} has an @ in its user or password that is not percent-quoted, so that what follows it would be taken for the host.",
             hint="Write %40 for it; or give the password alone as ${env:NAME} inside the URL, which is quoted by itself.",
         )
     return value
+
+
+def _resolve_one(masked: str, references: Sequence[str], key: str, env: Mapping[str, str]) -> str:
+    """One address of a list, or a text that is none."""
+    if "://" not in masked:
+        return reference.unmask(masked, references, lambda r: _read(r, key, env))
+    url = secret.Url.of(masked)
+    return "".join(
+        [
+            reference.unmask(url.before, references, lambda r: _read(r, key, env)),
+            reference.unmask(url.userinfo, references, lambda r: quote(_read(r, key, env), safe="")),
+            reference.unmask(url.host, references, lambda r: _host(_read(r, key, env), r, key)),
+            reference.unmask(url.path, references, lambda r: _read(r, key, env)),
+            reference.unmask(url.parameters, references, lambda r: quote(_read(r, key, env), safe="")),
+        ]
+    )
 
 
 _READ: dict[str, tuple[str, str]] = {}
@@ -95,9 +101,10 @@ def _remember_in(key: str, value: str) -> None:
         return
     for _, part in secret.secrets_in(value):
         remember(part)
-    userinfo, at, _ = value.partition("://")[2].partition("?")[0].rpartition("@")
-    if at:  # not quoted, a password may itself hold an @
-        remember(userinfo.partition(":")[2])
+    for each in _LIST.split(value):
+        userinfo, at, _ = each.partition("://")[2].partition("?")[0].rpartition("@")
+        if at:  # not quoted, a password may itself hold an @
+            remember(userinfo.partition(":")[2])
 
 
 def _host(value: str, written: str, key: str) -> str:

@@ -144,7 +144,8 @@ class GroupConsumer:
         disturbed = failed or bool(rebalances) or taken.lost
         if disturbed:
             self._next = {}  # records may be gone: only a seek says where the client stands
-        failures = served.failures if taken is served else (*served.failures, *taken.failures)
+        told = served.failures if taken is served else (*served.failures, *taken.failures)
+        failures = [failure for failure in told if not self._is_late(failure)]
         batch = None
         if taken.batch is not None and not disturbed:
             batch = self._accepted(taken.batch, failures)
@@ -156,6 +157,11 @@ class GroupConsumer:
         # Of what does not flow, or stands nobody knows where, records may be gone: its end says nothing.
         met = {tp: end for tp, end in ends.items() if tp in self._flowing and tp in self._next}
         return Polled(batch, rebalances, errors, met, disturbed, dropped)
+
+    def _is_late(self, failure: Failure) -> bool:
+        """Whether it tells that an offset is gone which lies before where we stand, as the placeholder's does that was
+        fetched before the seek."""
+        return failure.error.code() in _GONE and 0 <= failure.offset < self._next.get(failure.tp, 0)
 
     def _now_or_later(self, call: Callable[[], None]) -> None:
         """While a commit hangs, the consumer would not answer: what is asked of it is done before the next poll."""

@@ -195,6 +195,9 @@ def test_a_password_in_a_url_is_quoted_so_that_its_characters_stay_its_own() -> 
     quoted = "p%40ss%2Fw%3Ard%3F%23%2541"
     assert said == f"postgresql+psycopg://me%40home:{quoted}@db:5432/db?sslpassword={quoted}&user=x"
     assert resolve("sc://h:15002/;token=${env:P}", "host.spark", env) == f"sc://h:15002/;token={quoted}"
+    urls = "https://a/m2,https://u:${env:P}@b/m2, https://u:${env:P}@${env:H}/m2"
+    said = resolve(urls, "host.conf.spark.jars.repositories", env)
+    assert said == f"https://a/m2,https://u:{quoted}@b/m2, https://u:{quoted}@db:5432/m2"
 
 
 @pytest.mark.parametrize("env", [{"H": "u:geheim-1@db"}, {"H": "db/other"}, {"H": "db?password=geheim-2"}])
@@ -207,6 +210,8 @@ def test_a_host_that_would_end_itself_is_refused_unseen(env: dict[str, str]) -> 
 def test_a_whole_url_with_an_unquoted_at_sign_never_becomes_a_host_name() -> None:
     with pytest.raises(ConfigError, match="not percent-quoted") as refused:
         resolve("${env:URL}", "control_plane", {"URL": "postgresql+psycopg://u:geheim@teil@db/x"})
+    with pytest.raises(ConfigError, match="not percent-quoted"):
+        resolve("${env:URLS}", "registry.url", {"URLS": "https://a,https://u:geheim@teil@db/x"})
     assert "teil" not in str(refused.value)
     assert redact("could not resolve host geheim@teil") == "could not resolve host ***"
 

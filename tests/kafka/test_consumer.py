@@ -193,6 +193,7 @@ def test_a_vanished_offset_is_told_and_the_partition_can_be_sought_again(
     member.consumer.seek({gone: 100, fine: 100})
     member.consumer.flow(held)
     member.poll_until(lambda: bool(member.errors) and len(member.offsets().get(fine, [])) == 900)
+    assert len(member.errors) == 1, member.errors
     (error,) = member.errors
     assert isinstance(error, OffsetGone)
     assert (error.tp, error.offset) == (gone, 100)
@@ -200,6 +201,26 @@ def test_a_vanished_offset_is_told_and_the_partition_can_be_sought_again(
     member.consumer.seek({gone: 400})
     member.poll_until(lambda: gone in member.offsets() and len(member.offsets()[gone]) == 600)
     assert member.offsets() == {gone: list(range(400, 1_000)), fine: list(range(100, 1_000))}
+    assert member.dropped == 0
+
+
+def test_an_error_about_the_placeholder_that_comes_after_the_seek_is_about_nothing(
+    kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, generator: Generator
+) -> None:
+    """The client tells an offset that is gone also to who has sought elsewhere meanwhile."""
+    topic = new_topic(2)
+    late, fine = TP(topic, 0), TP(topic, 1)
+    generator.send(topic, 2_000, partitions=2)
+    kafka.topics.delete_records({(topic, 0): 400})
+    member = probe([topic])
+    held = member.settle()
+    member.consumer._consumer.resume([TopicPartition(topic, 0)])
+    time.sleep(1.5)  # it waits in the queue, and nobody polls
+    member.consumer.seek({late: 500, fine: 100})
+    member.consumer.flow(held)
+    member.poll_until(lambda: member.rows() == 500 + 900)
+    assert member.errors == []
+    assert member.offsets() == {late: list(range(500, 1_000)), fine: list(range(100, 1_000))}
     assert member.dropped == 0
 
 
