@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 
 help:
 	@echo 'make test     every suite, one after the other, with the time each took'
-	@echo 'make demo     three minutes with a real Kafka, Spark and Dagster, step by step'
+	@echo 'make demo     two minutes with a real Kafka, Spark and Dagster, step by step'
 	@echo 'make demo-ui  the same, and Dagster stays open in the browser'
 	@echo 'make docs     the documentation as a site, in artifacts/docs'
 	@echo 'make check    formatting, linting, types, layers'

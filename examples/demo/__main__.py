@@ -1,4 +1,4 @@
-"""`make demo`: three minutes, each step explained as it happens; ends with the oracle's word."""
+"""`make demo`: two minutes, each step explained as it happens; ends with the oracle's word."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from examples.demo.orders import Orders
 FOLDER = Path("var/demo")
 REPORT = FOLDER / "report.html"
 PER_SECOND, PER_SECOND_UI = 2_000.0, 200.0
-RUN_BEFORE, RUN_AFTER = 20.0, 20.0
+RUN_BEFORE, RUN_AFTER = 15.0, 15.0
 PLACE = ("topic", "partition", "offset")
 PATIENCE = 45.0
 """Seconds that the region, and then the runs, have for a clean end."""

@@ -64,12 +64,15 @@ class Narrator:
         self._look = look
 
     def _follow(self, region: Region) -> None:
-        seq, total, taken = 0, 0, 0
+        seq, total, known = 0, 0, set[tuple[str, int]]()
         while not self._over.wait(0.3):
             done = region.plane.read(lambda reader, row: reader.select(TableCommit, ("status", "=", "DONE")))
-            for commit in done[taken:]:
-                self.say(f"{commit.table} grew: {commit.rows} rows of checkpoints {commit.after + 1} to {commit.upto}")
-            taken = len(done)
+            for commit in done:
+                if commit.rows and (commit.table, commit.number) not in known:
+                    self.say(
+                        f"{commit.table} grew: {commit.rows} rows of checkpoints {commit.after + 1} to {commit.upto}"
+                    )
+            known = {(commit.table, commit.number) for commit in done}
             for event in region.plane.read(lambda reader, row, s=seq: events.since(reader, s)):  # type: ignore[misc]
                 seq = event.seq
                 if event.kind == "merged":

@@ -16,7 +16,11 @@ trigger: {{period: 5s}}
 tables:
   - {{name: orders_bronze, format: delta, path: tables/orders_bronze}}
   - {{name: orders_typed, format: delta, path: tables/orders_typed, typed: {{json: order.schema.json}}, on_bad_record: dead_letter}}
-host: {{spark: "local[4]"}}
+host:
+  spark: local[4]
+  conf:    # for a few minutes: Java's quick compiler, and no plans made for two hundred tasks
+    spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1
+    spark.sql.shuffle.partitions: "4"
 start_grace: 20s
 """
 
