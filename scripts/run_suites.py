@@ -49,6 +49,8 @@ class Suite:
     """Seconds; generous enough for a machine half as fast."""
     select: str
     """A pytest marker expression."""
+    environment: dict[str, str]
+    """Beside this one's."""
 
 
 @dataclass
@@ -73,7 +75,13 @@ def read_suites(kind: str) -> list[Suite]:
     """The suites of `make test` or of `make soak`."""
     everything = tomllib.loads((ROOT / "tests" / "suites.toml").read_text())
     return [
-        Suite(entry["name"], tuple(entry["paths"]), float(entry["budget"]), entry.get("select", "not soak"))
+        Suite(
+            entry["name"],
+            tuple(entry["paths"]),
+            float(entry["budget"]),
+            entry.get("select", "not soak"),
+            entry.get("environment", {}),
+        )
         for entry in everything.get(kind, [])
     ]
 
@@ -91,7 +99,7 @@ def run(suite: Suite) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="crk-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         at = Path(folder) / "test-that-runs"
-        env = {**os.environ, MARK: mark, AT: str(at), "TMPDIR": folder, "PYTHONUNBUFFERED": "1"}
+        env = {**os.environ, **suite.environment, MARK: mark, AT: str(at), "TMPDIR": folder, "PYTHONUNBUFFERED": "1"}
         with said.open("wb") as output:
             child = subprocess.Popen(
                 command,

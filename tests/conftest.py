@@ -15,6 +15,7 @@ from sqlalchemy import Engine
 
 from checkpoints_db import schema
 from checkpoints_db.address import Address
+from crkafka_core.kafka.native import library
 
 for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(_options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -27,6 +28,13 @@ def pytest_runtest_logstart(nodeid: str) -> None:
     """Where a signal ends pytest, this is all that is left of it."""
     if place := os.environ.get("CRKAFKA_SUITE_AT"):
         Path(place).write_text(nodeid)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _records_come_as_they_are_told_to() -> None:
+    """Natively, or through objects where the environment says so: an edge that is not built, or stale, would be passed over in silence."""
+    by_objects = os.environ.get(library.SWITCH) == "0"
+    assert (library.load() is None) == by_objects, "`make env` builds the native edge, with a C compiler"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,14 +15,14 @@ from crkafka_core.model.visible import visible
 from crkafka_core.region import Region
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.oracle.verdict import Verdict
     from crkafka_core.testing.simulation.history import History
+    from crkafka_core.verify.verdict import Verdict
 
 
 def verify(config: RegionConfig, *, kafka: bool = True, ledger: Path | None = None, quiet: bool = False) -> Verdict:
     """Judge what landed by SQL, segments and Kafka; nothing is changed. `quiet`: commits must equal the head."""
-    from crkafka_core.testing.ledger import Ledger
-    from crkafka_core.testing.oracle import verify as judge
+    from crkafka_core.verify import verify as judge
+    from crkafka_core.verify.ledger import Ledger
 
     with Region.open(config) as region:
         return judge(region, Ledger.load(ledger) if ledger else None, kafka=kafka, quiet=quiet)

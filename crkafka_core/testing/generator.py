@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.model.offsets import TP
-from crkafka_core.testing.ledger import SEQ_AT, Ledger, value_of
+from crkafka_core.verify.ledger import SEQ_AT, Ledger, value_of
 
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _CHUNK = 20_000

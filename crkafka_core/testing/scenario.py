@@ -30,10 +30,10 @@ from crkafka_core.region.caught_up import consume
 from crkafka_core.testing.failpoints import HOOK, Failpoints
 from crkafka_core.testing.forked import ForkedProcess
 from crkafka_core.testing.generator import Generator
-from crkafka_core.testing.ledger import Ledger
-from crkafka_core.testing.oracle import Remembered, Verdict, verify
-from crkafka_core.testing.oracle.truth import STRANGE
 from crkafka_core.testing.pytest_services import unique
+from crkafka_core.verify import Remembered, Verdict, verify
+from crkafka_core.verify.ledger import Ledger
+from crkafka_core.verify.truth import STRANGE
 
 SHORT: dict[str, Any] = {
     "trigger": {"manual": True}, "start_grace": 30, "isolation_timeout": 2, "stale_generation": 3, "unheld_timeout": 3,

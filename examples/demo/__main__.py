@@ -25,8 +25,8 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Table
 from crkafka_core.region import Region, caught_up, waiting
-from crkafka_core.testing.ledger import Ledger
-from crkafka_core.testing.oracle import verify
+from crkafka_core.verify import verify
+from crkafka_core.verify.ledger import Ledger
 from dagster_project.testing.live import LiveDagster
 from examples.demo import project
 from examples.demo.narrator import Narrator

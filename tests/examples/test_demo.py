@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crkafka_core.config import RegionConfig
-from crkafka_core.testing.ledger import SEQ_AT
+from crkafka_core.verify.ledger import SEQ_AT
 from examples.demo import project
 from examples.demo.orders import SPOILED, Orders
 

@@ -19,8 +19,8 @@ from crkafka_core.model.rows import Initial, Segment, Start
 from crkafka_core.plane import permits
 from crkafka_core.region import Region
 from crkafka_core.segments.reader import read_with_topics
-from crkafka_core.testing.oracle import Remembered, verify
 from crkafka_core.testing.scenario import Scenario
+from crkafka_core.verify import Remembered, verify
 
 Make = Callable[..., Scenario]
 

@@ -13,7 +13,7 @@ import pytest
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.model.offsets import TP
 from crkafka_core.testing.generator import Generator, GeneratorFailed
-from crkafka_core.testing.ledger import Ledger, parse, sequences, value_of
+from crkafka_core.verify.ledger import Ledger, parse, sequences, value_of
 from tests.kafka.conftest import MakeProbe, Probe
 
 pytestmark = pytest.mark.kafka

@@ -148,7 +148,7 @@ def _plane(node: ast.expr) -> bool:
 
 
 QUESTIONS = {"select", "column", "count"}
-MAY_ASK = ("crkafka_core/plane", "crkafka_core/testing", "checkpoints_db")
+MAY_ASK = ("crkafka_core/plane", "crkafka_core/verify", "crkafka_core/testing", "checkpoints_db")
 
 
 def test_rows_are_searched_in_the_plane_alone() -> None:

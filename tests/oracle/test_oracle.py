@@ -30,9 +30,9 @@ from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.reader import hash_of, read_segment
 from crkafka_core.segments.writer import SegmentWriter
 from crkafka_core.testing.landing import Landing, records
-from crkafka_core.testing.ledger import Ledger
 from crkafka_core.testing.memory import MemoryStore
-from crkafka_core.testing.oracle import Remembered, Verdict, verify
+from crkafka_core.verify import Remembered, Verdict, verify
+from crkafka_core.verify.ledger import Ledger
 
 P0 = TP("orders", 0)
 
@@ -368,4 +368,4 @@ def _numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return np.array([int(v.as_py().rsplit(b":", 1)[1]) for v in values])
 
-    monkeypatch.setattr("crkafka_core.testing.oracle.truth.sequences", numbers)
+    monkeypatch.setattr("crkafka_core.verify.truth.sequences", numbers)

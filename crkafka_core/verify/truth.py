@@ -8,12 +8,12 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from crkafka_core.kafka.range_reader import RangeReader
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import SCHEMA
-from crkafka_core.testing.ledger import Ledger, sequences
-from crkafka_core.testing.oracle.verdict import Findings
+from crkafka_core.verify.kafka_again import Headers, KafkaAgain
+from crkafka_core.verify.ledger import Ledger, sequences
+from crkafka_core.verify.verdict import Findings
 
 COLUMNS = ("topic", "partition", "offset")
 STRANGE = "records landed that nobody committed"
@@ -88,12 +88,12 @@ class KafkaTruth:
 
     def __init__(self, kafka: Mapping[str, str], topic_ids: Mapping[str, str]) -> None:
         """`topic_ids`: those that Kafka has now."""
-        self._reader = RangeReader(kafka)
+        self._kafka = KafkaAgain(kafka)
         self._topic_ids = topic_ids
         self._gone: set[TP] = set()
 
     def close(self) -> None:
-        self._reader.__exit__(None, None, None)
+        self._kafka.close()
 
     def compare(
         self,
@@ -110,27 +110,20 @@ class KafkaTruth:
         if tp in self._gone or self._another(tp.topic, topic_id, found):
             return
         try:
-            pieces = [piece for batch in self._reader.read(tp, start, stop) for piece in batch.pieces()]
+            produced, said = self._kafka.read(tp, start, stop)
         except DataLoss as loss:
             self._gone.add(tp)
             found.note(f"{tp} could not be compared: {loss.message}")
             return
-        produced = pa.Table.from_batches(pieces, SCHEMA).combine_chunks()
         offsets, got = (np.asarray(t.column("offset").combine_chunks()) for t in (produced, landed))
         if not compare_offsets(tp, offsets, got, found, invariant=invariant, checkpoint=checkpoint):
             return
-        if not len(offsets):
-            return
-        for name in SCHEMA.names:
-            if not produced.column(name).equals(landed.column(name)):
-                at = next(i for i in range(len(got)) if produced.column(name)[i] != landed.column(name)[i])
-                found.add(
-                    invariant,
-                    f"{tp} landed another {name} than Kafka has",
-                    checkpoint=checkpoint,
-                    tp=tp,
-                    offset=int(got[at]),
-                )
+        different = {name: _first(produced.column(name), landed.column(name)) for name in produced.column_names}
+        different["headers"] = _first_headers(tp, said, landed.column("headers"), found)
+        for name, at in different.items():
+            if at is not None:
+                text = f"{tp} landed another {name} than Kafka has"
+                found.add(invariant, text, checkpoint=checkpoint, tp=tp, offset=int(got[at]))
                 return
 
     def _another(self, topic: str, topic_id: str, found: Findings) -> bool:
@@ -168,6 +161,25 @@ class NoTruth:
 
     def count(self, tp: TP, start: int, stop: int) -> int | None:
         return None
+
+
+def _first(produced: pa.ChunkedArray, landed: pa.ChunkedArray) -> int | None:
+    """The first row in which they differ."""
+    if produced.equals(landed):
+        return None
+    return next(i for i in range(len(landed)) if produced[i] != landed[i])
+
+
+def _first_headers(tp: TP, said: Mapping[int, Headers], landed: pa.ChunkedArray, found: Findings) -> int | None:
+    refused = sum(each is None for each in said.values())
+    if refused:
+        found.note(f"{tp}: the headers of {refused} records cannot be read, and were not compared")
+    there = set(np.flatnonzero(landed.is_valid().to_numpy()).tolist())
+    for row in sorted(there | said.keys()):
+        headers = said.get(row, [])
+        if headers is not None and headers != [(each["key"], each["value"]) for each in landed[row].as_py() or []]:
+            return row
+    return None
 
 
 def compare_offsets(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.offsets import TP
 from crkafka_core.protocol.commit_metadata import CommitMetadata
-from crkafka_core.testing.oracle.history import History
-from crkafka_core.testing.oracle.verdict import Findings
+from crkafka_core.verify.history import History
+from crkafka_core.verify.verdict import Findings
 
 
 def commits(

@@ -9,8 +9,8 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.protocol.merge import broken_spans, digest
 from crkafka_core.segments.path import SegmentName
-from crkafka_core.testing.oracle.history import History
-from crkafka_core.testing.oracle.verdict import Findings, Remembered
+from crkafka_core.verify.history import History
+from crkafka_core.verify.verdict import Findings, Remembered
 
 
 def coverage(history: History, found: Findings) -> None:

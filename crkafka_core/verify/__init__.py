@@ -3,7 +3,7 @@
 `verify(region)` compares with Kafka itself; `verify(region, ledger)` with what a `Generator` really committed.
 """
 
-from crkafka_core.testing.oracle.verdict import Finding, Remembered, Verdict
-from crkafka_core.testing.oracle.verify import verify
+from crkafka_core.verify.verdict import Finding, Remembered, Verdict
+from crkafka_core.verify.verify import verify
 
 __all__ = ["Finding", "Remembered", "Verdict", "verify"]

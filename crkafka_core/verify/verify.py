@@ -16,13 +16,13 @@ from crkafka_core.region import Region
 from crkafka_core.region.host import whoami
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.reader import read_segment
-from crkafka_core.testing.ledger import Ledger
-from crkafka_core.testing.oracle import chain
-from crkafka_core.testing.oracle.committed import commits
-from crkafka_core.testing.oracle.history import History
-from crkafka_core.testing.oracle.landed import Landed, orphans
-from crkafka_core.testing.oracle.truth import KafkaTruth, LedgerTruth, NoTruth, Truth
-from crkafka_core.testing.oracle.verdict import Findings, Remembered, Verdict
+from crkafka_core.verify import chain
+from crkafka_core.verify.committed import commits
+from crkafka_core.verify.history import History
+from crkafka_core.verify.landed import Landed, orphans
+from crkafka_core.verify.ledger import Ledger
+from crkafka_core.verify.truth import KafkaTruth, LedgerTruth, NoTruth, Truth
+from crkafka_core.verify.verdict import Findings, Remembered, Verdict
 
 _HOLD = 3600.0
 """Seconds for which a look may hold retirement back, should its process die (SPEC T1)."""

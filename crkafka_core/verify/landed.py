@@ -16,9 +16,9 @@ from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.reader import hash_of, read_with_topics
 from crkafka_core.segments.storage import Storage
-from crkafka_core.testing.oracle.history import KEPT, History
-from crkafka_core.testing.oracle.truth import Truth
-from crkafka_core.testing.oracle.verdict import Findings
+from crkafka_core.verify.history import KEPT, History
+from crkafka_core.verify.truth import Truth
+from crkafka_core.verify.verdict import Findings
 
 GROUP_ROWS = 2_000_000
 """Rows of neighbouring checkpoints that are compared at once."""

@@ -1,0 +1,103 @@
+"""Kafka read again, through the client's own objects: what is compared with the landed rows shares no conversion with the native edge."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, Message, TopicPartition
+
+from crkafka_core.kafka import clients
+from crkafka_core.kafka.errors import UNREADABLE, error_of
+from crkafka_core.kafka.headers import read_headers
+from crkafka_core.kafka.properties import reader_properties
+from crkafka_core.model.errors import DataLoss, ServiceUnavailable
+from crkafka_core.model.offsets import TP
+from crkafka_core.segments.batch import SCHEMA
+
+_AT_ONCE = 5_000
+_PATIENCE = 60.0
+"""Seconds in which nothing new comes, after which Kafka is called away."""
+_GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+_MICROS = range(-(2**63), 2**63)
+Headers = list[tuple[str, bytes | None]] | None
+"""Of one record; None: they cannot be read."""
+
+
+class KafkaAgain:
+    """Exact ranges, by `assign`: no group, and no effect on one. Belongs to one thread."""
+
+    def __init__(self, kafka: Mapping[str, str], *, patience: float = _PATIENCE) -> None:
+        name = f"crkafka-verify-{uuid.uuid4().hex[:12]}"
+        self._consumer = clients.consumer(reader_properties(kafka, client_id=name, group_id=name))
+        self._patience = patience
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def read(self, tp: TP, start: int, stop: int) -> tuple[pa.Table, dict[int, Headers]]:
+        """Records with start ≤ offset < stop, in order, without their headers; and those, by row, of records that have some."""
+        pieces: list[pa.Table] = [_table([])]
+        found: dict[int, Headers] = {}
+        rows = 0
+        for records in self._records(tp, start, stop):
+            pieces.append(_table(records))
+            found |= {rows + i: said for i, said in enumerate(_headers(records)) if said != []}
+            rows += len(records)
+        return pa.concat_tables(pieces).combine_chunks(), found
+
+    def _records(self, tp: TP, start: int, stop: int) -> Iterator[Sequence[Message]]:
+        self._consumer.assign([TopicPartition(tp.topic, tp.partition, start)])
+        position, heard, trouble = start, time.monotonic(), None
+        while position < stop:
+            records, before = [], position
+            for message in self._consumer.consume(min(_AT_ONCE, stop - position), 0.2):
+                error, offset = message.error(), int(message.offset() or 0)
+                if error is None:
+                    position = offset + 1
+                    records += [message] if position <= stop else []
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    position = max(position, offset)
+                elif error.code() in _GONE:
+                    raise DataLoss(f"Kafka no longer holds offset {offset} of {tp}.")
+                elif error.code() in UNREADABLE:
+                    raise DataLoss(f"{tp}@{position} cannot be read.")
+                else:
+                    trouble = error_of(error, f"reading {tp}")
+                    if not isinstance(trouble, ServiceUnavailable):
+                        raise trouble
+            if records:
+                yield records
+            if position > before:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > self._patience:
+                raise trouble or DataLoss(f"{tp} ends at offset {position}; what landed goes to {stop}.")
+
+
+def _table(records: Sequence[Message]) -> pa.Table:
+    """What the client says of each record, but for the headers, in the types of what lands."""
+    times = [message.timestamp() for message in records]
+    micros = [(-1 if not kind else millis) * 1000 for kind, millis in times]
+    said = {
+        "key": [message.key() for message in records],
+        "value": [message.value() for message in records],
+        "topic": [message.topic() for message in records],
+        "partition": [message.partition() for message in records],
+        "offset": [message.offset() for message in records],
+        "timestamp": [each if each in _MICROS else None for each in micros],
+        "timestampType": [kind - 1 for kind, _ in times],
+    }
+    return pa.table({name: pa.array(values, SCHEMA.field(name).type) for name, values in said.items()})
+
+
+def _headers(records: Sequence[Message]) -> list[Headers]:
+    """As Kafka's Java client reads them: the client's own method ends the process at some names (docs/clients.md K20)."""
+    read = read_headers(records)
+    counts = read.counts.tolist() if read.counts is not None else [0] * len(records)
+    entries = iter(zip(map(bytes.decode, read.names), read.values, strict=True))
+    found: list[Headers] = [[next(entries) for _ in range(count)] for count in counts]
+    for row in read.unreadable:
+        found[row] = None
+    return found
