@@ -93,7 +93,7 @@ class SparkCluster:
         return pid
 
     def start_connect(self, jars: list[Path] | None = None, *, token: str = "", **conf: str) -> str:
-        """A Connect server on this cluster; its address. `token`: it serves nobody without it."""
+        """A Connect server on this cluster; its address. `token`: it serves nobody without it; clients send it without TLS to `localhost` only."""
         settings = {
             "spark.connect.grpc.binding.port": str(self._connect_port), "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g",
@@ -110,7 +110,7 @@ class SparkCluster:
             cwd=self.folder,
         )  # fmt: skip
         self._serving(self._connect_port, "the Spark Connect server")
-        return self.connect
+        return self.connect.replace("127.0.0.1", "localhost") if token else self.connect
 
     def stop_connect(self) -> None:
         """End the Connect server, if there is one: it keeps its slots as long as it lives."""

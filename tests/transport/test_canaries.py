@@ -315,7 +315,7 @@ def test_spark_dagster_a_registry_and_an_object_store_have_no_secret(
         _typed(run, registry)
         watch = stack.enter_context(Watch(run.secrets))
         run.cli("init")
-        with run.hosted():
+        with run.hosted("--no-drive"):
             assert RUNS
             run.cli("cut")
             run.python("-c", RUNS)
