@@ -93,7 +93,10 @@ class SparkCluster:
         return pid
 
     def start_connect(self, jars: list[Path] | None = None, *, token: str = "", **conf: str) -> str:
-        """A Connect server on this cluster; its address. `token`: it serves nobody without it; clients send it without TLS to `localhost` only."""
+        """A Connect server on this cluster; its address.
+
+        `token`: it serves nobody without it, and clients send it without TLS to `localhost` alone.
+        """
         settings = {
             "spark.connect.grpc.binding.port": str(self._connect_port), "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g",
