@@ -63,6 +63,12 @@ class KafkaTopics:
         described = self._admin.describe_topics(TopicCollection([name]))
         return str(described[name].result(timeout=30).topic_id)
 
+    def state(self) -> str:
+        """The brokers that serve, and partitions without a leader, of all topics."""
+        seen = self._admin.list_topics(timeout=30)
+        headless = [f"{t.topic}[{p.id}]" for t in seen.topics.values() for p in t.partitions.values() if p.leader < 0]
+        return f"brokers {sorted(seen.brokers)}; without a leader: {', '.join(sorted(headless)) or 'none'}"
+
     def leaders(self, name: str) -> dict[int, int]:
         """Partition → node that leads it; partitions without a leader are left out."""
         return {p.id: p.leader for p in self._partitions(name) if p.leader >= 0}

@@ -84,8 +84,12 @@ def _recovers(s: Scenario) -> None:
     """A checkpoint that was opened after the fault is merged, by whichever driver, and all members are there again."""
     s.points.clear_all()
     s.wake()
-    s.settle(timeout=SETTLES)
-    s.wait_head(s.region.plane.read(lambda _, row: row.next_checkpoint), timeout=SETTLES)
+    try:
+        s.settle(timeout=SETTLES)
+        s.wait_head(s.region.plane.read(lambda _, row: row.next_checkpoint), timeout=SETTLES)
+    except Exception as error:
+        error.add_note(f"Kafka, as it is now: {s.kafka.topics.state()}")
+        raise
 
 
 def _say(capsys: pytest.CaptureFixture[str], words: str) -> None:
