@@ -86,8 +86,8 @@ def test_a_table_that_is_partitioned_by_checkpoint_goes_on_so(
     landing = made(tmp_path)
 
     class Older(DeltaTable):
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given)
+        def __init__(self, *given: Any, **more: Any) -> None:
+            super().__init__(*given, **more)
             self.partition_by = (CHECKPOINT,)
 
     with monkeypatch.context() as patch:
