@@ -58,11 +58,16 @@ BAD = "bad records"
 
 
 def bad_records(reader: Reader) -> dict[str, int]:
-    """Table → records that could not be decoded when they first came in, since the table was declared; for people."""
+    """Table → records that could not be decoded when they first came in, since the table was declared; for people.
+
+    What a reset took out of the table, all of a commit's rows, does not count: it comes in again.
+    """
     found: dict[str, int] = {}
+    rewinds = [(event.seq, event.checkpoint) for event in reader.select(Event, ("kind", "=", "rewind"))]
     for event in reader.select(Event, ("kind", "=", BAD)):
         said = json.loads(event.data_json)
-        if said["new"]:
+        first = said.get("first", event.checkpoint)
+        if said["new"] and not any(seq > event.seq and head < first for seq, head in rewinds):
             found[said["table"]] = found.get(said["table"], 0) + said["bad"]
     return found
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.errors import LeaseLost, NotRunning, Stale
-from crkafka_core.model.rows import Lease, Region, Reset, ResetCause, Table, TableCommit
+from crkafka_core.model.rows import Checkpoint, Lease, Region, Reset, ResetCause, Table, TableCommit
 from crkafka_core.plane import contents, epochs, events, leases, limits, reading, restored, tables
 from crkafka_core.plane.tables import ADVANCE, DONE, FAILED, FENCE, OPEN, REWRITE
 
@@ -232,7 +232,8 @@ def finish_commit(tx: Tx, permit: Permit, *, version: str, rows: int, folder: st
     text = f"{table.name}: {rows} rows of {len(ids)} checkpoints"
     events.log(tx, "table " + commit.kind, text, checkpoint=max(ids), data=evidence)
     if bad:
-        evidence = {"table": table.name, "bad": bad, "new": commit.kind == ADVANCE}
+        first = min((i for i in ids if (row := tx.get(Checkpoint, i)) is not None and row.rows), default=min(ids))
+        evidence = {"table": table.name, "bad": bad, "new": commit.kind == ADVANCE, "first": first}
         text = f"{table.name}: {bad} of {len(ids)} checkpoints"
         events.log(tx, events.BAD, text, checkpoint=max(ids), data=evidence)
     leases.release(tx, permit.lease)

@@ -10,7 +10,7 @@ import pytest
 
 from crkafka_core.model.errors import WentBack
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Table
+from crkafka_core.model.rows import ResetCause, Table
 from crkafka_core.plane import alarms, epochs, events, lateness, permits, restored
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
@@ -96,3 +96,27 @@ def test_what_could_not_be_decoded_is_counted_for_tables_with_a_shape(landing: L
     assert bad() == [0], "a raw table decodes nothing"
     plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json")))
     assert bad() == [3]
+
+
+def test_what_a_reset_took_out_of_the_table_is_counted_once_it_comes_in_again(landing: Landing) -> None:
+    plane = landing.region.plane
+    plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json", fenced_epoch=1 << 30)))
+
+    def write(bad: int) -> None:
+        permit = plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="x", token=f"{bad}"))
+        assert permit is not None
+        plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=9, bad=bad))
+
+    def bad() -> list[int]:
+        return [lag.bad for lag in plane.read(lateness.lags)]
+
+    kept = landing.land(1)
+    write(5)
+    for count in (2, 4):
+        landing.land(1)
+        write(count)
+    assert bad() == [11]
+    plane.do(lambda tx: epochs.raise_epoch(tx, ResetCause.LOST, "a member died"))
+    assert bad() == [11], "what is merged stays"
+    plane.do(lambda tx: epochs.rewind(tx, kept, "a person"))
+    assert bad() == [5]
