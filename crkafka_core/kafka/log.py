@@ -8,6 +8,8 @@ import threading
 import time
 
 EVERY = 10.0
+_SLOW = "REQTMOUT"
+"""A request got no answer in its time, which is short for some on purpose: who asked says so, or asks again. No news for a person."""
 _NUMBERS = re.compile(r"\d+")
 
 
@@ -20,6 +22,10 @@ class Throttle(logging.Filter):
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.getMessage().startswith(_SLOW):
+            record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
+            if not client_log.isEnabledFor(logging.INFO):
+                return False
         kind, now = _NUMBERS.sub("0", record.getMessage())[:200], time.monotonic()
         with self._lock:
             if now - self._seen.get(kind, -EVERY) < EVERY:

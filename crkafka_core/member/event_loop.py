@@ -23,6 +23,7 @@ from crkafka_core.kafka.errors import (
     RecordUnreadable,
 )
 from crkafka_core.kafka.events import Kind, Polled
+from crkafka_core.kafka.log import Throttle
 from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.member.observer import Observer
 from crkafka_core.member.reporter import Reporter
@@ -40,6 +41,8 @@ from crkafka_core.protocol.marks import paused
 from crkafka_core.segments.batch import Unreadable
 
 _log = logging.getLogger(__name__)
+_trouble_log = logging.getLogger(__name__ + ".kafka")
+_trouble_log.addFilter(Throttle())  # the client tells of one absent broker by several errors at once
 FLOWING = 0.02
 """Seconds of one poll while records flow: how late an event can be noticed (docs/clients.md K2)."""
 ENDS_EVERY = 1.0
@@ -230,7 +233,7 @@ class EventLoop:
                     _log.error("%s", error)
                     self._reporter.do(sg.Tell("unreadable", str(error)))
                 case PolledTooLate() | KafkaUnavailable() | GroupRebalanced():
-                    _log.warning("%s", error)
+                    _trouble_log.warning("%s", error)
                 case KafkaFailed() | NotAllowed():
                     self._step(sg.Broken(str(error)))
                 case _:
