@@ -38,6 +38,8 @@ _PATIENCE = 0.5
 """Seconds after which it looks again though nothing was told."""
 _LONGEST = 30.0
 """Seconds between two tries of a table that fails."""
+STILL = 20.0
+"""Seconds after which a start that goes on is told of again."""
 LAST = 45.0
 """Seconds at its end for what is merged by then."""
 
@@ -213,6 +215,24 @@ def due(reader: Reader, row: rows.Region, left: frozenset[str]) -> list[tuple[li
     return found
 
 
+def starting(tell: Tell, start: Callable[[], SparkSession], *, every: float = STILL) -> SparkSession:
+    """The session; how long it takes is told while it takes long, and at the end."""
+    began, over = time.monotonic(), threading.Event()
+
+    def wait() -> None:
+        while not over.wait(every):
+            tell(f"Spark is still starting, for {time.monotonic() - began:.0f} s now")
+
+    tell("Spark starts, for the tables that it writes; the first time of all it fetches jars")
+    threading.Thread(target=wait, name="still starting", daemon=True).start()
+    try:
+        started = start()
+    finally:
+        over.set()
+    tell(f"Spark has started, in {time.monotonic() - began:.0f} s; its first write takes longer than the next ones")
+    return started
+
+
 def main() -> int:
     """As a process: the region's configuration comes by a pipe, and the end of it is the end."""
     from crkafka_core.region import Region
@@ -227,11 +247,7 @@ def main() -> int:
     with Region.open(config) as region:
 
         def session() -> SparkSession:
-            began = time.monotonic()
-            tell("Spark starts, for the tables that it writes; the first time of all it fetches jars")
-            started = open_session(config, log=java_log.path())
-            tell(f"Spark has started, in {time.monotonic() - began:.0f} s")
-            return started
+            return starting(tell, lambda: open_session(config, log=java_log.path()))
 
         feeder = SparkFeeder(region, session, tell=tell)
         feeder.begin()
