@@ -16,6 +16,8 @@ _FILES = {
     "definitions.txt": "definitions.py", "pyproject.toml": "pyproject.toml", "README.md": "README.md",
 }  # fmt: skip
 """In the package → in the project. What imports Dagster's side is no module here, below it."""
+_SCHEMA = "region.schema.json"
+"""Which the first line of region.yaml names."""
 _IGNORED = "var/\n__pycache__/\n.tmp_dagster_home_*/\nspark-warehouse/\n"
 
 
@@ -24,7 +26,7 @@ def new(folder: Path) -> list[Path]:
     name = folder.absolute().name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise ConfigError(f"{name!r} is no name for a region.", hint="Letters, digits, dot, underscore and hyphen.")
-    targets = [folder / file for file in (*_FILES.values(), ".gitignore")]
+    targets = [folder / file for file in (*_FILES.values(), _SCHEMA, ".gitignore")]
     for target in targets:
         if target.exists():
             raise ConfigError(f"{target} is there already.", hint="Choose a folder of its own: crkafka new NAME.")
@@ -33,6 +35,7 @@ def new(folder: Path) -> list[Path]:
         for file, target_name in _FILES.items():
             text = (resources.files("crkafka_core.starter") / file).read_text(encoding="utf-8")
             (folder / target_name).write_text(text.replace("PROJECT", name), encoding="utf-8")
+        (folder / _SCHEMA).write_text(schema(), encoding="utf-8")
         (folder / ".gitignore").write_text(_IGNORED, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{folder} cannot be made: {error.strerror}.", hint="Choose another folder.") from None

@@ -51,6 +51,8 @@ def _down(folder: Path, as_json: bool) -> None:
     with progress("stopping", quiet=as_json) as say:
         state = services.down(folder, progress=say)
     _print(state, as_json)
+    if not as_json and state.services:
+        note("all of it has ended; its data stays, and `crkafka dev up` goes on with it")
 
 
 @_dev.command("status")

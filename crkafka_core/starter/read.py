@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
@@ -16,7 +17,8 @@ def column(table: str, name: str) -> list[object]:
         )
     except TableNotFoundError:
         raise SystemExit(
-            f"{table} is no table yet: it is there some seconds after `crkafka host` has read the first orders, or has started Spark"
+            f"{table} is no table yet in {Path('var/tables').absolute()}: it is there some seconds after `crkafka host` has read "
+            "the first orders, or has started Spark; `crkafka tables` tells what waits"
         ) from None
     return values
 

@@ -29,6 +29,7 @@ def test_schema_prints_what_is_documented(crkafka: Crkafka) -> None:
 
 def test_new_overwrites_nothing(crkafka: Crkafka, tmp_path: Path) -> None:
     assert crkafka("new", "shop").code == 0
+    assert (tmp_path / "shop" / "region.schema.json").read_text() == text(), "its first line names it to editors"
     (tmp_path / "shop" / "produce.py").write_text("mine")
     again = crkafka("new", "shop")
     assert (again.code, "is there already" in again.err) == (2, True)
@@ -44,7 +45,7 @@ def test_a_table_that_is_not_there_yet_is_said_in_a_sentence(crkafka: Crkafka, t
             [sys.executable, "read.py"], cwd=tmp_path / "shop", capture_output=True, text=True, timeout=60
         )
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-        assert "orders_bronze is no table yet" in done.stderr
+        assert f"orders_bronze is no table yet in {tmp_path / 'shop' / 'var' / 'tables'}:" in done.stderr
         shutil.rmtree(tmp_path / "shop" / "var", ignore_errors=True)
 
 
