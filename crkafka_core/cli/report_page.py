@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,7 @@ svg { width: 100%; height: auto; background: var(--box); border-radius: 8px; }
 svg text { fill: var(--dim); font: 12px system-ui, sans-serif; }
 table { border-collapse: collapse; width: 100%; font-size: .9em; }
 th, td { text-align: left; padding: .2em .7em .2em 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; }
+th { overflow-wrap: normal; }
 td:first-child { white-space: nowrap; padding-right: 1em; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 .key i { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin: 0 .3em 0 1em; }
@@ -62,7 +63,7 @@ def page(found: Report) -> str:
         _timeline(found),
         "<p>One bar per checkpoint: its width is the time that it covers, its height its records per second. ✖ is a process that died.</p>",
         "<h2>Pause of each cut</h2>",
-        _points(found, [(c.merged, float(c.drain_ms), _cut(c), "var(--a)") for c in found.cuts], "ms"),
+        _points(found, [(c.merged, c.drain_ms / 1000, _cut(c), "var(--a)") for c in found.cuts]),
         "<p>How long no record was submitted while the members drained and saved.</p>",
         *_freshness(found),
         "<h2>Resets</h2>",
@@ -141,7 +142,7 @@ def _timeline(found: Report) -> str:
     scale, top, bottom = _Scale(found), 20.0, 200.0
     rates = [c.rows / max(c.merged - c.began, 0.1) for c in found.cuts]
     most = max(rates, default=0.0) or 1.0
-    out = [_height(most, "/s", top, bottom)]
+    out = [_height(most, "{:,.0f}/s".format, top, bottom)]
     for cut, rate in zip(found.cuts, rates, strict=True):
         x, y = scale.x(cut.began), bottom - (bottom - top) * rate / most
         fill = "var(--rest)" if cut.status == "SUPERSEDED" else "var(--a)"
@@ -174,7 +175,7 @@ def _freshness(found: Report) -> list[str]:
     points = []
     for f in found.freshness:
         said = f"{f.table}: checkpoint {f.upto} after {span(f.seconds)}, {moment(f.at)}"
-        points.append((f.at, f.seconds * 1000, said, colours[f.table]))
+        points.append((f.at, f.seconds, said, colours[f.table]))
     state = [
         (lag.table.name, lag.table.format, lag.table.acknowledged, lag.waiting, span(lag.seconds) if lag.waiting else "fresh")
         for lag in found.snapshot.lags
@@ -182,23 +183,23 @@ def _freshness(found: Report) -> list[str]:
     return [
         "<h2>Freshness of tables</h2>",
         _key(list(colours.items())),
-        _points(found, points, "ms"),
+        _points(found, points),
         "<p>From the merge of a checkpoint until its rows were committed to the table.</p>",
         _table(("table", "format", "acknowledged", "waiting", "for"), state),
     ]
 
 
-def _points(found: Report, points: Sequence[tuple[float, float, str, str]], unit: str) -> str:
-    """One dot per (time, value, title, colour)."""
+def _points(found: Report, points: Sequence[tuple[float, float, str, str]]) -> str:
+    """One dot per (time, seconds, title, colour)."""
     scale, top, bottom = _Scale(found), 14.0, 120.0
     most = max((value for _, value, *_ in points), default=0.0) or 1.0
-    out = [_height(most, f" {unit}", top, bottom)]
+    out = [_height(most, span, top, bottom)]
     for at, value, said, colour in points:
         y = bottom - (bottom - top) * value / most
         out.append(
             f'<circle cx="{scale.x(at):.1f}" cy="{y:.1f}" r="3" fill="{colour}"><title>{_text(said)}</title></circle>'
         )
-    return _svg(142, [*out, scale.axis(bottom + 18)], f"values in {unit} over time")
+    return _svg(142, [*out, scale.axis(bottom + 18)], "lengths over time")
 
 
 def _lag(found: Report) -> str:
@@ -208,9 +209,9 @@ def _lag(found: Report) -> str:
     return _table(("member", "partition", "at", "waiting in Kafka"), rows) if rows else "<p>No member has told.</p>"
 
 
-def _height(most: float, unit: str, top: float, bottom: float) -> str:
+def _height(most: float, said: Callable[[float], str], top: float, bottom: float) -> str:
     return "".join(
-        f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{value:,.0f}{unit}</text>'
+        f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{said(value)}</text>'
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" stroke="var(--line)"/>'
         for value, y in ((most, top), (most / 2, (top + bottom) / 2), (0.0, bottom))
     )
