@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -320,6 +321,11 @@ class KafkaAdmin:
             tp = TP(p.topic, p.partition)
             try:
                 answer = self._call(f"{what}, at {tp}", lambda f=future: f.result(timeout=self.timeout + 1))  # type: ignore[misc]
+                if (
+                    answer.offset == OFFSET_INVALID
+                ):  # nobody answered: where a broker goes away meanwhile, librdkafka tells no error
+                    trouble = KafkaUnavailable(f"Kafka at {self.bootstrap} gave no answer {what}, at {tp}.")
+                    continue
                 found[tp] = int(answer.offset)
                 self._last_epochs[tp] = answer.leader_epoch
             except (KafkaUnavailable, TopicGone) as error:

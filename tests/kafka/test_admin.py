@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka.admin import KafkaAdmin
@@ -243,6 +243,30 @@ class JustStarted:
 
     def poll(self, _: float) -> int:
         return 0
+
+
+class GoneMeanwhile(JustStarted):
+    """Answers as librdkafka does whose broker goes away after the request was sent: no error, and no offset."""
+
+    def list_offsets(self, request: dict[Any, Any], **_: object) -> dict[Any, Future[Any]]:
+        answers: dict[Any, Future[Any]] = {p: Future() for p in request}
+        for future in answers.values():
+            there = self._since() >= self.away
+            future.set_result(SimpleNamespace(offset=7 if there else OFFSET_INVALID, leader_epoch=0 if there else -1))
+        return answers
+
+
+@pytest.mark.parametrize(("away", "answered"), [(0.5, True), (60.0, False)])
+def test_no_answer_without_an_error_is_no_end_of_a_log(admin: KafkaAdmin, away: float, answered: bool) -> None:
+    """It stopped a region for a data loss that was none."""
+    admin.timeout = 2.0
+    admin._client = cast(Any, GoneMeanwhile("t", away=away, ignorant=away))
+    tps = [TP("t", 0)]
+    if answered:
+        assert admin.watermarks(tps) == {TP("t", 0): (7, 7)}
+    else:
+        with pytest.raises(KafkaUnavailable, match=r"gave no answer .* t\[0\]"):
+            admin.watermarks(tps)
 
 
 @pytest.mark.parametrize(("ignorant", "gone"), [(1.9, False), (60.0, True)])
