@@ -321,9 +321,8 @@ class KafkaAdmin:
             tp = TP(p.topic, p.partition)
             try:
                 answer = self._call(f"{what}, at {tp}", lambda f=future: f.result(timeout=self.timeout + 1))  # type: ignore[misc]
-                if (
-                    answer.offset == OFFSET_INVALID
-                ):  # nobody answered: where a broker goes away meanwhile, librdkafka tells no error
+                # Where a broker goes away meanwhile, librdkafka tells no error, and no offset.
+                if answer.offset == OFFSET_INVALID:
                     trouble = KafkaUnavailable(f"Kafka at {self.bootstrap} gave no answer {what}, at {tp}.")
                     continue
                 found[tp] = int(answer.offset)

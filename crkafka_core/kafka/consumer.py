@@ -18,6 +18,7 @@ from crkafka_core.kafka import clients
 from crkafka_core.kafka.committer import CommitPending, Committer
 from crkafka_core.kafka.errors import (
     UNREADABLE,
+    VANISHED,
     CommitFailed,
     Fenced,
     GroupRebalanced,
@@ -49,8 +50,7 @@ _COMMIT_MARGIN = 5.0
 _WAYS_TO_FAIL = (KafkaUnavailable, GroupRebalanced, CommitFailed, Fenced)
 """How a commit fails, the worst last."""
 _NOT_YET = {KafkaError._STATE, KafkaError._UNKNOWN_PARTITION, KafkaError._TIMED_OUT}
-_GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
-_ENDS_ITS_PARTITION = UNREADABLE | _GONE
+_ENDS_ITS_PARTITION = UNREADABLE | VANISHED
 _SEEK_PATIENCE = 0.5
 """How long a partition that was assigned a moment ago may refuse a seek."""
 
@@ -161,7 +161,7 @@ class GroupConsumer:
     def _is_late(self, failure: Failure) -> bool:
         """Whether it tells that an offset is gone which lies before where we stand, as the placeholder's does that was
         fetched before the seek."""
-        return failure.error.code() in _GONE and 0 <= failure.offset < self._next.get(failure.tp, 0)
+        return failure.error.code() in VANISHED and 0 <= failure.offset < self._next.get(failure.tp, 0)
 
     def _now_or_later(self, call: Callable[[], None]) -> None:
         """While a commit hangs, the consumer would not answer: what is asked of it is done before the next poll."""
@@ -207,7 +207,7 @@ class GroupConsumer:
                     self._stand_still(failure)
             elif code == KafkaError._PARTITION_EOF:
                 ends[tp] = failure.offset
-            elif code in _GONE:
+            elif code in VANISHED:
                 if tp in self._flowing:  # else it is about the placeholder, and the seek to come mends it
                     self._errors.append(OffsetGone(tp, failure.offset))
             else:

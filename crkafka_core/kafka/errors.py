@@ -66,6 +66,8 @@ UNREADABLE = {
     KafkaError.INVALID_MSG,
     KafkaError.MSG_SIZE_TOO_LARGE,
 }
+VANISHED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+"""The offset is not in the log: retention has taken it, or the log ends before it."""
 
 
 class TopicGone(DataLoss):

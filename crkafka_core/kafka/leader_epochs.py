@@ -16,13 +16,12 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from crkafka_core.kafka import clients
-from crkafka_core.kafka.errors import KafkaUnavailable, error_of
+from crkafka_core.kafka.errors import VANISHED, KafkaUnavailable, error_of
 from crkafka_core.model.offsets import TP
 
 _log = logging.getLogger(__name__)
 _CUT_AT = re.compile(r"truncation detected at offset \d+ .*broker end offset is (\d+)")
 """librdkafka tells the end of the older leader's log in this text only."""
-_VANISHED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
 def cut_below(
@@ -59,7 +58,7 @@ def _answers(consumer: Consumer, offsets: Mapping[TP, tuple[int, int]], until: f
             tp, error = TP(message.topic() or "", message.partition() or 0), message.error()
             if error is None or error.code() == KafkaError._PARTITION_EOF:
                 left.discard(tp)
-            elif error.code() in _VANISHED:
+            elif error.code() in VANISHED:
                 left.discard(tp)
                 found = _CUT_AT.search(error.str())
                 if found is not None and int(found[1]) < offsets[tp][0]:

@@ -22,10 +22,6 @@ class Throttle(logging.Filter):
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.getMessage().startswith(_SLOW):
-            record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
-            if not client_log.isEnabledFor(logging.INFO):
-                return False
         kind, now = _NUMBERS.sub("0", record.getMessage())[:200], time.monotonic()
         with self._lock:
             if now - self._seen.get(kind, -EVERY) < EVERY:
@@ -36,5 +32,12 @@ class Throttle(logging.Filter):
         return True
 
 
+def _slow_is_no_warning(record: logging.LogRecord) -> bool:
+    if record.getMessage().startswith(_SLOW):
+        record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
+    return client_log.isEnabledFor(record.levelno)
+
+
 client_log = logging.getLogger("crkafka_core.kafka.client")
+client_log.addFilter(_slow_is_no_warning)
 client_log.addFilter(Throttle())

@@ -14,7 +14,7 @@ from types import TracebackType
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from crkafka_core.kafka import clients
-from crkafka_core.kafka.errors import UNREADABLE, RecordUnreadable, error_of
+from crkafka_core.kafka.errors import UNREADABLE, VANISHED, RecordUnreadable, error_of
 from crkafka_core.kafka.native.choice import records_of
 from crkafka_core.kafka.properties import reader_properties
 from crkafka_core.model.errors import DataLoss, ServiceUnavailable
@@ -95,7 +95,7 @@ class RangeReader:
             elif code in UNREADABLE:
                 self._unreadable = failure.error
                 batch = None if batch is None else batch.until({tp: failure.before})
-            elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            elif code in VANISHED:
                 raise DataLoss(
                     f"Kafka no longer holds offset {failure.offset} of {tp}, of the range [{start}, {stop}).",
                     hint="Retention or a truncation removed it; later checkpoints may still be there.",

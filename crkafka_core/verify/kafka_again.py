@@ -10,7 +10,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, Message, TopicPartition
 
 from crkafka_core.kafka import clients
-from crkafka_core.kafka.errors import UNREADABLE, error_of
+from crkafka_core.kafka.errors import UNREADABLE, VANISHED, error_of
 from crkafka_core.kafka.headers import read_headers
 from crkafka_core.kafka.properties import reader_properties
 from crkafka_core.model.errors import DataLoss, ServiceUnavailable
@@ -20,7 +20,6 @@ from crkafka_core.segments.batch import SCHEMA
 _AT_ONCE = 5_000
 _PATIENCE = 60.0
 """Seconds in which nothing new comes, after which Kafka is called away."""
-_GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 _MICROS = range(-(2**63), 2**63)
 Headers = list[tuple[str, bytes | None]] | None
 """Of one record; None: they cannot be read."""
@@ -60,7 +59,7 @@ class KafkaAgain:
                     records += [message] if position <= stop else []
                 elif error.code() == KafkaError._PARTITION_EOF:
                     position = max(position, offset)
-                elif error.code() in _GONE:
+                elif error.code() in VANISHED:
                     raise DataLoss(f"Kafka no longer holds offset {offset} of {tp}.")
                 elif error.code() in UNREADABLE:
                     raise DataLoss(f"{tp}@{position} cannot be read.")

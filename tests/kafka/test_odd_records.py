@@ -100,19 +100,7 @@ def test_73_records_that_expand_a_thousandfold_come_in_pieces(
     produce(kafka.bootstrap, topic, [[Record(b"s")] * 3_000, [Record(bytes(1 << 20))] * 100], codec=GZIP)
     member = probe([topic])
     member.start_at(0)
-    tp, frontier = TP(topic, 0), 0
-    sizes = []
-    until = time.monotonic() + 60
-    while frontier < 3_100:
-        assert time.monotonic() < until
-        polled = member.consumer.poll(5_000, 0.1)
-        if polled.disturbed:
-            member.consumer.seek({tp: frontier})
-            continue
-        if polled.batch is not None:
-            assert polled.batch.runs[0].since == frontier == polled.batch.runs[0].first
-            frontier = polled.batch.offsets()[tp]
-            sizes.append(polled.batch.nbytes)
+    sizes, _ = _read_up_to(member, TP(topic, 0), 3_100)
     assert max(sizes) <= 73 << 20
     assert sizes[-1] <= 10 << 20
 
@@ -127,18 +115,8 @@ def test_73_large_records_behind_small_ones_pass_no_bound_of_32_bits(
     produce(kafka.bootstrap, topic, [[Record(b"s")] * 300, [Record(bytes(1 << 20))] * 80], codec=GZIP)
     member = probe([topic])
     member.start_at(0)
-    tp, frontier, lost = TP(topic, 0), 0, 0
-    until = time.monotonic() + 60
-    while frontier < 380:
-        assert time.monotonic() < until
-        polled = member.consumer.poll(5_000, 0.1)
-        if polled.disturbed:
-            lost += 1
-            member.consumer.seek({tp: frontier})
-        elif polled.batch is not None:
-            assert polled.batch.runs[0].since == frontier == polled.batch.runs[0].first
-            assert polled.batch.nbytes <= 17 << 20
-            frontier = polled.batch.offsets()[tp]
+    sizes, lost = _read_up_to(member, TP(topic, 0), 380)
+    assert max(sizes) <= 17 << 20
     assert lost
 
 
@@ -249,6 +227,23 @@ def _without_beyond(line: str) -> str:
     return " ".join((offset, kind, "null" if abs(int(time)) > LAST_MICROSECOND else time, *rest))
 
 
+def _read_up_to(member: Probe, tp: TP, stop: int) -> tuple[list[int], int]:
+    """Without a hole, and again what was let go: the bytes of each batch, and how often that was."""
+    frontier, lost, sizes = 0, 0, list[int]()
+    until = time.monotonic() + 60
+    while frontier < stop:
+        assert time.monotonic() < until, f"at offset {frontier}, {lost} times let go"
+        polled = member.consumer.poll(5_000, 0.1)
+        if polled.disturbed:
+            lost += 1
+            member.consumer.seek({tp: frontier})
+        elif polled.batch is not None:
+            assert polled.batch.runs[0].since == frontier == polled.batch.runs[0].first
+            frontier = polled.batch.offsets()[tp]
+            sizes.append(polled.batch.nbytes)
+    return sizes, lost
+
+
 def _read_all(probe: MakeProbe, topic: str, count: int) -> Probe:
     member = probe([topic])
     member.start_at(0)
@@ -289,14 +284,4 @@ def test_73_a_record_too_large_for_a_batch_behind_small_ones_is_read(
     produce(kafka.bootstrap, topic, [[Record(b"s")] * 3, [Record(bytes(70 << 20))], [Record(b"s")] * 3], codec=GZIP)
     member = probe([topic])
     member.start_at(0)
-    tp, frontier, lost = TP(topic, 0), 0, 0
-    until = time.monotonic() + 60
-    while frontier < 7:
-        assert time.monotonic() < until, f"at offset {frontier}, {lost} times let go"
-        polled = member.consumer.poll(5_000, 0.1)
-        if polled.disturbed:
-            lost += 1
-            member.consumer.seek({tp: frontier})
-        elif polled.batch is not None:
-            assert polled.batch.runs[0].since == frontier == polled.batch.runs[0].first
-            frontier = polled.batch.offsets()[tp]
+    _read_up_to(member, TP(topic, 0), 7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,11 +15,11 @@ from crkafka_core.tables.delta_log import DeltaLog
 ALL = (-(2**63), 2**63 - 1)
 
 
-def written(folder: Path, *files: list[int | None], **how: object) -> DeltaLog:
+def written(folder: Path, *files: list[int | None], **how: Any) -> DeltaLog:
     """A table whose column `at` has these values, file by file."""
     for values in files:
         rows = pa.table({"at": pa.array(values, pa.int64()), "x": pa.array(range(len(values)), pa.int64())})
-        write_deltalake(folder, rows, mode="append", **how)  # type: ignore[call-overload]
+        write_deltalake(folder, rows, mode="append", **how)
     return DeltaLog(Table("r", "t", "delta", str(folder)), {})
 
 
