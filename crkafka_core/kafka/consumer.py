@@ -70,6 +70,8 @@ class GroupConsumer:
         self._errors: list[CrkafkaError] = []
         self._reported: dict[int, float] = {}
         self._closing = False
+        self._callbacks = 0
+        """How many assignments have been given and taken."""
         self._fenced = False
         self._consumer = clients.consumer(properties, self._on_error)
         self._records = records_of(self._consumer)
@@ -102,9 +104,19 @@ class GroupConsumer:
             return
         try:
             self._records.close()
+            self._hand_back()
             self._consumer.close()
         except (KafkaException, RuntimeError) as error:
             _log.warning("closing the consumer of group %s: %s", self.group_id, error)
+
+    def _hand_back(self) -> None:
+        """Leave while callbacks may still be answered: one that waits when librdkafka closes can hang for ever (docs/clients.md K28)."""
+        self._consumer.unsubscribe()
+        seen = -1
+        while seen != self._callbacks:
+            seen = self._callbacks
+            while self._consumer.poll(0) is not None:
+                pass
 
     @property
     def held(self) -> frozenset[TP]:
@@ -388,6 +400,7 @@ class GroupConsumer:
         return None if self._closing else Rebalance(kind, tps, self.generation(), self.member_id())
 
     def _note(self, rebalance: Rebalance | None, *, held: frozenset[TP]) -> None:
+        self._callbacks += 1
         self._held = held
         self._flowing = set()
         self._unreadable = set()

@@ -148,6 +148,12 @@ def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
         error = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else KafkaError(KafkaError._FAIL)
     code = error.code()
     text = f"Kafka failed {what}: {error.name()} ({error.str()})."
+    if "certificate verify failed" in text:  # as _SSL, or as _TRANSPORT: one and the same refusal, by chance
+        return NotAllowed(
+            text,
+            hint="Did the authority in `ssl.ca.location` sign the broker's certificate, and is the broker's name, as "
+            "`bootstrap.servers` and the broker's own advertised address have it, in that certificate?",
+        )
     if code in _SILENT:
         why = next((why for said, why in _ENDED.items() if said in error.str()), "")
         return KafkaUnavailable(
@@ -160,12 +166,6 @@ def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
         return GroupRebalanced(text, hint="The group rebalanced: the region resets by itself.")
     if code == KafkaError._MAX_POLL_EXCEEDED:
         return PolledTooLate(text, hint="A member was held up for longer than `max.poll.interval.ms`.")
-    if code == KafkaError._SSL and "certificate verify failed" in text:
-        return NotAllowed(
-            text,
-            hint="Did the authority in `ssl.ca.location` sign the broker's certificate, and is the broker's name, as "
-            "`bootstrap.servers` and the broker's own advertised address have it, in that certificate?",
-        )
     if code in _REFUSED:
         return NotAllowed(text, hint="Check the security properties, and the rights of this user in Kafka.")
     if code in _GONE:

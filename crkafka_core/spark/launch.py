@@ -6,6 +6,7 @@ a file that only this user can read, and that is gone once Java has read it. Sec
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tempfile
@@ -39,6 +40,7 @@ def start(settings: Mapping[str, str], *, hidden: Collection[str] = (), log: Pat
     With a Java that runs already nothing is put on a command line, and settings are handed to it.
     """
     global _log
+    logging.getLogger().addFilter(_is_not_py4js)
     settings = {REDACTION: redaction(hidden), **settings}
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         builder = SparkSession.builder
@@ -55,6 +57,11 @@ def start(settings: Mapping[str, str], *, hidden: Collection[str] = (), log: Pat
         except (PySparkRuntimeError, Py4JError) as error:
             raise failed(error, "did not start") from error
     return SparkSession.builder.getOrCreate()
+
+
+def _is_not_py4js(record: logging.LogRecord) -> bool:
+    """Of a connection that Java's end has cut py4j writes a traceback to the root logger, or not, as it happens: `failed` says it."""
+    return record.msg != "Exception while sending command."
 
 
 def failed(error: BaseException, what: str = "failed") -> ServiceFailed:

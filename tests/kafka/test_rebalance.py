@@ -365,3 +365,39 @@ def test_28_each_refusal_of_a_commit_by_a_broker_is_the_error_of_its_reaction(
     member.consumer.close()
     kept = sys.getrefcount(raw) - references
     assert kept == (reaction is Fenced), "a fenced client is never freed: its end may never come (docs/clients.md K27)"
+
+
+@pytest.mark.parametrize("polled", [False, True])
+def test_no_callback_is_left_for_the_client_to_answer_while_it_closes(
+    mock_broker: MockBroker, probe: MakeProbe, polled: bool
+) -> None:
+    """docs/clients.md K28: that can hang for ever, and with it the whole process, since Python waits too."""
+    topic = mock_broker.create_topic("t", 4, replication=3)
+    member = probe([topic], bootstrap=mock_broker.bootstrap, properties={k: str(v) for k, v in CLIENT_SETTINGS.items()})
+    raw = member.consumer._consumer
+    if polled:
+        assert member.settle() == parts(topic, 4)
+    else:
+        while generation_of(raw) < 1:
+            time.sleep(0.01)
+        time.sleep(0.5)
+    answered: list[str] = []
+    before: list[str] = []
+
+    class Watched:
+        def __getattr__(self, name: str) -> object:
+            if name == "close":
+                before.extend(answered)
+            return getattr(raw, name)
+
+    note = member.consumer._note
+
+    def noted(rebalance: object, *, held: frozenset[TP]) -> None:
+        answered.append("assigned" if held else "given up")
+        note(None, held=held)
+
+    member.consumer._note = noted  # type: ignore[method-assign, assignment]
+    member.consumer._consumer = Watched()  # type: ignore[assignment]
+    member.consumer.close()
+    assert before == answered
+    assert answered == (["given up"] if polled else ["assigned", "given up"])

@@ -96,7 +96,7 @@ def test_k1_a_member_leaves_when_its_host_is_killed(launch: Launch, order: dict[
     log, path = tmp_path / "orders-0.log", f"{launch.__module__}"
     program = (
         f"import json, pathlib, sys, time; from {path} import {getattr(launch, '__name__')} as launch;"  # noqa: B009
-        "print(launch(json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])).pid, flush=True); time.sleep(60)"
+        "member = launch(json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])); print(member.pid, flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", program, json.dumps(order), str(log)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as host:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -125,6 +126,16 @@ def test_java_writes_to_the_log_and_not_to_the_terminal(session: tuple[subproces
     assert "Spark" in (folder / "logs" / "spark.log").read_text()
     assert (folder / "logs" / "spark.log").stat().st_mode & 0o077 == 0
     assert (folder / "stderr").read_text() == ""
+
+
+def test_a_cut_connection_to_java_is_no_traceback(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """py4j logs one where the cut is met while it reads, and none where it sends."""
+    monkeypatch.setattr(logging.getLogger(), "filters", [launch._is_not_py4js])
+    logging.error("Exception while sending command.")
+    logging.error("something else")
+    assert caplog.messages == ["something else"]
 
 
 def test_the_log_of_a_java_that_runs_for_months_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.kafka import clients
@@ -88,6 +88,16 @@ WRONG: dict[str, tuple[str, dict[str, str | None], type[CrkafkaError], str]] = {
     "a package that is not there": ("OAUTH", {clients.CALLBACK: "no.such.package:token"}, ConfigError, r"No module named"),
     "what is no function": ("OAUTH", {clients.CALLBACK: "tests.transport.conftest:TOKENS"}, ConfigError, r"is no function"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("code", [KafkaError._SSL, KafkaError._TRANSPORT])
+def test_a_certificate_that_is_refused_is_told_by_whichever_code_it_comes(code: int) -> None:
+    said = (
+        "ssl://b:1/bootstrap: error:0A000086:SSL routines::certificate verify failed (after 7ms in state SSL_HANDSHAKE)"
+    )
+    refused = error_of(KafkaError(code, said), "in group g")
+    assert type(refused) is NotAllowed
+    assert "Did the authority in `ssl.ca.location` sign" in str(refused)
 
 
 @pytest.mark.parametrize("name", WRONG)
