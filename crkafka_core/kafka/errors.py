@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from confluent_kafka import KafkaError, KafkaException
 
 from crkafka_core.model.errors import ConfigError, CrkafkaError, DataLoss, Lost, Refused, ServiceUnavailable
@@ -107,10 +109,10 @@ _SILENT = {
 }
 """Nobody said anything: what librdkafka calls it tells a person nothing more."""
 _ENDED = {
-    "PLAINTEXT broker listener": "It may take no TLS there: are `security.protocol` and the port right?",
+    "closed by peer.* in state SSL_HANDSHAKE": "It may take no TLS there: are `security.protocol` and the port right?",
     "SSL routines::": "It wants a certificate of this client that it knows: see `ssl.certificate.location` and `ssl.key.location`.",
 }
-"""What librdkafka says of a connection that was ended → what that may mean."""
+"""What librdkafka says of a connection that was ended (a regular expression) → what that may mean."""
 _REBALANCED = {
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -155,7 +157,7 @@ def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
             "`bootstrap.servers` and the broker's own advertised address have it, in that certificate?",
         )
     if code in _SILENT:
-        why = next((why for said, why in _ENDED.items() if said in error.str()), "")
+        why = next((why for said, why in _ENDED.items() if re.search(said, error.str())), "")
         return KafkaUnavailable(
             f"Kafka {'ends the connection' if why else 'does not answer'} ({what}).",
             hint=why or "Is the broker up, and are `bootstrap.servers` and `security.protocol` right?",

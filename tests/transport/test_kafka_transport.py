@@ -100,6 +100,14 @@ def test_a_certificate_that_is_refused_is_told_by_whichever_code_it_comes(code: 
     assert "Did the authority in `ssl.ca.location` sign" in str(refused)
 
 
+@pytest.mark.parametrize("more", ["", ": connecting to a PLAINTEXT broker listener?"])
+def test_a_listener_without_tls_is_told_by_whichever_text_it_comes(more: str) -> None:
+    said = f"ssl://b:1/bootstrap: Disconnected: SSL connection closed by peer{more} (after 8ms in state SSL_HANDSHAKE)"
+    assert "It may take no TLS there" in str(error_of(KafkaError(KafkaError._TRANSPORT, said), "in group g"))
+    later = "ssl://b:1/1: Disconnected: SSL connection closed by peer (after 8ms in state UP)"
+    assert "Is the broker up" in str(error_of(KafkaError(KafkaError._TRANSPORT, later), "in group g"))
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_told_in_a_sentence_without_a_secret(broker: Broker, name: str) -> None:
     kind, changes, error, said = WRONG[name]
