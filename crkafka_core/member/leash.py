@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import signal
@@ -22,9 +23,7 @@ _log = logging.getLogger(__name__)
 GRACE = 5.0
 """Seconds in which a host that got the same signal asks the region to stop."""
 PATIENCE = 30.0
-"""Seconds for a clean end once the host is gone."""
-LEFT_BEHIND = 12
-"""Exit code after that: `failed`, though nobody is there to read it."""
+"""Seconds for a clean end once the host is gone; after that the process is ended, with what its threads were at in its log."""
 
 
 def hold(pipe: int, config: RegionConfig, stop: threading.Event) -> None:
@@ -41,10 +40,9 @@ def _until_broken(pipe: int, stop: threading.Event) -> None:
         pass
     if not stop.is_set():
         _log.info("the host wants this member no more, or is gone")
+    # From C: a client that hangs may hold Python's lock, and then no thread of ours runs any more (docs/clients.md K28).
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     stop.set()
-    threading.Event().wait(PATIENCE)
-    _log.error("no clean end within %.0f s after the host's", PATIENCE)
-    os._exit(LEFT_BEHIND)
 
 
 def _after_signal(signalled: threading.Event, config: RegionConfig, stop: threading.Event) -> None:
