@@ -15,7 +15,7 @@ from crkafka_core.spark.formats import table_of
 from crkafka_core.spark.keys import keys_of, refuse_keyed
 from crkafka_core.spark.strangers import strangers
 from crkafka_core.spark.table_format import TableFormat, Where
-from crkafka_core.tables.delta_log import DeltaLog
+from crkafka_core.tables.delta_log import log_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.stamp import History, Stamp, check_known, check_owner
@@ -35,7 +35,7 @@ def write(
         return parquet_table.write(region, permit, frame, expected)
     form = table_of(spark, region, permit.table)
     if isinstance(form, DeltaTable) and (keys := keys_of(region, permit.table.name)):
-        log = DeltaLog(permit.table, region.config.resolve().storage_options)
+        log = log_of(region, permit.table)
         return upsert.write(form, log, permit, hold, frame, keys)
     stamp = Stamp.of(permit.plan.uid, permit.commit)
     before = form.history(permit.table.version)

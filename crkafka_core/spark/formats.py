@@ -11,7 +11,7 @@ from crkafka_core.spark import location
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.table_format import TableFormat
-from crkafka_core.tables.delta_log import DeltaLog
+from crkafka_core.tables.delta_log import DeltaLog, log_of
 from crkafka_core.tables.handle import Handle
 
 
@@ -21,13 +21,13 @@ def table_of(spark: SparkSession, region: Handle, table: Table) -> TableFormat:
     given = (spark, table, options_of(region, table), (declared and declared.partition_by) or ())
     match table.format:
         case "delta":
-            return DeltaTable(*given, log=_log_of(region, table))
+            return DeltaTable(*given, log=_log_if_reached(region, table))
         case "iceberg":
             return IcebergTable(*given)
     raise ConfigError(f"Table {table.name} is {table.format}: it is read and written by attempt, not as a whole.")
 
 
-def _log_of(region: Handle, table: Table) -> DeltaLog | None:
+def _log_if_reached(region: Handle, table: Table) -> DeltaLog | None:
     """A Delta table's log, where we get to it as Spark does.
 
     In an object store it is Spark's settings that have to reach the table; `storage_options` are those of the segments.
@@ -35,7 +35,7 @@ def _log_of(region: Handle, table: Table) -> DeltaLog | None:
     apart = location.in_object_store(table.path) and not location.in_object_store(region.config.storage)
     if apart or not plane.has_log(table.format, table.path):
         return None
-    return DeltaLog(table, region.config.resolve().storage_options)
+    return log_of(region, table)
 
 
 def options_of(region: Handle, table: Table) -> dict[str, str]:

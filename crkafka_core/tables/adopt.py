@@ -28,7 +28,7 @@ from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import files, last_commit, leftover, places, writing
 from crkafka_core.tables.content import Content, content_of
-from crkafka_core.tables.delta_log import DeltaLog, open_log
+from crkafka_core.tables.delta_log import log_of, open_log
 from crkafka_core.tables.files import Added
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
@@ -121,7 +121,7 @@ def make_fenced(region: Handle, permit: Permit, column: str) -> str:
     It has the column of the checkpoint's number; the others come with the first rows.
     """
     stamp, table = Stamp.of(_uid(region), permit.commit), permit.table
-    log = DeltaLog(table, region.config.resolve().storage_options)
+    log = log_of(region, table)
     snapshot = log.snapshot()
     if snapshot is None:
         log.create(stamp, pa.schema([(column, pa.int64())]))

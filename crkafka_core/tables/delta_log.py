@@ -331,6 +331,11 @@ class Snapshot:
         return self.version + 1
 
 
+def log_of(region: Handle, table: Table) -> DeltaLog:
+    """The log of a Delta table, reached by the region's `storage_options`."""
+    return DeltaLog(table, region.config.resolve().storage_options)
+
+
 def open_log(region: Handle, table: Table) -> TableLog:
     """The log of a table that needs no Spark."""
     if table.format != "delta":
@@ -338,7 +343,7 @@ def open_log(region: Handle, table: Table) -> TableLog:
             f"Table {table.name} at {table.path} is {table.format}: its log is written by Spark's Java process.",
             hint=f"`crkafka tables advance {table.name}` does it; a host in Spark, or Dagster, does it by itself.",
         )
-    return DeltaLog(table, region.config.resolve().storage_options)
+    return log_of(region, table)
 
 
 def _add_action(file: Added) -> AddAction:

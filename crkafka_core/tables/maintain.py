@@ -24,7 +24,7 @@ from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import files, writing
-from crkafka_core.tables.delta_log import DeltaLog, Snapshot
+from crkafka_core.tables.delta_log import DeltaLog, Snapshot, log_of
 from crkafka_core.tables.files import Added
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import DataFile, Moved
@@ -65,7 +65,7 @@ def maintain(region: Handle, name: str, *, target: int = TARGET) -> Maintained:
     """Compact what is settled, then delete what no version within the table's retention (a week) needs. May be repeated, and may die."""
     table = region.plane.read(lambda reader, row: tables.of(reader, name))
     writing.refuse_copy(region, deletes=True)
-    log = DeltaLog(table, region.config.resolve().storage_options)
+    log = log_of(region, table)
     snapshot = log.snapshot()
     if snapshot is None:
         return Maintained(name)

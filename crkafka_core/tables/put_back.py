@@ -17,7 +17,7 @@ from crkafka_core.model.rows import Table
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.states import State, how_to_fill_anew, state_at
 from crkafka_core.tables import writing
-from crkafka_core.tables.delta_log import DeltaLog, Snapshot, VersionGone
+from crkafka_core.tables.delta_log import DeltaLog, Snapshot, VersionGone, log_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.log import DataFile, MarkedRows
@@ -66,7 +66,7 @@ def fence(region: Handle, name: str, keys: Sequence[str], column: str) -> Table:
 
     def write(permit: Permit, hold: Hold) -> Fenced:
         uid = region.plane.read(lambda _, row: row.uid)
-        stamp, log = Stamp.of(uid, permit.commit), DeltaLog(permit.table, region.config.resolve().storage_options)
+        stamp, log = Stamp.of(uid, permit.commit), log_of(region, permit.table)
         state = region.plane.read(
             lambda reader, row: state_at(reader, replace(row, head=permit.commit.upto), permit.table)
         )
