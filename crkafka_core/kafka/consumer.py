@@ -26,6 +26,7 @@ from crkafka_core.kafka.errors import (
     KafkaUnavailable,
     OffsetGone,
     RecordUnreadable,
+    broker_in,
     error_of,
 )
 from crkafka_core.kafka.events import Kind, Polled, Rebalance
@@ -410,7 +411,7 @@ class GroupConsumer:
             self._rebalances.append(rebalance)
 
     def _on_error(self, error: KafkaError) -> None:
-        self._report(error, f"in group {self.group_id}")
+        self._report(error, f"in group {self.group_id}{broker_in(error)}")
 
     def _report(self, error: KafkaError, what: str) -> None:
         typed = error_of(error, what)

@@ -141,6 +141,14 @@ _GONE = {
 _FENCED = {KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED}
 
 
+def broker_in(error: KafkaError) -> str:
+    """Which broker does not answer, to stand behind what was done; empty where the error names none, or its own text is told."""
+    if error.code() not in _SILENT:
+        return ""
+    found = re.match(r"(?:\w+://)?(\S+:\d+)/(?:bootstrap|\d+): ", error.str())
+    return f", at broker {found[1]}" if found else ""
+
+
 def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
     """The error for a librdkafka error that happened while doing `what` ("committing offsets of group orders").
 

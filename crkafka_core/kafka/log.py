@@ -1,4 +1,7 @@
-"""librdkafka's log lines, each kind at most every ten seconds: an absent broker writes many a second (docs/clients.md R12)."""
+"""librdkafka's log lines, each kind at most every ten seconds: an absent broker writes many a second (docs/clients.md R12).
+
+What a sentence of ours tells as well is DEBUG: `CRKAFKA_LOG=DEBUG` shows it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,11 @@ import time
 EVERY = 10.0
 _SLOW = "REQTMOUT"
 """A request got no answer in its time, which is short for some on purpose: who asked says so, or asks again. No news for a person."""
+_AWAY = re.compile(
+    r"FAIL .*: (Connect to \S+ failed: |Connection setup timed out|Disconnected( \(|$)|\d+ request\(s\) timed out: disconnect)"
+)
+"""A connection that was refused, cut or that nobody answered. Every such line comes as an error too, which names the broker: a
+member logs that, and a call of ours fails with it. A name that is not found, TLS and a login say more than our words do."""
 _NUMBERS = re.compile(r"\d+")
 
 
@@ -32,12 +40,14 @@ class Throttle(logging.Filter):
         return True
 
 
-def _slow_is_no_warning(record: logging.LogRecord) -> bool:
-    if record.getMessage().startswith(_SLOW):
-        record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
-    return client_log.isEnabledFor(record.levelno)
+def _as_it_matters(record: logging.LogRecord) -> bool:
+    """Whether a line is shown at the level that it deserves, which is not always librdkafka's."""
+    said = record.getMessage()
+    level = logging.INFO if said.startswith(_SLOW) else logging.DEBUG if _AWAY.match(said) else record.levelno
+    record.levelno, record.levelname = level, logging.getLevelName(level)
+    return client_log.isEnabledFor(level)
 
 
 client_log = logging.getLogger("crkafka_core.kafka.client")
-client_log.addFilter(_slow_is_no_warning)
+client_log.addFilter(_as_it_matters)
 client_log.addFilter(Throttle())

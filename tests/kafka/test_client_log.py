@@ -3,18 +3,72 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 
-from crkafka_core.kafka.log import client_log
+from crkafka_core.kafka.consumer import GroupConsumer
+from crkafka_core.kafka.log import Throttle, client_log
+from crkafka_core.kafka.properties import client_properties
+from crkafka_core.model.limits import Limits
 
-SLOW = "REQTMOUT [x#consumer-2] [thrd:127.0.0.1:9/1]: 127.0.0.1:9/1: Timed out 2 in-flight, 0 retry-queued"
+WHO = "[x#consumer-2] [thrd:b1:9092/1]: b1:9092/1"
+SLOW = f"REQTMOUT {WHO}: Timed out 2 in-flight, 0 retry-queued"
+AWAY = (
+    "Connect to ipv4#10.1.2.3:9092 failed: Connection refused (after 0ms in state CONNECT)",
+    "Connection setup timed out in state CONNECT (after 30030ms in state CONNECT, 1 identical error(s) suppressed)",
+    "Disconnected (after 60000ms in state UP)",
+    "1 request(s) timed out: disconnect (average rtt 12.100ms) (after 61000ms in state UP)",
+)
+TELLS_MORE = (
+    "Failed to resolve 'b1:9092': Name or service not known (after 2ms in state CONNECT)",
+    "Disconnected: verify that security.protocol is correctly configured, broker might require SASL authentication",
+    "SSL handshake failed: certificate verify failed: broker certificate could not be verified",
+    "SASL authentication error: Authentication failed",
+    "Receive failed: Connection reset by peer",
+)
+
+
+@pytest.fixture(autouse=True)
+def anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another test has logged does not count."""
+    kept = [f for f in client_log.filters if not isinstance(f, Throttle)]
+    monkeypatch.setattr(client_log, "filters", [*kept, Throttle()])
 
 
 @pytest.mark.parametrize("level", [logging.WARNING, logging.INFO])
 def test_a_request_without_an_answer_in_time_is_no_warning(level: int, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(level, client_log.name):
-        client_log.log(logging.WARNING, f"{SLOW}, {level}{'x' * level}")
-        client_log.log(logging.ERROR, f"FAIL {'y' * level}: connection refused")
+        client_log.log(logging.WARNING, SLOW)
+        client_log.log(logging.ERROR, "FAIL of another kind")
     slow = [("INFO", "REQTMOUT")] if level == logging.INFO else []
     assert [(r.levelname, r.getMessage().split()[0]) for r in caplog.records] == [*slow, ("ERROR", "FAIL")]
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+def test_what_a_sentence_of_ours_tells_is_for_who_looks_closer_and_what_nothing_else_tells_stays(
+    level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(level, client_log.name):
+        for text in (*AWAY, *TELLS_MORE):
+            client_log.log(logging.ERROR, f"FAIL {WHO}: {text}")
+    away = [("DEBUG", text) for text in AWAY] if level == logging.DEBUG else []
+    assert [(r.levelname, r.getMessage().removeprefix(f"FAIL {WHO}: ")) for r in caplog.records] == [
+        *away,
+        *(("ERROR", text) for text in TELLS_MORE),
+    ]
+
+
+def test_of_a_broker_that_is_away_a_sentence_tells_which_it_is_and_no_raw_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given = {"bootstrap.servers": "127.0.0.1:9", "group.id": "g"}
+    consumer = GroupConsumer(client_properties(given, Limits(), client_id="a", single_topic=True))
+    told, until = [], time.monotonic() + 20
+    with caplog.at_level(logging.DEBUG, client_log.name):
+        consumer.subscribe(["t"])
+        while not (told and caplog.records) and time.monotonic() < until:
+            told += consumer.poll(10, 0.1).errors
+    consumer.close()
+    assert any(str(e).startswith("Kafka does not answer (in group g, at broker 127.0.0.1:9).") for e in told), told
+    assert {r.levelname for r in caplog.records} == {"DEBUG"} and "Connection refused" in caplog.text
