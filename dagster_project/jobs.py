@@ -91,7 +91,7 @@ def make(names: Names, region: RegionResource, spark: SparkSessionResource) -> J
             "rewrite": {"after": 0, "upto": 1, "tables": [t.name for t in region.settings.tables], "dry_run": True}
         },
         "scale_region": {"scale": {"members": members}},
-        "reset_region": {"reset": {"to": "head", "cause": "asked by a person", "dry_run": False}},
+        "reset_region": {"reset": {"to": "head", "cause": "", "dry_run": False}},
         "retire_checkpoints": {"retire": {"dry_run": False}},
         "cut": {"open_cut": {"cause": "by hand"}},
     }

@@ -21,7 +21,7 @@ Target = int | Literal["initial"] | None
 
 
 def reset(
-    config: RegionConfig, to: Target = None, *, cause: str = "asked by a person", fence: bool = True, wait: bool = False,
+    config: RegionConfig, to: Target = None, *, cause: str = "", fence: bool = True, wait: bool = False,
     timeout: float | None = None, say: Say = silent,
 ) -> int:  # fmt: skip
     """Reset the region; with `fence`, make its declared tables follow at once. The new epoch."""
@@ -55,7 +55,7 @@ class _Target(click.ParamType[int | str]):
 @click.command("reset")
 @with_config
 @click.option("--to", type=_Target(), default="head", show_default=True, help="Where to.")
-@click.option("--cause", default="asked by a person", show_default=True, help="For the event log.")
+@click.option("--cause", default="", help="Why, for the event log.")
 @click.option("--fence/--no-fence", default=True, show_default=True, help="Make the declared tables follow at once.")
 @WAIT
 @TIMEOUT

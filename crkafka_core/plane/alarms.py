@@ -43,7 +43,7 @@ def no_merge(reader: Reader, region: Region) -> str:
     since = max(region.last_cut_at, started.at if started is not None else region.created_at)
     if now - since <= allowed:
         return ""
-    why = f"; it is {region.phase}" + (f" after: {region.reset_cause}" if region.phase is not Phase.RUNNING else "")
+    why = f"; it is {region.phase}" + (f": {region.reset_cause}" if region.phase is not Phase.RUNNING else "")
     return f"no checkpoint was merged for {now - since:.0f} s, with a period of {region.period:g} s{why}"
 
 

@@ -24,6 +24,11 @@ FLOWING = frozenset({Phase.RUNNING, Phase.CUTTING})
 """Phases in which records flow."""
 
 
+def place(head: int) -> str:
+    """Where a region goes on, in words."""
+    return f"checkpoint {head}" if head else "initial state"
+
+
 def raise_epoch(tx: Tx, cause: ResetCause, text: str, *, by: str = "", member: str = "", token: str = "") -> Region:
     """The next epoch; an open cut is aborted by it."""
     text = events.kept(text)

@@ -50,7 +50,8 @@ def start(tx: Tx, *, by: str) -> Region:
     tx.set_region(wanted=Wanted.RUN, stopping=False)
     if region.phase in (Phase.IDLE, Phase.STOPPED):
         tx.set_region(wait_for_wanted=region.wait_for_wanted or region.phase is Phase.IDLE)
-        epochs.begin_anew(tx, ResetCause.START, f"started by {by}", by=by)
+        text = f"the region was started by {by}, and goes on from {epochs.place(region.head)}"
+        epochs.begin_anew(tx, ResetCause.START, text, by=by)
     return tx.region()
 
 

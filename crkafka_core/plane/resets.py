@@ -14,8 +14,8 @@ from crkafka_core.protocol import reset_policy
 from crkafka_core.protocol.reset_policy import BUDGETED, COUNTED, POLICY, Record
 
 
-def request(tx: Tx, *, cause: str, by: str, target: int | None = None, token: str = "") -> int:
-    """A reset that a person asks for; the new epoch (SPEC X3-X5). `cause` is in the person's words.
+def request(tx: Tx, *, by: str, cause: str = "", target: int | None = None, token: str = "") -> int:
+    """A reset that a person asks for; the new epoch (SPEC X3-X5). `cause` is in the person's words, if there are any.
 
     `target` is a merged checkpoint of the head's line, 0 for initial state, or None for the head. The same `token` finds its own
     reset again, after an unknown outcome or in a run that is tried again (SPEC A1).
@@ -34,7 +34,15 @@ def request(tx: Tx, *, cause: str, by: str, target: int | None = None, token: st
     if region.phase is Phase.STOPPED:  # a person leaves STOPPED: counts and budgets begin anew, as with `start`
         tx.set_region(consecutive=0, failing=0, started_epoch=region.epoch + 1, proven_epoch=region.epoch + 1)
         events.log(tx, "start", cause, by=by)
-    begin(tx, ResetCause.PERSON, cause, by=by, target=target, token=token)
+    to = epochs.place(region.head if target is None else target)
+    begin(
+        tx,
+        ResetCause.PERSON,
+        f"back to {to}, as asked by {by}" + (f": {cause}" if cause else ""),
+        by=by,
+        target=target,
+        token=token,
+    )
     return tx.region().epoch
 
 

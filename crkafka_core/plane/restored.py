@@ -107,5 +107,5 @@ def rewind(tx: Tx, seen: Seen, *, by: str) -> Region:
         by=by,
         checkpoint=region.head,
     )
-    text = f"the control plane went back; rewound by {by}"
+    text = f"back to {epochs.place(region.head)}, as asked by {by}: the control plane went back"
     return epochs.begin_anew(tx, ResetCause.RESTORED, text, by=by, above=seen.epoch)

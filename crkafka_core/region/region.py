@@ -171,7 +171,7 @@ class Region:
         return cutting.await_merged(self.plane, checkpoint, progress)
 
     def reset(
-        self, to: int | Literal["initial"] | None = None, *, by: str = "", cause: str = "asked by a person", wait: bool = False,
+        self, to: int | Literal["initial"] | None = None, *, by: str = "", cause: str = "", wait: bool = False,
         token: str = "", progress: Progress = _silent,
     ) -> int:  # fmt: skip
         """Reset to the head, to an older merged checkpoint, or to initial state; the new epoch (SPEC X3, X4).

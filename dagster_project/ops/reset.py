@@ -25,7 +25,7 @@ class Reset(dg.Config):
         description="head: undo what is not checkpointed yet. A number: that merged checkpoint; those after it are superseded, and "
         "their rows leave the tables. initial: the offsets at which the group first saw each partition.",
     )
-    cause: str = Field("asked by a person", description="Shown in the event log and with what is superseded.")
+    cause: str = Field("", description="Why. Shown in the event log and with what is superseded.")
     dry_run: bool = Field(
         False, description="Ask for nothing: only tell which checkpoints and rows would be superseded."
     )

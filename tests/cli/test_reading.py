@@ -71,6 +71,12 @@ def test_show_tells_why_a_region_is_stopped(crkafka: Crkafka, plane: ControlPlan
     assert "offset 5 of orders[1] is gone" in shown.out
 
 
+def test_show_and_events_tell_who_asked_for_a_reset_and_where_to(crkafka: Crkafka, plane: ControlPlane) -> None:
+    plane.do(lambda tx: resets.request(tx, by="anna", target=1))
+    assert "last reset  back to checkpoint 1, as asked by anna\n" in crkafka("show").out
+    assert "back to checkpoint 1, as asked by anna" in crkafka("events").out
+
+
 def test_events_since_a_number(crkafka: Crkafka, plane: ControlPlane) -> None:
     everything = crkafka("events", "--since", "0", "--json").json
     assert [e["kind"] for e in everything] == ["made", "merged", "merged"]

@@ -274,7 +274,7 @@ def test_the_instances_retries_and_its_longest_run_leave_hosts_and_alarms_alone(
     [
         ("replay", {"rewrite": {"after": 0, "upto": 1, "tables": ["bronze"], "dry_run": True}}),
         ("scale_region", {"scale": {"members": 3}}),
-        ("reset_region", {"reset": {"to": "head", "cause": "asked by a person", "dry_run": False}}),
+        ("reset_region", {"reset": {"to": "head", "cause": "", "dry_run": False}}),
         ("retire_checkpoints", {"retire": {"dry_run": False}}),
     ],
 )

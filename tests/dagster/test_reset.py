@@ -34,7 +34,8 @@ def test_a_reset_to_the_head_names_who_asked(seat: Seat, member: HandMember) -> 
     result = seat.run("reset_region", {"reset": {"cause": "a bad deployment"}})
     assert result.success
     last = resets(seat)[-1]
-    assert last.by.startswith(f"dagster run {result.run_id}") and last.text == "a bad deployment"
+    assert last.by.startswith(f"dagster run {result.run_id}")
+    assert last.text == f"back to initial state, as asked by {last.by}: a bad deployment"
     assert seat.region.status().phase is Phase.RUNNING
 
 
@@ -75,7 +76,7 @@ def test_all_of_an_old_reset_executed_again_is_another_reset(seat: Seat, member:
     old = seat.run_anew("reset_region", {"reset": {"cause": "a bad deployment"}})
     before = len(resets(seat))
     assert seat.run_again(old.run_id, "reset_region").success
-    assert len(resets(seat)) == before + 1 and resets(seat)[-1].text == "a bad deployment"
+    assert len(resets(seat)) == before + 1 and resets(seat)[-1].text.endswith(": a bad deployment")
 
 
 def test_an_unknown_target_is_refused_with_those_that_are_there(seat: Seat, member: HandMember) -> None:

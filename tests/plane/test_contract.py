@@ -125,7 +125,7 @@ def test_R6_each_rebalance_is_an_event_with_what_was_held(kit: Kit) -> None:
     assert kit.member(0).rebalances == 2
     kit.do(lambda tx: resets.request(tx, cause="bad rows downstream", by="ann@host"))
     asked = kit.events("reset")[-1]
-    assert (asked.by, asked.text) == ("ann@host", "bad rows downstream")
+    assert (asked.by, asked.text) == ("ann@host", "back to initial state, as asked by ann@host: bad rows downstream")
 
 
 def test_M3_offsets_are_kept_for_assigned_partitions_only() -> None:

@@ -252,9 +252,43 @@ def test_x8_each_epoch_says_why_it_began_and_which_cut_it_cost(kit: Kit) -> None
     epoch = kit.do(lambda tx: resets.request(tx, cause="bad rows", by="ann@host", target=first, token="t"))
     row = kit.resets()[-1]
     assert row == Reset(
-        "orders", epoch, kit.now, ResetCause.PERSON, text="bad rows", by="ann@host", token="t", target=first,
+        "orders", epoch, kit.now, ResetCause.PERSON, text=f"back to checkpoint {first}, as asked by ann@host: bad rows",
+        by="ann@host", token="t", target=first,
         aborted=opened, ran=7.0,
     ), second  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("target", "cause", "told"),
+    [
+        (None, "", "back to checkpoint 2, as asked by anna"),
+        (1, "", "back to checkpoint 1, as asked by anna"),
+        (0, "bad rows", "back to initial state, as asked by anna: bad rows"),
+    ],
+)
+def test_who_asked_for_a_reset_and_where_to_is_one_sentence_wherever_it_is_told(
+    make_kit: type[Kit], target: int | None, cause: str, told: str
+) -> None:
+    """In the row of the epoch, in events, in what was superseded, in the alarm."""
+    kit = make_kit(tables=("bronze",)).running()
+    kit.cut(), kit.cut()
+    kit.do(lambda tx: resets.request(tx, by="anna", cause=cause, target=target))
+    assert kit.row.reset_cause == kit.resets()[-1].text == kit.events("reset")[-1].text == told
+    assert [e.text for e in kit.events("rewind")] == ([] if target is None else [f"head 2 → {target}: {told}"])
+    kit.now += 200.0
+    assert kit.plane.read(alarms.current).endswith(f"; it is {kit.row.phase}: {told}")
+    assert kit.row.phase is (Phase.RESETTING if target is None else Phase.REWINDING)
+
+
+def test_a_start_says_who_asked_and_where_the_region_goes_on(kit: Kit) -> None:
+    kit.do(lambda tx: life.start(tx, by="anna"))
+    assert kit.row.reset_cause == "the region was started by anna, and goes on from initial state"
+    kit.do(lambda tx: life.idle(tx, "test"))
+    kit.running()
+    kit.cut()
+    kit.do(lambda tx: life.idle(tx, "test"))
+    kit.do(lambda tx: life.start(tx, by="anna"))
+    assert kit.row.reset_cause == "the region was started by anna, and goes on from checkpoint 1"
 
 
 def _story(kit: Kit, after_each: Callable[[Kit], None]) -> list[object]:
