@@ -66,7 +66,9 @@ def _advance(region: Region, name: str, say: Say) -> list[Committed]:
         )
     from crkafka_core.spark.tables import advance as with_spark
 
-    commit = with_spark(open_session(region.config, say=say), region, name)
+    spark = open_session(region.config, say=say)
+    say(f"writing table {name}")
+    commit = with_spark(spark, region, name)
     return done if commit is None else [*done, commit]
 
 

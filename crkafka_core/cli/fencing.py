@@ -32,9 +32,9 @@ def follow(region: Region, say: Say, *, spark: bool = True) -> list[str]:
             continue
         from crkafka_core.spark.tables import fence
 
-        say(f"the table {table.name} follows the rewind")
         if needs_spark and session is None:
             session = open_session(region.config, say)
+        say(f"the table {table.name} follows the rewind")
         try:
             fence(session, region, table.name)
         except LeaseHeld:

@@ -37,9 +37,9 @@ def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say 
         spark: SparkSession | None = None
         found = {}
         for name in names:
-            say(f"the table {name}")
             if spark is None and _needs_spark(region, name):
                 spark = open_session(config, say)
+            say(f"the table {name}")
             found[name] = spark_tables.look(spark, region, name)
             if not look and not found[name].clean:
                 try:
@@ -47,6 +47,7 @@ def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say 
                 except NeedsSpark as needs:
                     say(str(needs))
                     spark = open_session(config, say)
+                    say(f"mending the table {name}")
                     spark_tables.mend(spark, region, name)
             if not look:
                 spark_tables.sweep(region, name)

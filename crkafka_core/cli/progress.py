@@ -1,4 +1,4 @@
-"""Shows what a long verb is doing: a spinner on a terminal, a line per step in a pipe; always on stderr."""
+"""Shows what a long verb is doing: a spinner on a terminal, lines in a pipe: one per step, and now and then one; always on stderr."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.console import Console
 
 from crkafka_core.cli.output import shown
 from crkafka_core.model.visible import visible
+from crkafka_core.still import telling
 
 Say = Callable[[str], None]
 
@@ -25,12 +26,20 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Say]:
         with Console(stderr=True).status(shown(what)) as status:
             yield lambda step: status.update(shown(f"{what}: {step}"))
     else:
-        began, last = time.monotonic(), [""]
+        began, last = time.monotonic(), [what]
+
+        def line(text: str) -> None:
+            print(f"{visible(text)} ({time.monotonic() - began:.1f} s)", file=sys.stderr, flush=True)
 
         def say(step: str) -> None:
-            words = re.sub(r"[\d.,]+", "", step)  # the same words with other numbers are no new step
-            if words != last[0]:
-                last[0] = words
-                print(f"{visible(step)} ({time.monotonic() - began:.1f} s)", file=sys.stderr, flush=True)
+            before, last[0] = last[0], step
+            if _words(step) != _words(before):
+                line(step)
 
-        yield say
+        with telling(line, lambda _: f"still at: {last[0]}"):
+            yield say
+
+
+def _words(step: str) -> str:
+    """The same words with other numbers are no new step."""
+    return re.sub(r"[\d.,]+", "", step)

@@ -30,7 +30,7 @@ def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say 
         from crkafka_core.spark.adopted import adopts
         from crkafka_core.tables.log import NeedsSpark
 
-        said = f"{len(plan.filled)} checkpoints, {plan.rows:,} rows"
+        said = f"writing {plan.rows:,} rows of {len(plan.filled)} checkpoints into {table}"
         if adopts(region, table):
             say(said)
             try:

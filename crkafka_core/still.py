@@ -1,0 +1,32 @@
+"""Work that takes long tells now and then that it goes on, to whoever sees only lines: a log, the output of a job."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+FIRST = 10.0
+"""Seconds until the first line; each next one takes twice as long to come."""
+LONGEST = 300.0
+
+
+@contextmanager
+def telling(tell: Callable[[str], None], words: Callable[[float], str]) -> Iterator[None]:
+    """While the block lasts `tell` hears, on a thread of its own, what `words` says after so many seconds."""
+    began, over = time.monotonic(), threading.Event()
+
+    def run() -> None:
+        pause = FIRST
+        while not over.wait(pause):
+            tell(words(time.monotonic() - began))
+            pause = min(2 * pause, LONGEST)
+
+    thread = threading.Thread(target=run, name="still", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(1.0)

@@ -1,0 +1,68 @@
+"""Long verbs show what they do where there is no terminal: in the log of a CI run nothing else tells that they go on."""
+
+from __future__ import annotations
+
+import io
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from crkafka_core import still
+from crkafka_core.cli.progress import progress
+
+
+class _Log(io.StringIO):
+    """A file, no terminal; `enough` is set when it says for the third time that work goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enough = threading.Event()
+
+    def write(self, text: str) -> int:
+        done = super().write(text)
+        if self.getvalue().count("still at") >= 3:
+            self.enough.set()
+        return done
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> _Log:
+    made = _Log()
+    monkeypatch.setattr("crkafka_core.cli.progress.sys", SimpleNamespace(stderr=made))
+    monkeypatch.setattr(still, "FIRST", 0.01)
+    return made
+
+
+def _lines(log: _Log) -> list[str]:
+    return [line.rsplit(" (", 1)[0] for line in log.getvalue().splitlines()]
+
+
+def test_a_long_step_is_told_of_again_while_it_goes_on(log: _Log) -> None:
+    with progress("replaying") as say:
+        say("writing 990 rows")
+        assert log.enough.wait(20)
+    assert set(_lines(log)) == {"writing 990 rows", "still at: writing 990 rows"}
+
+
+def test_what_it_is_at_has_the_latest_numbers_and_a_verb_without_steps_its_name(log: _Log) -> None:
+    with progress("verifying") as say:
+        assert log.enough.wait(20)
+        say("1 of 3 checkpoints read")
+        say("2 of 3 checkpoints read")
+        log.seek(0)
+        log.truncate()
+        log.enough.clear()
+        assert log.enough.wait(20)
+    assert set(_lines(log)) == {"still at: 2 of 3 checkpoints read"}
+
+
+def test_a_quiet_one_says_nothing_and_a_short_one_its_steps(log: _Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    with progress("replaying", quiet=True) as say:
+        say("writing")
+        assert not log.enough.wait(0.1)
+    assert log.getvalue() == ""
+    monkeypatch.setattr(still, "FIRST", 10.0)
+    with progress("replaying") as say:
+        say("writing")
+    assert _lines(log) == ["writing"]
