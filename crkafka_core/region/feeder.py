@@ -242,22 +242,25 @@ class Ending(Protocol):
         """Bring in what is merged by now, then end."""
 
 
-Warm = Callable[[Tell], Ending]
-"""Makes what feeds tables by a Spark session that is there; it hears what keeps a table back."""
+Warm = Callable[[Tell, Tell], Ending]
+"""Makes what feeds tables by a Spark session that is there; the first hears what keeps a table back, the other what goes well."""
 
 
 @contextmanager
-def feeding(region: Region, *, tell: Tell = lambda _: None, warm: Warm | None = None) -> Iterator[None]:
+def feeding(
+    region: Region, *, tell: Tell = lambda _: None, news: Tell | None = None, warm: Warm | None = None
+) -> Iterator[None]:
     """Tables are kept fresh until the block ends; what is merged by then is brought in first. Nothing is started without tables.
 
-    Those that Spark writes are fed by `warm`, else by a process with a session of its own.
+    Those that Spark writes are fed by `warm`, else by a process with a session of its own. `tell` hears what keeps a table back,
+    `news`, or else `tell`, that Spark starts and writes.
     """
     feeders: list[Ending] = []
     declared = [t for t in region.config.tables if t.kept_fresh]
     if any(t.format == "delta" for t in region.config.tables):  # also those left to others follow a rewind by it
         feeders.append(Feeder(region, tell=tell, runtime=region.runtime))
     if any(not adopting(t) for t in declared):
-        feeders.append(warm(tell) if warm is not None else FeederProcess(region, tell=tell))
+        feeders.append(warm(tell, news or tell) if warm is not None else FeederProcess(region, tell=tell, news=news))
     for feeder in feeders:
         feeder.begin()
     try:

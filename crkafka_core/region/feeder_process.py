@@ -32,8 +32,9 @@ Tell = Callable[[str], None]
 class FeederProcess:
     """Threads: one that starts it and passes on what it says."""
 
-    def __init__(self, region: Handle, *, tell: Tell = lambda _: None) -> None:
-        self._region, self._tell = region, tell
+    def __init__(self, region: Handle, *, tell: Tell = lambda _: None, news: Tell | None = None) -> None:
+        """`tell` hears what keeps a table back; `news`, or else `tell`, what goes well and takes its time."""
+        self._region, self._tell, self._news = region, tell, news or tell
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feeder process", daemon=True)
         self._lock = threading.Lock()
@@ -102,6 +103,7 @@ class FeederProcess:
                 process.stdin.flush()
         for line in process.stdout:
             with contextlib.suppress(ValueError):
-                self._tell(str(json.loads(line)))
+                text, good = json.loads(line)
+                (self._news if good else self._tell)(str(text))
         process.stdout.close()
         return process.wait()

@@ -55,7 +55,7 @@ class Host(Protocol):
 class Warmed(Protocol):
     """A host with a Spark session, by which it feeds tables as well."""
 
-    def feeder(self, tell: Tell) -> Ending: ...
+    def feeder(self, tell: Tell, news: Tell) -> Ending: ...
 
 
 def warm(host: Host) -> Warm | None:

@@ -29,6 +29,7 @@ from crkafka_core.region.feeder import free, left
 from crkafka_core.region.feeder_process import Tell
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.spark import java_log, launch, location, tables
+from crkafka_core.still import telling
 from crkafka_core.tables import writing
 from crkafka_core.tables.adopt import AT_ONCE
 from crkafka_core.tables.handle import Handle
@@ -38,8 +39,6 @@ _PATIENCE = 0.5
 """Seconds after which it looks again though nothing was told."""
 _LONGEST = 30.0
 """Seconds between two tries of a table that fails."""
-STILL = 20.0
-"""Seconds after which a start that goes on is told of again."""
 LAST = 45.0
 """Seconds at its end for what is merged by then."""
 
@@ -53,10 +52,15 @@ class SparkFeeder:
         session: Callable[[], SparkSession],
         *,
         tell: Tell = lambda _: None,
+        news: Tell | None = None,
         why_not: Callable[[], str] = lambda: "",
     ) -> None:
-        """`session` is asked once, when there is something to write; `why_not` says why there can be no job now."""
+        """`session` is asked once, when there is something to write; `why_not` says why there can be no job now.
+
+        `tell` hears what keeps a table back; `news`, or else `tell`, of a write that takes long.
+        """
         self._region, self._session, self._tell, self._why_not = region, session, tell, why_not
+        self._news = news or tell
         self._left = region.config.left_to_others
         self._spark: SparkSession | None = None
         self._over = threading.Event()
@@ -174,9 +178,10 @@ class SparkFeeder:
         assert spark is not None
         try:
             location.tag_jobs(spark, self._tag)
-            for name in owed:
-                tables.fence(spark, self._region, name)
-            tables.advance(spark, self._region, key, limit=AT_ONCE)
+            with telling(self._news, lambda s: f"table {key}: Spark is still writing, for {s:.0f} s now"):
+                for name in owed:
+                    tables.fence(spark, self._region, name)
+                tables.advance(spark, self._region, key, limit=AT_ONCE)
             self._failed.pop(key, None)
             self._said.pop(key, None)
         except LeaseHeld as held:
@@ -215,20 +220,12 @@ def due(reader: Reader, row: rows.Region, left: frozenset[str]) -> list[tuple[li
     return found
 
 
-def starting(tell: Tell, start: Callable[[], SparkSession], *, every: float = STILL) -> SparkSession:
+def starting(tell: Tell, start: Callable[[], SparkSession]) -> SparkSession:
     """The session; how long it takes is told while it takes long, and at the end."""
-    began, over = time.monotonic(), threading.Event()
-
-    def wait() -> None:
-        while not over.wait(every):
-            tell(f"Spark is still starting, for {time.monotonic() - began:.0f} s now")
-
+    began = time.monotonic()
     tell("Spark starts, for the tables that it writes; the first time of all it fetches jars")
-    threading.Thread(target=wait, name="still starting", daemon=True).start()
-    try:
+    with telling(tell, lambda s: f"Spark is still starting, for {s:.0f} s now"):
         started = start()
-    finally:
-        over.set()
     tell(f"Spark has started, in {time.monotonic() - began:.0f} s; its first write takes longer than the next ones")
     return started
 
@@ -241,15 +238,18 @@ def main() -> int:
     config = RegionConfig.from_json(sys.stdin.readline())
     logs.begin(logs.level("WARNING"), logs.form())
 
-    def tell(text: str) -> None:
-        print(json.dumps(text), flush=True)
+    def tell(text: str, good: bool = False) -> None:
+        print(json.dumps([text, good]), flush=True)
+
+    def news(text: str) -> None:
+        tell(text, True)
 
     with Region.open(config) as region:
 
         def session() -> SparkSession:
-            return starting(tell, lambda: open_session(config, log=java_log.path()))
+            return starting(news, lambda: open_session(config, log=java_log.path()))
 
-        feeder = SparkFeeder(region, session, tell=tell)
+        feeder = SparkFeeder(region, session, tell=tell, news=news)
         feeder.begin()
         hung_up = threading.Event()
 

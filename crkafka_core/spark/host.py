@@ -160,9 +160,9 @@ class SparkHost(Supervisor[MemberJob]):
         said = {m.name: m.host.split(" pid ") for m in rows if m.status is MemberStatus.LIVE}
         return {name: int(parts[1]) for name, parts in said.items() if len(parts) == 2 and parts[0] == here}
 
-    def feeder(self, tell: Callable[[str], None]) -> SparkFeeder:
+    def feeder(self, tell: Callable[[str], None], news: Callable[[str], None]) -> SparkFeeder:
         """Keeps tables fresh in the session of the members."""
-        return SparkFeeder(self._region, lambda: self._spark, tell=tell, why_not=self._no_slot)
+        return SparkFeeder(self._region, lambda: self._spark, tell=tell, news=news, why_not=self._no_slot)
 
     def _no_slot(self) -> str:
         """Members take a slot each for as long as they run: a job beside them would wait for ever."""

@@ -87,7 +87,7 @@ def hosted(
         else:
             region.refuse_copy()
         hosting = _opened(region, spark)
-        with feeding(region, tell=context.log.warning, warm=warm(hosting)):
+        with feeding(region, tell=context.log.warning, news=context.log.info, warm=warm(hosting)):
             hosting.begin()
             try:
                 context.log.info(f"Members of region {region.config.region} are hosted by this run.")

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checkpoints_db import initialise, open_store
+from crkafka_core import still
 from crkafka_core.config.resolving import remember
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables as plane
@@ -37,7 +38,8 @@ def until(true: Callable[[], Any], seconds: float = 120.0) -> None:
         time.sleep(0.02)
 
 
-def test_a_start_that_takes_long_is_told_of_while_it_does() -> None:
+def test_a_start_that_takes_long_is_told_of_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(still, "FIRST", 0.01)
     said: list[str] = []
     enough = threading.Event()
 
@@ -49,10 +51,40 @@ def test_a_start_that_takes_long_is_told_of_while_it_does() -> None:
     def start() -> Any:
         assert enough.wait(20)
 
-    feeder.starting(tell, start, every=0.01)
+    feeder.starting(tell, start)
     assert said[0].startswith("Spark starts")
     assert {text.rsplit(" for ", 1)[0] for text in said[1:-1]} == {"Spark is still starting,"}
     assert said[-1].startswith("Spark has started")
+
+
+def test_a_write_that_takes_long_is_told_of_while_it_does_and_is_no_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(still, "FIRST", 0.01)
+    monkeypatch.setattr(feeder.location, "tag_jobs", lambda *_: None)
+    said: list[str] = []
+    trouble: list[str] = []
+    monkeypatch.setattr(feeder.tables, "advance", lambda *_, **__: until(lambda: len(said) > 1, 20))
+    landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
+    running = SparkFeeder(landing.region, lambda: None, tell=trouble.append, news=said.append)  # type: ignore[arg-type, return-value]
+    running._spark = object()  # type: ignore[assignment]
+    running._write("typed", [])
+    assert {text.rsplit(" for ", 1)[0] for text in said} == {"table typed: Spark is still writing,"} and not trouble
+
+
+def test_what_goes_well_in_the_process_is_news_and_what_does_not_is_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "says.py").write_text("print('[\"Spark starts\", true]')\nprint('[\"table typed: away\", false]')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(feeder_process, "MODULE", "says")
+    landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
+    trouble: list[str] = []
+    news: list[str] = []
+    FeederProcess(landing.region, tell=trouble.append, news=news.append)._once()
+    assert (news, trouble) == (["Spark starts"], ["table typed: away"])
+    FeederProcess(landing.region, tell=trouble.append)._once()
+    assert trouble[1:] == ["Spark starts", "table typed: away"], "who makes no difference hears both"
 
 
 def declared(folder: Path, *names: str, **more: Any) -> list[dict[str, Any]]:
@@ -150,7 +182,7 @@ def test_K6_a_host_without_spark_feeds_by_a_process_that_ends_with_it(tmp_path: 
     landing.land(5)
     running.end()
     assert table_of(landing, "bronze").acknowledged == 2
-    assert [text.split(",")[0] for text in said if "still starting" not in text] == [
+    assert [text.split(",")[0] for text in said if "still" not in text] == [
         "Spark starts",
         "Spark has started",
     ], "whoever waits knows for what"

@@ -1,0 +1,45 @@
+"""The run that hosts members tells news as news, and trouble as a warning."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from crkafka_core.region.feeder_process import Tell
+from dagster_project.ops import host
+from tests.dagster.conftest import Seat
+
+
+class _Idle:
+    """A host whose members have left already."""
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+    def join(self, timeout: float | None = None) -> bool:
+        return True
+
+    def given_up(self) -> str:
+        return ""
+
+
+@contextmanager
+def _feeding(region: object, *, tell: Tell, news: Tell, warm: object) -> Iterator[None]:
+    news("Spark starts, for the tables that it writes")
+    tell("table typed: its storage is away")
+    yield
+
+
+def test_that_spark_starts_is_no_warning(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "feeding", _feeding)
+    monkeypatch.setattr(host, "_opened", lambda *_: _Idle())
+    result = seat.run("host_members")
+    assert result.success
+    told: dict[str, Any] = {entry.user_message: entry.level for entry in seat.instance.all_logs(result.run_id)}
+    assert told["Spark starts, for the tables that it writes"] == logging.INFO
+    assert told["table typed: its storage is away"] == logging.WARNING
