@@ -167,7 +167,7 @@ def test_g3_metrics_that_cannot_be_told_do_not_end_the_lease(
 
     rig = Rig(plane, monkeypatch, metrics=metrics)
     rig.start()
-    assert until(lambda: plane.read(lambda r, _: r.get(Member, "orders/0").renewals) == 1)  # type: ignore[union-attr]
+    assert until(lambda: plane.read(lambda r, _: r.get(Member, "orders/0").renewals) >= 1)  # type: ignore[union-attr]
     rig.dog.end()
 
 
@@ -194,7 +194,7 @@ def test_g8_a_partition_that_nobody_holds_makes_one_member_force_a_rebalance(pla
     """In RUNNING too: no cut would ever open again. In a cut nobody polls, so it waits for its end."""
     register(plane, "b", 1)
     said: dict[str, list[sg.Event]] = {"orders/0": [], "orders/1": []}
-    limits = Limits(session_timeout=3.0, unheld_timeout=0.3)
+    limits = Limits(session_timeout=60.0, unheld_timeout=0.3)  # nobody renews a lease here
     observers = [
         Observer(plane, name, incarnation, limits, said[name].append)
         for name, incarnation in (("orders/0", "a"), ("orders/1", "b"))
