@@ -195,10 +195,13 @@ def test_a_members_ask_ends_the_wait_at_once(seat: Seat, member: HandMember) -> 
             )
         )
 
+    patient = Seat(seat.config, consistent_region(seat.config, linger=30.0), seat.instance, seat.region)
     asking = threading.Thread(target=ask)
     asking.start()
-    result = seat.tick("trigger")
+    began = time.monotonic()
+    result = patient.tick("trigger")
     asking.join()
+    assert time.monotonic() - began < 15, "at once, and not when the tick ends"
     (request,) = result.run_requests
     assert request.run_config["ops"]["open_cut"]["config"]["cause"] == "asked by orders/0"
 
