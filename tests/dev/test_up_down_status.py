@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from crkafka_core.dev.errors import ServiceFailed
 from crkafka_core.dev.kafka import KafkaCluster
@@ -84,8 +84,9 @@ def _orders(bootstrap: str | None) -> list[Order]:
     found, ends = [], 0
     while ends < 3:
         for message in reader.consume(1000, 0.2):
-            ends += message.error() is not None
-            if message.error() is None:
+            error = message.error()
+            ends += error is not None and error.code() == KafkaError._PARTITION_EOF
+            if error is None:
                 found.append(Order(**json.loads(message.value() or b"")))
     reader.close()
     return sorted(found, key=lambda order: order.order)
