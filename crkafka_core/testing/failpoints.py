@@ -112,10 +112,13 @@ class _Inside:
             return ""
 
     def take(self, point: str) -> str:
-        """The action; it happens once."""
+        """The action; it happens once, and not if the test takes it back meanwhile."""
         action = self.there(point)
         if action:
-            _file(self._folder, self._member, point).rename(_file(self._folder, self._member, point + "!"))
+            try:
+                _file(self._folder, self._member, point).rename(_file(self._folder, self._member, point + "!"))
+            except FileNotFoundError:
+                return ""
         return action
 
     def reach(self, point: str) -> None:
@@ -128,7 +131,8 @@ class _Inside:
             while self.there(point) == "hold":
                 time.sleep(0.01)
             return
-        self.take(point)
+        if not self.take(point):
+            return
         if action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif action.startswith("sleep:"):
