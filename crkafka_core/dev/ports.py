@@ -8,6 +8,8 @@ import time
 
 # A port from the usual outgoing range (32768 and up) could be taken by any client while its server restarts.
 _LOWEST, _HIGHEST = 20_000, 32_000
+_given: set[int] = set()
+"""In this process: nothing may listen on them yet, or not at the moment."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -15,9 +17,17 @@ def free_ports(count: int) -> list[int]:
     found: list[int] = []
     while len(found) < count:
         port = random.randint(_LOWEST, _HIGHEST)
-        if port not in found and is_free(port):
+        if take(port):
             found.append(port)
     return found
+
+
+def take(port: int) -> bool:
+    """Whether nothing listens on the port, and nobody of this process was given it; the caller is, then."""
+    if port in _given or not is_free(port):
+        return False
+    _given.add(port)
+    return True
 
 
 def is_free(port: int, *, within: float = 0) -> bool:

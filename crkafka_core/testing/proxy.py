@@ -14,7 +14,7 @@ from pathlib import Path
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
-from crkafka_core.dev.ports import is_free
+from crkafka_core.dev.ports import take
 
 _HEADER = struct.Struct(">ihhih")
 """Of each request: size, kind, version, correlation, length of the client's name, which follows."""
@@ -130,7 +130,7 @@ def _ports(nodes: int) -> str:
     """A port for each node that nothing listens on, as one text with the node's id in it."""
     while True:
         ports = f"2{random.randint(0, 9)}{{id}}{random.randint(0, 99):02}"
-        if all(is_free(_of(ports, node)) for node in range(1, nodes + 1)):
+        if all(take(_of(ports, node)) for node in range(1, nodes + 1)):
             return ports
 
 
