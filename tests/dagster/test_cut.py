@@ -116,7 +116,8 @@ def test_8_a_run_that_slept_past_its_lease_opens_nothing(
         seat.region.open_cut(token="somebody's", cause="in the way")
         sleeper = threading.Thread(target=lambda: first.append(seat.run("cut", raise_on_error=False)))
         sleeper.start()
-        while not seat.region.plane.read(lambda r, row: r.count(Lease, ("kind", "=", "driver"))):  # also one that is over
+        # Also a lease that is over already.
+        while not seat.region.plane.read(lambda r, row: r.count(Lease, ("kind", "=", "driver"))):
             time.sleep(0.01)
         time.sleep(0.6)
     lease = seat.region.plane.do(lambda tx: leases.take(tx, "driver", holder="the second", token="x", length=60))
