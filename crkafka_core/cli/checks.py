@@ -17,6 +17,7 @@ from crkafka_core.config.location import in_catalog, is_local, sqlite_file
 from crkafka_core.control import Place
 from crkafka_core.kafka.properties import RECEIVED_BESIDE, RECEIVED_BYTES
 from crkafka_core.model.errors import ConfigError, DataLoss, Refused, WentBack, WrongRegion
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Group, Initial, Region, Table
 from crkafka_core.plane import alarms, life, members, restored, starts
 from crkafka_core.plane import tables as plane_tables
@@ -77,7 +78,7 @@ def region(config: RegionConfig, stored: Stored) -> str:
             f"; changed since `crkafka init`: {'; '.join(map(str, changed))}. Run it again, then start the host anew"
         )
     if row.members_wanted != max(1, config.members):
-        said += f"; {row.members_wanted} members are wanted, as `crkafka scale` says, and not {config.members}"
+        said += f"; {plural(row.members_wanted, 'member is', 'members are')} wanted, as `crkafka scale` says, and not {config.members}"
     return said
 
 
@@ -133,7 +134,7 @@ def kafka(config: RegionConfig, stored: Stored) -> str:
     _same_topics(stored, {name: topic.id for name, topic in topics.items()})
     _small_enough(config, admin.largest_messages(topics))
     partitions = sum(len(t.partitions) for t in topics.values())
-    return f"cluster {cluster}: {len(topics)} topics with {partitions} partitions"
+    return f"cluster {cluster}: {plural(len(topics), 'topic')} with {plural(partitions, 'partition')}"
 
 
 def _small_enough(config: RegionConfig, largest: Mapping[str, int]) -> None:
@@ -179,7 +180,7 @@ def group(config: RegionConfig, stored: Stored) -> str:
             f"Group {name!r} has consumers that are no members of this region: {', '.join(foreign)}.",
             hint="End them, or give the region a group.id of its own: partitions that they hold would not be read.",
         )
-    return f"{name}, {len(clients)} members of this region in it"
+    return f"{name}, {plural(len(clients), 'member')} of this region in it"
 
 
 def _belongs(config: RegionConfig, name: str, bound: Group) -> None:
@@ -230,7 +231,8 @@ def host(config: RegionConfig, _: Stored) -> str:
     there = int(slots[1] or 1) if slots else 0
     if there and there < config.members:
         raise ConfigError(
-            f"{config.members} members need {config.members} task slots, and {config.host.spark} has {there}.",
+            f"{plural(config.members, 'member needs', 'members need')} {plural(config.members, 'task slot')}, "
+            f"and {config.host.spark} has {there}.",
             hint=f"Write local[{config.members + 1}]: one more, for tables.",
         )
     versions(config)

@@ -14,6 +14,7 @@ from crkafka_core.cli.output import note, print_json, span
 from crkafka_core.cli.progress import Say, progress
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.region import Region, caught_up
 from crkafka_core.region.caught_up import CaughtUp
@@ -58,7 +59,8 @@ def _cut(config: RegionConfig, cause: str, as_json: bool) -> None:
     else:
         took = span(max(0.0, merged.merged_at - merged.opened_at))
         print(
-            f"checkpoint {merged.id}: {merged.rows:,} rows of {merged.members} members in {merged.segments} segments, {took}"
+            f"checkpoint {merged.id}: {plural(merged.rows, 'row')} of {plural(merged.members, 'member')} "
+            f"in {plural(merged.segments, 'segment')}, {took}"
         )
 
 
@@ -76,7 +78,9 @@ def _consume(config: RegionConfig, logs: Path | None, as_json: bool) -> None:
         print_json(done)
         return
     c = done.checkpoint
-    print(f"checkpoint {c.id}: {c.rows:,} rows; {done.partitions} partitions are caught up")
+    print(
+        f"checkpoint {c.id}: {plural(c.rows, 'row')}; {plural(done.partitions, 'partition is', 'partitions are')} caught up"
+    )
     if done.left_out:
         note(f"paused, and left out: {', '.join(map(str, done.left_out))}")
 

@@ -16,6 +16,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.model import rows
 from crkafka_core.model.errors import Refused
+from crkafka_core.model.plural import plural
 from crkafka_core.plane import lateness
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.lateness import TableLag
@@ -122,9 +123,9 @@ def _advance_command(config: RegionConfig, name: str, as_json: bool) -> None:
         print("every table has all checkpoints")
     for table, commits in () if as_json else done.items():
         for commit in commits:
-            bad = f", {commit.bad:,} records could not be decoded" if commit.bad else ""
+            bad = f", {plural(commit.bad, 'record')} could not be decoded" if commit.bad else ""
             print(
-                f"{table}: {commit.rows:,} rows of {len(commit.checkpoints)} checkpoints{bad}; at {commit.acknowledged}"
+                f"{table}: {plural(commit.rows, 'row')} of {plural(len(commit.checkpoints), 'checkpoint')}{bad}; at {commit.acknowledged}"
             )
 
 

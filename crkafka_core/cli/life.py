@@ -16,6 +16,7 @@ from crkafka_core.control import Reader
 from crkafka_core.model import rows
 from crkafka_core.model.errors import NotSettled, RegionStopped
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.plural import plural
 from crkafka_core.plane import cuts
 from crkafka_core.plane.members import all_of
 from crkafka_core.region import Region, waiting
@@ -62,7 +63,7 @@ def scale(
         settled = waiting.until(region.plane, lambda reader, now: _scaled(reader, now, say), timeout=timeout)
         if settled is None:
             raise NotSettled(
-                f"Region {row.name} does not run with {members} members yet.",
+                f"Region {row.name} does not run with {plural(members, 'member')} yet.",
                 hint="`crkafka show` tells what it waits for.",
             )
         return settled
@@ -75,7 +76,7 @@ def _scaled(reader: Reader, row: rows.Region, say: Say) -> rows.Region | None:
         raise RegionStopped(f"Region {row.name} is stopped: {row.stop_reason}", hint="Mend it, then `crkafka start`.")
     if row.phase is Phase.RUNNING and len(there) == row.members_wanted and not cuts.unready(reader, row):
         return row
-    say(f"{row.phase.lower()} with {len(there)} of {row.members_wanted} members")
+    say(f"{row.phase.lower()} with {len(there)} of {plural(row.members_wanted, 'member')}")
     return None
 
 
@@ -153,7 +154,7 @@ def _delete(config: RegionConfig, yes: bool, as_json: bool) -> None:
     if as_json:
         print_json({"region": config.region, "segments": files})
     else:
-        print(f"region {config.region} is deleted, with {files} segments")
+        print(f"region {config.region} is deleted, with {plural(files, 'segment')}")
 
 
 def _answer(row: rows.Region, as_json: bool) -> None:
@@ -162,7 +163,7 @@ def _answer(row: rows.Region, as_json: bool) -> None:
                     "members_wanted": row.members_wanted})  # fmt: skip
         return
     print(
-        f"region {row.name} is {row.phase}, wanted: {row.wanted}; {row.members_wanted} members wanted; head {row.head}"
+        f"region {row.name} is {row.phase}, wanted: {row.wanted}; {plural(row.members_wanted, 'member')} wanted; head {row.head}"
     )
     if row.phase not in (Phase.RUNNING, Phase.CUTTING, Phase.IDLE):
         print("`crkafka show` tells what it waits for")

@@ -11,6 +11,7 @@ from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.output import note, plain, print_json
 from crkafka_core.cli.progress import progress
 from crkafka_core.config import RegionConfig
+from crkafka_core.model.plural import plural
 from crkafka_core.model.visible import visible
 from crkafka_core.region import Region
 
@@ -74,7 +75,7 @@ def _verify(config: RegionConfig, kafka: bool, ledger: Path | None, quiet: bool,
         for text in wrong:
             print(visible(text))
         if verdict.orphans:
-            note(f"{verdict.orphans} orphaned files, invisible to readers; `crkafka retire` collects them")
+            note(f"{plural(verdict.orphans, 'orphaned file')}, invisible to readers; `crkafka retire` collects them")
         for text in verdict.notes:
             note(text)
     return 0 if ok else 1

@@ -12,6 +12,7 @@ from crkafka_core.cli.output import note, print_json
 from crkafka_core.cli.progress import Say, progress
 from crkafka_core.cli.spark_session import open_session
 from crkafka_core.config import RegionConfig
+from crkafka_core.model.plural import plural
 from crkafka_core.plane import reading, tables
 from crkafka_core.region import Region
 
@@ -30,7 +31,7 @@ def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say 
         from crkafka_core.spark.adopted import adopts
         from crkafka_core.tables.log import NeedsSpark
 
-        said = f"writing {plan.rows:,} rows of {len(plan.filled)} checkpoints into {table}"
+        said = f"writing {plural(plan.rows, 'row')} of {plural(len(plan.filled), 'checkpoint')} into {table}"
         if adopts(region, table):
             say(said)
             try:
@@ -59,7 +60,9 @@ def _replay(config: RegionConfig, table: str, after: int, upto: int, as_json: bo
     elif done is None:
         print(f"the checkpoints after {after} up to {upto} have no rows; nothing was written")
     else:
-        print(f"{done.rows:,} rows of {len(done.checkpoints)} checkpoints are in {table} (commit {done.number})")
+        print(
+            f"{plural(done.rows, 'row')} of {plural(len(done.checkpoints), 'checkpoint')} written into {table} (commit {done.number})"
+        )
         if early := [number for number in done.checkpoints if number > done.acknowledged]:
             note(
                 f"{len(early)} of them came before their turn: {table} stands at checkpoint {done.acknowledged}, and its next advance "

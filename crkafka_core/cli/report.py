@@ -15,6 +15,7 @@ from crkafka_core.cli.snapshot import Snapshot, take
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Event, Region, Reset, ResetCause
 from crkafka_core.model.visible import visible
 from crkafka_core.plane import checkpoints, events, resets, tables
@@ -156,7 +157,7 @@ def _report(config: RegionConfig, output: Path | None, last: int) -> None:
         file.write_text(report_page.page(found), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}.", hint="Name another file with -o.") from None
-    print(visible(f"{file}: {len(found.cuts)} checkpoints, {len(found.resets)} resets"))
+    print(visible(f"{file}: {plural(len(found.cuts), 'checkpoint')}, {plural(len(found.resets), 'reset')}"))
 
 
 COMMANDS: dict[str, Any] = {"report": _report}

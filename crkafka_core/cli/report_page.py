@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from crkafka_core.cli.hosting import quiet
 from crkafka_core.cli.output import moment, span
+from crkafka_core.model.plural import plural
 from crkafka_core.model.visible import visible
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _tiles(found: Report) -> str:
 
 
 def _cut(cut: Cut) -> str:
-    return f"checkpoint {cut.id}, {cut.status}: {cut.rows:,} records, pause {cut.drain_ms} ms, {moment(cut.merged)}"
+    return f"checkpoint {cut.id}, {cut.status}: {plural(cut.rows, 'record')}, pause {cut.drain_ms} ms, {moment(cut.merged)}"
 
 
 class _Scale:

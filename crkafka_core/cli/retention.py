@@ -15,6 +15,7 @@ from crkafka_core.cli.progress import Say, progress
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP, parse_offsets
+from crkafka_core.model.plural import plural
 from crkafka_core.plane import starts, tables
 from crkafka_core.region import Region
 from crkafka_core.region.retire import Retired
@@ -66,7 +67,10 @@ def _retire(config: RegionConfig, as_json: bool) -> None:
     if as_json:
         print_json(done)
         return
-    print(f"{len(done.checkpoints)} checkpoints retired, {done.segments} segments and {done.orphans} orphans deleted")
+    print(
+        f"{plural(len(done.checkpoints), 'checkpoint')} retired, {plural(done.segments, 'segment')} "
+        f"and {plural(done.orphans, 'orphan')} deleted"
+    )
     for who in done.held:
         note(f"held back: {who}")
 
@@ -89,7 +93,7 @@ def _forget(config: RegionConfig, topic: str, yes: bool, as_json: bool) -> None:
         print_json({"topic": topic, "partitions": partitions})
     else:
         print(
-            f"{partitions} partitions of {topic} are carried forward from now on; `crkafka start` if the region is stopped"
+            f"{plural(partitions, 'partition')} of {topic} carried forward from now on; `crkafka start` if the region is stopped"
         )
 
 

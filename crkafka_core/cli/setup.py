@@ -14,6 +14,7 @@ from crkafka_core.cli.call import called, config_options, json_option, with_conf
 from crkafka_core.cli.output import note, print_json
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
+from crkafka_core.model.plural import plural
 from crkafka_core.model.visible import visible
 from crkafka_core.plane import stores
 
@@ -30,7 +31,7 @@ class Finding:
 
 def check(config: RegionConfig, *, offline: bool = False) -> list[Finding]:
     """Look at everything that the configuration names; nothing is changed, nothing raised."""
-    found = [Finding("configuration", True, f"region {config.region}, {config.members} members")]
+    found = [Finding("configuration", True, f"region {config.region}, {plural(config.members, 'member')}")]
     found += [Finding("configuration", True, f"warning: {text}") for text in config.warnings()]
     known = checks.Stored()
     found.append(_finding("references", lambda: checks.references(config, known)))
@@ -126,7 +127,8 @@ def _init(config: RegionConfig, as_json: bool) -> None:
         note("a host that runs takes this over when it is started anew")
     if not done.made and done.members_wanted != max(1, config.members):
         note(
-            f"{done.members_wanted} members are wanted, as before: `crkafka scale {max(1, config.members)}` changes that"
+            f"{plural(done.members_wanted, 'member is', 'members are')} wanted, as before: "
+            f"`crkafka scale {max(1, config.members)}` changes that"
         )
 
 

@@ -21,6 +21,7 @@ from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.snapshot import Snapshot, take
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.model.errors import ServiceUnavailable
+from crkafka_core.model.plural import plural
 from crkafka_core.model.visible import json_text, visible
 
 _COLOUR = {"RUNNING": "green", "CUTTING": "cyan", "STOPPED": "bold red", "IDLE": "dim"}
@@ -108,7 +109,7 @@ def _head(look: Snapshot, rate: float) -> RenderableType:
     if rate:
         text.append(f"{rate:,.0f} tuples/s   ")
     if r.consecutive:
-        text.append(f"{r.consecutive} resets in a row", style="red")
+        text.append(f"{plural(r.consecutive, 'reset')} in a row", style="red")
     if look.open_cut is not None:
         text.append(f"\ncut {look.open_cut.id} waits for {', '.join(look.missing) or 'the merge'}")
     if look.waits_for:

@@ -26,6 +26,7 @@ from crkafka_core.dev.kafka_topics import KafkaTopics
 from crkafka_core.dev.leash import Leash
 from crkafka_core.dev.ports import free_ports, is_free
 from crkafka_core.dev.processes import RecordedProcess
+from crkafka_core.model.plural import plural
 
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
@@ -160,7 +161,9 @@ class KafkaCluster:
             if time.monotonic() > deadline:
                 first = self.process(self.node_ids[0])
                 raise ServiceFailed(
-                    "kafka", f"{seen} of {wanted} brokers serve after {within:.0f} s ({self.bootstrap})", log=first.log
+                    "kafka",
+                    f"only {seen} of {plural(wanted, 'broker')} served within {within:.0f} s ({self.bootstrap})",
+                    log=first.log,
                 )
             time.sleep(0.05)
 

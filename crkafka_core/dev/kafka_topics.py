@@ -13,6 +13,7 @@ from confluent_kafka.admin._metadata import PartitionMetadata
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from crkafka_core.dev.errors import ServiceFailed
+from crkafka_core.model.plural import plural
 
 _T = TypeVar("_T")
 
@@ -47,7 +48,7 @@ class KafkaTopics:
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic to `total` partitions."""
         _result_of(self._admin.create_partitions([NewPartitions(name, total)], operation_timeout=30), name)
-        self._until(lambda: len(self.leaders(name)) == total, f"topic {name} has {total} partitions")
+        self._until(lambda: len(self.leaders(name)) == total, f"topic {name} has {plural(total, 'partition')}")
 
     def delete_records(self, before: Mapping[tuple[str, int], int]) -> None:
         """Delete the records below an offset, per (topic, partition), as retention would."""

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from confluent_kafka import KafkaError, Message, Producer
 
 from crkafka_core.dev.errors import ServiceFailed
+from crkafka_core.model.plural import plural
 
 _ITEMS = ("apple", "bread", "cheese", "dates", "eggs", "figs")
 
@@ -65,5 +66,7 @@ def produce_orders(bootstrap: str, topic: str, count: int, *, first: int = 1, sp
     unsent = producer.flush(30)
     if unsent or failures:
         why = failures[0] if failures else "no answer within 30 s"
-        raise ServiceFailed("kafka", f"{unsent + len(failures)} of {count} orders were not written to {topic}: {why}")
+        raise ServiceFailed(
+            "kafka", f"{unsent + len(failures)} of {plural(count, 'order')} not written to {topic}: {why}"
+        )
     return first + count

@@ -19,6 +19,7 @@ from crkafka_core.dev.postgres import Postgres
 from crkafka_core.dev.processes import end_strays, recorded_in
 from crkafka_core.dev.sample import produce_orders
 from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.plural import plural
 
 DEFAULT_FOLDER = Path("var/dev")
 BOOTSTRAP = "bootstrap.servers"
@@ -83,13 +84,13 @@ def up(
             end_strays(folder)
         if present and present != brokers:
             raise ConfigError(
-                f"{folder} has a Kafka of {present} node{'s' if present > 1 else ''}, and {brokers} were asked for.",
+                f"{folder} has a Kafka of {plural(present, 'node')}, and {plural(brokers, 'was', 'were')} asked for.",
                 hint="Use another folder, or remove this one after `crkafka dev down`.",
             )
         if not KAFKA.complete:
             say("Kafka's jars, about 45 MB, once from Maven Central")
             KAFKA.jars()
-        say(f"Kafka, {brokers} node{'s' if brokers > 1 else ''}")
+        say(f"Kafka, {plural(brokers, 'node')}")
         for node in cluster.node_ids if present else []:
             cluster.resume(node)
         cluster.start()
@@ -98,7 +99,7 @@ def up(
             existing = cluster.topics.names()
             for name, partitions in topics.items():
                 if name not in existing:
-                    say(f"topic {name} with {partitions} partitions")
+                    say(f"topic {name} with {plural(partitions, 'partition')}")
                     cluster.topics.create(name, partitions, replication=brokers)
                     if sample:
                         say(f"{sample} sample orders in {name}")

@@ -27,6 +27,7 @@ from crkafka_core.kafka.leader_epochs import cut_below
 from crkafka_core.kafka.properties import admin_properties
 from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.plural import plural
 
 _T = TypeVar("_T")
 
@@ -117,7 +118,7 @@ class KafkaAdmin:
                 self._find_controller()
 
     def _described(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        what = f"describing {len(names)} topics"
+        what = f"describing {plural(len(names), 'topic')}"
         try:
             futures = self._client.describe_topics(
                 TopicCollection(list(names)), request_timeout=min(_ATTEMPT, self.timeout)
@@ -309,7 +310,7 @@ class KafkaAdmin:
         self, tps: Sequence[TP], spec: OffsetSpec, isolation: Isolation
     ) -> tuple[dict[TP, int], CrkafkaError | None]:
         """What was answered, and why something was not. That a partition is gone is one broker's word: `_learn_leaders` asks again."""
-        what = f"asking for offsets of {len(tps)} partitions"
+        what = f"asking for offsets of {plural(len(tps), 'partition')}"
         level = IsolationLevel.READ_COMMITTED if isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
         request = {TopicPartition(tp.topic, tp.partition): spec for tp in tps}
         futures = self._call(

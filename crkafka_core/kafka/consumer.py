@@ -36,6 +36,7 @@ from crkafka_core.kafka.taken import Failure, Taken
 from crkafka_core.kafka.wake import Waker
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.plural import plural
 from crkafka_core.segments.batch import Batch
 
 _log = logging.getLogger(__name__)
@@ -315,7 +316,7 @@ class GroupConsumer:
             self._consumer.pause(_bare(self._held))
             self._records.hold(self._held)
         except KafkaException as error:
-            raise _typed(error, f"assigning {len(placed)} partitions anew") from error
+            raise _typed(error, f"assigning {plural(len(placed), 'partition')} anew") from error
         self._next = nexts
         self._flowing = set()
         self.flow(flowing)
@@ -340,7 +341,7 @@ class GroupConsumer:
             TopicPartition(tp.topic, tp.partition, offset, said.get(tp, ""), epochs.get(tp, -1))
             for tp, offset in sorted(offsets.items())
         ]
-        what = f"committing {len(request)} partitions of group {self.group_id}"
+        what = f"committing {plural(len(request), 'partition')} of group {self.group_id}"
         try:
             answer = self._committer.commit(request)
         except CommitPending:
@@ -355,7 +356,9 @@ class GroupConsumer:
         if failures:
             worst = max(failures, key=_severity)
             others = sorted({type(error).__name__ for error in failures} - {type(worst).__name__})
-            more = f" {len(failures)} partitions failed" + (f", also by {', '.join(others)}." if others else ".")
+            more = f" {plural(len(failures), 'partition')} failed" + (
+                f", also by {', '.join(others)}." if others else "."
+            )
             raise type(worst)(worst.message + (more if len(failures) > 1 else ""), hint=worst.hint)
 
     def _commit_error(self, error: CrkafkaError) -> CrkafkaError:
@@ -377,7 +380,7 @@ class GroupConsumer:
                 consumer.pause(_bare(tps))
                 self._records.hold(tps)
         except Exception as error:
-            self._errors.append(_typed(error, f"taking {len(tps)} partitions"))
+            self._errors.append(_typed(error, f"taking {plural(len(tps), 'partition')}"))
         self._note(self._rebalance(Kind.ASSIGNED, tps), held=tps)
 
     def _on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> None:
@@ -393,7 +396,7 @@ class GroupConsumer:
             consumer.unassign()
         except Exception as error:
             if not self._closing:
-                self._errors.append(_typed(error, f"giving up {len(tps)} partitions"))
+                self._errors.append(_typed(error, f"giving up {plural(len(tps), 'partition')}"))
         self._note(rebalance, held=frozenset())
 
     def _rebalance(self, kind: Kind, tps: frozenset[TP]) -> Rebalance | None:

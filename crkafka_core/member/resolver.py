@@ -19,6 +19,7 @@ from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model.errors import ConfigError, CrkafkaError, NotOwner, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Member, Region
 from crkafka_core.plane import alarms, life, restored, starts
 from crkafka_core.plane.member_plane import MemberPlane
@@ -186,7 +187,9 @@ class Resolver(Loop):
             gaps=gaps, accept_gaps=self._config.data_loss == "gap",
         ))  # fmt: skip
         if resolved.missing:
-            raise ServiceUnavailable(f"{len(resolved.missing)} partitions were found meanwhile.")
+            raise ServiceUnavailable(
+                f"{plural(len(resolved.missing), 'partition was', 'partitions were')} found meanwhile."
+            )
         if anew := self._made_anew(topics):
             return sg.Broken(anew)
         offsets = {tp: resolved.offsets[tp] for tp in question.held}

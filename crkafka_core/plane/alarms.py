@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Alarm, Member, MemberStatus, Region, Reset
 from crkafka_core.plane import events, lateness, limits
 
@@ -52,7 +53,7 @@ def _resets_in_a_row(reader: Reader, region: Region) -> str:
     limit, resets, ago = limits.of(region), region.consecutive + region.failing, reader.now() - region.reset_at
     if resets < PERIODS or ago > limit.backoff_cap + limit.reset_timeout:
         return ""
-    return f"{resets} resets in a row without a completed cut, the last {ago:.0f} s ago: {region.reset_cause}"
+    return f"{plural(resets, 'reset')} in a row without a completed cut, the last {ago:.0f} s ago: {region.reset_cause}"
 
 
 def watch_merges(tx: Tx) -> None:

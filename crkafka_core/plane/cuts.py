@@ -12,6 +12,7 @@ from crkafka_core.model import rows
 from crkafka_core.model.errors import Conflict, CutOpen, Mismatch, NotOpen, NotRunning, NotSettled, Refused
 from crkafka_core.model.offsets import TP, pack, unpack
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import (
     Checkpoint,
     CheckpointStatus,
@@ -415,7 +416,7 @@ def _close(
         phase=Phase.RUNNING, phase_since=now, open_cut=0, head=row.id, last_cut_at=now, consecutive=0, failing=0,
         proven_epoch=region.epoch,
     )  # fmt: skip
-    events.log(tx, "merged", f"{done.rows} rows of {done.members} members", checkpoint=row.id)
+    events.log(tx, "merged", f"{plural(done.rows, 'row')} of {plural(done.members, 'member')}", checkpoint=row.id)
     if region.stopping:
         life.idle(tx, f"stopped after cut {row.id}")
     return done

@@ -9,6 +9,7 @@ from dataclasses import replace
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP, pack, pack_offsets, unpack, unpack_offsets
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Goal
 from crkafka_core.plane import events, members
 
@@ -28,7 +29,7 @@ def aim(tx: Tx, token: str, ends: Mapping[TP, int]) -> dict[TP, int]:
         events.log(
             tx,
             "goal",
-            f"consume until caught up: {len(ends)} partitions",
+            f"consume until caught up: {plural(len(ends), 'partition')}",
             data={str(tp): o for tp, o in list(ends.items())[:50]},
         )
     return unpack_offsets(row.ends_json)

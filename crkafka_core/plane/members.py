@@ -11,6 +11,7 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import Lost, NotRunning, OldConfiguration, Stale, Superseded, WrongRegion
 from crkafka_core.model.offsets import TP, pack
 from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Group, Launch, Member, MemberStatus, Region, ResetCause
 from crkafka_core.plane import cuts, epochs, events, pauses, resets, starts
 from crkafka_core.protocol import subscription as subscriptions
@@ -89,7 +90,7 @@ def register(tx: Tx, who: Registration) -> Member:
         )
     if index(who.name) >= region.members_wanted:
         raise NotRunning(
-            f"Region {region.name} wants {region.members_wanted} members; {who.name} is not one.",
+            f"Region {region.name} wants {plural(region.members_wanted, 'member')}; {who.name} is not one.",
             hint="`crkafka scale` adds one.",
         )
     _check_subscription(tx, region, who)
@@ -227,7 +228,7 @@ def report(
             events.log(
                 tx,
                 "assigned",
-                f"{len(held)} partitions in generation {generation}",
+                f"{plural(len(held), 'partition')} in generation {generation}",
                 member=name,
                 data={"held": reported.assignment_json},
             )

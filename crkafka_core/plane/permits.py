@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.errors import LeaseLost, NotRunning, Stale
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, Lease, Region, Reset, ResetCause, Table, TableCommit
 from crkafka_core.plane import contents, epochs, events, leases, limits, reading, restored, tables
 from crkafka_core.plane.tables import ADVANCE, DONE, FAILED, FENCE, OPEN, REWRITE
@@ -229,12 +230,12 @@ def finish_commit(tx: Tx, permit: Permit, *, version: str, rows: int, folder: st
     done = replace(table, version=version or table.version, acknowledged=acknowledged)
     tx.put(done)
     evidence = {"table": table.name, "number": commit.number, "version": version, "rows": rows}
-    text = f"{table.name}: {rows} rows of {len(ids)} checkpoints"
+    text = f"{table.name}: {plural(rows, 'row')} of {plural(len(ids), 'checkpoint')}"
     events.log(tx, "table " + commit.kind, text, checkpoint=max(ids), data=evidence)
     if bad:
         first = min((i for i in ids if (row := tx.get(Checkpoint, i)) is not None and row.rows), default=min(ids))
         evidence = {"table": table.name, "bad": bad, "new": commit.kind == ADVANCE, "first": first}
-        text = f"{table.name}: {bad} of {len(ids)} checkpoints"
+        text = f"{table.name}: {bad} of {plural(len(ids), 'checkpoint')}"
         events.log(tx, events.BAD, text, checkpoint=max(ids), data=evidence)
     leases.release(tx, permit.lease)
     return done

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region, Segment
 from crkafka_core.model.selection import EVERYTHING, Selection
 from crkafka_core.plane import leases
@@ -202,7 +203,7 @@ def _complete(region: Region, kept: dict[int, Checkpoint], segments: Sequence[Se
     for checkpoint, rows in counted.items():
         if rows != kept[checkpoint].rows:
             raise DataLoss(
-                f"Checkpoint {checkpoint} of region {region.name} merged {kept[checkpoint].rows} rows, its segments name {rows}.",
+                f"Checkpoint {checkpoint} of region {region.name} merged {plural(kept[checkpoint].rows, 'row')}, its segments name {rows}.",
                 hint="Rows of the control plane are missing; `crkafka verify` names the first difference.",
             )
 
@@ -221,7 +222,7 @@ def archived(region: Region, checkpoint: Checkpoint) -> list[KafkaRange]:
     ]  # fmt: skip
     if sum(r.rows for r in ranges) != checkpoint.rows:
         raise DataLoss(
-            f"The archive of checkpoint {checkpoint.id} of region {region.name} does not hold its {checkpoint.rows} rows."
+            f"The archive of checkpoint {checkpoint.id} of region {region.name} does not hold its {plural(checkpoint.rows, 'row')}."
         )
     return sorted(ranges, key=lambda r: (r.topic, r.partition))
 

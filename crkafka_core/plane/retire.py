@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Cond, Reader, Tx
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import (
     Checkpoint,
     CheckpointStatus,
@@ -130,7 +131,7 @@ def retire(tx: Tx, checkpoints: Sequence[int]) -> list[str]:
         events.log(
             tx,
             "retired",
-            f"{len(allowed & set(checkpoints))} checkpoints, {len(paths)} segments",
+            f"{plural(len(allowed & set(checkpoints)), 'checkpoint')}, {plural(len(paths), 'segment')}",
             checkpoint=max(allowed, default=0),
         )
     _forget_history(tx, region)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import DataLoss, Stale
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Initial, MergedOffset, Region, Start, StartReason
 from crkafka_core.plane import events, members
 from crkafka_core.protocol import subscription
@@ -206,7 +207,11 @@ def _remember(tx: Tx, region: Region, topic_ids: Mapping[TP, str]) -> None:
     ]
     if back:
         tx.put(*(replace(i, forgotten=False) for i in back))
-        events.log(tx, "topic back", f"{len(back)} partitions go on where they were left")
+        events.log(
+            tx,
+            "topic back",
+            f"{plural(len(back), 'partition goes on where it was', 'partitions go on where they were')} left",
+        )
 
 
 def _record_initials(tx: Tx, region: Region, proposals: Mapping[TP, Proposal], member: str) -> Region:
@@ -221,7 +226,7 @@ def _record_initials(tx: Tx, region: Region, proposals: Mapping[TP, Proposal], m
         tx.put(*fresh)
         kind = "partitions found" if region.born else "birth"
         evidence = {str(TP(i.topic, i.partition)): i.offset for i in fresh[:50]}
-        events.log(tx, kind, f"{len(fresh)} initial offsets recorded", member=member, data=evidence)
+        events.log(tx, kind, f"{plural(len(fresh), 'initial offset')} recorded", member=member, data=evidence)
     return tx.set_region(born=True) if proposals and not region.born else region
 
 
@@ -307,5 +312,10 @@ def forget(tx: Tx, topic: str, *, by: str) -> int:
     rows = [i for i in initials(tx) if i.topic == topic and not i.forgotten]
     if rows:
         tx.put(*(replace(i, forgotten=True) for i in rows))
-        events.log(tx, "topic forgotten", f"{topic}: {len(rows)} partitions are carried forward", by=by)
+        events.log(
+            tx,
+            "topic forgotten",
+            f"{topic}: {plural(len(rows), 'partition is', 'partitions are')} carried forward",
+            by=by,
+        )
     return len(rows)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from crkafka_core.model.offsets import TP, pack_offsets, unpack
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import ContributedOffset, Contribution, Expected
 
 Span = tuple[str, int, int, int, int]
@@ -42,7 +43,7 @@ def broken_spans(offsets: Iterable[tuple[TP, int, int, int]], spans: Iterable[Sp
         if at != end:
             return f"{tp}: the segments end at {at}, the contribution says {end}"
         if counted != rows:
-            return f"{tp}: the segments have {counted} rows, the contribution says {rows}"
+            return f"{tp}: the segments have {plural(counted, 'row')}, the contribution says {rows}"
     if chains:
         return f"segments of partitions that were not contributed: {', '.join(map(str, sorted(chains)[:5]))}"
     return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crkafka_core.model.limits import Limits
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import ResetCause
 
 CHANCE = 10.0
@@ -95,7 +96,9 @@ def decide(cause: ResetCause, text: str, member: str, record: Record, limits: Li
         return Decision(consecutive, failing, stop=f"{over}; the last time: {text}")
     if policy.counts and consecutive >= limits.max_consecutive_resets:
         return Decision(
-            consecutive, failing, stop=f"{consecutive} resets in a row without a completed cut; the last: {text}"
+            consecutive,
+            failing,
+            stop=f"{plural(consecutive, 'reset')} in a row without a completed cut; the last: {text}",
         )
     if not policy.backs_off:
         return Decision(consecutive, failing)
@@ -108,9 +111,9 @@ def _over_budget(policy: Policy, member: str, record: Record, limits: Limits) ->
         return ""
     often = ""
     if record.recent >= limits.forced_budget:
-        often = f"{record.recent} times in {limits.forced_window:.0f} s"
+        often = f"{plural(record.recent, 'time')} in {limits.forced_window:.0f} s"
     elif record.hindering >= limits.forced_without_cut:
-        often = f"{record.hindering} times without a completed cut in between"
+        often = f"{plural(record.hindering, 'time')} without a completed cut in between"
     if not often:
         return ""
     if member:

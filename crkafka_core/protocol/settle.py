@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP, unpack
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Member, MemberStatus, Region
 
 
@@ -21,7 +22,8 @@ def waits_for_members(region: Region, members: Sequence[Member], limits: Limits,
     latest = max((m.first_registered_at for m in members), default=now)
     if now >= latest + limits.start_grace:
         return ""
-    return f"{len(members)} of {region.members_wanted} members are there; {latest + limits.start_grace - now:.1f} s are left to wait"
+    there = f"{len(members)} of {plural(region.members_wanted, 'member is', 'members are')} there"
+    return f"{there}; {latest + limits.start_grace - now:.1f} s are left to wait"
 
 
 def missing(

@@ -11,6 +11,7 @@ from crkafka_core.control import Reader
 from crkafka_core.model.errors import Refused, RegionStopped, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.model.rows import Region as Row
 from crkafka_core.plane import goals, pauses, starts
@@ -92,7 +93,7 @@ def _await_reached(region: Region, token: str, total: int, progress: Callable[[s
         left = still_to_reach(reader, row, token)
         if len(left) != said:
             said = len(left)
-            progress(f"{total - said} of {total} partitions are caught up")
+            progress(f"{total - said} of {plural(total, 'partition')} caught up")
         return row.epoch if not left and row.phase is Phase.RUNNING else None
 
     epoch = waiting.until(region.plane, answer)

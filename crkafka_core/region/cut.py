@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import NoSuchCheckpoint, Refused
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region
 from crkafka_core.plane import cuts
 from crkafka_core.plane.transact import ControlPlane
@@ -46,7 +47,7 @@ def await_drained(plane: ControlPlane, checkpoint: int, progress: Progress) -> C
         left = cuts.waits_for(reader, region, checkpoint)
         if left and left != waits:
             waits = left
-            progress(f"cut {checkpoint}: {row.members - len(left)} of {row.members} members have contributed")
+            progress(f"cut {checkpoint}: {row.members - len(left)} of {plural(row.members, 'member')} contributed")
         return None if left else row
 
     found = waiting.until(plane, answer)
@@ -71,7 +72,7 @@ def await_merged(plane: ControlPlane, checkpoint: int, progress: Progress) -> Ch
             f"Cut {checkpoint} of region {plane.region} was aborted: {found.note}",
             hint="The region resets to its head by itself.",
         )
-    progress(f"checkpoint {checkpoint}: {found.rows} rows")
+    progress(f"checkpoint {checkpoint}: {plural(found.rows, 'row')}")
     return found
 
 
@@ -86,6 +87,6 @@ def cut(
 ) -> Checkpoint:
     """All of it."""
     opened = open_cut(plane, token=token, cause=cause, lease=lease, if_new=if_new)
-    progress(f"cut {opened.id} opened: {opened.members} members")
+    progress(f"cut {opened.id} opened: {plural(opened.members, 'member')}")
     await_drained(plane, opened.id, progress)
     return await_merged(plane, opened.id, progress)

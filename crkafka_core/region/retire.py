@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from crkafka_core.control import Tx
 from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.member.outside_sql import Commits, look_outside
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Lease, Region
 from crkafka_core.plane import growth, leases, restored
 from crkafka_core.plane import retire as rules
@@ -60,7 +61,7 @@ def retire(
             for path in paths:
                 storage.delete(path)
             segments += len(paths)
-            progress(f"{min(at + CHUNK, len(done))} of {len(done)} checkpoints retired")
+            progress(f"{min(at + CHUNK, len(done))} of {plural(len(done), 'checkpoint')} retired")
         lease.check()
         return Retired(tuple(done), segments, collect_orphans(plane, storage, region, found.files), plan.held)
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crkafka_core.model.errors import DataLoss
+from crkafka_core.model.plural import plural
 from crkafka_core.model.selection import EVERYTHING, Between, Selection
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import storage_error
@@ -40,7 +41,7 @@ def scan_segment(
             meta = file.metadata
             if landed is not None and meta.num_rows != landed:
                 raise DataLoss(
-                    f"Segment {path} has {meta.num_rows} rows; {landed} were landed.",
+                    f"Segment {path} has {plural(meta.num_rows, 'row')}; {plural(landed, 'was', 'were')} landed.",
                     hint="The file was changed after it was published.",
                 )
             if whole and meta.num_rows <= BATCH_ROWS and _bytes(meta) <= BATCH_BYTES:

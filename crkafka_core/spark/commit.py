@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pyspark.sql import DataFrame, SparkSession
 
 from crkafka_core.model.errors import DataLoss, Refused
+from crkafka_core.model.plural import plural
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.spark import parquet_table, upsert
@@ -80,6 +81,6 @@ def _check(permit: Permit, counts: Mapping[int, int], expected: Mapping[int, int
         found, wanted = counts.get(checkpoint, 0), expected.get(checkpoint, 0)
         if found != wanted:
             raise DataLoss(
-                f"Table {permit.table.name} has {found} rows of checkpoint {checkpoint}; there have to be {wanted}.",
+                f"Table {permit.table.name} has {plural(found, 'row')} of checkpoint {checkpoint}; there have to be {wanted}.",
                 hint="The commit is not acknowledged; the next one replaces it.",
             )

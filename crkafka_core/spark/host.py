@@ -27,6 +27,7 @@ from crkafka_core import logs as logs_of
 from crkafka_core.hosts.supervisor import Supervisor
 from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import MemberStatus, Region
 from crkafka_core.plane import members
 from crkafka_core.region.feeder import feeding
@@ -169,7 +170,10 @@ class SparkHost(Supervisor[MemberJob]):
         wanted = self._region.plane.read(lambda _, row: row.members_wanted)
         if location.is_connect(self._spark) or task_slots(self._spark) > wanted:
             return ""
-        return f"{wanted} members take every task slot of this Spark: tables are left to others; give it one core more"
+        return (
+            f"{plural(wanted, 'member takes', 'members take')} every task slot of this Spark: "
+            "tables are left to others; give it one core more"
+        )
 
     def errors(self) -> dict[str, list[str]]:
         """Jobs that failed as a whole, and why; a task that Spark restarted is no failed job."""
@@ -219,8 +223,8 @@ def check_slots(spark: SparkSession, wanted: int, *, patience: float = _EXECUTOR
             there = task_slots(spark)
     if there < wanted:
         raise ConfigError(
-            f"{wanted} members need {wanted} task slots; this Spark has {there}.",
-            hint=f"Each member is one task that never ends: give Spark {wanted} cores or more, and one more for tables.",
+            f"{plural(wanted, 'member needs', 'members need')} {plural(wanted, 'task slot')}; this Spark has {there}.",
+            hint=f"Each member is one task that never ends: give Spark {plural(wanted, 'core')} or more, and one more for tables.",
         )
 
 

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError, DataLoss
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents
 from crkafka_core.plane import tables as plane
@@ -44,7 +45,7 @@ def write(region: Handle, permit: Permit, frame: DataFrame, expected: Mapping[in
     rows = _attempt(frame, permit.table, number, options_of(region, permit.table))
     if expected is not None and rows != sum(expected.values()):
         raise DataLoss(
-            f"Commit {number} to table {permit.table.name} has {rows} rows; there have to be {sum(expected.values())}.",
+            f"Commit {number} to table {permit.table.name} has {plural(rows, 'row')}; there have to be {sum(expected.values())}.",
             hint="It does not count.",
         )
     return Written(str(number), rows, folder(permit.table, number))

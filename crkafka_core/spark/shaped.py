@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import DataLoss, Stale
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents, permits
 from crkafka_core.plane import tables as plane
@@ -275,7 +276,7 @@ def _count(
         if sum(found.values()) != rows:
             given = ", ".join(f"{rows} to {name or 'nobody'}" for name, rows in found.items())
             raise DataLoss(
-                f"Of {rows} rows of checkpoint {checkpoint} the shape gives {given}.",
+                f"Of {plural(rows, 'row')} of checkpoint {checkpoint} the shape gives {given}.",
                 hint="A shape with several outputs has to give each row to exactly one of them. Nothing was written.",
             )
     return counts

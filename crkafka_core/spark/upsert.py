@@ -21,6 +21,7 @@ from pyspark.sql.types import DataType, StructType
 
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.model.errors import ConfigError, Refused
+from crkafka_core.model.plural import plural
 from crkafka_core.plane.permits import Permit
 from crkafka_core.spark import location
 from crkafka_core.spark.delta_table import DeltaTable, beside_compaction
@@ -89,7 +90,8 @@ def _count(rows: DataFrame, table: str, keys: Sequence[str]) -> int:
     if counted[1]:
         first = rows.where(nobody).orderBy(CHECKPOINT, *_place(rows)).select(*_place(rows)).first()
         raise Refused(
-            f"Table {table} is kept by {', '.join(keys)}, and {counted[1]} records have none of it, the first at {tuple(first or ())}.",
+            f"Table {table} is kept by {', '.join(keys)}, and "
+            f"{plural(counted[1], 'record has', 'records have')} none of it, the first at {tuple(first or ())}.",
             hint="Nothing was written. Leave such records out in the table's shape.",
         )
     return int(counted[0])

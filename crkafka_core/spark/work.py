@@ -20,6 +20,7 @@ from crkafka_core.kafka.identity import check_same
 from crkafka_core.kafka.range_reader import RangeReader
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Segment
 from crkafka_core.model.selection import EVERYTHING, Selection
 from crkafka_core.plane.reading import KafkaRange
@@ -194,7 +195,7 @@ def _ranges(config: RegionConfig, ranges: Sequence[KafkaRange], wanted: ReadRequ
                         yield wanted.answer(kept, item.checkpoint)
             if count != item.rows:
                 raise DataLoss(
-                    f"Checkpoint {item.checkpoint}: Kafka now gives {count} records of {item.tp} [{item.start}, {item.stop}); "
+                    f"Checkpoint {item.checkpoint}: Kafka now gives {plural(count, 'record')} of {item.tp} [{item.start}, {item.stop}); "
                     f"{item.rows} were landed.",
                     hint="Compaction or deletion changed them: this checkpoint cannot be read again from Kafka.",
                 )

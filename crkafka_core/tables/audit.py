@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from crkafka_core.control import Reader
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents, lateness, tables
 from crkafka_core.plane.contents import Piece
@@ -60,8 +61,8 @@ def in_words(audit: TableAudit) -> list[str]:
         for text in (
             f"rows of checkpoints that it should not hold ({_list(audit.strangers)})" if audit.strangers else "",
             f"other rows than were merged of checkpoints {_list(audit.miscounted)}" if audit.miscounted else "",
-            f"{audit.foreign} commits of somebody else" if audit.foreign else "",
-            f"{audit.unknown} rows of no checkpoint that belongs there" if audit.unknown else "",
+            f"{plural(audit.foreign, 'commit')} of somebody else" if audit.foreign else "",
+            f"{plural(audit.unknown, 'row')} of no checkpoint that belongs there" if audit.unknown else "",
         )
         if text
     ]

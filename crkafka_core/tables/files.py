@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from crkafka_core.model.errors import DataLoss
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Segment
 from crkafka_core.plane.reading import KafkaRange
 from crkafka_core.segments.footer import footer
@@ -127,7 +128,8 @@ def fetched(storage: Storage, folder: str, ranges: Sequence[KafkaRange], stamp: 
     for checkpoint, of in expected.items():
         if counts[checkpoint] != sum(r.rows for r in of):
             raise DataLoss(
-                f"Kafka gave {counts[checkpoint]} rows of checkpoint {checkpoint} for table {stamp.table}; {sum(r.rows for r in of)} "
+                f"Kafka gave {plural(counts[checkpoint], 'row')} of checkpoint {checkpoint} for table {stamp.table}; "
+                f"{sum(r.rows for r in of)} "
                 "were merged.",
                 hint="Nothing was committed.",
             )

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crkafka_core.model.errors import Refused
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
 from crkafka_core.plane.contents import Piece
 from crkafka_core.segments import rows as parquet
@@ -67,7 +68,8 @@ def superseded(
     allowed = sum(piece.rows for g in groups for piece in at.groups[g])
     if forgotten and inside > allowed:
         raise Refused(
-            f"Table {table.name} at {table.path} was compacted or written by others: {inside} of its rows have offsets that were rewound, "
+            f"Table {table.name} at {table.path} was compacted or written by others: "
+            f"{plural(inside, 'of its rows has', 'of its rows have')} offsets that were rewound, "
             f"where {allowed} can be; those of a topic made anew and those of the old one cannot be told apart.",
             hint=f"Nothing was removed. Mend the table by hand, or `crkafka undeclare {table.name}` and declare it at a new path.",
         )

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import LeaseHeld, Refused
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import CheckpointStatus, Region
 from crkafka_core.plane import checkpoints, contents, permits, tables
 from crkafka_core.segments import rows as parquet
@@ -57,8 +58,10 @@ class Maintained:
 
 def in_words(done: Maintained) -> str:
     """In words."""
-    merged = f"{done.into} made of {done.merged} files" if done.merged else "no small files to make larger ones of"
-    return merged + (f"; {done.deleted} old ones deleted" if done.deleted else "")
+    merged = (
+        f"{done.into} made of {plural(done.merged, 'file')}" if done.merged else "no small files to make larger ones of"
+    )
+    return merged + (f"; {plural(done.deleted, 'old one')} deleted" if done.deleted else "")
 
 
 def maintain(region: Handle, name: str, *, target: int = TARGET) -> Maintained:
@@ -133,7 +136,7 @@ def _replaced(log: DeltaLog, storage: Storage, stamp: Stamp, group: Sequence[Dat
     try:
         if any(file.rows is not None for file in group) and rows[0] != sum(file.rows or 0 for file in group):
             raise Refused(
-                f"Files of table {log.table.name} at {log.table.path} have {rows[0]} rows where its log tells of others.",
+                f"Files of table {log.table.name} at {log.table.path} have {plural(rows[0], 'row')} where its log tells of others.",
                 hint=f"Nothing was changed. `crkafka mend --look {log.table.name}` tells more.",
             )
         version = _commit(log, [_added(name, size, rows[0], group)], group, stamp, about)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.protocol.merge import broken_spans, digest
 from crkafka_core.segments.path import SegmentName
@@ -106,7 +107,11 @@ def merges(history: History, found: Findings) -> None:
                 text = f"{p.member} contributed from epoch {p.epoch} and head {p.base}; the cut is of {c.epoch} and {c.parent}"
                 found.add("I8", text, checkpoint=c.id)
         if len(parts) != c.members:
-            found.add("I4", f"{c.members} members were in the cut, {len(parts)} contributed", checkpoint=c.id)
+            found.add(
+                "I4",
+                f"{plural(c.members, 'member was', 'members were')} in the cut, {len(parts)} contributed",
+                checkpoint=c.id,
+            )
         _union(history, c, found)
         _spans(history, c, found)
 
@@ -147,7 +152,9 @@ def _spans(history: History, c: Checkpoint, found: Findings) -> None:
     if hole:
         found.add("I1", f"the segments do not chain: {hole}", checkpoint=c.id)
     if sum(s.rows for s in segments) != c.rows or sum(m.rows for m in history.merged[c.id].values()) != c.rows:
-        found.add("I2", f"it says {c.rows} rows, its segments {sum(s.rows for s in segments)}", checkpoint=c.id)
+        found.add(
+            "I2", f"it says {plural(c.rows, 'row')}, its segments {sum(s.rows for s in segments)}", checkpoint=c.id
+        )
     for s in segments:
         name = SegmentName.parse(s.path)
         if (s.member, s.incarnation) not in there or s.epoch != c.epoch:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import SegmentMissing
@@ -90,7 +91,9 @@ class Landed:
         """What landed of a partition lies in the range that the merge says, row for row."""
         rows = 0 if table is None else table.num_rows
         if rows != self.history.merged[c.id][tp].rows:
-            text = f"{rows} rows of {tp} are in its segments, its map says {self.history.merged[c.id][tp].rows}"
+            text = (
+                f"{plural(rows, 'row')} of {tp} are in its segments, its map says {self.history.merged[c.id][tp].rows}"
+            )
             self.found.add("I2", text, checkpoint=c.id, tp=tp)
         if table is not None and rows:
             bounds = pc.min_max(table.column("offset")).as_py()
@@ -123,7 +126,7 @@ class Landed:
             if table.num_rows != segment.rows:
                 self.found.add(
                     "I2",
-                    f"the file has {table.num_rows} rows, SQL says {segment.rows}",
+                    f"the file has {plural(table.num_rows, 'row')}, SQL says {segment.rows}",
                     checkpoint=c.id,
                     path=segment.path,
                 )
@@ -189,13 +192,13 @@ class Landed:
             if sum(rows for *_, rows in archive) != c.rows:
                 self.found.add(
                     "I9",
-                    f"its archive has {sum(rows for *_, rows in archive)} rows, it merged {c.rows}",
+                    f"its archive has {plural(sum(rows for *_, rows in archive), 'row')}, it merged {c.rows}",
                     checkpoint=c.id,
                 )
             for tp, start, stop, rows in archive:
                 due = self.truth.count(tp, start, stop)
                 if due is not None and due != rows:
-                    text = f"{tp}: its archive has {rows} rows in [{start}, {stop}), {due} were committed"
+                    text = f"{tp}: its archive has {plural(rows, 'row')} in [{start}, {stop}), {plural(due, 'was', 'were')} committed"
                     self.found.add("I2", text, checkpoint=c.id, tp=tp, offset=start)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.plural import plural
 
 _SCHEMA = pa.schema(
     [
@@ -54,7 +55,7 @@ class Ledger:
         """Records of one partition that are known to be committed."""
         pair = (_whole(offsets), _whole(seqs))
         if len(pair[0]) != len(pair[1]):
-            raise ValueError(f"{len(pair[0])} offsets and {len(pair[1])} numbers of {tp}")
+            raise ValueError(f"{plural(len(pair[0]), 'offset')} and {len(pair[1])} numbers of {tp}")
         with self._lock:
             self._parts.setdefault(tp, []).append(pair)
 

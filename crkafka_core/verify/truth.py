@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.plural import plural
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.verify.kafka_again import Headers, KafkaAgain
 from crkafka_core.verify.ledger import Ledger, sequences
 from crkafka_core.verify.verdict import Findings
 
 COLUMNS = ("topic", "partition", "offset")
-STRANGE = "records landed that nobody committed"
+STRANGE = "landed that nobody committed"
 
 
 class Truth(Protocol):
@@ -173,7 +174,7 @@ def _first(produced: pa.ChunkedArray, landed: pa.ChunkedArray) -> int | None:
 def _first_headers(tp: TP, said: Mapping[int, Headers], landed: pa.ChunkedArray, found: Findings) -> int | None:
     refused = sum(each is None for each in said.values())
     if refused:
-        found.note(f"{tp}: the headers of {refused} records cannot be read, and were not compared")
+        found.note(f"{tp}: the headers of {plural(refused, 'record')} cannot be read, and were not compared")
     there = set(np.flatnonzero(landed.is_valid().to_numpy()).tolist())
     for row in sorted(there | said.keys()):
         headers = said.get(row, [])
@@ -198,11 +199,11 @@ def _differences(due: np.ndarray, got: np.ndarray) -> Iterator[tuple[int, str]]:
     values, counts = np.unique(got, return_counts=True)
     twice = values[counts > 1]
     if len(missing):
-        yield int(missing[0]), f"{len(missing)} of {len(due)} committed records did not land"
+        yield int(missing[0]), f"{len(missing)} of {plural(len(due), 'committed record')} did not land"
     if len(strange):
-        yield int(strange[0]), f"{len(strange)} {STRANGE}"
+        yield int(strange[0]), f"{plural(len(strange), 'record')} {STRANGE}"
     if len(twice):
-        yield int(twice[0]), f"{len(twice)} records landed more than once"
+        yield int(twice[0]), f"{plural(len(twice), 'record')} landed more than once"
     if not len(missing) and not len(strange) and not len(twice):
         at = int(np.flatnonzero(due != got)[0])
         yield int(got[at]), "the records landed in another order"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.plural import plural
 
 PER_INVARIANT = 5
 """Findings of one invariant that are kept; the others are counted."""
@@ -69,7 +70,8 @@ class Verdict:
         return not self.broken
 
     def __str__(self) -> str:
-        what = f"{self.rows} rows in {self.checkpoints} checkpoints and {self.segments} segments, compared with {self.truth}"
+        where = f"{plural(self.checkpoints, 'checkpoint')} and {plural(self.segments, 'segment')}"
+        what = f"{plural(self.rows, 'row')} in {where}, compared with {self.truth}"
         if self.ok:
             return f"Region {self.region} at head {self.head}: every invariant holds for {what}."
         counts = ", ".join(f"{name} × {count}" for name, count in sorted(self.broken.items()))

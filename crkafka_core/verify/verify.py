@@ -10,6 +10,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import reading, starts
 from crkafka_core.region import Region
@@ -89,7 +90,7 @@ def _look(
     chain.merges(history, found)
     chain.constancy(history, found, seen)
     chain.monotonicity(history, found, seen)
-    progress(f"reading what landed in {len(history.kept)} checkpoints")
+    progress(f"reading what landed in {plural(len(history.kept), 'checkpoint')}")
     landed = Landed(history, storage, truth, found)
     landed.check()
     _visible(region, history, found)
@@ -145,7 +146,7 @@ def _replay(region: Region, history: History, replay: Replay, found: Findings) -
     if again.num_rows != first.num_rows:
         found.add(
             "I11",
-            f"a replay of ({after}, {kept[-1]}] gives {again.num_rows} rows, {first.num_rows} landed",
+            f"a replay of ({after}, {kept[-1]}] gives {plural(again.num_rows, 'row')}, {first.num_rows} landed",
             checkpoint=kept[-1],
         )
         return

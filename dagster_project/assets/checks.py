@@ -8,6 +8,7 @@ import dagster as dg
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Reader
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import CheckpointStatus, MergedOffset, Region
 from crkafka_core.plane import checkpoints, reading, starts
 from crkafka_core.plane import tables as plane_tables
@@ -89,7 +90,7 @@ def latest(reader: Reader, region: Region) -> tuple[reading.ReadPlan, Merged, li
 def differences(plan: reading.ReadPlan, merged: Merged, landed: reading_back.Landed) -> list[str]:
     """Where the files and the merges differ."""
     wrong = [
-        f"checkpoint {c.id} merged {c.rows} rows; its files hold {landed.rows[c.id]}"
+        f"checkpoint {c.id} merged {plural(c.rows, 'row')}; its files hold {landed.rows[c.id]}"
         for c in plan.line
         if c.rows != landed.rows[c.id]
     ]
@@ -129,7 +130,7 @@ def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
         }
         said = [f"{what}: {', '.join(map(str, ids[:10]))}" for what, ids in wrong.items() if ids]
         if audit.foreign:
-            said.append(f"{audit.foreign} commits that are not of this region")
+            said.append(f"{plural(audit.foreign, 'commit that is', 'commits that are')} not of this region")
         return dg.AssetCheckResult(
             passed=audit.clean,
             description=f"{'; '.join(said)}. The job mend_tables undoes them." if said else None,

@@ -6,6 +6,7 @@ import dagster as dg
 
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import DataLoss
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, Region
 from crkafka_core.plane import checkpoints, reading
 from dagster_project import metadata, partitions
@@ -45,7 +46,8 @@ def make(names: Names, options: Options) -> dg.AssetsDefinition:
                 kept = counted.get(checkpoint.id)
                 if kept is not None and kept != checkpoint.rows:
                     raise DataLoss(
-                        f"Checkpoint {checkpoint.id} of region {names.region} merged {checkpoint.rows} rows; its segments hold {kept}.",
+                        f"Checkpoint {checkpoint.id} of region {names.region} merged {plural(checkpoint.rows, 'row')}; "
+                        f"its segments hold {kept}.",
                         hint="`crkafka verify` names the first record that is missing or there twice.",
                     )
                 about = metadata.of_checkpoint(checkpoint, parent, spans[checkpoint.id])

@@ -6,6 +6,7 @@ import dagster as dg
 
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Reader
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import checkpoints
 from crkafka_core.plane import tables as plane_tables
@@ -70,14 +71,14 @@ def write(
     old = [] if _brought_along(context, before) else [i for i in ids if i <= before.acknowledged]
     if old:
         done = tables.rewrite(spark.session(), region.handle, name, old)
-        context.log.info(f"{len(old)} checkpoints rewritten, {done.rows if done else 0} rows")
+        context.log.info(f"{plural(len(old), 'checkpoint')} rewritten, {plural(done.rows if done else 0, 'row')}")
     if ids and ids[-1] > before.acknowledged:
         try:
             session = spark.session() if plane_tables.needs_spark(before) else None
             done = tables.advance(session, region.handle, name, upto=ids[-1])
         except NeedsSpark:  # segments that are retired, or a feature of Delta that only Spark writes
             done = tables.advance(spark.session(), region.handle, name, upto=ids[-1])
-        context.log.info(f"advanced from {before.acknowledged} to {ids[-1]}, {done.rows if done else 0} rows")
+        context.log.info(f"advanced from {before.acknowledged} to {ids[-1]}, {plural(done.rows if done else 0, 'row')}")
         _materialize_along(context, region, name, before, ids)
     return region.read(lambda reader, row: checkpoints.rows_of(reader, ids))
 

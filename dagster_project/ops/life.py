@@ -6,6 +6,7 @@ from pydantic import Field
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError, RegionStopped
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, Region
 from crkafka_core.plane import checkpoints
 from crkafka_core.plane import retire as retiring
@@ -49,7 +50,8 @@ def _would_retire(context: dg.OpExecutionContext, region: RegionResource) -> dg.
     rows, segments, size = (sum(getattr(c, what) for c in old) for what in ("rows", "segments", "bytes"))
     which = f", {old[0].id} to {old[-1].id}," if old else ""
     context.log.info(
-        f"The segments of {len(old)} checkpoints{which} would be deleted: {rows} rows in {segments} files of {size} bytes."
+        f"The segments of {plural(len(old), 'checkpoint')}{which} would be deleted: "
+        f"{plural(rows, 'row')} in {plural(segments, 'file')} of {plural(size, 'byte')}."
     )
     for why in plan.held:
         context.log.warning(f"Held back: {why}")

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 from pydantic import Field
 
+from crkafka_core.model.plural import plural
 from dagster_project.names import Names
 from dagster_project.resources import RegionResource
 
@@ -35,7 +36,7 @@ def prune(context: dg.OpExecutionContext, config: Prune, region: RegionResource)
     for job in JOBS:
         for status, days in ended.items():
             removed += _prune(context.instance, region.names, job, status, days, config.limit - removed)
-    context.log.info(f"{removed} runs removed")
+    context.log.info(f"{plural(removed, 'run')} removed")
     return dg.Output(removed, metadata={"runs": removed})
 
 

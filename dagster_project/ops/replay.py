@@ -6,6 +6,7 @@ import dagster as dg
 from pydantic import Field
 
 from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.plural import plural
 from crkafka_core.plane import reading
 from crkafka_core.plane import tables as plane_tables
 from dagster_project.failures import as_dagster_failure
@@ -39,7 +40,7 @@ def rewrite(
         if config.dry_run:
             from_kafka = sum(r.rows for r in plan.ranges)
             context.log.info(
-                f"{plan.rows} rows of {len(plan.filled)} checkpoints would be written again into {about['tables']}: "
+                f"{plural(plan.rows, 'row')} of {plural(len(plan.filled), 'checkpoint')} would be written again into {about['tables']}: "
                 f"{plan.rows - from_kafka} read from segments, {from_kafka} from Kafka."
             )
             return dg.Output(0, metadata={**about, "rows_from_kafka": from_kafka, "dry_run": True})

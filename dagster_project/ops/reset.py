@@ -8,6 +8,7 @@ from pydantic import Field
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region as Row
 from crkafka_core.plane import checkpoints, epochs, resets
 from crkafka_core.plane import tables as plane_tables
@@ -80,7 +81,7 @@ def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource)
             gone = region.read(lambda reader, row: superseded_by(reader, row, to))
         first, last = (min(gone), max(gone)) if gone else (0, 0)
         context.log.info(
-            f"A reset to {config.to} would supersede {len(gone)} checkpoints with {sum(gone.values())} rows"
+            f"A reset to {config.to} would supersede {plural(len(gone), 'checkpoint')} with {plural(sum(gone.values()), 'row')}"
             + (f", {first} to {last}." if gone else ".")
         )
         return

@@ -6,6 +6,7 @@ import dagster as dg
 
 from crkafka_core.control import Reader
 from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Lease, Region
 from crkafka_core.plane import members
 from crkafka_core.region.host import LEASE
@@ -25,10 +26,14 @@ def missing(reader: Reader, region: Region) -> tuple[Region, float, str]:
     if now - region.phase_since < GRACE or (lease is not None and lease.until > now - GRACE):
         return region, now, ""
     if lease is not None and lease.token:  # not given back: nobody starts again what is left of its members
-        return region, now, f"{lease.holder} does not host its members any more, {live} are there"
+        return region, now, f"{lease.holder} does not host its members any more, {plural(live, 'is', 'are')} there"
     if live:
         return region, now, ""
-    return region, now, f"{region.phase}, {region.members_wanted} members are wanted and none is there"
+    return (
+        region,
+        now,
+        f"{region.phase}, {plural(region.members_wanted, 'member is', 'members are')} wanted and none is there",
+    )
 
 
 def sensor(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:

@@ -12,6 +12,7 @@ import dagster as dg
 
 from crkafka_core.control import Reader
 from crkafka_core.model.phase import UNSETTLED, Phase
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import alarms, cuts, lateness, limits, members, retire
 from dagster_project import metadata
@@ -153,9 +154,8 @@ def _behind(name: str, table: dict[str, Any] | None, fresh: float) -> str:
         return f"The control plane does not know table {name}: run start_region, which declares it."
     if table["waiting_seconds"] <= fresh:
         return ""
-    return (
-        f"{table['checkpoints_behind']} checkpoints wait for table {name}, the first for {table['waiting_seconds']} s."
-    )
+    waiting = plural(table["checkpoints_behind"], "checkpoint waits", "checkpoints wait")
+    return f"{waiting} for table {name}, the first for {table['waiting_seconds']} s."
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def sensor(setup: SensorSetup, declared: Sequence[str]) -> dg.SensorDefinition:
         return dg.SensorResult(
             asset_events=news,
             cursor=str(cursor),
-            skip_reason=dg.SkipReason(f"{view.values['phase']}, {view.values['members']} members"),
+            skip_reason=dg.SkipReason(f"{view.values['phase']}, {plural(view.values['members'], 'member')}"),
         )
 
     return observe

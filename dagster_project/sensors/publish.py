@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from crkafka_core.control import Reader
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, Region
 from crkafka_core.plane import checkpoints
 from dagster_project import metadata, partitions
@@ -166,7 +167,9 @@ def sensor(setup: SensorSetup) -> dg.SensorDefinition:
             dynamic_partitions_requests=requests,
             asset_events=tick.events,
             cursor=str(tick.cursor),
-            skip_reason=dg.SkipReason(said if requests else f"{tick.cursor.count} checkpoints are published"),
+            skip_reason=dg.SkipReason(
+                said if requests else f"{plural(tick.cursor.count, 'checkpoint is', 'checkpoints are')} published"
+            ),
         )
 
     return publish

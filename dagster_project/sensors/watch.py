@@ -12,6 +12,7 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.member.observer import LossWatch
 from crkafka_core.model.errors import CrkafkaError, Stale
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Member, MemberStatus, Region
 from crkafka_core.plane import advance, limits, members, tables
 from dagster_project import opened
@@ -108,7 +109,12 @@ def sensor(setup: SensorSetup, reset: dg.JobDefinition, alarm: dg.JobDefinition)
         if snapshot.fencing:
             done.append(f"{snapshot.fencing} lets a table follow the rewind")
         return dg.SkipReason(
-            "; ".join([*done, f"{snapshot.region.phase}, epoch {snapshot.region.epoch}, {len(snapshot.live)} members"])
+            "; ".join(
+                [
+                    *done,
+                    f"{snapshot.region.phase}, epoch {snapshot.region.epoch}, {plural(len(snapshot.live), 'member')}",
+                ]
+            )
         )
 
     return watch

@@ -10,6 +10,7 @@ from rich.live import Live
 
 from crkafka_core.cli.snapshot import Snapshot, take
 from crkafka_core.cli.watching import brief, rate_of
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Event, TableCommit
 from crkafka_core.plane import events
 from crkafka_core.region import Region
@@ -70,7 +71,7 @@ class Narrator:
             for commit in done:
                 if commit.rows and (commit.table, commit.number) not in known:
                     self.say(
-                        f"{commit.table} grew: {commit.rows} rows of checkpoints {commit.after + 1} to {commit.upto}"
+                        f"{commit.table} grew: {plural(commit.rows, 'row')} of checkpoints {commit.after + 1} to {commit.upto}"
                     )
             known = {(commit.table, commit.number) for commit in done}
             for event in region.plane.read(lambda reader, row, s=seq: events.since(reader, s)):  # type: ignore[misc]
@@ -87,7 +88,7 @@ class Narrator:
         words = TOLD[event.kind]
         match event.kind:
             case "merged":
-                self.say(f"{words}: {event.checkpoint}, {event.text}; {total} rows in all")
+                self.say(f"{words}: {event.checkpoint}, {event.text}; {plural(total, 'row')} in all")
             case "registered":
                 self.say(f"{words}: {event.member}, {event.text}")
             case "reset":

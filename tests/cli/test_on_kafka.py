@@ -203,4 +203,4 @@ def test_73_check_finds_a_topic_with_records_that_the_client_does_not_take(
     with pytest.raises(ConfigError, match=r"150000000 bytes.*receive\.message\.max\.bytes` to 150000512"):
         checks.kafka(config, checks.Stored())
     roomy = config.model_copy(update={"kafka": {**config.kafka, "receive.message.max.bytes": "150000512"}})
-    assert "1 topics" in checks.kafka(roomy, checks.Stored())
+    assert "1 topic " in checks.kafka(roomy, checks.Stored())

@@ -44,7 +44,7 @@ def test_the_page_shows_what_happened_and_needs_nothing_else(
     plane.do(lambda tx: resets.begin(tx, ResetCause.LOST, "orders/1 died", by="orders/0", member="orders/1"))
     plane.do(lambda tx: events.log(tx, "resumed", "from head 2"))
     plane.do(lambda tx: events.log(tx, "process died", "SIGKILL", member="orders/1"))
-    assert crkafka("report").out == "report-orders.html: 2 checkpoints, 1 resets\n"
+    assert crkafka("report").out == "report-orders.html: 2 checkpoints, 1 reset\n"
     text = (tmp_path / "report-orders.html").read_text()
     read = Balanced()
     read.feed(text)

@@ -72,7 +72,7 @@ def test_verify_and_mend_look_at_tables(landing: Landing, tmp_path: Path, capsys
     assert crkafka(tmp_path, "mend", "--look") == 1
     assert (
         capsys.readouterr().out
-        == "bronze: other rows than were merged of checkpoints 1, 2, 3, 1 commits of somebody else\n"
+        == "bronze: other rows than were merged of checkpoints 1, 2, 3, 1 commit of somebody else\n"
     )
     crkafka(tmp_path, "verify", "--no-kafka", "--json")
     told = json.loads(capsys.readouterr().out)
@@ -122,7 +122,7 @@ def test_a_replay_into_a_table_that_adopts_needs_no_spark_and_says_what_came_bef
     capsys.readouterr()
     assert crkafka(tmp_path, "replay", "bronze", "--after", "0", "--upto", "2") == 0
     said = capsys.readouterr()
-    assert "20 rows of 2 checkpoints are in bronze" in said.out and "turn" not in said.err
+    assert "20 rows of 2 checkpoints written into bronze" in said.out and "turn" not in said.err
     assert crkafka(tmp_path, "replay", "bronze", "--after", "0", "--upto", "4") == 0
     assert "1 of them came before their turn: bronze stands at checkpoint 3" in capsys.readouterr().err
     assert crkafka(tmp_path, "tables", "advance", "bronze") == 0

@@ -215,7 +215,7 @@ def test_a_member_whose_lease_stands_still_is_declared_lost(seat: Seat, monkeypa
     member.start()
     seat.region.await_running(timeout=20)
     opened.forget("losses", seat.region.status().uid)
-    assert "1 members" in seat.tick("watch").skip_message
+    assert "1 member" in seat.tick("watch").skip_message
     member.end(leave=False)
     seat.tick("watch")
     end = time.monotonic() + 60

@@ -187,7 +187,7 @@ def test_I2_record_that_did_not_land(landed: Landed) -> None:
 
 def test_I2_record_that_nobody_committed_and_one_twice(landed: Landed) -> None:
     _commit(landed, without=P0, offset=7)
-    _broken(landed.verify(ledger=landed.ledger), "I2", "1 records landed that nobody committed")
+    _broken(landed.verify(ledger=landed.ledger), "I2", "1 record landed that nobody committed")
     landed.rewrite(2, lambda t: pa.concat_tables([t.slice(0, 1), t.slice(0, t.num_rows - 1)]))
     verdict = landed.verify(ledger=landed.ledger)
     _broken(verdict, "I2")

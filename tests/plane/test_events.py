@@ -10,6 +10,7 @@ import pytest
 from crkafka_core.model.errors import Mismatch, Refused, Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.plural import plural
 from crkafka_core.plane import alarms, cuts, events, life, members, resets, starts
 
 if TYPE_CHECKING:
@@ -117,3 +118,19 @@ def test_x8_the_rest_is_told_too(kit: Kit) -> None:
     kinds = [kind for kind, _, _ in told(kit, at)]
     assert kinds == ["topic forgotten", "stalled"]
     assert kit.events("stalled")[0].text == "t[0]: there are records, and none came for 61 s"
+
+
+@pytest.mark.parametrize(("number", "said"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (2000, "2,000 rows")])
+def test_a_number_stands_with_its_noun_as_people_write_it(number: int, said: str) -> None:
+    assert plural(number, "row") == said
+    assert plural(number, "row is", "rows are") == said + (" is" if number == 1 else " are")
+
+
+def test_of_one_it_is_not_told_as_of_many(kit: Kit) -> None:
+    kit.running()
+    checkpoint = kit.open()
+    kit.contribute(checkpoint, 0, 1)
+    kit.contribute(checkpoint, 1, 0)
+    kit.do(lambda tx: cuts.merge(tx, checkpoint))
+    assert kit.events("merged")[-1].text == "1 row of 2 members"
+    assert kit.events("assigned")[-1].text.startswith("1 partition in generation")

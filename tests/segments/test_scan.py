@@ -60,5 +60,5 @@ def test_row_groups_without_what_is_wanted_are_not_read(
 
 def test_another_number_of_rows_than_was_landed_is_a_loss(storage: Storage) -> None:
     assert sum(b.num_rows for b in scan_segment(storage, PATH, landed=1000)) == 1000
-    with pytest.raises(DataLoss, match=r"m0-0-0.parquet has 1000 rows; 999 were landed"):
+    with pytest.raises(DataLoss, match=r"m0-0-0.parquet has 1,000 rows; 999 were landed"):
         list(scan_segment(storage, PATH, landed=999, columns=["offset"]))
