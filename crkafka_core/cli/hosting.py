@@ -29,6 +29,7 @@ from crkafka_core.region.driver import driving
 from crkafka_core.region.host import Host, hosting, only_host
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.region.probes import Pulse, serving
+from crkafka_core.still import telling
 
 _log = logging.getLogger(__name__)
 Tell = Callable[[str], None]
@@ -89,12 +90,23 @@ def _no_longer(running: Host, right: DriverLease) -> None:
 def members(region: Region, logs: Path | None, tell: Tell = lambda _: None) -> Iterator[Host]:
     """Members run until the block ends. PySpark's own answer to an interrupt would cancel their jobs before the last cut."""
     interrupt = signal.getsignal(signal.SIGINT)
-    if region.config.host.spark is not None and not region.config.host.connect:
-        note("Spark starts")
-    with hosting(region, logs, tell=tell) as running:
+    with ExitStack() as stack:
+        with _spark_starts(region.config):
+            running = stack.enter_context(hosting(region, logs, tell=tell))
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)
         yield running
+
+
+@contextmanager
+def _spark_starts(config: RegionConfig) -> Iterator[None]:
+    """Until the members' session is there; nothing where there is none, or a server has it already."""
+    if config.host.spark is None or config.host.connect:
+        yield
+        return
+    note("Spark starts")
+    with telling(note, lambda s: f"Spark is still starting, for {s:.0f} s now"):
+        yield
 
 
 def waits(reader: Reader, row: rows.Region) -> tuple[float, str]:

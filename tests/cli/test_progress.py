@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
 from crkafka_core import still
+from crkafka_core.cli import hosting
 from crkafka_core.cli.progress import progress
 
 
@@ -32,6 +35,32 @@ def log(monkeypatch: pytest.MonkeyPatch) -> _Log:
     monkeypatch.setattr("crkafka_core.cli.progress.sys", SimpleNamespace(stderr=made))
     monkeypatch.setattr(still, "FIRST", 0.01)
     return made
+
+
+def test_a_host_tells_that_its_spark_is_still_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(still, "FIRST", 0.01)
+    said: list[str] = []
+    enough, ended = threading.Event(), threading.Event()
+
+    def note(text: str) -> None:
+        said.append(text)
+        if len(said) == 3:
+            enough.set()
+
+    @contextmanager
+    def hosted(*_: object, **__: object) -> Iterator[str]:
+        assert enough.wait(20)
+        yield "host"
+        ended.set()
+
+    monkeypatch.setattr(hosting, "note", note)
+    monkeypatch.setattr(hosting, "hosting", hosted)
+    region = SimpleNamespace(config=SimpleNamespace(host=SimpleNamespace(spark="local[2]", connect=False)))
+    with hosting.members(region, None) as running:  # type: ignore[arg-type]
+        told = len(said)
+        assert running == "host" and not ended.wait(0.1)
+    assert ended.is_set() and len(said) == told, "it is told while Spark starts, and no longer"
+    assert {text.rsplit(" for ", 1)[0] for text in said} == {"Spark starts", "Spark is still starting,"}
 
 
 def _lines(log: _Log) -> list[str]:
