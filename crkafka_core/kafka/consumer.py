@@ -47,6 +47,8 @@ _PLACEHOLDER = 0
 """Where a partition is assigned before its start is known: at or below any start, so that no seek can be outrun."""
 _STUCK = 20.0
 """Seconds after giving up on a commit for which librdkafka may still hold it, and with it the whole consumer."""
+_GROUP_ENDS = 0.5
+"""Seconds; it takes librdkafka microseconds, once its thread runs."""
 _COMMIT_MARGIN = 5.0
 """After the session, in which librdkafka ends most commits itself (docs/clients.md K9)."""
 _WAYS_TO_FAIL = (KafkaUnavailable, GroupRebalanced, CommitFailed, Fenced)
@@ -72,8 +74,6 @@ class GroupConsumer:
         self._errors: list[CrkafkaError] = []
         self._reported: dict[int, float] = {}
         self._closing = False
-        self._callbacks = 0
-        """How many assignments have been given and taken."""
         self._fenced = False
         self._consumer = clients.consumer(properties, self._on_error)
         self._records = records_of(self._consumer)
@@ -106,19 +106,9 @@ class GroupConsumer:
             return
         try:
             self._records.close()
-            self._hand_back()
             self._consumer.close()
         except (KafkaException, RuntimeError) as error:
             _log.warning("closing the consumer of group %s: %s", self.group_id, error)
-
-    def _hand_back(self) -> None:
-        """Leave while callbacks may still be answered: one that waits when librdkafka closes can hang for ever (docs/clients.md K28)."""
-        self._consumer.unsubscribe()
-        seen = -1
-        while seen != self._callbacks:
-            seen = self._callbacks
-            while self._consumer.poll(0) is not None:
-                pass
 
     @property
     def held(self) -> frozenset[TP]:
@@ -372,6 +362,10 @@ class GroupConsumer:
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         tps = _tps(partitions)
+        if (
+            self._closing
+        ):  # librdkafka is ending its group: an answer in that very moment may hang for ever (docs/clients.md K28)
+            time.sleep(_GROUP_ENDS)
         try:
             # A placeholder: nothing is fetched while paused (docs/clients.md K5). It is a number, since the broker's answer about
             # a logical offset can arrive after the seek that follows, and undo it (seen with OFFSET_BEGINNING).
@@ -404,7 +398,6 @@ class GroupConsumer:
         return None if self._closing else Rebalance(kind, tps, self.generation(), self.member_id())
 
     def _note(self, rebalance: Rebalance | None, *, held: frozenset[TP]) -> None:
-        self._callbacks += 1
         self._held = held
         self._flowing = set()
         self._unreadable = set()

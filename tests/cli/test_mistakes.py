@@ -188,7 +188,11 @@ def test_a_package_that_is_missing_names_its_extra(
 @pytest.mark.parametrize("after", [0.05, 0.4, 1.0])
 def test_an_interrupt_at_any_time_is_a_word(region_file: Path, after: float) -> None:
     region_file.write_text(YAML.replace("sqlite:///var/crkafka.db", POSTGRES))
-    program = "from crkafka_core.cli.entry import main; print('begun', flush=True); main(['watch'])"
+    # A process that was started in the background ignores Ctrl-C, and so would its children.
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from crkafka_core.cli.entry import main; print('begun', flush=True); main(['watch'])"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", program], cwd=region_file.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
