@@ -200,8 +200,9 @@ def test_ends_are_told_while_a_broker_is_away_as_a_service_that_is_away_and_at_o
     """The same client, which knows the leader's old epoch: it was refused for minutes, and before that the topic was "deleted"."""
     topic = new_topic(2)
     tps = [TP(topic, 0), TP(topic, 1)]
-    admin = KafkaAdmin({"bootstrap.servers": kafka.bootstrap}, timeout=2.0)
+    admin = KafkaAdmin({"bootstrap.servers": kafka.bootstrap})
     assert set(admin.watermarks(tps)) == set(tps)
+    admin.timeout = 2.0
     kafka.kill()
     with pytest.raises(KafkaUnavailable):
         admin.watermarks(tps)
