@@ -142,13 +142,25 @@ class _Inside:
 def install(parts: Parts, folder: str) -> None:
     """The hook of a host's order: wraps what the points are about."""
     inside = _Inside(Path(folder), parts.name)
-    _around(parts.reporter, "_contribute", before=lambda: inside.reach(CONTRIBUTE), after=lambda: inside.reach(MERGED))
+    wanted: set[str] = set()
+    """Of a contribution, when it began: one that is under way as a test sets a point is an earlier cut's."""
+
+    def contributes() -> None:
+        inside.reach(CONTRIBUTE)
+        wanted.clear()
+        wanted.update(point for point in (CONTRIBUTED, MERGED) if inside.there(point))
+
+    def has_contributed(point: str) -> None:
+        if point in wanted:
+            inside.reach(point)
+
+    _around(parts.reporter, "_contribute", before=contributes, after=lambda: has_contributed(MERGED))
     post = parts.reporter._post
 
     def posted(event: sg.Event) -> None:
         post(event)
         if isinstance(event, sg.Contributed):
-            inside.reach(CONTRIBUTED)
+            has_contributed(CONTRIBUTED)
 
     parts.reporter._post = posted
     resolved = parts.resolver._post
