@@ -6,10 +6,12 @@ The tests of this file follow one another on one stage.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from dagster_project.names import key_of
 from tests.browser.stage import Stage
@@ -56,17 +58,32 @@ def test_the_graph_shows_topic_group_and_records(stage: Stage, page: Page, shot:
     shot("graph")
 
 
+def _open_selection(page: Page, offered: Locator) -> None:
+    """Above the button, which the dialog moves while it opens: a click that came too early is made again, as a person would."""
+    button = page.get_by_text("Add a partition")
+    for _ in range(10):
+        box = button.bounding_box()
+        assert box is not None
+        page.mouse.click(box["x"] + 500, box["y"] - 25)
+        with suppress(PlaywrightTimeout):
+            offered.wait_for(timeout=5_000)
+            return
+    raise AssertionError("the selection of partitions did not open")
+
+
 def test_three_partitions_are_backfilled_by_clicking(stage: Stage, page: Page, shot: Shot) -> None:
+    wanted = {key_of(number) for number in (1, 2, 3)}
+    # The page lists what there is when it is opened.
+    stage.dagster.until(lambda: wanted <= set(stage.keys()), 120, "three partitions are there")
     page.goto(f"{stage.dagster.url}/assets/orders/records?view=partitions")
     page.get_by_text(key_of(1)).first.click()
     page.get_by_text("drain_ms").first.wait_for()
     page.get_by_role("button", name="Materialize…").first.click()
     page.get_by_text("Launch 1 run").wait_for()
-    box = page.get_by_text("Add a partition").bounding_box()
-    assert box is not None
-    page.mouse.click(box["x"] + 500, box["y"] - 25)  # opens the selection
+    offered = page.locator("[class*=menu-item], [role=menuitem]")
+    _open_selection(page, offered.filter(has_text=key_of(2)).first)
     for number in (2, 3):
-        page.locator("[class*=menu-item], [role=menuitem]").filter(has_text=key_of(number)).first.click()
+        offered.filter(has_text=key_of(number)).first.click()
     shot("backfill")
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Launch backfill").click()
