@@ -12,6 +12,11 @@ FIRST = 10.0
 LONGEST = 300.0
 
 
+def spark_starts(seconds: float) -> str:
+    """For `telling`."""
+    return f"Spark is still starting, for {seconds:.0f} s now"
+
+
 @contextmanager
 def telling(tell: Callable[[str], None], words: Callable[[float], str]) -> Iterator[None]:
     """While the block lasts `tell` hears, on a thread of its own, what `words` says after so many seconds."""

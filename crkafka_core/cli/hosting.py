@@ -29,7 +29,7 @@ from crkafka_core.region.driver import driving
 from crkafka_core.region.host import Host, hosting, only_host
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.region.probes import Pulse, serving
-from crkafka_core.still import telling
+from crkafka_core.still import spark_starts, telling
 
 _log = logging.getLogger(__name__)
 Tell = Callable[[str], None]
@@ -105,7 +105,7 @@ def _spark_starts(config: RegionConfig) -> Iterator[None]:
         yield
         return
     note("Spark starts")
-    with telling(note, lambda s: f"Spark is still starting, for {s:.0f} s now"):
+    with telling(note, spark_starts):
         yield
 
 

@@ -362,9 +362,8 @@ class GroupConsumer:
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         tps = _tps(partitions)
-        if (
-            self._closing
-        ):  # librdkafka is ending its group: an answer in that very moment may hang for ever (docs/clients.md K28)
+        if self._closing:
+            # librdkafka is ending its group: an answer in that very moment may hang for ever (docs/clients.md K28).
             time.sleep(_GROUP_ENDS)
         try:
             # A placeholder: nothing is fetched while paused (docs/clients.md K5). It is a number, since the broker's answer about

@@ -31,18 +31,12 @@ def request(tx: Tx, *, by: str, cause: str = "", target: int | None = None, toke
         raise NotRunning(
             f"Region {region.name} is idle: there is nothing to reset.", hint="Name a target, or start it."
         )
+    to = epochs.place(region.head if target is None else target)
+    text = f"back to {to}, as asked by {by}" + (f": {cause}" if cause else "")
     if region.phase is Phase.STOPPED:  # a person leaves STOPPED: counts and budgets begin anew, as with `start`
         tx.set_region(consecutive=0, failing=0, started_epoch=region.epoch + 1, proven_epoch=region.epoch + 1)
-        events.log(tx, "start", cause, by=by)
-    to = epochs.place(region.head if target is None else target)
-    begin(
-        tx,
-        ResetCause.PERSON,
-        f"back to {to}, as asked by {by}" + (f": {cause}" if cause else ""),
-        by=by,
-        target=target,
-        token=token,
-    )
+        events.log(tx, "start", text, by=by)
+    begin(tx, ResetCause.PERSON, text, by=by, target=target, token=token)
     return tx.region().epoch
 
 

@@ -29,7 +29,7 @@ from crkafka_core.region.feeder import free, left
 from crkafka_core.region.feeder_process import Tell
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.spark import java_log, launch, location, tables
-from crkafka_core.still import telling
+from crkafka_core.still import spark_starts, telling
 from crkafka_core.tables import writing
 from crkafka_core.tables.adopt import AT_ONCE
 from crkafka_core.tables.handle import Handle
@@ -224,7 +224,7 @@ def starting(tell: Tell, start: Callable[[], SparkSession]) -> SparkSession:
     """The session; how long it takes is told while it takes long, and at the end."""
     began = time.monotonic()
     tell("Spark starts, for the tables that it writes; the first time of all it fetches jars")
-    with telling(tell, lambda s: f"Spark is still starting, for {s:.0f} s now"):
+    with telling(tell, spark_starts):
         started = start()
     tell(f"Spark has started, in {time.monotonic() - began:.0f} s; its first write takes longer than the next ones")
     return started
