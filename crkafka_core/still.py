@@ -6,6 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
 
 FIRST = 10.0
 """Seconds until the first line; each next one takes twice as long to come."""
@@ -35,3 +38,13 @@ def telling(tell: Callable[[str], None], words: Callable[[float], str]) -> Itera
     finally:
         over.set()
         thread.join(1.0)
+
+
+def starting(tell: Callable[[str], None], start: Callable[[], T]) -> T:
+    """The Spark session that `start` gives; how long that takes is told while it takes long, and at the end."""
+    began = time.monotonic()
+    tell("Spark starts; the first time of all it fetches jars")
+    with telling(tell, spark_starts):
+        started = start()
+    tell(f"Spark has started, in {time.monotonic() - began:.0f} s; its first job takes longer than the next ones")
+    return started

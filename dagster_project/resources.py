@@ -16,6 +16,7 @@ from crkafka_core.model.errors import NoControlPlane
 from crkafka_core.model.rows import Region as RegionRow
 from crkafka_core.plane.stores import initialise, open_store
 from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.still import starting
 from dagster_project import opened, partitions
 from dagster_project.names import Names
 
@@ -180,9 +181,9 @@ class SparkSessionResource(dg.ConfigurableResource[Any]):
     )
 
     def session(self) -> "SparkSession":
-        """The session of this process."""
+        """The session of this process; the log of the run that it starts in tells while it does."""
         key = json.dumps([self.definition, self.master, self.remote, sorted(self.conf.items())])
-        return opened.once(SPARK, key, self._make)
+        return opened.once(SPARK, key, lambda: starting(dg.get_dagster_logger().info, self._make))
 
     def _make(self) -> "SparkSession":
         from crkafka_core.config.reference import has_reference

@@ -16,10 +16,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
     with _nothing_to_put_in_order():
         from crkafka_core.cli.main import run
+        from crkafka_core.cli.output import note
     try:
         sys.exit(run(arguments))
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        note("interrupted", "WARNING")
         sys.exit(INTERRUPTED)
 
 

@@ -175,7 +175,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         return _say(error, error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
+        note("interrupted", "WARNING")
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

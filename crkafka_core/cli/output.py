@@ -84,7 +84,7 @@ def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
 
 def note(text: str, level: str = "INFO") -> None:
     """Something beside the answer, on stderr."""
-    print(logs.log_line(text, level), file=sys.stderr)
+    print(logs.log_line(text, level), file=sys.stderr, flush=True)
 
 
 def shown(value: object) -> Text:

@@ -1,4 +1,4 @@
-"""Shows what a long verb is doing: a spinner on a terminal, lines in a pipe: one per step, and now and then one; always on stderr."""
+"""Shows what a long verb is doing, on stderr: a spinner on a terminal; in a pipe, and as JSON, a line per step and now and then one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from crkafka_core.cli.output import shown
-from crkafka_core.model.visible import visible
+from crkafka_core import logs
+from crkafka_core.cli.output import note, shown
 from crkafka_core.still import telling
 
 Say = Callable[[str], None]
@@ -22,14 +22,14 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Say]:
     """Gives a function that is told each step in a few words."""
     if quiet:
         yield lambda step: None
-    elif sys.stderr.isatty():
+    elif sys.stderr.isatty() and logs.form() == "text":
         with Console(stderr=True).status(shown(what)) as status:
             yield lambda step: status.update(shown(f"{what}: {step}"))
     else:
         began, last = time.monotonic(), [what]
 
         def line(text: str) -> None:
-            print(f"{visible(text)} ({time.monotonic() - began:.1f} s)", file=sys.stderr, flush=True)
+            note(f"{text} ({time.monotonic() - began:.1f} s)")
 
         def say(step: str) -> None:
             before, last[0] = last[0], step

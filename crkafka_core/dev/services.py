@@ -102,7 +102,7 @@ def up(
                     say(f"topic {name} with {plural(partitions, 'partition')}")
                     cluster.topics.create(name, partitions, replication=brokers)
                     if sample:
-                        say(f"{sample} sample orders in {name}")
+                        say(f"{plural(sample, 'sample order')} in {name}")
                         produce_orders(cluster.bootstrap, name, sample)
         server = Postgres(folder)
         if postgres or server.exists:

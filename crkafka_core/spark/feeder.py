@@ -29,7 +29,7 @@ from crkafka_core.region.feeder import free, left
 from crkafka_core.region.feeder_process import Tell
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.spark import java_log, launch, location, tables
-from crkafka_core.still import spark_starts, telling
+from crkafka_core.still import starting, telling
 from crkafka_core.tables import writing
 from crkafka_core.tables.adopt import AT_ONCE
 from crkafka_core.tables.handle import Handle
@@ -218,16 +218,6 @@ def due(reader: Reader, row: rows.Region, left: frozenset[str]) -> list[tuple[li
         if owed or any(t.acknowledged < row.head for t in family):
             found.append(([t.name for t in family], owed))
     return found
-
-
-def starting(tell: Tell, start: Callable[[], SparkSession]) -> SparkSession:
-    """The session; how long it takes is told while it takes long, and at the end."""
-    began = time.monotonic()
-    tell("Spark starts, for the tables that it writes; the first time of all it fetches jars")
-    with telling(tell, spark_starts):
-        started = start()
-    tell(f"Spark has started, in {time.monotonic() - began:.0f} s; its first write takes longer than the next ones")
-    return started
 
 
 def main() -> int:

@@ -16,4 +16,4 @@ if __name__ == "__main__":
         produce_orders(brokers, "orders", count, spoiled=SPOILED)
     except CrkafkaError as error:
         raise SystemExit(str(error)) from None
-    print(f"{count} records written, {count // SPOILED} of them no orders")
+    print(f"records written: {count:,}, of them spoiled: {count // SPOILED:,}")

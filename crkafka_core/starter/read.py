@@ -24,10 +24,10 @@ def column(table: str, name: str) -> list[object]:
 
 
 if __name__ == "__main__":
-    print(f"orders_bronze      {len(column('orders_bronze', 'offset'))} records as they came")
+    print(f"orders_bronze      records: {len(column('orders_bronze', 'offset')):,}")
     cents = [int(str(value)) for value in column("orders_typed", "cents")]
-    print(f"orders_typed       {len(cents)} orders worth {sum(cents) / 100:.2f}")
+    print(f"orders_typed       orders: {len(cents):,}, worth {sum(cents) / 100:,.2f}")
     reasons = Counter(column("orders_typed_dead", "reason"))
-    print(f"orders_typed_dead  {reasons.total()} dead letters")
+    print(f"orders_typed_dead  dead letters: {reasons.total():,}")
     for reason, count in reasons.most_common(3):
         print(f"                   {count} x {reason}")

@@ -30,4 +30,4 @@ def nightly(config: RegionConfig) -> int:
 
 
 if __name__ == "__main__":
-    print(f"{nightly(RegionConfig.load(sys.argv[1]))} records in bronze")
+    print(f"records in bronze: {nightly(RegionConfig.load(sys.argv[1])):,}")

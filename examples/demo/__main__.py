@@ -23,6 +23,7 @@ from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
 from crkafka_core.region import Region, caught_up, waiting
 from crkafka_core.verify import verify
@@ -153,9 +154,9 @@ def _finish(narrator: Narrator, region: Region, ledger: Ledger) -> bool:
     narrator.say(str(verdict))
     well = bool(verdict.ok) and _compare(narrator, region, ledger)
     narrator.console.print(
-        f"\n[bold green]No row is lost, none is doubled: {ledger.rows()} orders produced, as many in the tables.[/]"
+        f"\n[bold green]No row is lost, none is doubled: {plural(ledger.rows(), 'order')} produced, as many in the tables.[/]"
         if well
-        else f"\n[bold red]{ledger.rows()} orders were produced; the oracle or a table says otherwise: see above.[/]"
+        else f"\n[bold red]{plural(ledger.rows(), 'order was', 'orders were')} produced; the oracle or a table says otherwise, above.[/]"
     )
     REPORT.write_text(page(report(region.config)), encoding="utf-8")
     narrator.say(f"what happened, as a page for a browser: {REPORT}")
@@ -168,9 +169,11 @@ def _compare(narrator: Narrator, region: Region, ledger: Ledger) -> bool:
     typed = _records(region, "orders_typed", "kafka_")
     dead = _records(region, "orders_typed_dead")
     narrator.say(
-        f"orders_bronze, read by a plain Delta reader: {raw.num_rows} rows, {_distinct(raw)} different records"
+        f"orders_bronze, read by a plain Delta reader: {plural(raw.num_rows, 'row')}, {plural(_distinct(raw), 'different record')}"
     )
-    narrator.say(f"orders_typed: {typed.num_rows} orders; orders_typed_dead: {dead.num_rows} records that were none")
+    narrator.say(
+        f"orders_typed: {plural(typed.num_rows, 'order')}; orders_typed_dead: {plural(dead.num_rows, 'record')} of another shape"
+    )
     spoiled = sum(Orders.spoiled(int(seq)) for tp in ledger.tps for seq in ledger.of(tp)[1])
     both = pa.concat_tables([typed, dead])
     return (

@@ -13,6 +13,7 @@ from crkafka_core.cli.watching import brief, rate_of
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Event, TableCommit
 from crkafka_core.plane import events
+from crkafka_core.plane.checkpoints import rows_of
 from crkafka_core.region import Region
 
 TOLD = {
@@ -36,6 +37,8 @@ class Narrator:
         self._over = threading.Event()
         self._live: Live | None = None
         self._look: Snapshot | None = None
+        self._seq, self._rows = 0, 0
+        self._known: set[tuple[str, int]] = set()
 
     def step(self, text: str) -> None:
         self._step += 1
@@ -65,30 +68,34 @@ class Narrator:
         self._look = look
 
     def _follow(self, region: Region) -> None:
-        seq, total, known = 0, 0, set[tuple[str, int]]()
         while not self._over.wait(0.3):
-            done = region.plane.read(lambda reader, row: reader.select(TableCommit, ("status", "=", "DONE")))
-            for commit in done:
-                if commit.rows and (commit.table, commit.number) not in known:
-                    self.say(
-                        f"{commit.table} grew: {plural(commit.rows, 'row')} of checkpoints {commit.after + 1} to {commit.upto}"
-                    )
-            known = {(commit.table, commit.number) for commit in done}
-            for event in region.plane.read(lambda reader, row, s=seq: events.since(reader, s)):  # type: ignore[misc]
-                seq = event.seq
-                if event.kind == "merged":
-                    total += int(event.text.split()[0])
-                self._tell(event, total)
-            if self._live is not None:
-                self._show(region)
+            self.turn(region)
 
-    def _tell(self, event: Event, total: int) -> None:
+    def turn(self, region: Region) -> None:
+        """Tell what is new since the last time."""
+        done = region.plane.read(lambda reader, row: reader.select(TableCommit, ("status", "=", "DONE")))
+        for commit in done:
+            if commit.rows and (commit.table, commit.number) not in self._known:
+                what = f"checkpoint {commit.upto}"
+                if commit.after + 1 < commit.upto:
+                    what = f"checkpoints {commit.after + 1} to {commit.upto}"
+                self.say(f"{commit.table} grew: {plural(commit.rows, 'row')} of {what}")
+        self._known = {(commit.table, commit.number) for commit in done}
+        for event in region.plane.read(lambda reader, _: events.since(reader, self._seq)):
+            self._seq = event.seq
+            if event.kind == "merged":
+                self._rows += sum(region.plane.read(lambda r, _, id=event.checkpoint: rows_of(r, [id])).values())  # type: ignore[misc]
+            self._tell(event)
+        if self._live is not None:
+            self._show(region)
+
+    def _tell(self, event: Event) -> None:
         if event.kind not in TOLD:
             return
         words = TOLD[event.kind]
         match event.kind:
             case "merged":
-                self.say(f"{words}: {event.checkpoint}, {event.text}; {plural(total, 'row')} in all")
+                self.say(f"{words}: {event.checkpoint}, {event.text}; {plural(self._rows, 'row')} in all")
             case "registered":
                 self.say(f"{words}: {event.member}, {event.text}")
             case "reset":

@@ -41,7 +41,7 @@ def copy(config: RegionConfig) -> DeltaTable:
             checkpoint = consume(region).checkpoint
             while any(table.waiting for table in region.status().tables):
                 time.sleep(0.1)  # members' host brings the checkpoint into the table
-        print(f"checkpoint {checkpoint.id} has {checkpoint.rows} new records")
+        print(f"new records in checkpoint {checkpoint.id}: {checkpoint.rows:,}")
     return DeltaTable(config.tables[0].path)
 
 
@@ -55,4 +55,4 @@ if __name__ == "__main__":
     bootstrap, topic, folder = sys.argv[1:4]
     Path(folder).mkdir(parents=True, exist_ok=True)
     bronze = copy(configuration(bootstrap, topic, Path(folder).absolute()))
-    print(f"{bronze.to_pyarrow_table(columns=['offset']).num_rows} orders worth {cents(bronze) / 100:.2f}")
+    print(f"orders: {bronze.to_pyarrow_table(columns=['offset']).num_rows:,}, worth {cents(bronze) / 100:,.2f}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +33,8 @@ class _Log(io.StringIO):
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> _Log:
     made = _Log()
-    monkeypatch.setattr("crkafka_core.cli.progress.sys", SimpleNamespace(stderr=made))
+    for module in ("progress", "output"):
+        monkeypatch.setattr(f"crkafka_core.cli.{module}.sys", SimpleNamespace(stderr=made))
     monkeypatch.setattr(still, "FIRST", 0.01)
     return made
 
@@ -84,6 +86,22 @@ def test_what_it_is_at_has_the_latest_numbers_and_a_verb_without_steps_its_name(
         log.enough.clear()
         assert log.enough.wait(20)
     assert set(_lines(log)) == {"still at: 2 of 3 checkpoints read"}
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_where_logs_are_json_each_line_of_progress_is_one_of_them_on_a_terminal_too(
+    log: _Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
+) -> None:
+    monkeypatch.setenv("CRKAFKA_LOG_FORMAT", "json")
+    monkeypatch.setattr(log, "isatty", lambda: terminal)
+    with progress("replaying") as say:
+        say("writing\n990 rows")
+        assert log.enough.wait(20)
+    said = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert {(each["level"], each["message"].rsplit(" (", 1)[0]) for each in said} == {
+        ("INFO", "writing\n990 rows"), ("INFO", "still at: writing\n990 rows"),
+    }  # fmt: skip
+    assert capsys.readouterr().out == ""
 
 
 def test_a_quiet_one_says_nothing_and_a_short_one_its_steps(log: _Log, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.schema import text
@@ -93,8 +98,32 @@ def test_its_producer_now_and_then_writes_what_its_schema_refuses(crkafka: Crkaf
     assert [t.name for t in config.tables] == ["orders_bronze", "orders_typed", "orders_typed_dead"]
 
 
-RAW = ("500 records as they came",)
-ALL = (*RAW, "495 orders worth", "5 dead letters")
+def test_its_programs_say_no_1_records(crkafka: Crkafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crkafka("new", "shop")
+    folder = tmp_path / "shop"
+    (folder / "var" / "dev").mkdir(parents=True)
+    (folder / "var" / "dev" / "bootstrap.servers").write_text("127.0.0.1:9\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("crkafka_core.dev.sample.produce_orders", lambda *_, **__: 1)
+
+    def said(program: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [program, *arguments])
+        with redirect_stdout(io.StringIO()) as out:
+            runpy.run_path(program, run_name="__main__")
+        return out.getvalue()
+
+    assert said("produce.py", "1") == "records written: 1, of them spoiled: 0\n"
+    assert said("produce.py", "2000") == "records written: 2,000, of them spoiled: 20\n"
+    for table, row in (("bronze", {"offset": 0}), ("typed", {"cents": 199}), ("typed_dead", {"reason": "no JSON"})):
+        write_deltalake(folder / "var" / "tables" / f"orders_{table}", pa.Table.from_pylist([row]))
+    lines = [" ".join(line.split()) for line in said("read.py").splitlines()]
+    assert lines == [
+        "orders_bronze records: 1", "orders_typed orders: 1, worth 1.99", "orders_typed_dead dead letters: 1", "1 x no JSON",
+    ]  # fmt: skip
+
+
+RAW = ("orders_bronze      records: 500\n",)
+ALL = (*RAW, "orders: 495, worth", "dead letters: 5\n")
 
 
 @pytest.mark.kafka
@@ -122,7 +151,7 @@ def test_it_runs_as_it_is(kafka: KafkaCluster, tmp_path: Path, crkafka: Crkafka,
         return [text for text in seen if text not in read]
 
     entry = ("-m", "crkafka_core.cli.main")
-    assert run("produce.py", "500") == "500 records written, 5 of them no orders\n"
+    assert run("produce.py", "500") == "records written: 500, of them spoiled: 5\n"
     run(*entry, "init")
     assert "WRONG" not in run(*entry, "check")
     told = (tmp_path / "host.log").open("w+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -57,8 +59,15 @@ def test_each_night_brings_in_what_came_since(
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
     }
-    config = RegionConfig.of(base=tmp_path, **keys)
+    (region := tmp_path / "region.yaml").write_text(yaml.safe_dump(keys))
     following = produce_orders(kafka.bootstrap, topic, 400)
-    assert nightly.nightly(config) == 400
+    assert night(region) == "records in bronze: 400\n"
     produce_orders(kafka.bootstrap, topic, 100, first=following)
-    assert nightly.nightly(config) == 500
+    assert night(region) == "records in bronze: 500\n"
+
+
+def night(region: Path) -> str:
+    """The program as a scheduler starts it: its Java loads the jars that its own region names."""
+    done = subprocess.run([sys.executable, nightly.__file__, str(region)], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

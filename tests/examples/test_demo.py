@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from crkafka_core.config import RegionConfig
+from crkafka_core.plane import events, permits
+from crkafka_core.testing.landing import Landing
+from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.verify.ledger import SEQ_AT
 from examples.demo import project
+from examples.demo.narrator import Narrator
 from examples.demo.orders import SPOILED, Orders
 
 
@@ -41,3 +45,28 @@ def test_the_price_of_every_five_hundredth_is_a_word(orders: Orders) -> None:
     ]
     assert refused == [SPOILED - 1, 2 * SPOILED - 1, 3 * SPOILED - 1]
     assert all(orders.spoiled(seq) for seq in refused)
+
+
+def test_it_counts_what_landed_by_thousands_and_names_one_checkpoint_as_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    landing = Landing(
+        MemoryStore(),
+        tmp_path,
+        partitions=1,
+        members=1,
+        tables=[{"name": "bronze", "format": "delta", "path": "bronze"}],
+    )
+    narrator = Narrator()
+    for rows in (1_500, 1):
+        number = landing.land(rows)
+        landing.region.plane.do(lambda tx, number=number: events.log(tx, "merged", "by 2 members", checkpoint=number))
+        permit = landing.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="h", token="t"))
+        assert permit is not None
+        landing.region.plane.do(
+            lambda tx, permit=permit, rows=rows: permits.finish_commit(tx, permit, version="1", rows=rows)
+        )
+        narrator.turn(landing.region)  # type: ignore[arg-type]
+    said = capsys.readouterr().out
+    assert "bronze grew: 1,500 rows of checkpoint 1\n" in said and "bronze grew: 1 row of checkpoint 2\n" in said
+    assert "1, by 2 members; 1,500 rows in all" in said and "2, by 2 members; 1,501 rows in all" in said

@@ -166,12 +166,12 @@ def follow(somebody: Stranger, page: list[str]) -> int:
     written = spoiled = 0
 
     def tables() -> tuple[str, str, str]:
-        return f" {written} records as", f" {written - spoiled} orders worth", f" {spoiled} dead letters"
+        return f" records: {written:,}\n", f" orders: {written - spoiled:,}, worth", f" dead letters: {spoiled:,}\n"
 
     def count(said: str) -> None:
         nonlocal written, spoiled
-        for records, bad in re.findall(r"^(\d+) records written, (\d+) of them no orders$", said, re.MULTILINE):
-            written, spoiled = written + int(records), spoiled + int(bad)
+        for records, bad in re.findall(r"^records written: ([\d,]+), of them spoiled: (\d+)$", said, re.MULTILINE):
+            written, spoiled = written + int(records.replace(",", "")), spoiled + int(bad)
 
     for block in page:
         if block.startswith(OWN_TERMINAL):
@@ -229,7 +229,7 @@ def follow_the_readme(somebody: Stranger) -> None:
     somebody.open_terminal("crkafka host")
     somebody.until("crkafka show", "RUNNING")
     somebody.run("python produce.py 1000")
-    somebody.until("python read.py", " 1000 records as", " 990 orders worth", " 10 dead letters")
+    somebody.until("python read.py", " records: 1,000\n", " orders: 990, worth", " dead letters: 10\n")
     somebody.run("timeout 5 crkafka watch || test $? = 124")
     for verb in verbs[verbs.index("crkafka watch") + 1 :]:
         assert somebody.run(verb)

@@ -51,7 +51,7 @@ def test_a_start_that_takes_long_is_told_of_while_it_does(monkeypatch: pytest.Mo
     def start() -> Any:
         assert enough.wait(20)
 
-    feeder.starting(tell, start)
+    still.starting(tell, start)
     assert said[0].startswith("Spark starts")
     assert {text.rsplit(" for ", 1)[0] for text in said[1:-1]} == {"Spark is still starting,"}
     assert said[-1].startswith("Spark has started")
