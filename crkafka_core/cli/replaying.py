@@ -64,9 +64,9 @@ def _replay(config: RegionConfig, table: str, after: int, upto: int, as_json: bo
             f"{plural(done.rows, 'row')} of {plural(len(done.checkpoints), 'checkpoint')} written into {table} (commit {done.number})"
         )
         if early := [number for number in done.checkpoints if number > done.acknowledged]:
+            came = plural(len(early), "of them came before its turn", "of them came before their turn")
             note(
-                f"{len(early)} of them came before their turn: {table} stands at checkpoint {done.acknowledged}, and its next advance "
-                "writes them once more in place of these rows"
+                f"{came}: {table} stands at checkpoint {done.acknowledged}, and its next advance writes them once more in their place"
             )
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from crkafka_core.cli.report import Cut, Report, Stretch
 
 WIDTH, LEFT, RIGHT = 1000.0, 90.0, 10.0
+SHORT = 24
+"""Letters of a cell that stays on one line."""
 _COLOURS = {
     "running": "var(--good)",
     "starting": "var(--c)",
@@ -45,7 +47,8 @@ svg text { fill: var(--dim); font: 12px system-ui, sans-serif; }
 table { border-collapse: collapse; width: 100%; font-size: .9em; }
 th, td { text-align: left; padding: .2em .7em .2em 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; }
 th { overflow-wrap: normal; }
-td:first-child { white-space: nowrap; padding-right: 1em; }
+td.s { white-space: nowrap; }
+td:first-child { padding-right: 1em; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 .key i { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin: 0 .3em 0 1em; }
 """
@@ -98,15 +101,20 @@ def _tiles(found: Report) -> str:
     away = [max(0.0, s.until - s.since) for s in found.stretches if s.state == "resetting" and s.until]
     fresh = sorted(f.seconds for f in found.freshness)
     tiles = [
-        ("records landed", f"{rows:,}"),
+        _counted(rows, "record landed", "records landed"),
         ("records a second", f"{rows / seconds:,.0f}" if seconds else "–"),
-        ("checkpoints", f"{len(found.cuts):,}"),
+        _counted(len(found.cuts), "checkpoint"),
         ("pause, median", f"{pauses[len(pauses) // 2]} ms" if pauses else "–"),
-        ("resets", str(len(found.resets))),
+        _counted(len(found.resets), "reset"),
         ("longest reset", span(max(away)) if away else "–"),
         ("tables fresh after, median", span(fresh[len(fresh) // 2]) if fresh else "–"),
     ]
     return f'<div class="tiles">{"".join(f"<div class=tile><b>{b}</b><span>{a}</span></div>" for a, b in tiles)}</div>'
+
+
+def _counted(number: int, *words: str) -> tuple[str, str]:
+    count, _, noun = plural(number, *words).partition(" ")
+    return noun, count
 
 
 def _cut(cut: Cut) -> str:
@@ -237,11 +245,12 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         return "<p>none</p>"
     numeric = [all(isinstance(row[i], int) for row in rows) for i in range(len(columns))]
 
+    def cell(tag: str, text: str, number: bool) -> str:
+        said = " ".join(name for name, holds in (("n", number), ("s", len(text) <= SHORT)) if holds)
+        return f'<{tag} class="{said}">{_text(text)}</{tag}>'
+
     def line(tag: str, cells: Iterable[object]) -> str:
-        marked = zip(cells, numeric, strict=True)
-        return (
-            "<tr>" + "".join(f"<{tag}{' class=n' if n else ''}>{_text(_cell(c))}</{tag}>" for c, n in marked) + "</tr>"
-        )
+        return f"<tr>{''.join(cell(tag, _cell(c), n) for c, n in zip(cells, numeric, strict=True))}</tr>"
 
     return f"<table>{line('th', columns)}{''.join(line('td', row) for row in rows)}</table>"
 

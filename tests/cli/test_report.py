@@ -51,7 +51,13 @@ def test_the_page_shows_what_happened_and_needs_nothing_else(
     assert read.open == []
     assert not {"src", "href"} & {name for name, _ in read.attributes}
     assert not re.search(r"https?:|<script|@import|url\(", text)
-    for shown in ("checkpoint 2, MERGED: 40 records, pause 7 ms", "orders/1 died", "✖", "80</b><span>records landed"):
+    for shown in (
+        "checkpoint 2, MERGED: 40 records, pause 7 ms",
+        "orders/1 died",
+        "✖",
+        "80</b><span>records landed<",
+        "1</b><span>reset<",
+    ):
         assert shown in text
 
 
