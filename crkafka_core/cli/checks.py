@@ -191,6 +191,10 @@ def _belongs(config: RegionConfig, name: str, bound: Group) -> None:
         )
 
 
+_LOG = {"delta": "_delta_log", "iceberg": "metadata"}
+"""What makes a folder a table of this format: whoever tried to write into a deleted one has made the folder again."""
+
+
 def tables(config: RegionConfig, stored: Stored) -> str:
     """Whether the declared tables are those that SQL knows, and still where they were."""
     known = {t.name: t for t in stored.tables}
@@ -205,9 +209,9 @@ def tables(config: RegionConfig, stored: Stored) -> str:
             )
     for row in known.values():
         here = is_local(row.path) and not in_catalog(row.format, row.path)
-        if row.acknowledged and here and not Path(row.path.removeprefix("file://")).is_dir():
+        if row.acknowledged and here and not Path(row.path.removeprefix("file://"), _LOG.get(row.format, "")).is_dir():
             raise DataLoss(
-                f"Table {row.name} has rows up to checkpoint {row.acknowledged}, and its folder {row.path} is gone.",
+                f"Table {row.name} has rows up to checkpoint {row.acknowledged}, and what its folder {row.path} had is gone.",
                 hint=f"Put it back; or `crkafka undeclare {row.name}`, and declare a new one under another name.",
             )
     return f"{len(config.tables)} declared, {len(known)} known to the region"

@@ -148,8 +148,10 @@ def test_a_wrong_password_is_no_silence(
 
 def test_a_cut_that_nobody_would_make_names_the_host(crkafka: Crkafka) -> None:
     crkafka("init")
+    began = time.monotonic()
     answer = crkafka("cut")
-    assert (answer.code, "`crkafka host` runs them" in answer.err) == (1, True)
+    assert (answer.code, answer.err.count("`crkafka host` runs them"), answer.err.count("\n")) == (1, 1, 1)
+    assert time.monotonic() - began < SOON
 
 
 @pytest.mark.parametrize(
@@ -168,6 +170,40 @@ def test_no_java_is_a_sentence(crkafka: Crkafka, region_file: Path, monkeypatch:
     assert {f["what"]: f for f in answer.json}["host"]["text"].startswith(
         "java: Java 17 or newer is needed (none was found"
     )
+
+
+@pytest.mark.parametrize("verb", [("dev", "up"), ("tables", "advance", "t")], ids=" ".join)
+def test_a_verb_that_needs_java_ends_with_that_sentence(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
+) -> None:
+    from crkafka_core.dev import java
+
+    java.find_java.cache_clear()
+    monkeypatch.setattr(java, "_candidates", lambda: iter(()))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    plane.do(lambda tx: tx.put(Table("orders", "t", "parquet", str(region_file.parent / "t"))))
+    began = time.monotonic()
+    answer = crkafka(*verb)
+    java.find_java.cache_clear()
+    *steps, said = answer.err.splitlines()
+    assert (answer.code, said.startswith("java: Java 17 or newer is needed (none was found")) == (3, True), answer
+    assert not any("Java 17" in step for step in steps) and "Install it" in said
+    assert time.monotonic() - began < SOON
+
+
+def test_a_java_that_dies_is_a_sentence_and_names_what_to_look_at(
+    crkafka: Crkafka, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That Java's death is met like this: tests/spark/test_launch.py."""
+    from py4j.protocol import Py4JNetworkError
+
+    def dies(*_: object, **__: object) -> None:
+        import_module("crkafka_core.spark.launch")
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    monkeypatch.setattr("crkafka_core.cli.history.show", dies)
+    answer = crkafka("show")
+    assert (answer.code, answer.err) == (3, "Spark: its Java process has ended. Was it killed, or out of memory?\n")
 
 
 def test_a_package_that_is_missing_names_its_extra(
@@ -236,8 +272,20 @@ def test_check_finds_a_table_whose_folder_is_gone(crkafka: Crkafka, region_file:
         tx.put(Table("orders", "named", "iceberg", "lake.shop.orders", acknowledged=2))  # in a catalog: no folder
 
     plane.do(declared)
-    assert "Table bronze has rows up to checkpoint 2, and its folder" in _check(crkafka)["tables"]
+    assert "Table bronze has rows up to checkpoint 2, and what its folder" in _check(crkafka)["tables"]
     (region_file.parent / "bronze").mkdir()
+    assert "tables" not in _check(crkafka)
+
+
+def test_check_does_not_take_files_that_a_writer_has_left_for_a_delta_table(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane
+) -> None:
+    """Where the host has tried to go on with a deleted table, its folder is there again."""
+    log = region_file.parent / "bronze" / "_delta_log"
+    log.parent.mkdir()
+    plane.do(lambda tx: tx.put(Table("orders", "bronze", "delta", str(log.parent), acknowledged=2)))
+    assert "Table bronze has rows up to checkpoint 2, and what its folder" in _check(crkafka)["tables"]
+    log.mkdir()
     assert "tables" not in _check(crkafka)
 
 
