@@ -14,6 +14,7 @@ from crkafka_core.model.rows import Region
 from crkafka_core.plane import cuts, limits, members, starts, view
 from crkafka_core.plane.cuts import NamedSegment, Part
 from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.segments.path import segment_path
 
 TOPIC_IDS = {"orders": "id-orders", "refunds": "id-refunds"}
 PARTITIONS = tuple(TP(topic, number) for topic in TOPIC_IDS for number in range(3))
@@ -69,7 +70,7 @@ class Player:
         offsets = {tp: (self.start[tp], self.position[tp], self.position[tp] - self.start[tp]) for tp in self.held}
         spans = tuple((tp.topic, tp.partition, *o) for tp, o in sorted(offsets.items()) if o[2])
         rows = sum(o[2] for o in offsets.values())
-        path = f"{self.epoch}/{self.incarnation}/{self.base}/{checkpoint}.parquet"
+        path = segment_path(f"uid-{self.plane.region}", self.epoch, self.incarnation, self.base, checkpoint)
         return Part(
             checkpoint=checkpoint, member=self.name, incarnation=self.incarnation, epoch=self.epoch, base=self.base,
             generation=self.generation if generation is None else generation, members=tuple(names), offsets=offsets,
@@ -110,7 +111,7 @@ class Player:
         launch = self.launch or self.plane.do(lambda tx: members.launch(tx, self.name))
         self.launch = launch
         who = members.Registration(
-            self.name, f"{self.name}@{launch}", launch, 1, "cluster", f"group of {self.plane.region}"
+            self.name, f"{self.name.replace('/', '-')}.{launch}", launch, 1, "cluster", f"group of {self.plane.region}"
         )
         try:
             self.plane.do(lambda tx: members.register(tx, who))

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 def verify(config: RegionConfig, *, kafka: bool = True, ledger: Path | None = None, quiet: bool = False) -> Verdict:
     """Judge what landed by SQL, segments and Kafka; nothing is changed. `quiet`: commits must equal the head."""
-    from crkafka_core.verify import verify as judge
     from crkafka_core.verify.ledger import Ledger
+    from crkafka_core.verify.verify import verify as judge
 
     with Region.open(config) as region:
         return judge(region, Ledger.load(ledger) if ledger else None, kafka=kafka, quiet=quiet)

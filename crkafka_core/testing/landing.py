@@ -14,12 +14,24 @@ import pyarrow as pa
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Store, Tx
-from crkafka_core.model.offsets import TP
+from crkafka_core.model.offsets import TP, pack
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, MergedOffset, Region, Segment, Table
+from crkafka_core.model.rows import (
+    Checkpoint,
+    CheckpointStatus,
+    ContributedOffset,
+    Contribution,
+    Expected,
+    Initial,
+    MergedOffset,
+    Region,
+    Segment,
+    Table,
+)
 from crkafka_core.plane import life, resets, retire
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.protocol.merge import digest
 from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
 from crkafka_core.segments.path import segment_path
 from crkafka_core.segments.storage import Storage
@@ -62,6 +74,7 @@ class Landing:
         self.starts = 0
         """How often the members' processes began anew: each has an incarnation of its own."""
         self.region.plane.do(lambda tx: tx.set_region(phase=Phase.RUNNING, resumed_at=tx.now()))
+        self._begin_topics()
         for table in self.config.tables:
             self.declare(table)
 
@@ -88,7 +101,7 @@ class Landing:
                     number,
                     tp.topic,
                     tp.partition,
-                    f"id-{tp.topic}" + (f"-{self.topics_made}" if self.topics_made else ""),
+                    self._topic_id(tp.topic),
                     before[tp],
                     before[tp] + rows,
                     rows,
@@ -109,6 +122,16 @@ class Landing:
         self.topics_made += 1
         head = self.region.plane.read(lambda _, row: row.head)
         self.offsets[head] = dict.fromkeys(self.tps, 0)
+        self._begin_topics()
+
+    def _topic_id(self, topic: str) -> str:
+        return f"id-{topic}" + (f"-{self.topics_made}" if self.topics_made else "")
+
+    def _begin_topics(self) -> None:
+        """Their partitions are known from here on."""
+        name = self.config.region
+        first = [Initial(name, self._topic_id(tp.topic), tp.partition, tp.topic, 0, "beginning") for tp in self.tps]
+        self.region.plane.do(lambda tx: tx.add(*first))
 
     def rewind(self, target: int) -> None:
         """Go back to a checkpoint: those after it are superseded, tables owe a fence."""
@@ -120,8 +143,11 @@ class Landing:
         for path in self.region.plane.do(lambda tx: retire.retire(tx, checkpoints)):
             self.storage.delete(path)
 
+    def _incarnation(self, member: int) -> str:
+        return f"m{member}" + (f".{self.starts}" if self.starts else "")
+
     def _segment(self, row: Region, number: int, parent: int, member: int, spans: list[tuple[TP, int, int]]) -> Segment:
-        incarnation = f"m{member}" + (f".{self.starts}" if self.starts else "")
+        incarnation = self._incarnation(member)
         path = segment_path(self.uid, row.epoch, incarnation, parent, 0)
         writer = SegmentWriter(self.storage, path)
         for tp, start, stop in spans:
@@ -139,13 +165,27 @@ class Landing:
                 region=row.name, id=number, parent=row.head, epoch=row.epoch, status=CheckpointStatus.MERGED, cause="test",
                 opened_at=tx.now(),
                 merged_at=tx.now(), rows=sum(s.rows for s in segments), bytes=sum(s.bytes for s in segments), segments=len(segments),
-                members=self.members,
+                members=self.members, hash=digest({TP(o.topic, o.partition): o.to_offset for o in merged}),
             )
         )  # fmt: skip
         if segments:
             tx.add(*segments)
         tx.add(*merged)
+        for member in range(self.members):
+            self._contribute(tx, row, number, member, [o for o in merged if o.member == f"{row.name}/{member}"])
         tx.set_region(head=number, next_checkpoint=number + 1, phase=Phase.RUNNING)
+
+    def _contribute(self, tx: Tx, row: Region, number: int, member: int, mine: list[MergedOffset]) -> None:
+        name, who, held = f"{row.name}/{member}", self._incarnation(member), [TP(o.topic, o.partition) for o in mine]
+        tx.add(Expected(row.name, number, name, who, pack(held)))
+        tx.add(
+            Contribution(
+                region=row.name, checkpoint=number, member=name, incarnation=who, epoch=row.epoch, base=row.head, generation=-1,
+                members_json="[]", topic_ids_json="{}", rows=sum(o.rows for o in mine), bytes=0, drain_ms=1, hash="h",
+            )
+        )  # fmt: skip
+        for o in mine:
+            tx.add(ContributedOffset(row.name, number, name, o.topic, o.partition, o.from_offset, o.to_offset, o.rows))
 
 
 def records(tp: TP, start: int, stop: int) -> Batch:

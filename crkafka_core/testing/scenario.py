@@ -31,9 +31,10 @@ from crkafka_core.testing.failpoints import HOOK, Failpoints
 from crkafka_core.testing.forked import ForkedProcess
 from crkafka_core.testing.generator import Generator
 from crkafka_core.testing.pytest_services import unique
-from crkafka_core.verify import Remembered, Verdict, verify
 from crkafka_core.verify.ledger import Ledger
 from crkafka_core.verify.truth import STRANGE
+from crkafka_core.verify.verdict import Remembered, Verdict
+from crkafka_core.verify.verify import verify
 
 SHORT: dict[str, Any] = {
     "trigger": {"manual": True}, "start_grace": 30, "isolation_timeout": 2, "stale_generation": 3, "unheld_timeout": 3,

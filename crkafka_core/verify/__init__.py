@@ -1,9 +1,5 @@
 """The oracle: reads back what a region landed and checks every invariant (I1 … I13) against its own account of the truth.
 
-`verify(region)` compares with Kafka itself; `verify(region, ledger)` with what a `Generator` really committed.
+`verify.verify(region)` compares with Kafka itself; `verify.verify(region, ledger)` with what a `Generator` really committed. What the rows
+of the control plane must say by themselves is in `chain`, for whoever judges: production, the simulation, the database's tests.
 """
-
-from crkafka_core.verify.verdict import Finding, Remembered, Verdict
-from crkafka_core.verify.verify import verify
-
-__all__ = ["Finding", "Remembered", "Verdict", "verify"]

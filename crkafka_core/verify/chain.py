@@ -5,13 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from crkafka_core.model.offsets import TP
+from crkafka_core.model.offsets import TP, unpack
+from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
 from crkafka_core.protocol.merge import broken_spans, digest
 from crkafka_core.segments.path import SegmentName
-from crkafka_core.verify.history import History
+from crkafka_core.verify.history import KEPT, History
 from crkafka_core.verify.verdict import Findings, Remembered
+
+COUNTERS = ("version", "epoch", "next_checkpoint", "next_event")
+"""Of a region; none of them ever falls."""
+
+
+def by_sql(history: History, found: Findings, seen: Remembered) -> None:
+    """Every invariant that the rows of the control plane can break by themselves."""
+    coverage(history, found)
+    determinism(history, found)
+    merges(history, found)
+    statuses(history, found)
+    constancy(history, found, seen)
+    monotonicity(history, found, seen)
 
 
 def coverage(history: History, found: Findings) -> None:
@@ -100,12 +114,7 @@ def merges(history: History, found: Findings) -> None:
         there = {(p.member, p.incarnation) for p in parts}
         for name, incarnation in sorted(expected - there):
             found.add("I4", f"{name} ({incarnation}) was expected and did not contribute", checkpoint=c.id)
-        for name, incarnation in sorted(there - expected):
-            found.add("I8", f"{name} ({incarnation}) contributed, and was not expected", checkpoint=c.id)
-        for p in parts:
-            if (p.epoch, p.base) != (c.epoch, c.parent):
-                text = f"{p.member} contributed from epoch {p.epoch} and head {p.base}; the cut is of {c.epoch} and {c.parent}"
-                found.add("I8", text, checkpoint=c.id)
+        _stamps(history, c, found)
         if len(parts) != c.members:
             found.add(
                 "I4",
@@ -114,6 +123,21 @@ def merges(history: History, found: Findings) -> None:
             )
         _union(history, c, found)
         _spans(history, c, found)
+
+
+def _stamps(history: History, c: Checkpoint, found: Findings) -> None:
+    """I8: of exactly this cut, and by an incarnation that it expects."""
+    expected = {(e.member, e.incarnation) for e in history.expected.get(c.id, ())}
+    for p in history.contributions.get(c.id, ()):
+        if (p.member, p.incarnation) not in expected:
+            found.add("I8", f"{p.member} ({p.incarnation}) contributed, and was not expected", checkpoint=c.id)
+        if (p.epoch, p.base, p.generation) != (c.epoch, c.parent, c.generation):
+            stamp = f"epoch {p.epoch}, head {p.base} and generation {p.generation}"
+            text = f"{p.member} contributed from {stamp}; the cut is of {c.epoch}, {c.parent} and {c.generation}"
+            found.add("I8", text, checkpoint=c.id)
+        rows = sum(s.rows for s in history.segments.get(c.id, ()) if s.member == p.member)
+        if rows != p.rows:
+            found.add("I4", f"{p.member} contributed {plural(p.rows, 'row')}, its segments {rows}", checkpoint=c.id)
 
 
 def _union(history: History, c: Checkpoint, found: Findings) -> None:
@@ -125,6 +149,13 @@ def _union(history: History, c: Checkpoint, found: Findings) -> None:
             found.add("I4", f"{tp} is claimed by {claimed[tp]} and by {o.member}", checkpoint=c.id, tp=tp)
         claimed[tp], parts[tp] = o.member, (o.from_offset, o.to_offset, o.rows)
     merged = history.merged[c.id]
+    fixed = {tp for e in history.expected.get(c.id, ()) for tp in unpack(e.assignment_json)}
+    for tp in sorted(fixed ^ parts.keys()):
+        what = "was fixed for the cut, and nobody contributed it" if tp in fixed else "was contributed, and not fixed"
+        found.add("I4", f"{tp} {what}", checkpoint=c.id, tp=tp)
+    known = {TP(i.topic, i.partition) for i in history.initials if i.at <= c.opened_at}
+    for tp in sorted(known - merged.keys()):
+        found.add("I4", f"{tp} was known when the cut was opened, and is missing", checkpoint=c.id, tp=tp)
     for tp, part in sorted(parts.items()):
         m = merged.get(tp)
         if m is None or (m.from_offset, m.to_offset, m.rows) != part or m.member != claimed[tp]:
@@ -169,6 +200,32 @@ def _spans(history: History, c: Checkpoint, found: Findings) -> None:
             )
 
 
+def statuses(history: History, found: Findings) -> None:
+    """I9: what is over leaves nothing but its row. I13: segments are of what is merged, or may be. I8: one cut is open at most."""
+    region = history.region
+    if bool(region.open_cut) != (region.phase is Phase.CUTTING):
+        found.add("G9", f"the region is {region.phase}, with cut {region.open_cut} open")
+    for c in history.checkpoints.values():
+        if c.status is CheckpointStatus.OPEN:
+            if c.id != region.open_cut:
+                found.add("I8", f"it is open, and the region has {region.open_cut} open", checkpoint=c.id)
+            _stamps(history, c, found)
+        elif c.status not in KEPT:
+            for what in history.left_of(c.id):
+                found.add("I9", f"it is {c.status.lower()}, and its {what} are left", checkpoint=c.id)
+        if c.status is CheckpointStatus.RETIRED:
+            archived = sum(rows for ps in json.loads(c.archive_json).values() for _, _, rows, *_ in ps.values())
+            if archived != c.rows:
+                text = f"its archive has {plural(archived, 'row')}, it merged {c.rows}"
+                found.add("I9", text, checkpoint=c.id)
+    for checkpoint in sorted(history.segments.keys() - history.checkpoints.keys()):
+        path = history.segments[checkpoint][0].path
+        found.add("I13", "segments are named of a checkpoint that is unknown", checkpoint=checkpoint, path=path)
+    for c in history.on_line:
+        if c.status not in (CheckpointStatus.MERGED, CheckpointStatus.RETIRED):
+            found.add("I1", f"it is on the line, and {c.status.lower()}", checkpoint=c.id)
+
+
 def constancy(history: History, found: Findings, seen: Remembered) -> None:
     """I5: a merge never changes; nor does an initial offset (SPEC X1)."""
     if seen.uid and seen.uid != history.region.uid:
@@ -194,35 +251,31 @@ def _changed(before: Mapping[TP, int], now: Mapping[TP, int]) -> str:
 
 
 def monotonicity(history: History, found: Findings, seen: Remembered) -> None:
-    """I6: ids and epochs only grow; the head goes back only by a recorded reset, which raises the epoch."""
+    """I6: ids, epochs and versions only grow; the head goes back only by a recorded reset, which raises the epoch."""
     region = history.region
-    if region.epoch < seen.epoch:
-        found.add("I6", f"the epoch was {seen.epoch} and is {region.epoch}")
-    seen.epoch = max(seen.epoch, region.epoch)
-    epoch, head, newest, rewound = 0, None, 0, -1
-    for e in history.events:
-        if e.epoch < epoch:
-            found.add("I6", f"event {e.seq} ({e.kind}) is of epoch {e.epoch}, after one of {epoch}")
-        if rewound >= 0 and e.kind in ("merged", "resumed") and e.epoch <= rewound:
-            found.add("I6", f"the head went back in epoch {rewound}, which did not rise", checkpoint=e.checkpoint)
-            rewound = -1
-        rewound = -1 if e.epoch > rewound else rewound
-        epoch = max(epoch, e.epoch)
-        if e.kind == "rewind":
-            head, rewound = e.checkpoint, e.epoch
-        elif e.kind == "merged":
-            row = history.checkpoints.get(e.checkpoint)
-            if e.checkpoint <= newest:
-                found.add("I6", f"it was merged after checkpoint {newest}", checkpoint=e.checkpoint)
-            if row is not None and head is not None and row.parent != head:
-                text = f"its parent is {row.parent}, and the head was {head}: nothing says how it went back"
-                found.add("I6", text, checkpoint=e.checkpoint)
-            newest, head = max(newest, e.checkpoint), e.checkpoint
+    _counters(region, found, seen)
+    newest = max(history.checkpoints, default=0)
+    if region.next_checkpoint <= newest:
+        text = f"the next checkpoint would be {region.next_checkpoint}, which is there"
+        found.add("I6", text, checkpoint=region.next_checkpoint)
+    before: Checkpoint | None = None
+    for c in history.heads:
+        if before is not None and c.epoch < before.epoch:
+            found.add("I6", f"it is of epoch {c.epoch}, and checkpoint {before.id} of {before.epoch}", checkpoint=c.id)
+        head = history.head_in(c.epoch, before)
+        if head is not None and c.parent != head:
+            text = f"its parent is {c.parent}, and the head was {head}: no reset says how it went back"
+            found.add("I6", text, checkpoint=c.id)
+        before = c
+    head = history.head_in(region.epoch, before)
     if head is not None and head != region.head:
         found.add("I6", f"the head is {region.head}; the last that is recorded is {head}", checkpoint=region.head)
-    if region.next_checkpoint <= max(history.checkpoints, default=0):
-        found.add(
-            "I6",
-            f"the next checkpoint would be {region.next_checkpoint}, which is there",
-            checkpoint=region.next_checkpoint,
-        )
+
+
+def _counters(region: Region, found: Findings, seen: Remembered) -> None:
+    """Against an earlier look."""
+    for name in COUNTERS:
+        before, now = seen.counters.get(name, 0), getattr(region, name)
+        if now < before:
+            found.add("I6", f"{name} was {before} and is {now}")
+        seen.counters[name] = max(before, now)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from crkafka_core.control import Reader
+from crkafka_core.control import Cond, Reader
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import (
     Checkpoint,
     CheckpointStatus,
     ContributedOffset,
     Contribution,
-    Event,
     Expected,
     Initial,
     MergedOffset,
     Region,
+    Reset,
     Row,
     Segment,
     Start,
@@ -42,32 +43,58 @@ class History:
     contributed: dict[int, list[ContributedOffset]]
     initials: tuple[Initial, ...]
     starts: tuple[Start, ...]
-    events: tuple[Event, ...]
+    resets: tuple[Reset, ...]
+    """Oldest first; those of long ago are forgotten."""
 
     @classmethod
-    def read(cls, reader: Reader, region: Region) -> History:
-        """One snapshot."""
+    def read(cls, reader: Reader, region: Region, ids: Sequence[int] = ()) -> History:
+        """One snapshot, of these checkpoints alone if any are named."""
+        of: tuple[Cond, ...] = (("checkpoint", "in", tuple(ids)),) if ids else ()
         merged: defaultdict[int, dict[TP, MergedOffset]] = defaultdict(dict)
-        for m in reader.select(MergedOffset):
+        for m in reader.select(MergedOffset, *of):
             merged[m.checkpoint][TP(m.topic, m.partition)] = m
+        own: tuple[Cond, ...] = (("id", "in", tuple(ids)),) if ids else ()
         return cls(
             region=region,
-            checkpoints={c.id: c for c in reader.select(Checkpoint, order=("id",))},
+            checkpoints={c.id: c for c in reader.select(Checkpoint, *own, order=("id",))},
             line=tuple(reader.line(region.head)) if region.head else (),
             merged=merged,
-            segments=_by_checkpoint(reader.select(Segment)),
-            expected=_by_checkpoint(reader.select(Expected)),
-            contributions=_by_checkpoint(reader.select(Contribution)),
-            contributed=_by_checkpoint(reader.select(ContributedOffset)),
+            segments=_by_checkpoint(reader.select(Segment, *of)),
+            expected=_by_checkpoint(reader.select(Expected, *of)),
+            contributions=_by_checkpoint(reader.select(Contribution, *of)),
+            contributed=_by_checkpoint(reader.select(ContributedOffset, *of)),
             initials=tuple(reader.select(Initial)),
             starts=tuple(reader.select(Start)),
-            events=tuple(reader.select(Event, order=("seq",))),
+            resets=tuple(reader.select(Reset, order=("epoch",))),
         )
+
+    def only(self, ids: Collection[int]) -> History:
+        """Of fewer checkpoints; what was read of the others is left out."""
+        return replace(self, checkpoints={i: c for i, c in self.checkpoints.items() if i in ids})
 
     @property
     def kept(self) -> list[Checkpoint]:
         """Merged checkpoints whose rows are there, left behind or not; oldest first."""
         return [c for c in self.checkpoints.values() if c.status in KEPT and self.merged.get(c.id)]
+
+    @property
+    def heads(self) -> list[Checkpoint]:
+        """Whatever was the head once, in the order in which it was merged."""
+        return [c for _, c in sorted(self.checkpoints.items()) if c.status in (*KEPT, CheckpointStatus.RETIRED)]
+
+    def head_in(self, epoch: int, merged: Checkpoint | None) -> int | None:
+        """The head of an epoch after this merge, as the resets tell it; None if they are not known any more."""
+        if merged is not None and merged.epoch >= epoch:
+            return merged.id
+        return next((r.target for r in self.resets if r.epoch == epoch), None)
+
+    def left_of(self, checkpoint: int) -> list[str]:
+        """What is there of a checkpoint beside its own row."""
+        parts: dict[str, Mapping[int, object]] = {
+            "expectations": self.expected, "contributions": self.contributions, "contributed offsets": self.contributed,
+            "merged offsets": self.merged, "segments": self.segments,
+        }  # fmt: skip
+        return [what for what, rows in parts.items() if rows.get(checkpoint)]
 
     @property
     def on_line(self) -> list[Checkpoint]:

@@ -96,8 +96,8 @@ class Remembered:
     hashes: dict[int, str] = field(default_factory=dict)
     maps: dict[int, dict[TP, int]] = field(default_factory=dict)
     initials: dict[tuple[str, int], int] = field(default_factory=dict)
-    epoch: int = 0
-    last_event: int = 0
+    counters: dict[str, int] = field(default_factory=dict)
+    """Of the region's row."""
 
 
 class Findings:

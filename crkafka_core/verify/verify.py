@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Lease
+from crkafka_core.model.rows import Checkpoint, Lease
 from crkafka_core.plane import reading, starts
 from crkafka_core.region import Region
 from crkafka_core.region.host import whoami
@@ -45,29 +45,43 @@ def verify(
     """
     began = time.monotonic()
     found, seen = Findings(), seen or Remembered()
-    token = uuid.uuid4().hex
-    lease: Lease | None = None
-    with suppress(CrkafkaError):  # an archive that has lost its beginning cannot be held as a whole
-        lease = region.plane.do(
-            lambda tx: reading.take(tx, holder=f"verify by {whoami()}", token=token, length=_HOLD)
-        ).lease
     truth: Truth = LedgerTruth(ledger) if ledger is not None else _of_kafka(region) if kafka else NoTruth()
     try:
-        return _look(
-            region,
-            truth,
-            found,
-            seen,
-            began,
-            kafka=kafka,
-            quiet=quiet,
-            collected=collected,
-            replay=replay,
-            progress=progress,
-        )
+        with _held(region):
+            return _look(
+                region, truth, found, seen, began,
+                kafka=kafka, quiet=quiet, collected=collected, replay=replay, progress=progress,
+            )  # fmt: skip
     finally:
         if isinstance(truth, KafkaTruth):
             truth.close()
+
+
+def latest(region: Region, ids: Sequence[int]) -> Findings:
+    """Check some neighbours on the line, oldest first, by what SQL and their segments say; where the first begins, too."""
+    found = Findings()
+    with _held(region):
+        first = region.plane.read(lambda reader, _: reader.get(Checkpoint, ids[0]))
+        before = [first.parent] if first is not None else []
+        history = region.plane.read(lambda reader, row: History.read(reader, row, [*before, *ids]))
+        chain.coverage(history, found)
+        chain.merges(history, found)
+        Landed(history.only(ids), region.storage(), NoTruth(), found).check()
+    return found
+
+
+@contextmanager
+def _held(region: Region) -> Iterator[None]:
+    """Nothing is retired meanwhile, as far as a line can be held as a whole."""
+    token = uuid.uuid4().hex
+    lease: Lease | None = None
+    with suppress(CrkafkaError):  # an archive that has lost its beginning cannot be held
+        lease = region.plane.do(
+            lambda tx: reading.take(tx, holder=f"verify by {whoami()}", token=token, length=_HOLD)
+        ).lease
+    try:
+        yield
+    finally:
         if lease is not None:
             held = lease
             region.plane.do(lambda tx: reading.release(tx, held))
@@ -85,11 +99,7 @@ def _look(
 ) -> Verdict:  # fmt: skip
     history = region.plane.read(History.read)
     storage = region.storage()
-    chain.coverage(history, found)
-    chain.determinism(history, found)
-    chain.merges(history, found)
-    chain.constancy(history, found, seen)
-    chain.monotonicity(history, found, seen)
+    chain.by_sql(history, found, seen)
     progress(f"reading what landed in {plural(len(history.kept), 'checkpoint')}")
     landed = Landed(history, storage, truth, found)
     landed.check()

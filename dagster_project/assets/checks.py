@@ -7,12 +7,12 @@ import dagster as dg
 
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Reader
-from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import CheckpointStatus, MergedOffset, Region
-from crkafka_core.plane import checkpoints, reading, starts
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus
+from crkafka_core.plane import checkpoints
 from crkafka_core.plane import tables as plane_tables
-from dagster_project.assets import reading_back
+from crkafka_core.verify import verify
+from crkafka_core.verify.verdict import Findings
 from dagster_project.failures import as_dagster_failure
 from dagster_project.names import Names
 from dagster_project.options import Options
@@ -26,10 +26,14 @@ ROWS = 2_000_000
 """And so many rows, unless the latest checkpoint alone has more: their positions are held in memory."""
 
 RECORDS = {
-    "contiguous": "Each checkpoint begins where its parent ended, partition by partition.",
-    "rows_equal_segments": "The files hold as many rows as were merged, within the merged offsets.",
-    "no_duplicates": "No (topic, partition, offset) is there twice.",
+    "contiguous": ("Each checkpoint begins where its parent ended, partition by partition.", {"I1"}),
+    "rows_equal_segments": (
+        "The files hold as many rows as were merged, within the merged offsets, of whom the cut expected.",
+        {"I2", "I4", "I8", "I13"},
+    ),
+    "no_duplicates": ("No (topic, partition, offset) is there twice.", {"I3"}),
 }
+"""Check → what it says, and the invariants of `crkafka verify` that it stands for."""
 
 
 def of_records(names: Names) -> dg.AssetChecksDefinition:
@@ -38,68 +42,36 @@ def of_records(names: Names) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(
         name=names.of("records_checks"),
         required_resource_keys={names.slug},
-        specs=[dg.AssetCheckSpec(name, asset=names.records, description=text) for name, text in RECORDS.items()],
+        specs=[dg.AssetCheckSpec(name, asset=names.records, description=text) for name, (text, _) in RECORDS.items()],
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         region: RegionResource = getattr(context.resources, names.slug)
-        plan, merged, holes = region.read(latest)
-        landed = reading_back.landed(region, plan)
-        about = {"checkpoints": len(plan.line), "rows": plan.rows, "first": plan.checkpoints[0] if plan.line else 0}
-        for name, wrong in (
-            ("contiguous", holes),
-            ("rows_equal_segments", differences(plan, merged, landed)),
-            ("no_duplicates", landed.doubled),
-        ):
+        chosen = region.read(lambda reader, _: latest(reader))
+        with as_dagster_failure():
+            found = verify.latest(region.open(), [c.id for c in chosen]) if chosen else Findings()
+        about = {
+            "checkpoints": len(chosen),
+            "rows": sum(c.rows for c in chosen),
+            "first": chosen[0].id if chosen else 0,
+        }
+        for name, (_, invariants) in RECORDS.items():
+            wrong = [str(finding) for finding in found.kept if finding.invariant in invariants]
             yield dg.AssetCheckResult(
                 check_name=name,
                 asset_key=names.records,
                 passed=not wrong,
-                metadata={**about, "wrong": len(wrong)},
+                metadata={**about, "wrong": sum(found.counts[invariant] for invariant in invariants)},
                 description="; ".join(wrong[:5]) or None,
             )
 
     return checks
 
 
-Merged = dict[tuple[int, TP], MergedOffset]
-
-
-def latest(reader: Reader, region: Region) -> tuple[reading.ReadPlan, Merged, list[str]]:
-    """The latest kept checkpoints: what to read, what was merged, and where a checkpoint does not begin at its parent's end."""
+def latest(reader: Reader) -> list[Checkpoint]:
+    """The latest checkpoints whose rows are kept, oldest first."""
     kept = checkpoints.newest(reader, CHECKED, (CheckpointStatus.MERGED,))
     rows = list(accumulate(c.rows for c in kept))
-    kept = [c for c, so_far in zip(kept, rows, strict=True) if c is kept[0] or so_far <= ROWS][::-1]
-    plan = reading.plan(reader, region, ids=[c.id for c in kept])
-    merged: Merged = {}
-    if kept:
-        for row in checkpoints.offsets(reader, kept[0].id, kept[-1].id):
-            merged[(row.checkpoint, TP(row.topic, row.partition))] = row
-    holes: list[str] = []
-    for checkpoint in kept:
-        before = starts.merged(reader, checkpoint.parent) if checkpoint.parent else {}
-        if checkpoint.parent and not before:
-            continue  # the parent is retired: only its archive is left
-        for (of, tp), row in merged.items():
-            if of == checkpoint.id and tp in before and row.member and before[tp].to_offset != row.from_offset:
-                holes.append(
-                    f"checkpoint {of} begins {tp} at {row.from_offset}; its parent ended at {before[tp].to_offset}"
-                )
-    return plan, merged, holes
-
-
-def differences(plan: reading.ReadPlan, merged: Merged, landed: reading_back.Landed) -> list[str]:
-    """Where the files and the merges differ."""
-    wrong = [
-        f"checkpoint {c.id} merged {plural(c.rows, 'row')}; its files hold {landed.rows[c.id]}"
-        for c in plan.line
-        if c.rows != landed.rows[c.id]
-    ]
-    for (checkpoint, tp), (low, high) in sorted(landed.spans.items()):
-        row = merged.get((checkpoint, tp))
-        if row is None or low < row.from_offset or high >= row.to_offset:
-            said = "nothing" if row is None else f"[{row.from_offset}, {row.to_offset})"
-            wrong.append(f"checkpoint {checkpoint} has {tp} offsets {low} to {high}; merged is {said}")
-    return wrong
+    return [c for c, so_far in zip(kept, rows, strict=True) if c is kept[0] or so_far <= ROWS][::-1]
 
 
 NOTHING_FOREIGN = "nothing_foreign"

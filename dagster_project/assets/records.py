@@ -1,5 +1,6 @@
 """The checkpointed records: landed by the members, published by the merge; a run of this asset reads them back (SPEC A3, C7)."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import dagster as dg
@@ -9,8 +10,8 @@ from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, Region
 from crkafka_core.plane import checkpoints, reading
+from crkafka_core.segments.reader import read_segment
 from dagster_project import metadata, partitions
-from dagster_project.assets import reading_back
 from dagster_project.failures import as_dagster_failure
 from dagster_project.names import Names, key_of
 from dagster_project.options import Options
@@ -41,7 +42,7 @@ def make(names: Names, options: Options) -> dg.AssetsDefinition:
         with as_dagster_failure():
             ids = region.checkpoints(context)
             rows, spans, plan = region.read(lambda reader, row: _about(reader, row, ids))
-            counted = reading_back.counts(region, plan)
+            counted = _counted(region, plan)
             for checkpoint, parent in rows:
                 kept = counted.get(checkpoint.id)
                 if kept is not None and kept != checkpoint.rows:
@@ -64,3 +65,11 @@ def _about(
     plan = reading.plan(reader, region, ids=ids)
     parents = checkpoints.named(reader, {c.parent for c in plan.line})
     return [(c, parents.get(c.parent)) for c in plan.line], metadata.ranges(reader, region, plan.line), plan
+
+
+def _counted(region: RegionResource, plan: reading.ReadPlan) -> Counter[int]:
+    """Rows of each checkpoint that still has segments, counted in the files."""
+    storage, rows = region.open().storage(), Counter[int]()
+    for segment in plan.segments:
+        rows[segment.checkpoint] += read_segment(storage, segment.path, ["offset"]).num_rows
+    return rows

@@ -26,8 +26,8 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table
 from crkafka_core.region import Region, caught_up, waiting
-from crkafka_core.verify import verify
 from crkafka_core.verify.ledger import Ledger
+from crkafka_core.verify.verify import verify
 from dagster_project.testing.live import LiveDagster
 from examples.demo import project
 from examples.demo.narrator import Narrator

@@ -14,7 +14,7 @@ from crkafka_core.plane import reading
 from crkafka_core.region.caught_up import consume
 from crkafka_core.region.driver import Driver
 from crkafka_core.testing.scenario import Scenario
-from crkafka_core.verify import verify
+from crkafka_core.verify.verify import verify
 
 Make = Callable[..., Scenario]
 

@@ -20,7 +20,8 @@ from crkafka_core.plane import permits
 from crkafka_core.region import Region
 from crkafka_core.segments.reader import read_with_topics
 from crkafka_core.testing.scenario import Scenario
-from crkafka_core.verify import Remembered, verify
+from crkafka_core.verify.verdict import Remembered
+from crkafka_core.verify.verify import verify
 
 Make = Callable[..., Scenario]
 
