@@ -32,7 +32,11 @@ import crkafka_core
 from crkafka_core.testing.simulation import simulate
 from tests.simulation.mutants import ROOMS, Mutant, all_mutants
 
-TESTS = ("tests/protocol", "tests/plane", "tests/member", "tests/checkpoints_db/test_clock.py")
+TESTS = (
+    "tests/protocol", "tests/plane", "tests/member", "tests/tables", "tests/oracle", "tests/cli",
+    "tests/checkpoints_db/test_clock.py", "tests/checkpoints_db/test_state_machine.py",
+)  # fmt: skip
+NO_SERVICES = "not (soak or kafka or postgres or spark or dagster or browser)"
 SHOWN = 25
 """Schedules that a mutant is shown to, at most."""
 SLOW = 3.0
@@ -223,7 +227,7 @@ def chosen(options: argparse.Namespace) -> list[Mutant]:
 def show(options: argparse.Namespace) -> dict[str, str]:
     """Show the chosen mutants to tests and schedules, as far as the time goes; what is known of them all."""
     found = known(options)
-    quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "not soak", "--no-header", "--no-summary"]
+    quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", NO_SERVICES, "--no-header", "--no-summary"]
     pytest.main([*quiet, *options.tests], plugins=[Killers(options, found)])
     keep(options, found)
     return found
