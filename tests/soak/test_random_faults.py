@@ -76,7 +76,7 @@ def test_random_faults_for_a_while_break_no_invariant(nemesis: Nemesis, capsys: 
 
 
 def _strike(nemesis: Nemesis, seconds: float, capsys: pytest.CaptureFixture[str], account: Account) -> list[float]:
-    """One fault or two at once; each time a checkpoint (I10) and every invariant; in the end all has landed. Sizes of the largest member."""
+    """One fault or two at once; after each a checkpoint (I10) and every invariant; in the end all has landed. The largest sizes."""
     s, rng = nemesis.s, nemesis.rng
     sizes: list[float] = []
     nemesis.produce()
