@@ -11,6 +11,7 @@ import pytest
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.postgres import Postgres
+from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.testing.pytest_services import unique
 from crkafka_core.testing.scenario import Scenario
 
@@ -64,13 +65,22 @@ def lasting(tmp_path_factory: pytest.TempPathFactory, kafka: KafkaCluster) -> It
 
 
 def _lend(request: pytest.FixtureRequest, lasting: Lasting, scenario: Scenario) -> Iterator[Scenario]:
-    failed = request.session.testsfailed
+    failed, since = request.session.testsfailed, scenario.mark()
     yield scenario
     scenario.points.clear_all()
     scenario.wake()
     if request.session.testsfailed > failed:
         print(scenario.account())
         lasting.drop()
+    else:
+        _record(request, scenario, since)
+
+
+def _record(request: pytest.FixtureRequest, scenario: Scenario, since: int = 0) -> None:
+    """How long the fault of this test kept checkpoints away: `scripts/reliability.py` writes it into the docs."""
+    with contextlib.suppress(CrkafkaError):  # a test may have deleted its region
+        if (took := scenario.recovered(since)) is not None:
+            request.node.user_properties.append(("recovered", f"{took:.2f}"))
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.soak)])
@@ -114,9 +124,18 @@ def dynamic(
 
 @pytest.fixture
 def scenario(
-    kafka: KafkaCluster, tmp_path: Path, lasting: Lasting, control_plane_url: Callable[[], str]
-) -> Iterator[Callable[..., Scenario]]:
+    request: pytest.FixtureRequest, kafka: KafkaCluster, tmp_path: Path, lasting: Lasting, control_plane_url: Callable[[], str]
+) -> Iterator[Callable[..., Scenario]]:  # fmt: skip
     """`scenario(members=2, …)`: a region for this test alone; the lasting one ends for it, since two cores are few."""
     lasting.drop()
+    made: list[Scenario] = []
     with contextlib.ExitStack() as stack:
-        yield lambda **keys: stack.enter_context(Scenario(kafka, tmp_path, **{"url": control_plane_url(), **keys}))
+
+        def make(**keys: Any) -> Scenario:
+            made.append(stack.enter_context(Scenario(kafka, tmp_path, **{"url": control_plane_url(), **keys})))
+            return made[-1]
+
+        failed = request.session.testsfailed
+        yield make
+        for one in made if request.session.testsfailed == failed else ():
+            _record(request, one)

@@ -345,6 +345,17 @@ class Scenario:
     def resets(self, since: int) -> list[Event]:
         return self.events("reset", since=since)
 
+    def recovered(self, since: int = 0) -> float | None:
+        """The longest time from a reset or an aborted cut to the next merge; None where nothing was disturbed."""
+        took, disturbed = list[float](), 0.0
+        for event in self.events("reset", "abort", "merged", since=since):
+            if event.kind != "merged":
+                disturbed = disturbed or event.at
+            elif disturbed:
+                took.append(event.at - disturbed)
+                disturbed = 0.0
+        return max(took, default=None)
+
     def until(self, condition: Callable[[], Any], what: str, *, timeout: float = LIMIT) -> Any:
         """Poll a condition; what it returns."""
         end = time.monotonic() + timeout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,6 +35,57 @@ def test_every_numbered_test_is_in_the_row_of_its_fault() -> None:
 def test_each_fault_has_one_row() -> None:
     numbers = [number for number, _ in ROWS if number]
     assert len(numbers) == len(set(numbers))
+
+
+PAGE = """| | what happens | what follows | tests |
+|---|---|---|---|
+| 1 | killed | back | `tests/a/test_b.py::test_1_killed`<br>`tests/a/test_b.py::test_1_frozen` | 9.9 |
+| 2 | torn | refused | `tests/a/test_b.py::test_2_torn` |
+
+| a | b |
+|---|---|
+"""
+
+
+WRITTEN = runpy.run_path(str(ROOT / "scripts" / "reliability.py"))
+filled, results = WRITTEN["filled"], WRITTEN["results"]
+
+
+def _junit(folder: Path, *cases: str) -> Path:
+    (folder / "a.xml").write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
+    return folder
+
+
+def _case(name: str, inside: str = "") -> str:
+    return f'<testcase classname="tests.a.test_b" name="{name}" time="1">{inside}</testcase>'
+
+
+def _seconds(value: str) -> str:
+    return f'<properties><property name="recovered" value="{value}"/></properties>'
+
+
+def test_measured_times_are_written_beside_the_tests_that_passed(tmp_path: Path) -> None:
+    cases = [
+        _case("test_1_killed[a]", _seconds("2.52")),
+        _case("test_1_killed[b]", _seconds("4.04")),
+        _case("test_1_frozen"),
+    ]
+    page, bad = filled(PAGE, results(_junit(tmp_path, *cases, _case("test_2_torn"))))
+    assert bad == []
+    assert page.splitlines()[:4] == [
+        "| | what happens | what follows | tests | seconds |",
+        "|---|---|---|---|---|",
+        "| 1 | killed | back | `tests/a/test_b.py::test_1_killed`<br>`tests/a/test_b.py::test_1_frozen` | 4.0 |",
+        "| 2 | torn | refused | `tests/a/test_b.py::test_2_torn` | – |",
+    ]
+    assert page.splitlines()[4:] == PAGE.splitlines()[4:]
+    assert filled(page, results(tmp_path)) == (page, [])
+
+
+def test_a_test_that_failed_or_did_not_run_is_named(tmp_path: Path) -> None:
+    cases = [_case("test_1_killed[a]"), _case("test_1_killed[b]", "<failure/>"), _case("test_1_frozen")]
+    _, bad = filled(PAGE, results(_junit(tmp_path, *cases)))
+    assert bad == ["tests/a/test_b.py::test_1_killed", "tests/a/test_b.py::test_2_torn"]
 
 
 def test_every_test_that_the_table_of_security_names_exists() -> None:
