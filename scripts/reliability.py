@@ -2,8 +2,8 @@
 
     .venv/bin/python scripts/reliability.py
 
-Each row of a fault gets the longest time of its tests: from the first reset or aborted cut to the next merge. A row whose tests disturbed no
-cut gets a dash. If a test of a row failed, or did not run, nothing is written, and the tests are named.
+Each row of a fault gets the longest time of its tests: from the first reset or aborted cut to the next merge. A row whose tests disturbed
+no cut gets a dash. If a test of a row failed, or did not run, nothing is written, and the tests are named.
 """
 
 from __future__ import annotations
