@@ -39,6 +39,24 @@ def test_help_of_each_verb(crkafka: Crkafka) -> None:
         assert answer.out.startswith(f"Usage: crkafka {verb}")
 
 
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("crkafka che", ["check", "checkpoints"]), ("crkafka tables adv", ["advance"])]
+)
+def test_a_shell_completes_verbs(
+    crkafka: Crkafka,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    typed: str,
+    offered: list[str],
+) -> None:
+    monkeypatch.setenv("_CRKAFKA_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(typed.count(" ")))
+    with pytest.raises(SystemExit):
+        crkafka()
+    assert capsys.readouterr().out.split() == [f"plain,{verb}" for verb in offered]
+
+
 def test_help_names_the_extra_where_the_option_needs_one(crkafka: Crkafka) -> None:
     assert "pip install 'crkafka[services]'" in " ".join(crkafka("dev", "up", "--help").out.split())
 
