@@ -54,7 +54,7 @@ def missing(
     unheld = set(found) - holders.keys()
     if unheld:
         some = ", ".join(str(tp) for tp in sorted(unheld)[:5])
-        return f"nobody holds {some}{' …' if len(unheld) > 5 else ''}"
+        return f"nobody holds {some}{' …' if len(unheld) > 5 else ''}; `crkafka group` lists who else is in the group"
     return ""
 
 

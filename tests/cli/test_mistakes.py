@@ -302,6 +302,21 @@ def test_check_compares_pyspark_with_the_jars(
     assert "PySpark 4.2.0 is installed; the jars for iceberg are for Spark 4.1" in _check(crkafka)["host"]
 
 
+def test_check_tells_another_topic_of_the_same_name(
+    crkafka: Crkafka, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
+
+    monkeypatch.setattr(KafkaAdmin, "cluster_id", lambda _: "c1")
+    monkeypatch.setattr(KafkaAdmin, "topics", lambda *_, **__: {"orders": TopicInfo("t2", ())})
+    monkeypatch.setattr(KafkaAdmin, "largest_messages", lambda *_: {})
+    assert (
+        "topic orders was made anew: the region knows it with the id t1, and it has the id t2 now"
+        in _check(crkafka)["kafka"]
+    )
+    assert "`crkafka forget" in _check(crkafka)["kafka"]
+
+
 Asked = Callable[..., Answer]
 
 

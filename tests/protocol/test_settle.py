@@ -13,6 +13,7 @@ from crkafka_core.protocol.settle import missing, unready
 
 A, B = TP("t", 0), TP("t", 1)
 REGION = Region("r", "u", 0, epoch=4, head=3, members_wanted=2, wait_for_wanted=False)
+POINTER = "; `crkafka group` lists who else is in the group"
 LIMITS = Limits(start_grace=10.0)
 
 
@@ -38,7 +39,7 @@ def test_G8_one_generation_disjoint_and_covering_is_settled() -> None:
         ((member("r/0", A, B), member("r/1", assignment_json="")), "no report of what it holds from r/1"),
         ((member("r/0", A, B), member("r/1", generation=4)), "different generations"),
         ((member("r/0", A, B), member("r/1", B)), "t[1] is held by r/0 and by r/1"),
-        ((member("r/0", A), member("r/1")), "nobody holds t[1]"),
+        ((member("r/0", A), member("r/1")), f"nobody holds t[1]{POINTER}"),
         ((member("r/0", A), member("r/1", B, epoch=3)), "not yet at epoch 4 and head 3: r/1"),
         ((member("r/0", A), member("r/1", B, base=2)), "not yet at epoch 4 and head 3: r/1"),
     ],
@@ -51,8 +52,8 @@ def test_G8_of_many_partitions_that_nobody_holds_a_few_are_named() -> None:
     def words(count: int) -> str:
         return missing(REGION, [member("r/0")], lambda: {TP("t", n) for n in range(count)}, LIMITS, 100.0)
 
-    assert words(5) == "nobody holds t[0], t[1], t[2], t[3], t[4]"
-    assert words(6) == "nobody holds t[0], t[1], t[2], t[3], t[4] …"
+    assert words(5) == f"nobody holds t[0], t[1], t[2], t[3], t[4]{POINTER}"
+    assert words(6) == f"nobody holds t[0], t[1], t[2], t[3], t[4] …{POINTER}"
 
 
 def test_G8_lost_and_left_members_are_not_waited_for() -> None:
