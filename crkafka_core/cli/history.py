@@ -170,7 +170,7 @@ def print_region(snapshot: Snapshot) -> None:
             ("region", f"{r.name} (uid {r.uid})"),
             ("phase", f"{r.phase} for {span(max(0.0, now - r.phase_since))}; wanted: {r.wanted}"),
             ("reason" if r.stop_reason else "waits for", snapshot.waits_for),
-            ("alarm", "" if r.stop_reason else snapshot.alarm),
+            ("alarm", "" if r.stop_reason or snapshot.alarm == snapshot.waits_for else snapshot.alarm),
             ("epoch", r.epoch),
             ("head", r.head if snapshot.head is None else f"{r.head}, merged {moment(snapshot.head.merged_at)}"),
             ("open cut", f"{r.open_cut}, waits for {', '.join(snapshot.missing) or 'the merge'}" if r.open_cut else ""),

@@ -10,6 +10,7 @@ from crkafka_core.cli.call import caller, json_option, with_config
 from crkafka_core.cli.confirming import confirm, yes_option
 from crkafka_core.cli.fencing import follow
 from crkafka_core.cli.output import note, print_json
+from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.progress import Say, progress
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
@@ -17,7 +18,7 @@ from crkafka_core.model import rows
 from crkafka_core.model.errors import NotSettled, RegionStopped
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
-from crkafka_core.plane import cuts
+from crkafka_core.plane import cuts, hosts
 from crkafka_core.plane.members import all_of
 from crkafka_core.region import Region, waiting
 
@@ -114,7 +115,7 @@ def _start(
         row = start(
             config, restored=restored or "", moved=moved, wait=wait or timeout is not None, timeout=timeout, say=say
         )
-    _answer(row, as_json)
+    _answer(config, row, as_json)
 
 
 @click.command("stop")
@@ -125,7 +126,7 @@ def _stop(config: RegionConfig, wait: bool, as_json: bool) -> None:
     """Cut a last time, if the region runs; then members leave cleanly."""
     with progress("stopping", quiet=as_json) as say:
         row = stop(config, wait=wait, say=say)
-    _answer(row, as_json)
+    _answer(config, row, as_json)
 
 
 @click.command("scale")
@@ -140,7 +141,7 @@ def _scale(config: RegionConfig, members: int, wait: bool, timeout: float | None
         row = scale(config, members, wait=wait or timeout is not None, timeout=timeout, say=say)
     if members != config.members:
         note(f"the configuration still says members: {config.members}; it counts when the region is made")
-    _answer(row, as_json)
+    _answer(config, row, as_json)
 
 
 @click.command("delete")
@@ -157,7 +158,7 @@ def _delete(config: RegionConfig, yes: bool, as_json: bool) -> None:
         print(f"region {config.region} is deleted, with {plural(files, 'segment')}")
 
 
-def _answer(row: rows.Region, as_json: bool) -> None:
+def _answer(config: RegionConfig, row: rows.Region, as_json: bool) -> None:
     if as_json:
         print_json({"region": row.name, "phase": row.phase, "wanted": row.wanted, "epoch": row.epoch, "head": row.head,
                     "members_wanted": row.members_wanted})  # fmt: skip
@@ -165,8 +166,16 @@ def _answer(row: rows.Region, as_json: bool) -> None:
     print(
         f"region {row.name} is {row.phase}, wanted: {row.wanted}; {plural(row.members_wanted, 'member')} wanted; head {row.head}"
     )
-    if row.phase not in (Phase.RUNNING, Phase.CUTTING, Phase.IDLE):
+    if nobody := _nobody(config):
+        print(nobody)
+    elif row.phase not in (Phase.RUNNING, Phase.CUTTING, Phase.IDLE):
         print("`crkafka show` tells what it waits for")
+
+
+def _nobody(config: RegionConfig) -> str:
+    """That nobody runs the members; empty when somebody does, or none are wanted."""
+    with control_plane(config) as plane:
+        return plane.read(hosts.missing)
 
 
 COMMANDS: dict[str, Any] = {"start": _start, "stop": _stop, "scale": _scale, "delete": _delete}

@@ -18,6 +18,7 @@ from crkafka_core.plane import (
     cuts,
     epochs,
     events,
+    hosts,
     lateness,
     leases,
     life,
@@ -89,7 +90,7 @@ def take(reader: Reader, region: Region, config: RegionConfig, *, last: int = 8)
     return Snapshot(
         region=region,
         now=reader.now(),
-        waits_for=region.stop_reason if at_rest else cuts.unready(reader, region),
+        waits_for=region.stop_reason if at_rest else hosts.waits(reader, region, cuts.unready(reader, region)),
         alarm=alarms.current(reader, region),
         cut_due_at=triggers.due_at(region, period=config.trigger.period, counted=config.trigger.operator_driven),
         head=reader.get(Checkpoint, region.head) if region.head else None,

@@ -1,4 +1,4 @@
-"""What somebody should look at: a stop, no merge, a group that does not settle, a silent partition, a late table (SPEC G8, X8, K6)."""
+"""What somebody should look at: a stop, no host, no merge, an unsettled group, a silent partition, a late table (SPEC G8, X8, K6)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Alarm, Member, MemberStatus, Region, Reset
-from crkafka_core.plane import events, lateness, limits
+from crkafka_core.plane import events, hosts, lateness, limits
 
 UNSETTLED, STRANGERS, NO_MERGE, NO_LAST_CUT = "unsettled", "foreign members", "no merge", "no last cut"
 """Kinds of alarms; the first two come once in an epoch at most, the others once until the next merge."""
@@ -121,6 +121,7 @@ def current(reader: Reader, region: Region) -> str:
         return f"stopped: {region.stop_reason}"
     said = [
         last_cut_missed(reader, region),
+        hosts.missing(reader, region),
         no_merge(reader, region),
         _stalled_now(reader, region),
         *lateness.late(reader, region),

@@ -22,7 +22,7 @@ from crkafka_core.model.rows import (
     Region,
     ResetCause,
 )
-from crkafka_core.plane import events, leases, life, limits, members, resets, starts
+from crkafka_core.plane import events, hosts, leases, life, limits, members, resets, starts
 from crkafka_core.protocol import merge as rules
 from crkafka_core.protocol import settle
 
@@ -84,7 +84,9 @@ def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None,
         )
     reason = unready(tx, region)
     if reason:
-        raise NotSettled(f"Region {region.name} is not settled: {reason}.", hint="Wait; it settles by itself.")
+        nobody = hosts.missing(tx, region)
+        hint = "" if nobody else "Wait; it settles by itself."
+        raise NotSettled(f"Region {region.name} is not settled: {nobody or reason}.", hint=hint)
     now, there = tx.now(), settle.live(members.all_of(tx))
     checkpoint = Checkpoint(
         region=region.name, id=region.next_checkpoint, parent=region.head, epoch=region.epoch, status=CheckpointStatus.OPEN, cause=cause,
@@ -104,7 +106,7 @@ def _next_step(reader: Reader, region: Region) -> str:
     if region.phase is Phase.STOPPED:
         return "Mend the cause, then `crkafka start`."
     if not settle.live(members.all_of(reader)):
-        return "No member is there: `crkafka host` runs them, in a terminal or a service of its own."
+        return f"No member is there: {hosts.RUNS_THEM}."
     return "`crkafka show` tells what it waits for."
 
 

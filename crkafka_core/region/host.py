@@ -18,6 +18,7 @@ from crkafka_core.machine import is_gone, machine
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import leases
+from crkafka_core.plane.hosts import LEASE
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region.feeder import Ending, Warm, feeding
 from crkafka_core.region.feeder_process import Tell
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 GROUP = "crkafka.host"
 _MARGIN = 1.0
-LEASE = "host"
-"""Kind of the lease of who runs the members."""
 
 
 def whoami() -> str:

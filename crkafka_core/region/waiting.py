@@ -10,7 +10,7 @@ from crkafka_core.control import Reader
 from crkafka_core.model.errors import NotRunning, NotSettled, RegionStopped
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Region
-from crkafka_core.plane import advance, cuts
+from crkafka_core.plane import advance, cuts, hosts
 from crkafka_core.plane.transact import ControlPlane
 
 T = TypeVar("T")
@@ -52,7 +52,9 @@ def until_running(
             )
         if region.phase in (Phase.RUNNING, Phase.CUTTING) and region.epoch >= epoch:
             return region
-        words = f"{region.phase.lower()}: {cuts.unready(reader, region) or 'about to resume'}"
+        words = (
+            f"{region.phase.lower()}: {hosts.waits(reader, region, cuts.unready(reader, region)) or 'about to resume'}"
+        )
         if words != said:
             said = words
             progress(words)

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
@@ -20,8 +21,8 @@ from typing import NoReturn
 import pytest
 
 from crkafka_core.control import Tx
-from crkafka_core.model.rows import Group, Region, Table
-from crkafka_core.plane import life
+from crkafka_core.model.rows import Group, MemberStatus, Region, Table
+from crkafka_core.plane import hosts, leases, life, members
 from crkafka_core.plane.transact import ControlPlane
 from tests.cli.conftest import YAML, Answer, Crkafka
 
@@ -152,6 +153,23 @@ def test_a_cut_that_nobody_would_make_names_the_host(crkafka: Crkafka) -> None:
     answer = crkafka("cut")
     assert (answer.code, answer.err.count("`crkafka host` runs them"), answer.err.count("\n")) == (1, 1, 1)
     assert time.monotonic() - began < SOON
+
+
+def test_a_region_whose_host_is_gone_names_the_host_wherever_one_looks(
+    crkafka: Crkafka, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(tx: Tx) -> None:
+        leases.take(tx, hosts.LEASE, holder="anna", token="a", length=0.0)
+        tx.put(*(replace(m, status=MemberStatus.LOST, assignment_json="") for m in members.all_of(tx)))
+
+    monkeypatch.setattr("crkafka_core.cli.life.start", lambda config, **_: plane.read(lambda _, row: row))
+    assert crkafka("health").code == 0
+    plane.do(killed)
+    for verb in ("health", "show", "cut", "start"):
+        answer = crkafka(verb)
+        assert (answer.out + answer.err).count("anna, has shown no life for ") == 1, answer
+        assert "`crkafka host` runs them" in answer.out + answer.err
+        assert answer.code == (1 if verb in ("health", "cut") else 0)
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from crkafka_core.loop import Runtime
 from crkafka_core.machine import machine
-from crkafka_core.model.errors import LeaseHeld, LeaseLost
-from crkafka_core.plane import leases
+from crkafka_core.model.errors import LeaseHeld, LeaseLost, NotSettled
+from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.rows import MemberStatus
+from crkafka_core.plane import alarms, cuts, hosts, leases, life, members
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import host
 from crkafka_core.region.driver import Driver
@@ -158,3 +161,53 @@ def test_a6_a_driver_goes_on_after_an_error_that_is_none_of_ours_and_says_it(
     assert [r.levelname for r in caplog.records] == ["WARNING"] * 3
     assert "no cuts" in caplog.text
     assert "42501" in caplog.text
+
+
+def _at_rest(kit: Kit) -> None:
+    kit.do(lambda tx: tx.set_region(wanted=Wanted.STOP, phase=Phase.IDLE))
+
+
+HOSTLESS: dict[str, tuple[Callable[[Kit], object], str]] = {
+    "members run by hand": (lambda kit: kit.running(), ""),
+    "at rest": (lambda kit: _at_rest(kit.running()), ""),
+    "wanted, and nobody came": (lambda kit: kit.do(lambda tx: life.start(tx, by="me")), "no member is there: `crkafka host` runs them"),
+    "its host is beginning": (lambda kit: (kit.do(lambda tx: life.start(tx, by="me")), hold(kit, "anna")), ""),
+    "running, its host alive": (lambda kit: hold(kit.running(), "anna"), ""),
+    "killed a moment ago": (lambda kit: (hold(kit.running(), "anna"), _no_member(kit)), "no member is there: anna should start them anew"),
+    "killed long ago": (
+        lambda kit: (hold(kit.running(), "anna"), _no_member(kit), _later(kit)),
+        "the host of its members, anna, has shown no life for 40 s: `crkafka host` runs them",
+    ),
+    "its machine is gone": (
+        lambda kit: (hold(kit.running(), "anna"), _later(kit)),
+        "the host of its members, anna, has shown no life for 40 s: `crkafka host` runs them",
+    ),
+}  # fmt: skip
+
+
+def _later(kit: Kit) -> None:
+    kit.now += 40.0
+
+
+def _no_member(kit: Kit) -> None:
+    kit.do(lambda tx: tx.put(*(replace(m, status=MemberStatus.LOST, assignment_json="") for m in members.all_of(tx))))
+
+
+@pytest.mark.parametrize(("before", "said"), HOSTLESS.values(), ids=HOSTLESS)
+def test_that_nobody_runs_the_members_is_an_alarm(kit: Kit, before: Callable[[Kit], object], said: str) -> None:
+    before(kit)
+    alarm = kit.plane.read(alarms.current)
+    assert alarm.startswith(said) if said else not alarm
+
+
+@pytest.mark.parametrize("hosted", [True, False])
+def test_a_cut_that_no_member_would_make_names_who_runs_them(kit: Kit, hosted: bool) -> None:
+    """It was told to wait, for ever."""
+    kit.running()
+    if hosted:
+        hold(kit, "anna")
+    _no_member(kit)
+    with pytest.raises(NotSettled, match=r"no member is there.*`crkafka host` runs them") as refused:
+        kit.do(lambda tx: cuts.open_cut(tx, token="a", cause="test"))
+    assert "settles by itself" not in str(refused.value)
+    assert "`crkafka host` runs them" in kit.plane.read(lambda r, row: hosts.waits(r, row, cuts.unready(r, row)))
