@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from crkafka_core import maven
 from crkafka_core.cli.plane import control_plane
@@ -46,6 +47,7 @@ Check = Callable[[RegionConfig, Stored], str]
 def stored(config: RegionConfig) -> Stored:
     """Empty when there is no control plane yet."""
     if (file := sqlite_file(config.resolved_control_plane())) is not None and not file.exists():
+        _can_be_made(file)
         return Stored()
     with control_plane(config) as there, there.store.read(config.region) as reader:
         return Stored(
@@ -56,6 +58,17 @@ def stored(config: RegionConfig) -> Stored:
             tuple(alarms.client_id(m) for m in members.live(reader)),
             there.store.place(),
         )
+
+
+def _can_be_made(file: Path) -> None:
+    """As `init` would make it, with its folders, and refuse it."""
+    try:
+        with TemporaryDirectory(dir=next(folder for folder in file.parents if folder.exists())):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"The file {file} cannot be made: {error.strerror}.", hint="Choose another path in control_plane."
+        ) from None
 
 
 def references(config: RegionConfig, _: Stored) -> str:

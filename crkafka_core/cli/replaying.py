@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say = silent) -> Committed | None:
     """Rewrite the rows of the checkpoints in (after, upto], from segments or, once retired, from Kafka. None: no rows."""
     with Region.open(config) as region:
-        region.plane.read(lambda reader, row: tables.of(reader, table))  # an unknown one is told before Spark starts
+        _refuse(region, table)
         plan = region.plane.read(lambda reader, row: reading.plan(reader, row, after=after, upto=upto))
         if not plan.filled:
             return None
@@ -41,6 +41,16 @@ def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say 
         spark = open_session(config, say)
         say(said)
         return spark_tables.rewrite(spark, region, table, plan.filled)
+
+
+def _refuse(region: Region, table: str) -> None:
+    """An unknown table, and one that keeps one row for each key, before anything is announced or Spark starts."""
+    family = region.plane.read(lambda reader, row: tables.siblings(reader, tables.of(reader, table)))
+    if any(named.keys for named in map(region.config.table, (t.name for t in family)) if named is not None):
+        from crkafka_core.spark.keys import refuse_rewrite
+
+        for each in family:
+            refuse_rewrite(region, each.name)
 
 
 @click.command("replay")

@@ -81,9 +81,12 @@ class Initialised:
 
 
 def init(config: RegionConfig) -> Initialised:
-    """Make or migrate the control plane's tables, and make the region; safe to repeat."""
+    """Make or migrate the control plane's tables, and make the region, if its storage can be written; safe to repeat."""
     from crkafka_core.region import Region
+    from crkafka_core.segments.storage import Storage
 
+    resolved = config.resolve()
+    Storage.open(resolved.storage, resolved.storage_options).check()  # a region that could never land a record
     stores.initialise(config.resolved_control_plane())
     before = checks.stored(config).row
     with Region.open(config) as region:

@@ -72,9 +72,17 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
         YAML.replace("sqlite:///var", "sqlite:////proc"), ("init",), 2,
         r"The file /proc/crkafka\.db cannot be made: .*\. Choose another path",
     ),
+    "a control plane in /proc, check": (
+        YAML.replace("sqlite:///var", "sqlite:////proc/nosuch"), ("check",), 3,
+        r"WRONG  control plane: The file /proc/nosuch/crkafka\.db cannot be made: .*\. Choose another path",
+    ),
     "storage in /proc": (
         YAML.replace("var/segments", "/proc/segments"), ("check",), 3,
         r"storage: Nothing can be written to /proc/segments/.*\. Choose another folder",
+    ),
+    "storage in /proc, init": (
+        YAML.replace("var/segments", "/proc/segments"), ("init",), 3,
+        r"^Nothing can be written to /proc/segments/.*\. Choose another folder",
     ),
     "a folder as configuration": (YAML, ("-c", ".", "show"), 2, r"The configuration file \. cannot be read: Is a directory\.$"),
     "a control plane that is another file": (
@@ -373,6 +381,20 @@ def test_what_is_not_there_is_refused_before_anything_starts(
     plane.do(lambda tx: tx.put(Table("orders", "bronze", "parquet", "bronze", acknowledged=2)))
     answer = crkafka(*arguments)
     assert (answer.code, said in answer.err, "--yes" in answer.err) == (1, True, False), answer.err
+
+
+def test_a_replay_into_a_table_by_key_is_refused_before_spark_starts(
+    crkafka: Asked, region_file: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused after two minutes of Spark, and after it had been announced."""
+    monkeypatch.setattr("crkafka_core.cli.replaying.open_session", _no_session)
+    (region_file.parent / "order.json").write_text('{"type": "object", "properties": {"id": {"type": "integer"}}}')
+    typed = "typed: {json: order.json}, mode: upsert"
+    region_file.write_text(YAML + f"tables: [{{name: customers, format: delta, path: t, {typed}}}]\n")
+    assert crkafka("init").code == 0
+    answer = crkafka("replay", "customers", "--after", "0", "--upto", "2")
+    assert (answer.code, answer.err.count("\n")) == (1, 1), answer.err
+    assert "keeps the last record of each kafka_key: rows of single checkpoints cannot be written again." in answer.err
 
 
 def _no_session(*_: object) -> NoReturn:
