@@ -17,8 +17,7 @@ from crkafka_core.loop import Runtime
 from crkafka_core.machine import is_gone, machine
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.rows import Lease
-from crkafka_core.plane import leases
-from crkafka_core.plane.hosts import LEASE
+from crkafka_core.plane import hosts, leases
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region.feeder import Ending, Warm, feeding
 from crkafka_core.region.feeder_process import Tell
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 GROUP = "crkafka.host"
 _MARGIN = 1.0
+LEASE = hosts.LEASE
 
 
 def whoami() -> str:
