@@ -31,7 +31,7 @@ pytestmark = pytest.mark.kafka
 SHORT = 120.0
 """Seconds of faults in `make test`: always the same ones, in the same order."""
 BACKLOG = 160.0
-"""Mebibytes that a member may have more after it has read a backlog: the client's queue (32), what its allocator keeps (64), open segments."""
+"""Mebibytes more after a backlog was read: the client's queue (32), what the allocator keeps (64), open segments."""
 SETTLES = 120.0
 """Seconds within which a checkpoint is merged once the fault is over (I10)."""
 
