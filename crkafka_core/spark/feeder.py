@@ -80,7 +80,7 @@ class SparkFeeder:
         self._thread.join(LAST + 10)
         running = [thread for thread in self._work.values() if thread.is_alive()]
         if running and self._spark is not None and not launch.gone():
-            _log.warning("tables are still written: their jobs are cancelled")
+            self._tell("a table is still written as this host ends: it stops there, and the next host goes on")
             location.cancel_jobs(self._spark, self._tag)
             for thread in running:
                 thread.join(10)

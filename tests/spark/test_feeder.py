@@ -72,6 +72,22 @@ def test_a_write_that_takes_long_is_told_of_while_it_does_and_is_no_trouble(
     assert {text.rsplit(" for ", 1)[0] for text in said} == {"table typed: Spark is still writing,"} and not trouble
 
 
+def test_an_end_that_does_not_wait_for_a_write_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = threading.Event()
+    monkeypatch.setattr(feeder, "LAST", -9.5)  # seconds; ten more are for the thread
+    monkeypatch.setattr(feeder.location, "tag_jobs", lambda *_: None)
+    monkeypatch.setattr(feeder.location, "cancel_jobs", lambda *_: free.set())
+    monkeypatch.setattr(feeder.tables, "advance", lambda *_, **__: free.wait(20))
+    landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
+    trouble: list[str] = []
+    running = SparkFeeder(landing.region, lambda: object(), tell=trouble.append, news=lambda _: None)  # type: ignore[arg-type, return-value]
+    landing.land(5)
+    running.begin()
+    until(lambda: running._running())
+    running.end()
+    assert trouble == ["a table is still written as this host ends: it stops there, and the next host goes on"]
+
+
 def test_what_goes_well_in_the_process_is_news_and_what_does_not_is_trouble(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
