@@ -45,8 +45,10 @@ TRACED = 40.0
 """Seconds that it is given for it."""
 KEEP = 20
 """After so many, what is known is written down."""
-LONG = 120
-"""Seconds after which a mutant that runs in circles counts as found."""
+LONG = 60.0
+"""Seconds after which a mutant that runs in circles counts as found,"""
+PATIENCE = 5.0
+"""and so many times what all who come through it take."""
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.txt")
 _ROOT = Path(crkafka_core.__file__).parent
 _FOLDERS = tuple(str(_ROOT / room) + os.sep for room in ROOMS)
@@ -207,7 +209,7 @@ class Killers:
             with mutant.planted():
                 return next((who for who in (*tests, *seeds) if not self.passes(who)), "")
 
-        by = in_a_fork(show, LONG)
+        by = in_a_fork(show, LONG + PATIENCE * sum(self.ways.of[who][1] for who in (*tests, *seeds)))
         return "it never ends" if by is None else str(by)
 
 
