@@ -236,4 +236,16 @@ def _as_nobody() -> list[str]:
             "refuses to run as root, and `setpriv` (package util-linux) could not lend it another user",
             hint="Run as a normal user.",
         )
+    _others_may_enter(_binary("postgres"))
     return prefix
+
+
+def _others_may_enter(program: Path) -> None:
+    """`initdb` looks for PostgreSQL's programs as the user that it really is: what a capability lends does not count for it."""
+    as_nobody = ["setpriv", f"--reuid={_unprivileged().pw_uid}", "--clear-groups", "test", "-x", str(program)]
+    if subprocess.run(as_nobody, check=False).returncode != 0:
+        raise ServiceFailed(
+            "postgres",
+            f"refuses to run as root, and its programs lie where only root may enter: {program.parent}",
+            hint="Run as a normal user, or make the Python environment in a folder that others may enter.",
+        )

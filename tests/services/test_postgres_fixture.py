@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from crkafka_core.dev import postgres as dev
+from crkafka_core.dev.errors import ServiceFailed
 from crkafka_core.dev.postgres import Postgres
 
 pytestmark = pytest.mark.postgres
@@ -70,3 +73,20 @@ def test_a_folder_too_deep_for_a_socket_is_no_hindrance(tmp_path: Path) -> None:
     finally:
         server.destroy()
     assert not socket.exists()
+
+
+def test_programs_that_only_root_may_enter_are_told_before_anything_starts() -> None:
+    """PostgreSQL refuses to run as root, and its `initdb` does not find the other programs there as anybody else."""
+    if os.geteuid() != 0:
+        assert dev._as_nobody() == [], "nobody else has to be asked"
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "postgres"
+        program.write_text("")
+        program.chmod(0o755)
+        program.parent.chmod(0o755)
+        dev._others_may_enter(program)
+        program.parent.chmod(0o700)
+        with pytest.raises(ServiceFailed, match="its programs lie where only root may enter") as told:
+            dev._others_may_enter(program)
+        assert "a folder that others may enter" in str(told.value)
