@@ -47,7 +47,6 @@ class Observer(Loop):
         self._unheld_look_at = 0.0
         self._kicked = threading.Event()
         self._over = False
-        self._seen: Desired | None = None
         self._version = -1
         self._failures = 0
         self.progress = runtime.now()
@@ -92,7 +91,7 @@ class Observer(Loop):
 
     def _observe(self, version: int, patience: float) -> int:
         desired, due, peers = self._plane.read(self._snapshot)
-        self._check_time(desired)
+        self._plane.observed(desired.epoch, desired.version)
         if desired.version != version or self._kicked.is_set():
             self._kicked.clear()
             self._post(sg.Observed(desired))
@@ -111,21 +110,6 @@ class Observer(Loop):
             if self._plane.wait(desired.version, min(left, 0.25)) != desired.version:
                 break
         return desired.version
-
-    def _check_time(self, desired: Desired) -> None:
-        """A control plane that shows less than it has shown went back in time: the region stops before anything is written (SPEC G10)."""
-        seen, self._seen = self._seen, desired
-        if (
-            seen is not None
-            and seen.uid == desired.uid
-            and (desired.epoch < seen.epoch or desired.version < seen.version)
-        ):
-            reason = (
-                f"The control plane of region {self._plane.region} went back in time: {self._member} saw epoch {seen.epoch} and version "
-                f"{seen.version}, now it shows epoch {desired.epoch} and version {desired.version}. Was a backup restored?"
-            )
-            _log.critical("%s", reason)
-            self._plane.bear_witness(seen.epoch, seen.version, reason)
 
     def _watch_unheld(self, desired: Desired, peers: list[Member]) -> None:
         """Partitions that nobody holds in a stable group: the first of the members makes it rebalance (SPEC G8)."""

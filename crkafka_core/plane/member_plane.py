@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
 from crkafka_core.control import Place, Reader, Tx
-from crkafka_core.model.errors import CrkafkaError, Lost, Stale
+from crkafka_core.model.errors import CrkafkaError, Lost, Stale, WentBack
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import members, restored
 from crkafka_core.plane.transact import ControlPlane
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -27,6 +29,8 @@ class MemberPlane:
         self.incarnation = incarnation
         self.region = plane.region
         self.uid = plane.read(lambda _, region: region.uid)
+        self._seen = (0, 0)
+        """The highest epoch and version that this process has seen, or made itself."""
 
     def do(self, work: Callable[[Tx], T | CrkafkaError], *, epoch: int | None = None) -> T:
         """Run a mutation of the registered incarnation; with `epoch`, only while that is the region's."""
@@ -34,13 +38,20 @@ class MemberPlane:
         @wraps(work)
         def gated(tx: Tx) -> T | CrkafkaError:
             self._same_region(tx)
+            if went_back := self._went_back(tx):
+                return went_back
             members.of(tx, self.name, self.incarnation)
             found = tx.region().epoch
             if epoch is not None and found != epoch:
                 raise Stale(f"{self.name} acted for epoch {epoch}; region {self.region} is at {found}.")
-            return work(tx)
+            done = work(tx)
+            made.append(tx.region())
+            return done
 
-        return self._plane.do(gated)
+        made: list[Region] = []
+        result = self._plane.do(gated)
+        self._saw(made[-1].epoch, made[-1].version)
+        return result
 
     def _same_region(self, tx: Tx) -> None:
         if tx.region().uid != self.uid:
@@ -77,15 +88,35 @@ class MemberPlane:
         """Say that this process has failed, so that nobody waits for its lease."""
         self.do(lambda tx: members.fail(tx, self.name, self.incarnation, why))
 
-    def bear_witness(self, epoch: int, version: int, reason: str) -> None:
-        """SQL shows less than this process has seen of it: that stops the region, though SQL may not know the process (SPEC G10)."""
+    def observed(self, epoch: int, version: int) -> None:
+        """SQL shows this. If that is less than this process has seen of it, the region stops, though SQL may not know the process."""
+        if self._is_older(epoch, version):
 
-        def testify(tx: Tx) -> None:
-            self._same_region(tx)
-            if tx.region().epoch < epoch or tx.region().version < version:
-                restored.notice(tx, reason, by=self.name)
+            def testify(tx: Tx) -> None:
+                self._same_region(tx)
+                self._went_back(tx)
 
-        self._plane.do(testify)
+            self._plane.do(testify)
+        self._saw(epoch, version)
+
+    def _went_back(self, tx: Tx) -> WentBack | None:
+        """Before anything is written: a process that sees less than it has seen stops the region (SPEC G10)."""
+        now, (epoch, version) = tx.region(), self._seen
+        if not self._is_older(now.epoch, now.version) or restored.went_on(tx, after=epoch):
+            return None
+        reason = (
+            f"The control plane of region {self.region} went back in time: {self.name} saw epoch {epoch} and version {version}, "
+            f"now it shows epoch {now.epoch} and version {now.version}. Was a backup restored?"
+        )
+        _log.critical("%s", reason)
+        restored.notice(tx, reason, by=self.name)
+        return WentBack(reason, hint=restored.HINT)
+
+    def _is_older(self, epoch: int, version: int) -> bool:
+        return epoch < self._seen[0] or version < self._seen[1]
+
+    def _saw(self, epoch: int, version: int) -> None:
+        self._seen = max(self._seen[0], epoch), max(self._seen[1], version)
 
     # Reading
 

@@ -10,10 +10,10 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from crkafka_core.control import Cond, Reader, Tx
+from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import LeaseLost, NotRunning, Stale
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Checkpoint, Lease, Region, Reset, ResetCause, Table, TableCommit
+from crkafka_core.model.rows import Checkpoint, Lease, Region, Table, TableCommit
 from crkafka_core.plane import contents, epochs, events, leases, limits, reading, restored, tables
 from crkafka_core.plane.tables import ADVANCE, DONE, FAILED, FENCE, OPEN, REWRITE
 
@@ -322,8 +322,7 @@ def last_number(reader: Reader, table: Table) -> int:
 
 def after_restored(reader: Reader, table: Table) -> bool:
     """Whether the fence that the table owes follows a restored backup: the table may be newer than SQL (SPEC G10)."""
-    restored: list[Cond] = [("cause", "=", ResetCause.RESTORED)]
-    return reader.count(Reset, *restored, ("epoch", ">", table.fenced_epoch)) > 0
+    return restored.went_on(reader, after=table.fenced_epoch)
 
 
 def fail_commit(tx: Tx, permit: Permit, why: str) -> None:

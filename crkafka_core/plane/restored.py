@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import NotRunning, WentBack
 from crkafka_core.model.phase import Phase, Wanted
-from crkafka_core.model.rows import Checkpoint, Region, ResetCause, Table
+from crkafka_core.model.rows import Checkpoint, Region, Reset, ResetCause, Table
 from crkafka_core.plane import epochs, events, life
 
 MARGIN = 1_000
@@ -69,6 +69,11 @@ def refuse(region: Region) -> WentBack | None:
     if not region.went_back:
         return None
     return WentBack(region.stop_reason or f"The control plane of region {region.name} went back in time.", hint=HINT)
+
+
+def went_on(reader: Reader, *, after: int) -> bool:
+    """Whether a person has said how to go on, in an epoch after this one."""
+    return reader.count(Reset, ("cause", "=", ResetCause.RESTORED), ("epoch", ">", after)) > 0
 
 
 def same(tx: Tx, looked: Region) -> None:

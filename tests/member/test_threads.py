@@ -196,7 +196,7 @@ def test_g8_a_partition_that_nobody_holds_makes_one_member_force_a_rebalance(pla
     said: dict[str, list[sg.Event]] = {"orders/0": [], "orders/1": []}
     limits = Limits(session_timeout=60.0, unheld_timeout=0.3)  # nobody renews a lease here
     observers = [
-        Observer(plane, name, incarnation, limits, said[name].append)
+        Observer(MemberPlane(plane, name, incarnation), name, incarnation, limits, said[name].append)
         for name, incarnation in (("orders/0", "a"), ("orders/1", "b"))
     ]
     row = plane.read(lambda _, region: region)

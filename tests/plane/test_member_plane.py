@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from crkafka_core.control import Tx
-from crkafka_core.model.errors import CrkafkaError, Lost, Stale, Superseded
+from crkafka_core.model.errors import CrkafkaError, Lost, Stale, Superseded, WentBack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import ROWS, Region, ResetCause
 from crkafka_core.plane import (
@@ -24,6 +24,7 @@ from crkafka_core.plane import (
     triggers,
 )
 from crkafka_core.plane.member_plane import MemberPlane
+from crkafka_core.testing.simulation.backup import put, rows_of
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -92,7 +93,7 @@ def test_77_an_unregistered_process_changes_nothing(kit: Kit, what: str) -> None
     assert _rows(kit) == before
 
 
-@pytest.mark.parametrize("what", [*EVERYTHING, "launch", "register", "leave", "fail", "bear witness"])
+@pytest.mark.parametrize("what", [*EVERYTHING, "launch", "register", "leave", "fail", "observed"])
 def test_77_a_process_of_a_deleted_region_changes_nothing_of_the_one_that_bears_its_name_now(
     kit: Kit, what: str
 ) -> None:
@@ -109,7 +110,7 @@ def test_77_a_process_of_a_deleted_region_changes_nothing_of_the_one_that_bears_
         "register": lambda: old.register(members.Registration(NAME, old.incarnation, 9, 0, "cluster", "group")),
         "leave": old.leave,
         "fail": lambda: old.fail("x"),
-        "bear witness": lambda: old.bear_witness(99, 99, "x"),
+        "observed": lambda: [old.observed(epoch, 99) for epoch in (99, 98)],
     }
     with pytest.raises(Lost, match="made anew"):
         acts[what]() if what in acts else old.do(lambda tx: EVERYTHING[what](tx, old.incarnation))
@@ -140,7 +141,36 @@ def test_g10_who_has_seen_more_than_sql_shows_stops_the_region_though_sql_does_n
     kit.running()
     forgotten = MemberPlane(kit.plane, "orders/7", "registered after the backup was made")
     row = kit.row
-    forgotten.bear_witness(row.epoch, row.version, "x")
+    forgotten.observed(row.epoch, row.version)
+    forgotten.observed(row.epoch, row.version)
     assert kit.row.phase is Phase.RUNNING, "SQL shows all that it has seen"
-    forgotten.bear_witness(row.epoch + 1, row.version, "went back in time")
-    assert (kit.row.phase, kit.row.stop_reason) == (Phase.STOPPED, "went back in time")
+    forgotten.observed(row.epoch + 1, row.version + 3)
+    forgotten.observed(row.epoch, row.version)
+    assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)
+    assert f"saw epoch {row.epoch + 1} and version {row.version + 3}" in kit.row.stop_reason
+
+
+def test_g10_a_failover_that_loses_what_a_member_has_just_written_stops_the_region_before_it_writes_again(
+    kit: Kit,
+) -> None:
+    """Such as its report: it would not be written again, and everybody would wait for it for ever (found by seed 578)."""
+    kit.running()
+    gate = MemberPlane(kit.plane, NAME, kit.live[NAME])
+    replica = rows_of(kit.plane.store, "orders")
+    gate.do(lambda tx: tx.set_region(settled_at=77.0))
+    put(kit.plane.store, replica)
+    with pytest.raises(WentBack, match="went back in time"):
+        gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
+    assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)
+
+
+def test_g10_once_a_person_has_said_how_to_go_on_nobody_who_remembers_more_stops_the_region_again(kit: Kit) -> None:
+    kit.running()
+    gate = MemberPlane(kit.plane, NAME, kit.live[NAME])
+    gate.observed(kit.row.epoch, kit.row.version + 100)
+    with pytest.raises(WentBack):
+        gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
+    kit.do(lambda tx: restored.rewind(tx, restored.Seen(), by="me"))
+    assert kit.row.version < 100
+    gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
+    assert kit.row.phase is not Phase.STOPPED

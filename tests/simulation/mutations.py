@@ -13,7 +13,8 @@ from crkafka_core.model import phase
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientEvent, ClientState, Phase
 from crkafka_core.model.rows import ContributedOffset, Reset
-from crkafka_core.plane import cuts, epochs, members, resets, retire, starts, triggers, view
+from crkafka_core.plane import cuts, epochs, members, resets, restored, retire, starts, triggers, view
+from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import machine, merge, settle
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.machine import State
@@ -349,3 +350,18 @@ def a_merge_moves_no_base_of_a_machine(stack: ExitStack) -> None:
 @mutation("I10")
 def asks_for_a_cut_are_ignored(stack: ExitStack) -> None:
     _set(stack, triggers, "ask", lambda tx, **_: None)
+
+
+RESTORES = tuple(Fault(4.0 + 2 * i, "restore", value=0.1 + 0.15 * i) for i in range(5))
+
+
+@mutation("T3", "I7", "I1", "I2", "M8", "I10", "I8", "machine", faults=RESTORES)
+def an_older_control_plane_is_trusted(stack: ExitStack) -> None:
+    """Nobody compares SQL with what lies outside of it, nor with what was seen of it."""
+    _set(stack, restored, "beyond", lambda reader, region, seen: "")
+    nobody_remembers_what_was_seen_of_sql(stack)
+
+
+@mutation("I7", "I10", "D3", "M8", faults=RESTORES)
+def nobody_remembers_what_was_seen_of_sql(stack: ExitStack) -> None:
+    _set(stack, MemberPlane, "_is_older", lambda self, epoch, version: False)

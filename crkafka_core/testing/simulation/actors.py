@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.kafka.edge import Admin
@@ -95,7 +95,12 @@ class Person(Actor):
     def __init__(self, world: World) -> None:
         super().__init__(world, "person")
         self.asks: list[Fault] = []
+        self.region = SimulatedRegion(self)
         world.scheduler.spawn(self, "person", self._live)
+
+    def ask(self, what: Fault) -> None:
+        self.asks.append(what)
+        self.world.scheduler.look(self)
 
     def _live(self) -> None:
         while True:
@@ -130,7 +135,9 @@ class Person(Actor):
             case "stop":
                 self.plane.do(lambda tx: life.stop(tx, token=f"stop {ask.at}", by="person"))
             case "start":
-                self.plane.do(lambda tx: life.start(tx, by="person"))
+                self._start("")
+            case "go on":
+                self._start("rewind")
             case "pause":
                 tps = sorted(self.world.broker.all())
                 tp = tps[int(ask.value * len(tps))]
@@ -140,6 +147,10 @@ class Person(Actor):
                 for what in sorted(self.world.paused):
                     self.plane.do(partial(pauses.resume, kind="partition", what=what, by="person"))
                 self.world.paused.clear()
+
+    def _start(self, restored: Literal["", "rewind"]) -> None:
+        self.region.start(by="person", restored=restored)
+        self.world.oracle.precious.clear()  # a person has said how to go on
 
 
 class Producer(Actor):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import signals as sg
+from crkafka_core.testing.simulation.backup import Backup
 from crkafka_core.testing.simulation.broker import Client
 from crkafka_core.testing.simulation.plan import EDGE_FAULTS, PERSON, Fault
 from crkafka_core.testing.simulation.scheduler import Owner
@@ -18,6 +19,8 @@ EPOCH = 1000.0
 """Simulated time begins here; faults count from it."""
 PATIENCE = 3.0
 """Seconds for which a fault waits for its phase."""
+MOST_LOST = 100
+"""Transactions between a backup and the moment at which it is put in place."""
 OFTEN = 0.4
 """Chance of a call to fail while a client misbehaves."""
 
@@ -35,6 +38,9 @@ class Faults:
         """(kind, process) → the end of a time in which something fails now and then."""
         self.sql_down_until = 0.0
         self.strangers: list[Client] = []
+        self.transactions = 0
+        self.backups: list[tuple[int, Backup]] = []
+        """After so many transactions, what is put in place of SQL."""
         self.over = False
         self.troubled_at = 0.0
         """When a member last failed; the control plane hears of it some time after that."""
@@ -57,10 +63,9 @@ class Faults:
         short_or_long = limits.session_timeout * 2 * fault.value
         step = ""
         if fault.kind in PERSON:
-            world.person.asks.append(fault)
+            world.person.ask(fault)
             if fault.kind == "stop":
-                world.person.asks.append(Fault(fault.at, "start"))
-            world.scheduler.look(world.person)
+                world.person.ask(Fault(fault.at, "start"))
         elif fault.kind == "sql down":
             self.sql_down_until = world.now + short_or_long
         elif fault.kind == "kafka down":
@@ -84,6 +89,8 @@ class Faults:
             world.later(short_or_long, world.at_usual_speed)
         elif fault.kind == "stranger":
             self.stranger(short_or_long)
+        elif fault.kind == "restore":
+            self.backups.append((self.transactions + 1 + int(MOST_LOST * fault.value**2), Backup(world)))
         elif fault.kind.startswith("writer"):
             self.writer(fault, short_or_long)
         else:
@@ -159,9 +166,24 @@ class Faults:
         """What happens to this mutation."""
         return self.armed.pop(who.name, "") if self.armed else ""
 
+    def after_transaction(self) -> None:
+        """SQL may go back in time as soon as it has answered (SPEC G10)."""
+        self.transactions += 1
+        while self.backups and self.backups[0][0] <= self.transactions:
+            self.restore()
+
+    def restore(self) -> None:
+        world, (_, backup) = self.world, self.backups.pop(0)
+        world.note("fault", "a backup of SQL is put in place", self.transactions - backup.transactions)
+        backup.put_in_place(world)
+        ask = Fault(0.0, "go on")
+        world.later(4.0 * world.rng.random(), lambda: world.person.ask(ask))
+
     def heal(self) -> None:
         """All faults end; what they broke is left as it is."""
         world = self.world
+        while self.backups:
+            self.restore()
         self.over = True
         self.waiting.clear()
         self.ripe.clear()

@@ -6,7 +6,7 @@ What processes do, and what Kafka holds, it judges from its own records; what ro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crkafka_core.control import Cond, Reader, Store
 from crkafka_core.model.offsets import TP, unpack
@@ -48,6 +48,8 @@ class Oracle:
         self.merged: dict[int, dict[TP, int]] = {0: {}}
         self.landed: dict[int, list[Record]] = {}
         self.seen = Remembered()
+        self.segments: dict[int, list[str]] = {}
+        """Of each checkpoint that was ever merged."""
         self.parents: dict[int, int] = {}
         self.fixed: set[tuple[str, str]] = set()
         self.initial: dict[TP, int] = {}
@@ -67,20 +69,43 @@ class Oracle:
         """How often anybody was placed anew."""
         self.cuts = 0
         self.stops: list[str] = []
+        self.lost: list[tuple[dict[int, dict[TP, int]], dict[TP, int]]] = []
+        """What was merged, and the initial offsets, in states of SQL that a backup has replaced."""
+        self.precious: set[str] = set()
+        """Segments that such a state named beyond the backup: nobody may delete them before a person has said how to go on."""
+        self.deleted: set[str] = set()
+        """Segments that were not there any more when a backup was put in place."""
+
+    def went_back(self, knew: Mapping[str, Any]) -> None:
+        """SQL is what it was when this was known of it (SPEC G10)."""
+        beyond = {path for cut in self.parents.keys() - knew["parents"].keys() for path in self.segments.get(cut, ())}
+        named = {path for cut in knew["parents"] for path in self.segments[cut]}
+        self.precious = (self.precious | beyond) & self.disk.keys() - named
+        self.deleted |= {path for paths in self.segments.values() for path in paths} - self.disk.keys()
+        self.lost.append((self.merged, self.initial))
+        for name, value in knew.items():
+            setattr(self, name, value)
+
+    def ways_to_begin(self, base: int, tp: TP) -> set[int]:
+        """Where whoever starts under this head may begin; who has not noticed yet that SQL went back starts under a lost one."""
+        found = (merged[base].get(tp, initial.get(tp)) for merged, initial in self._known() if base in merged)
+        return {offset for offset in found if offset is not None}
+
+    def _known(self) -> list[tuple[dict[int, dict[TP, int]], dict[TP, int]]]:
+        return [(self.merged, self.initial), *self.lost]
 
     # What processes do
 
     def sought(self, who: Owner, stamp: Stamp, offsets: Mapping[TP, int]) -> None:
         """I7: whoever starts under a head starts where that head ends."""
         self.starts += 1
-        head = self.merged.get(stamp.base)
-        if head is None:
+        if not any(stamp.base in merged for merged, _ in self._known()):
             raise Violation("I7", f"{who.name} starts from checkpoint {stamp.base}, which was never merged")
         for tp, offset in offsets.items():
-            due = head.get(tp, self.initial.get(tp))
-            if due is None or not self.broker.may_begin(tp, offset, due):
+            due = self.ways_to_begin(stamp.base, tp)
+            if not any(self.broker.may_begin(tp, offset, at) for at in due):
                 raise Violation("I7", f"{who.name} starts {tp} at {offset}; head {stamp.base} has {due}")
-            if offset != due:
+            if offset not in due:
                 self.gaps[stamp.epoch, stamp.base, tp] = offset
 
     def submitted(self, who: Owner, name: SegmentName, tp: TP, records: list[Record], span: Span | None) -> None:
@@ -92,13 +117,13 @@ class Oracle:
             )
         if (name.incarnation, name.epoch, name.parent) in self.drained:
             raise Violation("D3", f"{who.name} submits {tp}@{records[0][0]} between drain and resume")
-        first = self.gaps.get((name.epoch, name.parent, tp), self.merged[name.parent].get(tp, self.initial.get(tp, -1)))
-        start = first if span is None else span.next
-        due = self.broker.fetch(tp, start, len(records))
-        if due != records:
+        gap = self.gaps.get((name.epoch, name.parent, tp))
+        starts = {span.next} if span is not None else self.ways_to_begin(name.parent, tp) if gap is None else {gap}
+        due = [self.broker.fetch(tp, start, len(records)) for start in sorted(starts)]
+        if records not in due:
             raise Violation(
                 "I7" if span is None else "I3",
-                f"{who.name} submits {tp} {records} in {name.path}; due from {start} were {due}",
+                f"{who.name} submits {tp} {records} in {name.path}; due from {starts} were {due}",
             )
         self.reached[tp] = max(self.reached.get(tp, (0, 0)), (name.epoch, records[-1][0] + 1))
         self.highest[tp] = max(self.highest.get(tp, 0), records[-1][0] + 1)
@@ -114,6 +139,11 @@ class Oracle:
                 raise Violation(
                     "I12", f"{who.name} commits {tp} at {offset}; nobody submitted past {self.highest.get(tp, 0)}"
                 )
+
+    def deletes(self, who: Owner, path: str) -> None:
+        """G10, T3: what a newer state of SQL names is there when its backup is put in place."""
+        if path in self.precious:
+            raise Violation("T3", f"{who.name} deletes {path}, and a newer state of SQL names it")
 
     # What SQL says
 
@@ -265,7 +295,7 @@ class Oracle:
     ) -> None:
         """I2, I3, I8: what the named segments hold is exactly what was produced in these ranges."""
         landed: dict[TP, list[Record]] = {}
-        self.landed[cut] = []
+        self.landed[cut], self.segments[cut] = [], [*self.segments.get(cut, ()), *(s.path for s in segments)]
         for segment in segments:
             if (segment.member, segment.incarnation) not in there:
                 raise Violation("I8", f"cut {cut} names {segment.path} of {segment.incarnation}")
@@ -303,7 +333,8 @@ class Oracle:
             if tuple(reader.line(self.row.head)) != tuple(self.line()):
                 raise Violation("C5", f"the line of {self.row.head} is {reader.line(self.row.head)}, was {self.line()}")
             live = {c.id for c in rows if c.status is CheckpointStatus.MERGED}
-            lost = [s.path for s in reader.select(Segment) if s.checkpoint in live and s.path not in self.disk]
+            there = self.disk.keys() | self.deleted
+            lost = [s.path for s in reader.select(Segment) if s.checkpoint in live and s.path not in there]
             if lost:
                 raise Violation("T3", f"named segments are gone: {lost[:3]}")
             return sum(c.rows for c in rows if c.id in set(self.line()))

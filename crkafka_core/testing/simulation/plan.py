@@ -17,7 +17,7 @@ EDGE_FAULTS = ("poll fails", "seek fails", "seek is lost", "commit fails", "late
 """Of the Kafka client, now and then for a while."""
 REGION_FAULTS = (
     "sql down", "kafka down", "add partition", "rebalance", "driver stall", "driver kill", "writer stall", "writer kill", "clock step",
-    "stranger", "slow", "retention",
+    "stranger", "slow", "retention", "restore",
 )  # fmt: skip
 PERSON = ("rewind", "initial", "reset", "scale", "stop", "pause")
 LOOPS = ("main", "process", "reporter", "resolver", "observer")
@@ -80,7 +80,7 @@ def plan(seed: int) -> Plan:
         commit_at_drain=rng.random() < 0.8,
         trigger_count=trigger,
         period=rng.choice((0.3, 1.0, 2.0, None) if trigger else (0.3, 1.0, 2.0)),
-        tables=1 if {"rewind", "initial"} & set(kinds) else rng.choice((0, 0, 1)),
+        tables=0 if "restore" in kinds else 1 if {"rewind", "initial"} & set(kinds) else rng.choice((0, 0, 1)),
         from_end=rng.random() < 0.3,
         data_loss="gap" if "retention" in kinds else "stop",
         sluggish=rng.choice(("", "", *LOOPS)),

@@ -47,10 +47,17 @@ class Progress:
             if world.now > end:
                 raise Violation("I10", f"{what}: not within {within:.0f} simulated seconds; {world.oracle.row}")
             if world.oracle.row.phase is Phase.STOPPED:
-                raise Violation("I10", f"{what}: STOPPED, and no fault is there: {world.oracle.row.stop_reason}")
+                self._stopped(what)
             world.host.supervise()
             for _ in range(16):
                 world.step()
+
+    def _stopped(self, what: str) -> None:
+        """Only for a control plane that went back in time, after which a person says how to go on (SPEC G10)."""
+        world, row = self.world, self.world.oracle.row
+        if not (row.went_back and world.oracle.lost):
+            raise Violation("I10", f"{what}: STOPPED, and no fault is there: {row.stop_reason}")
+        self._ask("go on")
 
     def heal(self) -> None:
         """The faults end. A region that they stopped, and one that a person wants stopped, is started by a person."""
@@ -61,17 +68,19 @@ class Progress:
         while world.now < world.faults.troubled_at + HEARD:  # the last failure is a fault, too, and may be one too many
             world.step()
         self._hear_the_person()
-        if world.oracle.stops and sum(f.kind in STOPS for f in world.plan.faults) < ENOUGH:
+        if world.oracle.stops and not world.oracle.lost and sum(f.kind in STOPS for f in world.plan.faults) < ENOUGH:
             raise Violation("X6", f"STOPPED without a cause in the plan: {world.oracle.stops[0]}")
         if world.paused:
             self._ask("resume")
         row = world.oracle.row
-        if row.phase in (Phase.STOPPED, Phase.IDLE) or row.wanted is Wanted.STOP or row.stopping:
+        if row.went_back:
+            self._ask("go on")
+        elif row.phase in (Phase.STOPPED, Phase.IDLE) or row.wanted is Wanted.STOP or row.stopping:
             self._ask("start")
 
     def _ask(self, kind: str) -> None:
         world = self.world
-        world.person.asks.append(Fault(0.0, kind))
+        world.person.ask(Fault(0.0, kind))
         self._hear_the_person()
 
     def _hear_the_person(self) -> None:

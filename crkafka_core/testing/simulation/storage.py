@@ -76,6 +76,7 @@ class SimulatedStorage(Storage):
 
     def delete(self, path: str) -> bool:
         self.reach()
+        self._world.judged(partial(self._world.oracle.deletes, self._owner, path))
         return self.disk.pop(path, self) is not self
 
     def list(self, prefix: str) -> Iterator[Stored]:

@@ -132,6 +132,10 @@ class World:
     def after_sql(self, who: Owner, what: str, before: Region) -> None:
         """The oracle looks after each mutation, whoever ran it, and whether or not it was refused."""
         self.judged(self.oracle.after)
+        self.told(who, what, before)
+        self.faults.after_transaction()
+
+    def told(self, who: Owner, what: str, before: Region) -> None:
         row = self.oracle.row
         if row is before:
             return
