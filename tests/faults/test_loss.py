@@ -206,6 +206,25 @@ def test_59_topic_dropped_from_the_configuration_is_carried_forward(scenario: Ma
     assert verdict.partitions == 4
 
 
+def test_76_a_topic_that_leaves_while_the_region_runs_is_given_back_by_static_members_that_come_again(
+    scenario: Make,
+) -> None:
+    """SPEC S4; fault 76: they read less than before, so the group rebalances; the simulated broker does as this one."""
+    s = scenario(topics=2, partitions=2, rate=0)
+    for topic in s.topics:
+        s.generator.send(topic, 200, partitions=2)
+    s.until(lambda: s.submitted() >= 400, "all is submitted")
+    s.cut()
+    s.config = s.config.model_copy(update={"topics": (s.topics[1],)})
+    s.region.config = s.config
+    s.region.init()
+    s.host.end()
+    s.host = s.new_host()
+    s.host.begin()
+    s.generator.send(s.topics[1], 100, partitions=2)
+    _land(s, 500)
+
+
 @pytest.mark.parametrize("table", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_56_new_region_on_an_old_group_is_refused_unless_it_adopts(scenario: Make, table: bool) -> None:
     """SPEC S2, G6; fault 56: SQL is lost; `default` refuses the commits of the other uid, `adopt` starts at its last merged offset,

@@ -365,3 +365,16 @@ def an_older_control_plane_is_trusted(stack: ExitStack) -> None:
 @mutation("I7", "I10", "D3", "M8", faults=RESTORES)
 def nobody_remembers_what_was_seen_of_sql(stack: ExitStack) -> None:
     _set(stack, MemberPlane, "_is_older", lambda self, epoch, version: False)
+
+
+CONFIGURES = tuple(Fault(4.0 + 3 * i, "configure", value=(0.6, 0.3, 0.8)[i]) for i in range(3))
+
+
+@mutation("I10", faults=CONFIGURES, partitions=(2, 2), period=1.0)
+def a_topic_that_leaves_the_configuration_stays_known(stack: ExitStack) -> None:
+    _set(stack, members, "drop_topics", lambda tx: None)
+
+
+@mutation("I4", "G8", "I10", faults=CONFIGURES, partitions=(2, 2), period=1.0)
+def a_topic_that_leaves_the_configuration_is_forgotten_while_members_read_it(stack: ExitStack) -> None:
+    _set(stack, members.subscriptions, "reads", lambda said, topic: False)

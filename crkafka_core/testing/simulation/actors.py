@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from crkafka_core.config import RegionConfig
 from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
@@ -13,6 +14,7 @@ from crkafka_core.plane import life, pauses, resets
 from crkafka_core.region.driver import Driver
 from crkafka_core.region.region import Region
 from crkafka_core.segments.storage import Storage
+from crkafka_core.testing.simulation.configuration import changes, configured
 from crkafka_core.testing.simulation.kafka import SimulatedAdmin
 from crkafka_core.testing.simulation.member import launcher
 from crkafka_core.testing.simulation.plane import SimulatedPlane
@@ -63,8 +65,8 @@ class Host(Actor):
 class SimulatedRegion(Region):
     """The facade, as a driver's process has it."""
 
-    def __init__(self, actor: Actor) -> None:
-        super().__init__(actor.world.config, actor.plane, actor.runtime)
+    def __init__(self, actor: Actor, config: RegionConfig | None = None) -> None:
+        super().__init__(config or actor.world.config, actor.plane, actor.runtime)
         self._actor = actor
 
     def storage(self) -> Storage:
@@ -138,6 +140,10 @@ class Person(Actor):
                 self._start("")
             case "go on":
                 self._start("rewind")
+            case "configure":
+                config = configured(self.world.plan, **changes(self.world.plan, ask.value))
+                SimulatedRegion(self, config).init()
+                self.world.configure(config)
             case "pause":
                 tps = sorted(self.world.broker.all())
                 tp = tps[int(ask.value * len(tps))]

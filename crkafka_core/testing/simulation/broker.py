@@ -29,6 +29,8 @@ class Client:
     holds: frozenset[TP] | None = None
     """What the last callback assigned; None between revocation and assignment, and before the first."""
     generation: int = -1
+    topics: frozenset[str] | None = None
+    """What it has subscribed to; None: everything."""
     stranger: bool = False
     """A member of somebody else's: it takes part in every rebalance, and reads what it gets."""
     leaks: bool = True
@@ -129,6 +131,10 @@ class Broker:
             self.seats[client.id] = seat
             if self.rebalancing:
                 self._complete()
+            elif old.client.topics != client.topics:
+                self.rebalance()
+                seat.joined = True
+                self._complete()
             else:  # a static member came back: the same partitions, no rebalance (docs/clients.md R2)
                 seat.parts, seat.fresh = old.parts, True
             return
@@ -161,9 +167,12 @@ class Broker:
         self.generation += 1
         self.rebalances += 1
         order = sorted(self.seats.values(), key=lambda s: (s.client.instance or "", s.client.id))
-        for place, seat in enumerate(order):
-            seat.parts = frozenset(tp for i, tp in enumerate(sorted(self.logs)) if i % len(order) == place)
-            seat.fresh = True
+        shares: dict[int, set[TP]] = {seat.client.id: set() for seat in order}
+        for i, tp in enumerate(sorted(self.logs)):
+            if readers := [s for s in order if s.client.topics is None or tp.topic in s.client.topics]:
+                shares[readers[i % len(readers)].client.id].add(tp)
+        for seat in order:
+            seat.parts, seat.fresh = frozenset(shares[seat.client.id]), True
 
     @property
     def down(self) -> bool:

@@ -57,7 +57,7 @@ class SimulatedConsumer:
         return not self.broker.down and self.world.now >= self.client.away_until
 
     def subscribe(self, topics: Sequence[str] = (), *, pattern: str | None = None) -> None:
-        self._subscribed = True
+        self._subscribed, self.client.topics = True, frozenset(topics)
 
     def close(self) -> None:
         if self.reaches and self.client.id not in self.broker.fenced:

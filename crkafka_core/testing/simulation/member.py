@@ -35,6 +35,7 @@ class SimulatedMember(Owner):
     def __init__(self, world: World, name: str, number: int) -> None:
         super().__init__(f"{name}#{number}")
         self.world = world
+        self.config = world.config
         self.operator = name
         self.pid = number
         self.code: int | None = None
@@ -48,7 +49,7 @@ class SimulatedMember(Owner):
     def _main(self) -> None:
         world = self.world
         try:
-            process = MemberProcess(world.config, SimulatedPlane(world, self), self.operator, "sim", self)
+            process = MemberProcess(self.config, SimulatedPlane(world, self), self.operator, "sim", self)
             world.incarnations[process.incarnation] = self
             code = process.run(self.stop, self._hook)
         except CrkafkaError:

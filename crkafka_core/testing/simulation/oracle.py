@@ -55,6 +55,8 @@ class Oracle:
         self.initial: dict[TP, int] = {}
         self.initials: list[Initial] = []
         """The rows that were compared last."""
+        self.known: set[TP] = set()
+        """Those of topics that the region reads."""
         self.ran: set[tuple[int, int]] = set()
         """(epoch, head) under which the region has been RUNNING."""
         self.highest: dict[TP, int] = {}
@@ -78,9 +80,12 @@ class Oracle:
 
     def went_back(self, knew: Mapping[str, Any]) -> None:
         """SQL is what it was when this was known of it (SPEC G10)."""
-        beyond = {path for cut in self.parents.keys() - knew["parents"].keys() for path in self.segments.get(cut, ())}
+        lost = self.parents.keys() - knew["parents"].keys()
         named = {path for cut in knew["parents"] for path in self.segments[cut]}
-        self.precious = (self.precious | beyond) & self.disk.keys() - named
+        self.precious &= self.disk.keys() - named
+        begun = {name.parent for path in self.disk if (name := SegmentName.parse(path)) is not None}
+        if lost & begun:  # else nothing outside SQL tells that it was merged
+            self.precious |= {path for cut in lost for path in self.segments.get(cut, ())} & self.disk.keys()
         self.deleted |= {path for paths in self.segments.values() for path in paths} - self.disk.keys()
         self.lost.append((self.merged, self.initial))
         for name, value in knew.items():
@@ -175,6 +180,7 @@ class Oracle:
         if rows == self.initials:
             return
         self.initials = rows
+        self.known = {TP(i.topic, i.partition) for i in rows if not i.forgotten}
         for i in rows:
             self.initial.setdefault(TP(i.topic, i.partition), i.offset)
 
@@ -199,8 +205,8 @@ class Oracle:
                     "G8", f"the region {what} in epoch {row.epoch} from {row.head}, but {m.name} reports {m}"
                 )
             held += unpack(m.assignment_json)
-        if len(set(held)) != len(held) or not set(self.initial) <= set(held):
-            raise Violation("G8", f"the region {what}, held are {sorted(held)}, known {sorted(self.initial)}")
+        if len(set(held)) != len(held) or not self.known <= set(held):
+            raise Violation("G8", f"the region {what}, held are {sorted(held)}, known {sorted(self.known)}")
 
     def _phase(self, reader: Reader, last: Region, row: Region) -> None:
         if row.phase not in TRANSITIONS[last.phase]:
@@ -279,8 +285,8 @@ class Oracle:
     def _offsets(self, cut: int, parent: int, offsets: list[MergedOffset]) -> None:
         """I1: every known partition is there, and goes on where the parent left it."""
         before, seen = self.merged[parent], {TP(o.topic, o.partition) for o in offsets}
-        if not (set(self.initial) | set(before)) <= seen:
-            raise Violation("I4", f"cut {cut} lacks {sorted((set(self.initial) | set(before)) - seen)}")
+        if not (self.known | set(before)) <= seen:
+            raise Violation("I4", f"cut {cut} lacks {sorted((self.known | set(before)) - seen)}")
         for o in offsets:
             tp = TP(o.topic, o.partition)
             due = before.get(tp, self.initial.get(tp))

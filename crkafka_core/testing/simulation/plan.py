@@ -19,7 +19,7 @@ REGION_FAULTS = (
     "sql down", "kafka down", "add partition", "rebalance", "driver stall", "driver kill", "writer stall", "writer kill", "clock step",
     "stranger", "slow", "retention", "restore",
 )  # fmt: skip
-PERSON = ("rewind", "initial", "reset", "scale", "stop", "pause")
+PERSON = ("rewind", "initial", "reset", "scale", "stop", "pause", "configure")
 LOOPS = ("main", "process", "reporter", "resolver", "observer")
 MOMENTS = ("", "", "CUTTING", "CUTTING", "RESETTING", "RESETTING", "BIRTH", "REWINDING")
 

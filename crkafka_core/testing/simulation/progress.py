@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Table
 from crkafka_core.testing.simulation.faults import EPOCH
@@ -95,6 +96,9 @@ class Progress:
     def goes_on(self) -> None:
         """Several cuts in a row, none of them aborted; once they come, none of them makes anybody start anew (D1)."""
         world, oracle = self.world, self.world.oracle
+        self.until(
+            lambda: all(p.config is world.config for p in world.processes), "everybody has the new configuration"
+        )
         disturbed, cuts, starts, settled = (-1, -1), 0, 0, False
 
         def in_a_row() -> bool:
@@ -125,15 +129,17 @@ class Progress:
     def _landed(self) -> bool:
         oracle = self.world.oracle
         merged = oracle.merged[oracle.row.head]
-        return all(not self.world.broker.fetch(tp, merged.get(tp, 0), 1) for tp in self.world.broker.ends)
+        return all(not self.world.broker.fetch(tp, merged.get(tp, 0), 1) for tp in self._read())
+
+    def _read(self) -> list[TP]:
+        """Partitions of topics that the configuration reads."""
+        return [tp for tp in self.world.broker.ends if tp.topic in (self.world.config.topics or ())]
 
     def _submitted(self) -> bool:
         oracle = self.world.oracle
         merged = oracle.merged[oracle.row.head]
         now = {tp: at for tp, (epoch, at) in oracle.reached.items() if epoch == oracle.row.epoch}
-        return all(
-            not self.world.broker.fetch(tp, max(now.get(tp, 0), merged.get(tp, 0)), 1) for tp in self.world.broker.ends
-        )
+        return all(not self.world.broker.fetch(tp, max(now.get(tp, 0), merged.get(tp, 0)), 1) for tp in self._read())
 
     def _fed(self) -> bool:
         world = self.world
@@ -161,5 +167,6 @@ class Progress:
         self.until(self._fed, "every table is fed with the last cut")
         for writer in world.writers:
             writer.judge()
-        if world.plan.commit_at_drain and world.broker.committed != oracle.merged[oracle.row.head]:
-            raise Violation("I12", f"committed {world.broker.committed}, merged {oracle.merged[oracle.row.head]}")
+        committed, merged = world.broker.committed, oracle.merged[oracle.row.head]
+        if world.config.commit == "drain" and any(committed.get(tp) != merged[tp] for tp in self._read()):
+            raise Violation("I12", f"committed {committed}, merged {merged}")

@@ -9,13 +9,13 @@ from random import Random
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Store
-from crkafka_core.model.limits import Limits
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import life
 from crkafka_core.plane import limits as stored_limits
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.testing.simulation.actors import Coordinator, DriverProcess, Host, Person, Producer
 from crkafka_core.testing.simulation.broker import Broker
+from crkafka_core.testing.simulation.configuration import LIMITS, configured
 from crkafka_core.testing.simulation.faults import EPOCH, Faults
 from crkafka_core.testing.simulation.history import Heard, History, Violation
 from crkafka_core.testing.simulation.member import SimulatedMember
@@ -25,12 +25,6 @@ from crkafka_core.testing.simulation.progress import Progress
 from crkafka_core.testing.simulation.scheduler import Owner, Scheduler
 from crkafka_core.testing.simulation.storage import Disk
 from crkafka_core.testing.simulation.tables import Lake, Writer
-
-LIMITS = Limits(
-    session_timeout=5.0, isolation_timeout=3.0, start_grace=3.0, settle_timeout=15.0, drain_timeout=12.0, reset_timeout=12.0,
-    stale_generation=3.0, unheld_timeout=3.0, backoff_cap=2.0, backoff_base=0.1, driver_lease=4.0, retain=3,
-)  # fmt: skip
-"""Real proportions, on a shorter scale."""
 
 SINCE_1970 = 1_700_000_000.0
 """When simulated time began, by the database's clock."""
@@ -56,7 +50,7 @@ class World:
         self.paused: set[str] = set()
         self.launches = self.names = 0
         self.store = stores(lambda: SINCE_1970 + self.now + self.clock_offset)
-        self.config = _config(plan)
+        self.config = configured(plan)
         row = Region(
             name=self.region, uid=f"uid-{plan.seed}", region_index=0, members_wanted=plan.members,
             limits_json=stored_limits.dump(self.limits), config_json=self.config.to_json(), period=plan.period or 0.0,
@@ -109,6 +103,12 @@ class World:
             owner.kill()
         else:
             self.scheduler.kill(owner)
+
+    def configure(self, config: RegionConfig) -> None:
+        """Members that are started from now on have it; those that run are ended one by one, and started anew."""
+        self.config = config
+        for p in self.processes:
+            self.later(3.0 * self.rng.random(), p.terminate)
 
     def drive(self, number: int) -> None:
         """Another process drives in place of one that was killed."""
@@ -207,17 +207,3 @@ class World:
     def close(self) -> None:
         self.scheduler.close(self.owners)
         self.store.close()
-
-
-def _config(plan: Plan) -> RegionConfig:
-    trigger: dict[str, object] = {}
-    if plan.period is not None:
-        trigger["period"] = plan.period
-    if plan.trigger_count:
-        trigger["tuples"] = plan.trigger_count
-    return RegionConfig.of(
-        base=Path("/simulated"), region="sim", control_plane="sqlite:////simulated/crkafka.db", storage="/simulated/segments",
-        kafka={"bootstrap.servers": "simulated:1", "group.id": "group"}, topics=[f"t{i}" for i in range(len(plan.partitions))],
-        members=plan.members, trigger=trigger, commit="drain" if plan.commit_at_drain else "consistent",
-        static_membership=plan.static, data_loss=plan.data_loss, start={"new_partitions": "end" if plan.from_end else "beginning"},
-    )  # fmt: skip
