@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,7 +64,7 @@ def _cut_at_the_ends(region: Region, token: str, total: int, progress: Callable[
         except Refused as refused:
             progress(str(refused))
             region.await_running(progress=progress)
-            time.sleep(waiting.TICK)
+            region.runtime.sleep(waiting.TICK)
             continue
         if cut.epoch == epoch:
             return cut

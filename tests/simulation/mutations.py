@@ -13,7 +13,7 @@ from crkafka_core.model import phase
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientEvent, ClientState, Phase
 from crkafka_core.model.rows import ContributedOffset, Reset
-from crkafka_core.plane import cuts, epochs, members, resets, restored, retire, starts, triggers, view
+from crkafka_core.plane import cuts, epochs, goals, members, resets, restored, retire, starts, tables, triggers, view
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import machine, merge, settle
 from crkafka_core.protocol import signals as sg
@@ -378,3 +378,24 @@ def a_topic_that_leaves_the_configuration_stays_known(stack: ExitStack) -> None:
 @mutation("I4", "G8", "I10", faults=CONFIGURES, partitions=(2, 2), period=1.0)
 def a_topic_that_leaves_the_configuration_is_forgotten_while_members_read_it(stack: ExitStack) -> None:
     _set(stack, members.subscriptions, "reads", lambda said, topic: False)
+
+
+@mutation("X9", faults=tuple(Fault(4.0 + 2 * i, "skip", i, 0.9) for i in range(5)))
+def what_a_person_gives_up_is_forgotten_with_the_next_reset(stack: ExitStack) -> None:
+    _set(stack, starts, "_accepted_gaps", lambda reader, base: {})
+
+
+@mutation("T1", faults=tuple(Fault(3.0 + i, "read", value=0.9) for i in range(8)), period=0.3)
+def retirement_does_not_ask_who_reads(stack: ExitStack) -> None:
+    _set(stack, retire, "_readers", lambda reader, region: [])
+
+
+@mutation("V3", faults=tuple(Fault(3.0 + i, "consume") for i in range(8)))
+def a_bounded_run_believes_that_all_is_reached(stack: ExitStack) -> None:
+    _set(stack, goals, "missing", lambda reader, epoch, token: frozenset())
+
+
+@mutation("I10", "machine", faults=tuple(Fault(4.0 + 2 * i, "undeclare", value=0.3) for i in range(4)), tables=1)
+def a_table_that_is_declared_again_begins_its_numbers_anew(stack: ExitStack) -> None:
+    """The format drops what it takes for commits that it has."""
+    _set(stack, tables, "commits", lambda reader, table: [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -10,7 +11,7 @@ from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
-from crkafka_core.plane import life, pauses, resets
+from crkafka_core.plane import life, pauses, resets, starts, tables
 from crkafka_core.region.driver import Driver
 from crkafka_core.region.region import Region
 from crkafka_core.segments.storage import Storage
@@ -144,6 +145,14 @@ class Person(Actor):
                 config = configured(self.world.plan, **changes(self.world.plan, ask.value))
                 SimulatedRegion(self, config).init()
                 self.world.configure(config)
+            case "skip":
+                self._skip(ask)
+            case "undeclare":
+                self._undeclare(ask)
+            case "declare":
+                name = self.world.lakes[ask.who % len(self.world.lakes)].name
+                there = self.plane.do(lambda tx: tables.declare(tx, name, "delta", f"lake/{name}", by="person"))
+                self.world.oracle.declared.add((name, there.rewind_epoch))
             case "pause":
                 tps = sorted(self.world.broker.all())
                 tp = tps[int(ask.value * len(tps))]
@@ -153,6 +162,29 @@ class Person(Actor):
                 for what in sorted(self.world.paused):
                     self.plane.do(partial(pauses.resume, kind="partition", what=what, by="person"))
                 self.world.paused.clear()
+
+    def _skip(self, ask: Fault) -> None:
+        """Some of what comes next in a partition, as a person does who is told that no client can read it (SPEC X9)."""
+        tps = sorted(self.world.oracle.known)
+        if not tps:
+            return
+        tp = tps[ask.who % len(tps)]
+        ids = {tp: self.world.broker.ids[tp.topic]}
+        found = self.plane.read(lambda reader, row: starts.lookup(reader, row, ids))
+        first = found.offsets[tp]
+        last = min(first + int(3 * ask.value), self.world.broker.ends[tp] - 1)
+        if last >= first:
+            self.world.oracle.skips.add((tp, first, last + 1))
+            self.region.skip(tp, first, last, by="person", token=f"skip {ask.at}")
+            self.world.oracle.given_up[found.base, tp] = self.world.oracle.row.epoch, last + 1
+
+    def _undeclare(self, ask: Fault) -> None:
+        """And declare it again where it is, some time after that (SPEC X4)."""
+        if not self.world.lakes:
+            return
+        table = self.world.lakes[ask.who % len(self.world.lakes)].name
+        self.plane.do(lambda tx: tables.undeclare(tx, table, by="person"))
+        self.world.later(6.0 * ask.value, lambda: self.ask(replace(ask, kind="declare")))
 
     def _start(self, restored: Literal["", "rewind"]) -> None:
         self.region.start(by="person", restored=restored)

@@ -9,8 +9,9 @@ from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import signals as sg
 from crkafka_core.testing.simulation.backup import Backup
 from crkafka_core.testing.simulation.broker import Client
-from crkafka_core.testing.simulation.plan import EDGE_FAULTS, PERSON, Fault
+from crkafka_core.testing.simulation.plan import EDGE_FAULTS, PERSON, VISITS, Fault
 from crkafka_core.testing.simulation.scheduler import Owner
+from crkafka_core.testing.simulation.visitors import VISITORS
 
 if TYPE_CHECKING:
     from crkafka_core.testing.simulation.world import World
@@ -89,6 +90,8 @@ class Faults:
             world.later(short_or_long, world.at_usual_speed)
         elif fault.kind == "stranger":
             self.stranger(short_or_long)
+        elif fault.kind in VISITS:
+            world.visitors.append(VISITORS[fault.kind](world, fault))
         elif fault.kind == "restore":
             self.backups.append((self.transactions + 1 + int(MOST_LOST * fault.value**2), Backup(world)))
         elif fault.kind.startswith("writer"):

@@ -67,6 +67,12 @@ class Oracle:
         """(incarnation, epoch, parent) of segments that were closed for a cut."""
         self.gaps: dict[tuple[int, int, TP], int] = {}
         """(epoch, base, partition) → where it starts instead, since Kafka has lost what is before."""
+        self.declared: set[tuple[str, int]] = set()
+        """(table, epoch) of those that were declared again, and take a fence for that."""
+        self.skips: set[tuple[TP, int, int]] = set()
+        """(partition, from, to) of what a person has given up."""
+        self.given_up: dict[tuple[int, TP], tuple[int, int]] = {}
+        """(head, partition) → from which epoch on, and where whoever starts under that head starts at the earliest."""
         self.starts = 0
         """How often anybody was placed anew."""
         self.cuts = 0
@@ -87,14 +93,21 @@ class Oracle:
         if lost & begun:  # else nothing outside SQL tells that it was merged
             self.precious |= {path for cut in lost for path in self.segments.get(cut, ())} & self.disk.keys()
         self.deleted |= {path for paths in self.segments.values() for path in paths} - self.disk.keys()
+        self.given_up.clear()
         self.lost.append((self.merged, self.initial))
-        for name, value in knew.items():
-            setattr(self, name, value)
+        for what, value in knew.items():
+            setattr(self, what, value)
 
     def ways_to_begin(self, base: int, tp: TP) -> set[int]:
         """Where whoever starts under this head may begin; who has not noticed yet that SQL went back starts under a lost one."""
         found = (merged[base].get(tp, initial.get(tp)) for merged, initial in self._known() if base in merged)
         return {offset for offset in found if offset is not None}
+
+    def may_begin(self, tp: TP, offset: int, due: int) -> bool:
+        """Where it is due, or after a gap that Kafka or a person has made."""
+        while ends := [end for at, first, end in self.skips if at == tp and first <= due < end <= offset]:
+            due = max(ends)
+        return self.broker.may_begin(tp, offset, due)
 
     def _known(self) -> list[tuple[dict[int, dict[TP, int]], dict[TP, int]]]:
         return [(self.merged, self.initial), *self.lost]
@@ -108,8 +121,13 @@ class Oracle:
             raise Violation("I7", f"{who.name} starts from checkpoint {stamp.base}, which was never merged")
         for tp, offset in offsets.items():
             due = self.ways_to_begin(stamp.base, tp)
-            if not any(self.broker.may_begin(tp, offset, at) for at in due):
+            if not any(self.may_begin(tp, offset, at) for at in due):
                 raise Violation("I7", f"{who.name} starts {tp} at {offset}; head {stamp.base} has {due}")
+            epoch, after = self.given_up.get((stamp.base, tp), (0, 0))
+            if offset < after and stamp.epoch >= epoch:
+                raise Violation(
+                    "X9", f"{who.name} starts {tp} at {offset}, and a person has given up what is before {after}"
+                )
             if offset not in due:
                 self.gaps[stamp.epoch, stamp.base, tp] = offset
 
@@ -140,7 +158,8 @@ class Oracle:
     def committed(self, who: Owner, offsets: Mapping[TP, int]) -> None:
         """I12: never ahead of what was submitted."""
         for tp, offset in offsets.items():
-            if offset > max(self.highest.get(tp, 0), self.initial.get(tp, 0), self.broker.starts[tp]):
+            skipped = max((end for at, _, end in self.skips if at == tp), default=0)
+            if offset > max(self.highest.get(tp, 0), self.initial.get(tp, 0), self.broker.starts[tp], skipped):
                 raise Violation(
                     "I12", f"{who.name} commits {tp} at {offset}; nobody submitted past {self.highest.get(tp, 0)}"
                 )
@@ -215,7 +234,8 @@ class Oracle:
             if row.head == last.head:
                 self._settled(reader, row, "resumes")
             self.ran.add((row.epoch, row.head))
-            late = [t.name for t in reader.select(Table) if t.rewind_epoch > t.fenced_epoch]
+            owing = [t for t in reader.select(Table) if t.rewind_epoch > t.fenced_epoch]
+            late = [t.name for t in owing if (t.name, t.rewind_epoch) not in self.declared]
             if late:
                 raise Violation("X4", f"the region runs, and tables {late} have not followed its rewind")
         if row.phase is Phase.STOPPED:
@@ -290,7 +310,7 @@ class Oracle:
         for o in offsets:
             tp = TP(o.topic, o.partition)
             due = before.get(tp, self.initial.get(tp))
-            if due is None or not self.broker.may_begin(tp, o.from_offset, due) or o.to_offset < o.from_offset:
+            if due is None or not self.may_begin(tp, o.from_offset, due) or o.to_offset < o.from_offset:
                 raise Violation(
                     "I1",
                     f"cut {cut}: {tp} goes from {o.from_offset} to {o.to_offset}; its parent {parent} left it at {due}",

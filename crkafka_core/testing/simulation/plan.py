@@ -19,7 +19,9 @@ REGION_FAULTS = (
     "sql down", "kafka down", "add partition", "rebalance", "driver stall", "driver kill", "writer stall", "writer kill", "clock step",
     "stranger", "slow", "retention", "restore",
 )  # fmt: skip
-PERSON = ("rewind", "initial", "reset", "scale", "stop", "pause", "configure")
+PERSON = ("rewind", "initial", "reset", "scale", "stop", "pause", "configure", "skip", "undeclare")
+VISITS = ("read", "consume")
+"""Of somebody who comes, and goes by himself."""
 LOOPS = ("main", "process", "reporter", "resolver", "observer")
 MOMENTS = ("", "", "CUTTING", "CUTTING", "RESETTING", "RESETTING", "BIRTH", "REWINDING")
 
@@ -69,7 +71,9 @@ def plan(seed: int) -> Plan:
     """The plan of a seed. A seed uses a few kinds of faults only: so that each meets itself and every other one often enough."""
     rng = Random(f"plan {seed}")
     chaos = rng.choice((5.0, 8.0, 12.0))
-    rooms = rng.choices((PROCESS_FAULTS, EDGE_FAULTS, REGION_FAULTS, PERSON), (5, 2, 3, 4), k=rng.randint(1, 4))
+    rooms = rng.choices(
+        (PROCESS_FAULTS, EDGE_FAULTS, REGION_FAULTS, PERSON, VISITS), (5, 2, 3, 4, 1), k=rng.randint(1, 4)
+    )
     kinds = [rng.choice(room) for room in rooms]
     trigger = rng.choice((0, 0, 0, 24))
     return Plan(
@@ -80,7 +84,11 @@ def plan(seed: int) -> Plan:
         commit_at_drain=rng.random() < 0.8,
         trigger_count=trigger,
         period=rng.choice((0.3, 1.0, 2.0, None) if trigger else (0.3, 1.0, 2.0)),
-        tables=0 if "restore" in kinds else 1 if {"rewind", "initial"} & set(kinds) else rng.choice((0, 0, 1)),
+        tables=0
+        if "restore" in kinds
+        else 1
+        if {"rewind", "initial", "undeclare"} & set(kinds)
+        else rng.choice((0, 0, 1)),
         from_end=rng.random() < 0.3,
         data_loss="gap" if "retention" in kinds else "stop",
         sluggish=rng.choice(("", "", *LOOPS)),

@@ -115,8 +115,9 @@ class Progress:
         self.until(in_a_row, f"{IN_A_ROW} cuts in a row, twice")
 
     def everything_lands(self) -> None:
-        """Lag 0, and each declared table has it."""
+        """Lag 0, and each declared table has it; whoever came for a while has gone."""
         world, oracle = self.world, self.world.oracle
+        self.until(lambda: all(visitor.gone for visitor in world.visitors), "visitors have gone")
         world.producer.stopped = True
         if world.plan.period is not None:
             self.until(self._landed, "everything that was produced is merged", 2 * WITHIN)

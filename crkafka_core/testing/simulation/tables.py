@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Region
 from crkafka_core.model.rows import Table as TableRow
 from crkafka_core.plane import permits, tables
@@ -114,6 +115,10 @@ class Writer(Actor):
                     self.gone(permit, segment.checkpoint)
                     return
                 rows[segment.checkpoint] = rows.get(segment.checkpoint, ()) + held
+        for r in permit.plan.ranges:  # archived: from Kafka again, which tells a simulation also what retention took
+            tp = TP(r.topic, r.partition)
+            again = tuple((tp, record) for record in self.world.broker.records(tp, r.start, r.stop))
+            rows[r.checkpoint] = rows.get(r.checkpoint, ()) + again
         self.written = self.lake.commit(permit.commit.number, rows, remove)
         how = "written" if self.written else "refused by the table"
         self.world.note(self.name, f"{permit.commit.kind} {permit.commit.number} {how}", sorted(rows))

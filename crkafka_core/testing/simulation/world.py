@@ -25,6 +25,7 @@ from crkafka_core.testing.simulation.progress import Progress
 from crkafka_core.testing.simulation.scheduler import Owner, Scheduler
 from crkafka_core.testing.simulation.storage import Disk
 from crkafka_core.testing.simulation.tables import Lake, Writer
+from crkafka_core.testing.simulation.visitors import Visitor
 
 SINCE_1970 = 1_700_000_000.0
 """When simulated time began, by the database's clock."""
@@ -73,6 +74,7 @@ class World:
         self.host = Host(self)
         self.drivers = [DriverProcess(self, 1), DriverProcess(self, 2)]
         self.lakes = [Lake(f"table{i}") for i in range(plan.tables)]
+        self.visitors: list[Visitor] = []
         self.writers = [Writer(self, lake, n) for lake in self.lakes for n in (1, 2)]
 
     @property

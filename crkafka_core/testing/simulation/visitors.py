@@ -1,0 +1,102 @@
+"""Who comes to a simulated region for a while: readers that hold checkpoints, and bounded runs (SPEC T1, V3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from crkafka_core.control import Reader as Rows
+from crkafka_core.control import Tx
+from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
+from crkafka_core.plane import reading, starts
+from crkafka_core.region import caught_up
+from crkafka_core.testing.simulation.actors import Actor, SimulatedRegion
+from crkafka_core.testing.simulation.history import Violation
+
+if TYPE_CHECKING:
+    from crkafka_core.testing.simulation.plan import Fault
+    from crkafka_core.testing.simulation.world import World
+
+LOOKS = 12
+"""Of a reader at the files that it holds, before it goes."""
+
+
+class Visitor(Actor):
+    """Comes, does one thing, tries again while a service is away, and goes."""
+
+    def __init__(self, world: World, visit: Fault) -> None:
+        super().__init__(world, f"{visit.kind} {visit.at:.2f}")
+        self.value, self.gone = visit.value, False
+        world.scheduler.spawn(self, "visit", self._come)
+
+    def _come(self) -> None:
+        while not self.gone:
+            try:
+                self.visit()
+                self.gone = True
+            except ServiceUnavailable:
+                continue
+            except Violation as violation:
+                self.world.fail(violation)
+            except CrkafkaError as refused:
+                self.world.note(self.name, "is refused", refused)
+                self.gone = True
+
+    def visit(self) -> None:
+        raise NotImplementedError
+
+
+class SlowReader(Visitor):
+    """Holds what is live, and finds all of it until it lets go (T1, fault 52)."""
+
+    def visit(self) -> None:
+        world, length = self.world, self.world.limits.driver_lease
+        asked, clock, lost = world.now, world.clock_offset, len(world.oracle.lost)
+        held = self.plane.do(lambda tx: self._take(tx, length))
+        paths = [segment.path for segment in held.plan.segments]
+        for _ in range(LOOKS):
+            world.scheduler.sleep(length / 4 * self.value)
+            steady = (clock, lost) == (world.clock_offset, len(world.oracle.lost))
+            if not steady or world.now - asked > length:
+                return
+            if gone := [path for path in paths if path not in world.disk]:
+                raise Violation("T1", f"{self.name} holds {held.plan.checkpoints}, and {gone[0]} is gone")
+            asked = world.now
+            self.plane.do(lambda tx: reading.renew(tx, held.lease, length))
+        self.plane.do(lambda tx: reading.release(tx, held.lease))
+
+    def _take(self, tx: Tx, length: float) -> reading.Reading:
+        live = [c.id for c in tx.select(Checkpoint, ("status", "=", CheckpointStatus.MERGED))]
+        line = [i for i in tx.line(tx.region().head) if i in live]
+        return reading.take(tx, holder=self.name, token=self.name, length=length, ids=line)
+
+
+class BoundedRun(Visitor):
+    """Ends by itself, with all in a checkpoint that was there when it came (V3)."""
+
+    lost = 0
+    ends: Mapping[TP, int]
+    known: frozenset[TP] = frozenset()
+
+    def visit(self) -> None:
+        world, oracle = self.world, self.world.oracle
+        if not self.known:
+            self.lost, self.ends, self.known = len(oracle.lost), dict(world.broker.ends), self.plane.read(_known)
+        known, ends = self.known, self.ends
+        done = caught_up.consume(SimulatedRegion(self), token=self.name)
+        merged = oracle.merged.get(done.checkpoint.id, {})
+        world.note(self.name, "has caught up", done.checkpoint.id)
+        if world.paused or self.lost != len(oracle.lost) or not known <= oracle.known:
+            return
+        left = [tp for tp in sorted(known) if world.broker.records(tp, merged.get(tp, 0), ends[tp])]
+        if left:
+            raise Violation("V3", f"{self.name} ended with {merged}, and had seen {left} end at {ends}")
+
+
+def _known(reader: Rows, row: Region) -> frozenset[TP]:
+    return frozenset(starts.known(reader))
+
+
+VISITORS: dict[str, type[Visitor]] = {"read": SlowReader, "consume": BoundedRun}
