@@ -59,6 +59,13 @@ def begin(level: str, form: str, *, who: str = "", anew: bool = False) -> None:
         sys.excepthook = _process_failed
 
 
+def in_one_voice() -> None:
+    """Of lines, leave out who logs: what is told beside them on the same terminal does not name it either."""
+    for handler in logging.getLogger().handlers:
+        if type(handler.formatter) is _Text:
+            handler.setFormatter(_Sentence())
+
+
 def _thread_failed(failed: threading.ExceptHookArgs) -> None:
     if failed.exc_value is not None and failed.exc_type is not SystemExit:
         name = failed.thread.name if failed.thread else "?"
@@ -82,6 +89,13 @@ class _Text(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return visible(super().format(record))
+
+
+class _Sentence(_Text):
+    """For a terminal where sentences of ours stand already: no name of a module."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{record.levelname.lower()}: {super().format(record)}"
 
 
 class _Json(logging.Formatter):
@@ -115,5 +129,7 @@ def cap(file: Path, most: int = MOST) -> None:
         old.touch(mode=0o600)
         shutil.copy2(file, old)
         os.truncate(file, 0)
+    except FileNotFoundError:
+        return  # its process ends, and took it along
     except OSError as error:
         _log.warning("%s cannot be begun anew: %s", file, error)

@@ -10,14 +10,19 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-FIRST = 10.0
-"""Seconds until the first line; each next one takes twice as long to come."""
-LONGEST = 300.0
+FIRST, LATER = 10.0, 30.0
+"""Seconds between two lines in the first minute, and after it."""
+_MINUTE = 60.0
 
 
 def spark_starts(seconds: float) -> str:
     """For `telling`."""
     return f"Spark is still starting, for {seconds:.0f} s now"
+
+
+def pause(since: float) -> float:
+    """Seconds until the next line, so long after the beginning."""
+    return FIRST if since < _MINUTE else LATER
 
 
 @contextmanager
@@ -26,10 +31,8 @@ def telling(tell: Callable[[str], None], words: Callable[[float], str]) -> Itera
     began, over = time.monotonic(), threading.Event()
 
     def run() -> None:
-        pause = FIRST
-        while not over.wait(pause):
+        while not over.wait(pause(time.monotonic() - began)):
             tell(words(time.monotonic() - began))
-            pause = min(2 * pause, LONGEST)
 
     thread = threading.Thread(target=run, name="still", daemon=True)
     thread.start()

@@ -31,7 +31,6 @@ from crkafka_core.region.lease import DriverLease
 from crkafka_core.region.probes import Pulse, serving
 from crkafka_core.still import spark_starts, telling
 
-_log = logging.getLogger(__name__)
 Tell = Callable[[str], None]
 WAITED = 20.0
 """Seconds in which a region comes to rest by itself; who has waited longer is told for what."""
@@ -60,11 +59,14 @@ def host(
         if metrics:
             tell(f"metrics at {stack.enter_context(serving(region, metrics, pulse))}/metrics")
         with only_host(region, say=tell) as right:
-            if start:
-                region.start(by=caller())
-            else:
-                region.refuse_copy()
-            with members(region, logs, tell) as running, driving(region, drive=drive):
+
+            def ready() -> None:
+                if start:
+                    region.start(by=caller())
+                else:
+                    region.refuse_copy()
+
+            with members(region, logs, tell, ready) as running, driving(region, drive=drive):
 
                 def still() -> None:
                     pulse.beat()
@@ -87,12 +89,17 @@ def _no_longer(running: Host, right: DriverLease) -> None:
 
 
 @contextmanager
-def members(region: Region, logs: Path | None, tell: Tell = lambda _: None) -> Iterator[Host]:
-    """Members run until the block ends. PySpark's own answer to an interrupt would cancel their jobs before the last cut."""
+def members(
+    region: Region, logs: Path | None, tell: Tell = lambda _: None, ready: Callable[[], None] = lambda: None
+) -> Iterator[Host]:
+    """Members run until the block ends; `ready` is called before they begin, when Spark is there.
+
+    PySpark's own answer to an interrupt would cancel their jobs before the last cut.
+    """
     interrupt = signal.getsignal(signal.SIGINT)
     with ExitStack() as stack:
         with _spark_starts(region.config):
-            running = stack.enter_context(hosting(region, logs, tell=tell))
+            running = stack.enter_context(hosting(region, logs, tell=tell, ready=ready))
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)
         yield running
@@ -142,7 +149,7 @@ def _follow(
             since, what = region.plane.read(waits)
             if what and since != told_wait:
                 told_wait = since
-                _log.warning("waiting for %.0f s: %s. Members log to %s", WAITED, what, logs or "where this host does")
+                tell(f"waiting for {WAITED:.0f} s: {what}; {f'members log to {logs}' if logs else 'members log here'}")
             if until_idle and row.phase is Phase.IDLE:
                 return
             if row.phase is Phase.REWINDING and region.config.host.spark is None:
@@ -211,6 +218,7 @@ def _host(
         "CRKAFKA_LOG" not in os.environ
     ):  # what a host meets is told nowhere else: a driver that is refused, a member that dies
         logging.getLogger("crkafka_core").setLevel(logging.WARNING)
+        logs_of.in_one_voice()
     with _interrupts() as stop:
         try:
             host(

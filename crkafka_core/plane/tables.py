@@ -134,6 +134,11 @@ def feeder_of(reader: Reader, table: Table) -> str:
     return next((lease.holder for lease in held if table.name not in json.loads(lease.data_json).get("left", ())), "")
 
 
+def left_out(names: Collection[str]) -> str:
+    """For a feeder's lease: the tables that it leaves to others."""
+    return json.dumps({"left": sorted(names)})
+
+
 def fed_by_spark(reader: Reader, region: Region, left: Collection[str]) -> list[list[Table]]:
     """Tables that only Spark writes, those of one shape together; without those that are left to others, or to a program's own shape."""
     found = reader.select(Table, order=("name",))

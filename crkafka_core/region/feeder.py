@@ -7,23 +7,21 @@ it cannot do is told once and tried again later: an alarm counts how far a table
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.control import Reader, Tx
+from crkafka_core.control import Reader
 from crkafka_core.loop import THREADS, Loop, Runtime
-from crkafka_core.machine import is_gone
 from crkafka_core.model import rows
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
-from crkafka_core.plane import epochs, leases
+from crkafka_core.plane import epochs
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.feeder_process import FeederProcess, Tell
-from crkafka_core.region.lease import DriverLease
+from crkafka_core.region.lease import DriverLease, free
 from crkafka_core.tables import adopt, writing
 from crkafka_core.tables.handle import Handle
 
@@ -90,7 +88,11 @@ class Feeder(Loop):
                 free(self._region, LEASE)
                 self._lease = self._held.enter_context(
                     DriverLease(
-                        self._region.plane, LEASE, writing.holder(), data=left(self._left), runtime=self._runtime
+                        self._region.plane,
+                        LEASE,
+                        writing.holder(),
+                        data=plane.left_out(self._left),
+                        runtime=self._runtime,
                     )
                 )
             if self._over.is_set():
@@ -197,32 +199,6 @@ class Feeder(Loop):
             self._tell(f"table {name}: {text}")
 
 
-def left(names: Collection[str]) -> str:
-    """For a feeder's lease: the tables that it leaves to others."""
-    return json.dumps({"left": sorted(names)})
-
-
-def free(region: Handle, kind: str) -> bool:
-    """Let go of what a process of this machine held that is dead, instead of waiting for its lease to end; whether there was one.
-
-    Were it alive after all, its number is behind then, and both SQL and the table refuse what it commits.
-    """
-
-    def release(tx: Tx) -> bool:
-        dead = [lease for lease in leases.held(tx, kind) if _is_dead(lease.holder)]
-        for lease in dead:
-            leases.release(tx, lease)
-        return bool(dead)
-
-    return region.plane.do(release)
-
-
-def _is_dead(holder: str) -> bool:
-    """Whether a holder, as `writing.holder` writes it, was a process of this machine and is no more."""
-    host, _, pid = holder.rpartition(":")
-    return pid.isdigit() and is_gone(host, int(pid))
-
-
 def due(reader: Reader, row: rows.Region) -> tuple[list[str], list[str]]:
     """Tables that owe a fence which needs no Spark, and tables that can adopt what is merged."""
     owed = [t.name for t in epochs.unfenced(reader) if not plane.needs_spark(t)]
@@ -266,8 +242,22 @@ def feeding(
     try:
         yield
     finally:
+        if late := behind(region):
+            (news or tell)(f"what is merged is brought into {', '.join(late)} first; that ends by itself, done or not")
         for feeder in feeders:
             feeder.end()
+        for name, reached in behind(region).items():
+            tell(f"table {name} is left at checkpoint {reached}: whoever hosts the region next goes on from there")
+
+
+def behind(region: Handle) -> dict[str, int]:
+    """Tables that are kept fresh and have not got all that is merged, with the checkpoint that they have reached."""
+    with suppress(CrkafkaError):
+        return region.plane.read(lambda reader, row: {
+            t.name: t.acknowledged for t in reader.select(rows.Table, order=("name",))
+            if t.acknowledged < row.head and t.name not in region.config.left_to_others
+        })  # fmt: skip
+    return {}
 
 
 def adopting(table: TableConfig) -> bool:

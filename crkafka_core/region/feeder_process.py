@@ -13,10 +13,17 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable
+from functools import partial
 
-from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.control import Tx
+from crkafka_core.model.errors import CrkafkaError, LeaseHeld
+from crkafka_core.model.rows import Lease
+from crkafka_core.plane import leases, limits
 from crkafka_core.plane import tables as plane
+from crkafka_core.region.lease import free
+from crkafka_core.tables import writing
 from crkafka_core.tables.handle import Handle
 
 _log = logging.getLogger(__name__)
@@ -73,20 +80,37 @@ class FeederProcess:
                 if not families:
                     self._region.plane.wait(version, 1.0)
                     continue
+                lease = self._taken()
             except CrkafkaError as error:
-                _log.warning("feeder process: %s", error)
+                if not isinstance(error, LeaseHeld):
+                    _log.warning("feeder process: %s", error)
                 self._over.wait(2.0)
                 continue
             began = time.monotonic()
-            code = self._once()
+            code = self._once(lease.token)
+            with contextlib.suppress(CrkafkaError):  # it may have been killed
+                self._region.plane.do(partial(leases.release, lease=lease))
             if self._over.is_set():
                 return
             failures = 0 if time.monotonic() - began > _LONGEST else failures + 1
             self._tell(f"the process that writes tables with Spark ended with code {code}; it is started again")
             self._over.wait(min(2.0**failures, _LONGEST))
 
-    def _once(self) -> int:
-        """One life of the process; its exit code."""
+    def _taken(self) -> Lease:
+        """The right to feed, before the process is there to take it over: until then nobody else would know that it comes."""
+        free(self._region, plane.SPARK_FEEDER)
+        data = plane.left_out(self._region.config.left_to_others)
+
+        def take(tx: Tx) -> Lease:
+            return leases.take(
+                tx, plane.SPARK_FEEDER, holder=writing.holder(), token=uuid.uuid4().hex,
+                length=limits.of(tx.region()).driver_lease, data=data,
+            )  # fmt: skip
+
+        return self._region.plane.do(take)
+
+    def _once(self, token: str) -> int:
+        """One life of the process, which goes on with this lease; its exit code."""
         with self._lock:
             if self._over.is_set():
                 return 0
@@ -99,7 +123,7 @@ class FeederProcess:
             )
             assert process.stdin is not None and process.stdout is not None
             with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(self._region.config.to_json() + "\n")
+                process.stdin.write(f"{self._region.config.to_json()}\n{token}\n")
                 process.stdin.flush()
         for line in process.stdout:
             with contextlib.suppress(ValueError):

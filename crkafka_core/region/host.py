@@ -119,10 +119,18 @@ def _until_free(plane: ControlPlane, runtime: Runtime, seen: Lease) -> None:
 
 @contextmanager
 def hosting(
-    region: Region, logs: Path | None = None, *, tell: Callable[[str], None] = lambda _: None
+    region: Region,
+    logs: Path | None = None,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+    ready: Callable[[], None] = lambda: None,
 ) -> Iterator[Host]:
-    """Members run, and declared tables are kept fresh, until the block ends; `tell` hears what keeps a table back."""
+    """Members run, and declared tables are kept fresh, until the block ends; `tell` hears what keeps a table back.
+
+    `ready` is called once Spark is there, where the host has one: a region that were started before would wait for members.
+    """
     host = open_host(region, logs)
+    ready()
     with feeding(region, tell=tell, warm=warm(host)):
         host.begin()
         try:

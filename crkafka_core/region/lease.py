@@ -7,11 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Self
 
+from crkafka_core.control import Tx
 from crkafka_core.loop import THREADS, Loop, Runtime
+from crkafka_core.machine import is_gone
 from crkafka_core.model.errors import CrkafkaError, LeaseLost
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import leases, limits
 from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.tables.handle import Handle
 
 
 class DriverLease:
@@ -54,6 +57,13 @@ class DriverLease:
         if lease is not None and self._lost is None and (kind is not None or not self._kept):
             self._plane.do(lambda tx: leases.release(tx, lease))
 
+    def let_go(self) -> None:
+        """At once, whatever the block still does: its end may take long, or never come."""
+        self._over.set()
+        lease = self.lease
+        if lease is not None and self._lost is None:
+            self._plane.do(lambda tx: leases.release(tx, lease))
+
     @property
     def lost(self) -> CrkafkaError | None:
         """That somebody else has taken over, once a renewal has found it."""
@@ -85,6 +95,27 @@ class DriverLease:
         except CrkafkaError:
             pass
         return True
+
+
+def free(region: Handle, kind: str) -> bool:
+    """Let go of what a process of this machine held that is dead, instead of waiting for its lease to end; whether there was one.
+
+    Were it alive after all, its number is behind then, and both SQL and the table refuse what it commits.
+    """
+
+    def release(tx: Tx) -> bool:
+        dead = [lease for lease in leases.held(tx, kind) if _is_dead(lease.holder)]
+        for lease in dead:
+            leases.release(tx, lease)
+        return bool(dead)
+
+    return region.plane.do(release)
+
+
+def _is_dead(holder: str) -> bool:
+    """Whether a holder, as `writing.holder` writes it, was a process of this machine and is no more."""
+    host, _, pid = holder.rpartition(":")
+    return pid.isdigit() and is_gone(host, int(pid))
 
 
 class _Renewal(Loop):

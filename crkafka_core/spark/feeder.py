@@ -14,7 +14,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
 
 from pyspark.sql import SparkSession
 
@@ -25,9 +24,8 @@ from crkafka_core.model import rows
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
 from crkafka_core.model.redaction import redact_values
 from crkafka_core.plane import tables as plane
-from crkafka_core.region.feeder import free, left
 from crkafka_core.region.feeder_process import Tell
-from crkafka_core.region.lease import DriverLease
+from crkafka_core.region.lease import DriverLease, free
 from crkafka_core.spark import java_log, launch, location, tables
 from crkafka_core.still import starting, telling
 from crkafka_core.tables import writing
@@ -54,16 +52,19 @@ class SparkFeeder:
         tell: Tell = lambda _: None,
         news: Tell | None = None,
         why_not: Callable[[], str] = lambda: "",
+        token: str = "",
     ) -> None:
         """`session` is asked once, when there is something to write; `why_not` says why there can be no job now.
 
-        `tell` hears what keeps a table back; `news`, or else `tell`, of a write that takes long.
+        `tell` hears what keeps a table back; `news`, or else `tell`, of a write that takes long. `token`: of a lease that its host
+        has taken for it already.
         """
         self._region, self._session, self._tell, self._why_not = region, session, tell, why_not
-        self._news = news or tell
+        self._news, self._token = news or tell, token
         self._left = region.config.left_to_others
         self._spark: SparkSession | None = None
-        self._over = threading.Event()
+        self._lease: DriverLease | None = None
+        self._over, self._cancelled = threading.Event(), threading.Event()
         self._work: dict[str, threading.Thread] = {}
         self._failed: dict[str, tuple[int, float]] = {}
         """Family → failures in a row, and when to try again."""
@@ -81,9 +82,16 @@ class SparkFeeder:
         running = [thread for thread in self._work.values() if thread.is_alive()]
         if running and self._spark is not None and not launch.gone():
             self._tell("a table is still written as this host ends: it stops there, and the next host goes on")
+            self._cancelled.set()
             location.cancel_jobs(self._spark, self._tag)
             for thread in running:
                 thread.join(10)
+
+    def abandon(self) -> None:
+        """Without waiting for Spark's start: others may write the tables at once."""
+        self._over.set()
+        if self._lease is not None:
+            self._lease.let_go()
 
     def ended(self) -> bool:
         """Whether it has given up, since Spark is gone."""
@@ -99,7 +107,7 @@ class SparkFeeder:
     def _run(self) -> None:
         while not self._over.is_set():
             try:
-                if self._ready():
+                if self._wanted():
                     self._feed()
                     return
             except LeaseHeld:
@@ -112,16 +120,14 @@ class SparkFeeder:
                 self._say("", f"{type(error).__name__}: {error}")
                 self._over.wait(5.0)
 
-    def _ready(self) -> bool:
-        """Whether there is a table to write, and a session that can."""
+    def _wanted(self) -> bool:
+        """Whether there is a table to write, and a session could."""
         version, families = self._region.plane.read(
             lambda reader, row: (row.version, plane.fed_by_spark(reader, row, self._left))
         )
         if not families:
             self._region.plane.wait(version, 1.0)
             return False
-        if self._spark is None:
-            self._spark = self._session()
         why = self._why_not()
         self._say("", why)
         if why:
@@ -129,12 +135,15 @@ class SparkFeeder:
         return not why
 
     def _feed(self) -> None:
-        """With the lease, until the end."""
+        """With the lease, until the end. It is held while Spark starts: nobody else need start one for these tables."""
         free(self._region, plane.SPARK_FEEDER)
-        with ExitStack() as held:
-            lease = held.enter_context(
-                DriverLease(self._region.plane, plane.SPARK_FEEDER, writing.holder(), data=left(self._left))
-            )
+        data = plane.left_out(self._left)
+        with DriverLease(
+            self._region.plane, plane.SPARK_FEEDER, writing.holder(), token=self._token, data=data
+        ) as lease:
+            self._lease = lease
+            if self._spark is None:
+                self._spark = self._session()
             while not self._over.is_set() and not self._lost():
                 lease.check()
                 version = self._region.plane.read(lambda _, row: row.version)
@@ -178,7 +187,7 @@ class SparkFeeder:
         assert spark is not None
         try:
             location.tag_jobs(spark, self._tag)
-            with telling(self._news, lambda s: f"table {key}: Spark is still writing, for {s:.0f} s now"):
+            with telling(self._still, lambda s: f"table {key}: Spark is still writing, for {s:.0f} s now"):
                 for name in owed:
                     tables.fence(spark, self._region, name)
                 tables.advance(spark, self._region, key, limit=AT_ONCE)
@@ -195,10 +204,14 @@ class SparkFeeder:
                 _log.exception("spark feeder: table %s", key)
             self._fail(key, str(said or f"{type(error).__name__}: {error}"))
 
+    def _still(self, text: str) -> None:
+        if not self._cancelled.is_set():
+            self._news(text)
+
     def _fail(self, key: str, text: str, *, quiet: bool = False) -> None:
         failures = self._failed.get(key, (0, 0.0))[0] + 1
         self._failed[key] = (failures, time.monotonic() + min(2.0 ** (failures - 1), _LONGEST))
-        if not quiet:
+        if not quiet and not self._cancelled.is_set():
             self._say(key, f"table {key}: {text}")
 
     def _say(self, key: str, text: str) -> None:
@@ -221,12 +234,14 @@ def due(reader: Reader, row: rows.Region, left: frozenset[str]) -> list[tuple[li
 
 
 def main() -> int:
-    """As a process: the region's configuration comes by a pipe, and the end of it is the end."""
+    """As a process: the region's configuration and the token of its lease come by a pipe, and the end of it is the end."""
     from crkafka_core.region import Region
     from crkafka_core.spark.session import open_session
 
-    config = RegionConfig.from_json(sys.stdin.readline())
+    config, token = RegionConfig.from_json(sys.stdin.readline()), sys.stdin.readline().strip()
     logs.begin(logs.level("WARNING"), logs.form())
+    logs.in_one_voice()
+    _log.setLevel(logging.ERROR)  # what else it has to say its host tells
 
     def tell(text: str, good: bool = False) -> None:
         print(json.dumps([text, good]), flush=True)
@@ -239,7 +254,7 @@ def main() -> int:
         def session() -> SparkSession:
             return starting(news, lambda: open_session(config, log=java_log.path()))
 
-        feeder = SparkFeeder(region, session, tell=tell, news=news)
+        feeder = SparkFeeder(region, session, tell=tell, news=news, token=token)
         feeder.begin()
         hung_up = threading.Event()
 
@@ -253,6 +268,7 @@ def main() -> int:
         if feeder.warm:
             feeder.end()
         else:  # a host that ends so soon does not wait for Spark's start; the next one, or others, write the tables
+            feeder.abandon()
             java_log.remove()
             os._exit(0)
     return 0 if hung_up.is_set() else 1

@@ -6,11 +6,10 @@ import dagster as dg
 
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Reader
-from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import checkpoints
 from crkafka_core.plane import tables as plane_tables
-from dagster_project import metadata, partitions
+from dagster_project import metadata, partitions, writing
 from dagster_project.failures import as_dagster_failure
 from dagster_project.names import KEEPING_UP, Names, key_of
 from dagster_project.options import Options
@@ -64,21 +63,11 @@ def write(
     A table only advances without a gap, so that what it has acknowledged is exactly the line up to there (SPEC T1): live
     checkpoints between what it has and the range come along.
     """
-    from crkafka_core.spark import tables
-    from crkafka_core.tables.log import NeedsSpark
-
     before = region.read(lambda reader, row: plane_tables.of(reader, name))
     old = [] if _brought_along(context, before) else [i for i in ids if i <= before.acknowledged]
-    if old:
-        done = tables.rewrite(spark.session(), region.handle, name, old)
-        context.log.info(f"{plural(len(old), 'checkpoint')} rewritten, {plural(done.rows if done else 0, 'row')}")
+    writing.rewrite(context, region, spark, name, old)
     if ids and ids[-1] > before.acknowledged:
-        try:
-            session = spark.session() if plane_tables.needs_spark(before) else None
-            done = tables.advance(session, region.handle, name, upto=ids[-1])
-        except NeedsSpark:  # segments that are retired, or a feature of Delta that only Spark writes
-            done = tables.advance(spark.session(), region.handle, name, upto=ids[-1])
-        context.log.info(f"advanced from {before.acknowledged} to {ids[-1]}, {plural(done.rows if done else 0, 'row')}")
+        writing.advance(context, region, spark, name, ids[-1])
         _materialize_along(context, region, name, before, ids)
     return region.read(lambda reader, row: checkpoints.rows_of(reader, ids))
 

@@ -9,6 +9,7 @@ from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.plural import plural
 from crkafka_core.plane import reading
 from crkafka_core.plane import tables as plane_tables
+from dagster_project import writing
 from dagster_project.failures import as_dagster_failure
 from dagster_project.names import key_of
 from dagster_project.resources import RegionResource, SparkSessionResource
@@ -67,12 +68,10 @@ def _rewrite(
     name: str,
     plan: reading.ReadPlan,
 ) -> None:
-    from crkafka_core.spark import tables
-
     table = region.read(lambda reader, row: plane_tables.of(reader, name))
-    tables.rewrite(spark.session(), region.handle, name, [i for i in plan.filled if i <= table.acknowledged])
+    writing.rewrite(context, region, spark, name, [i for i in plan.filled if i <= table.acknowledged])
     if plan.filled and plan.filled[-1] > table.acknowledged:
-        tables.advance(spark.session(), region.handle, name, upto=plan.checkpoints[-1])
+        writing.advance(context, region, spark, name, plan.checkpoints[-1])
     for checkpoint in plan.filled:
         context.log_event(
             dg.AssetMaterialization(region.names.table(name), partition=key_of(checkpoint), metadata={"replayed": True})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,7 +13,8 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Table
-from crkafka_core.plane import checkpoints, epochs, life, tables
+from crkafka_core.plane import checkpoints, epochs, leases, life, members, tables
+from crkafka_core.region.host import LEASE
 from dagster_project.metadata import ROWS
 from dagster_project.names import KEEPING_UP, Names, key_of
 from dagster_project.resources import RegionResource
@@ -27,12 +28,17 @@ Behind = tuple[str, list[int]]
 """Of a table that may be written: who writes it at this moment, and which checkpoints wait for it."""
 
 
-def waiting(reader: Reader, region: Region, names: list[str], *, limit: int) -> tuple[Region, float, dict[str, Behind]]:
-    """The tables that are behind."""
+def waiting(
+    reader: Reader, region: Region, names: list[str], *, limit: int, alone: Collection[str] = ()
+) -> tuple[Region, float, dict[str, Behind]]:
+    """The tables that are behind, and that no host feeds; none feeds those that are left `alone`."""
     if region.phase is Phase.REWINDING or epochs.unfenced(reader):
         return region, reader.now(), {}
     behind: dict[str, Behind] = {}
+    begins = bool(leases.held(reader, LEASE)) and not members.live(reader)
     for name in names:
+        if begins and name not in alone:
+            continue  # that host's Spark may still start; it feeds tables before it starts members
         row = reader.get(Table, name)
         if row is None or row.acknowledged >= region.head or tables.feeder_of(reader, row):
             continue
@@ -156,8 +162,13 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.Se
         if refused:
             return dg.SkipReason(refused)
         told, limit = TablesCursor.parse(context.cursor).told, setup.options.keep_up
+        alone = resource.settings.left_to_others
         answer = read_or_skip(
-            resource, lambda r, row: (waiting(r, row, declared, limit=limit), fed(r, row, declared, told, limit=limit))
+            resource,
+            lambda r, row: (
+                waiting(r, row, declared, limit=limit, alone=alone),
+                fed(r, row, declared, told, limit=limit),
+            ),
         )
         if isinstance(answer, dg.SkipReason):
             return answer

@@ -162,7 +162,7 @@ def test_whoever_reads_json_meets_no_other_lines(crkafka: Crkafka, monkeypatch: 
     assert logs.log_line("refused: canary-told") == "refused: ***"
 
 
-def test_a_host_tells_once_for_what_its_region_has_waited(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_host_tells_once_for_what_its_region_has_waited() -> None:
     """As with a Kafka that is away from the start: no member can register, and the event log has nothing to tell."""
     kit = Kit()
     kit.do(lambda tx: life.start(tx, by="me"))
@@ -174,15 +174,26 @@ def test_a_host_tells_once_for_what_its_region_has_waited(caplog: pytest.LogCapt
         config = SimpleNamespace(region="orders", host=SimpleNamespace(spark=None))
         plane = SimpleNamespace(read=kit.plane.read, wait=lambda version, seconds: version)
 
-    stop = threading.Event()
-    with caplog.at_level(logging.WARNING):
-        hosting._follow(
-            Hosted(), stop, False, lambda _: None, lambda: stop.set() if next(turns) > 2 else None, Path("l")
-        )  # type: ignore[arg-type]
-    assert [r.getMessage() for r in caplog.records] == [
-        f"waiting for {hosting.WAITED:.0f} s: no member is there. Members log to l"
+    stop, told = threading.Event(), list[str]()
+    hosting._follow(Hosted(), stop, False, told.append, lambda: stop.set() if next(turns) > 2 else None, Path("l"))  # type: ignore[arg-type]
+    assert [text for text in told if "waiting" in text] == [
+        f"waiting for {hosting.WAITED:.0f} s: no member is there; members log to l"
     ]
     kit = Kit()
     kit.running()
     kit.now += 100
     assert kit.plane.read(hosting.waits) == (0.0, "")
+
+
+def test_what_modules_log_has_the_voice_of_a_hosts_other_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    program = (
+        "import logging; from crkafka_core import logs; logs.begin('WARNING', 'text'); logs.in_one_voice();"
+        "logging.getLogger('crkafka_core.region.driver').warning('driver: no cuts by this process')"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert capfd.readouterr().err == "warning: driver: no cuts by this process\n"
+
+
+def test_a_log_that_went_with_its_folder_is_not_worth_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    logs.cap(tmp_path / "gone" / "spark.log")
+    assert caplog.records == []

@@ -104,6 +104,14 @@ def test_where_logs_are_json_each_line_of_progress_is_one_of_them_on_a_terminal_
     assert capsys.readouterr().out == ""
 
 
+def test_lines_come_every_ten_seconds_of_the_first_minute_then_every_thirty() -> None:
+    at, times = 0.0, list[float]()
+    while at < 150:
+        at += still.pause(at)
+        times.append(at)
+    assert times == [10, 20, 30, 40, 50, 60, 90, 120, 150]
+
+
 def test_a_quiet_one_says_nothing_and_a_short_one_its_steps(log: _Log, monkeypatch: pytest.MonkeyPatch) -> None:
     with progress("replaying", quiet=True) as say:
         say("writing")

@@ -21,6 +21,7 @@ from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member
 from crkafka_core.plane import leases, life, permits
 from crkafka_core.plane.tables import SPARK_FEEDER
 from crkafka_core.region.feeder import Feeder
+from crkafka_core.region.host import LEASE
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.testing.hand_member import HandMember
 from dagster_project import consistent_region, opened
@@ -557,3 +558,15 @@ def test_what_a_host_writes_with_spark_starts_no_run_and_is_told_as_well(landed:
     landed.publish()
     (request,) = landed.tick("tables", cursor=told.cursor).run_requests
     assert request.tags[RANGE_START] == key_of(2)
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_while_a_host_only_begins_no_run_is_launched_for_what_it_will_feed(landed: LandedSeat) -> None:
+    """SPEC A7: its Spark starts for a minute, and a run's own would then meet it at the table."""
+    landed.landing.land(1)
+    landed.publish()
+    landed.region.plane.do(lambda tx: tx.delete(Member))
+    assert landed.tick("tables").run_requests
+    with DriverLease(landed.region.plane, LEASE, "host:1"):
+        assert landed.tick("tables").skip_message == "every table has all checkpoints"
+    assert landed.tick("tables").run_requests

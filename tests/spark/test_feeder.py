@@ -98,10 +98,86 @@ def test_what_goes_well_in_the_process_is_news_and_what_does_not_is_trouble(
     landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
     trouble: list[str] = []
     news: list[str] = []
-    FeederProcess(landing.region, tell=trouble.append, news=news.append)._once()
+    FeederProcess(landing.region, tell=trouble.append, news=news.append)._once("t")
     assert (news, trouble) == (["Spark starts"], ["table typed: away"])
-    FeederProcess(landing.region, tell=trouble.append)._once()
+    FeederProcess(landing.region, tell=trouble.append)._once("t")
     assert trouble[1:] == ["Spark starts", "table typed: away"], "who makes no difference hears both"
+
+
+def fed_by(landing: Landing, name: str) -> str:
+    return landing.region.plane.read(lambda r, row: plane.feeder_of(r, plane.of(r, name)))
+
+
+def test_A7_who_feeds_is_seen_while_spark_still_starts_and_no_longer_once_that_is_abandoned(tmp_path: Path) -> None:
+    """Dagster would start a Spark of its own meanwhile, and both would want to write."""
+    landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
+    starts, free = threading.Event(), threading.Event()
+
+    def session() -> Any:
+        starts.set()
+        free.wait(60)
+
+    running = SparkFeeder(landing.region, session)
+    running.begin()
+    try:
+        assert starts.wait(20)
+        assert fed_by(landing, "typed") == feeder.writing.holder()
+        running.abandon()
+        assert not fed_by(landing, "typed")
+    finally:
+        free.set()
+
+
+def test_A7_the_process_that_feeds_is_seen_before_it_has_come_so_far_and_goes_on_with_that_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "idles.py").write_text(
+        "import json, sys\nsys.stdin.readline()\nprint(json.dumps([sys.stdin.readline().strip(), True]), flush=True)\nsys.stdin.read()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(feeder_process, "MODULE", "idles")
+    landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
+    tokens: list[str] = []
+    running = FeederProcess(landing.region, news=tokens.append)
+    running.begin()
+    try:
+        until(lambda: tokens, 60)
+        assert fed_by(landing, "typed")
+        with feeder.DriverLease(landing.region.plane, plane.SPARK_FEEDER, "the process", token=tokens[0]):
+            assert fed_by(landing, "typed") == "the process"
+    finally:
+        running.end()
+    assert not fed_by(landing, "typed")
+
+
+def test_nothing_is_told_of_a_write_that_its_host_has_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancelled, said = threading.Event(), list[str]()
+    monkeypatch.setattr(still, "FIRST", 0.01)
+    monkeypatch.setattr(feeder, "LAST", 0.1)
+    monkeypatch.setattr(feeder.location, "tag_jobs", lambda *_: None)
+    monkeypatch.setattr(feeder.location, "cancel_jobs", lambda *_: cancelled.set())
+
+    def hangs(*_: Any, **__: Any) -> None:
+        assert cancelled.wait(20)
+        there = len(said)
+        time.sleep(0.2)
+        assert len(said) <= there + 1, "one may have been on its way"
+        raise RuntimeError("the job was cancelled")
+
+    monkeypatch.setattr(feeder.tables, "advance", hangs)
+    landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
+    landing.land(1)
+    running = SparkFeeder(landing.region, object, tell=said.append)  # type: ignore[arg-type]
+    monkeypatch.setattr(running._thread, "join", lambda _: until(lambda: not running._thread.is_alive(), 20))
+    running.begin()
+    until(lambda: running._running(), 20)
+    running.end()
+    assert cancelled.is_set() and not running._running()
+    assert {text.rsplit(" for ", 1)[0] for text in said if "ends: it stops" not in text} == {
+        "table typed: Spark is still writing,"
+    }
 
 
 def declared(folder: Path, *names: str, **more: Any) -> list[dict[str, Any]]:

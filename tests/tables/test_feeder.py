@@ -6,10 +6,12 @@ import logging
 import socket
 import subprocess
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from crkafka_core.control import Reader
+from crkafka_core.loop import THREADS
 from crkafka_core.model.errors import LeaseHeld, Refused
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import leases
@@ -149,3 +151,19 @@ def test_process_of_another_container_of_the_same_name_is_not_taken_for_dead(lak
     lake.region.plane.do(lambda tx: leases.take(tx, "writer:bronze", holder=elsewhere, token="t", length=3_600))
     assert Feeder(lake.region).turn(0.0)
     assert lake.region.plane.read(lambda r, row: plane.writer(r, "bronze")) == elsewhere
+
+
+def test_a_host_that_ends_says_which_table_is_left_behind_and_that_it_goes_on(lake: Lake) -> None:
+    class Warm:
+        def begin(self) -> None: ...
+        def end(self) -> None: ...
+
+    told: list[str] = []
+    news: list[str] = []
+    left = lake.region.config.tables[0].model_copy(update={"name": "typed", "format": "parquet", "path": "typed"})
+    config = lake.region.config.model_copy(update={"tables": [left]})
+    region = SimpleNamespace(config=config, plane=lake.region.plane, runtime=THREADS)
+    with feeder.feeding(region, tell=told.append, news=news.append, warm=lambda *_: Warm()):  # type: ignore[arg-type]
+        lake.landing.land(5)
+    assert news == ["what is merged is brought into bronze first; that ends by itself, done or not"]
+    assert told == ["table bronze is left at checkpoint 0: whoever hosts the region next goes on from there"]
