@@ -29,8 +29,11 @@ from crkafka_core.region.driver import driving
 from crkafka_core.region.host import Host, hosting, only_host
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.region.probes import Pulse, serving
+from crkafka_core.spark import java_log
 from crkafka_core.still import spark_starts, telling
 
+AT_ONCE = 2.0
+"""Seconds for leases to be given back after a second interrupt."""
 Tell = Callable[[str], None]
 WAITED = 20.0
 """Seconds in which a region comes to rest by itself; who has waited longer is told for what."""
@@ -248,6 +251,9 @@ def _interrupts() -> Iterator[threading.Event]:
 
     def interrupted(number: int, frame: object) -> None:
         if stop.is_set():
+            end_soon = threading.Timer(AT_ONCE, _end)
+            end_soon.daemon = True
+            end_soon.start()
             raise KeyboardInterrupt
         stop.set()
 
@@ -257,6 +263,13 @@ def _interrupts() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _end() -> None:
+    """As a host that was killed: its children end with it, and the next host goes on from the last checkpoint."""
+    java_log.remove()
+    note("interrupted", "WARNING")
+    os._exit(130)
 
 
 def _tell(text: str) -> None:

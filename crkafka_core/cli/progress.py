@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.text import Text
 
 from crkafka_core import logs
 from crkafka_core.cli.output import note, shown
@@ -17,14 +18,29 @@ from crkafka_core.still import telling
 Say = Callable[[str], None]
 
 
+class _Now:
+    """What stands beside the spinner, each time that it is drawn."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._step, self._began = what, "", time.monotonic()
+
+    def say(self, step: str) -> None:
+        self._step = step
+
+    def __rich__(self) -> Text:
+        at = f"{self._what}: {self._step}" if self._step else self._what
+        return shown(f"{at} ({time.monotonic() - self._began:.0f} s)")
+
+
 @contextmanager
 def progress(what: str, *, quiet: bool = False) -> Iterator[Say]:
     """Gives a function that is told each step in a few words."""
     if quiet:
         yield lambda step: None
     elif sys.stderr.isatty() and logs.form() == "text":
-        with Console(stderr=True).status(shown(what)) as status:
-            yield lambda step: status.update(shown(f"{what}: {step}"))
+        now = _Now(what)
+        with Console(stderr=True).status(now):
+            yield now.say
     else:
         began, last = time.monotonic(), [what]
 

@@ -15,6 +15,6 @@ def open_session(config: RegionConfig, say: Say) -> SparkSession:
     """The session that the configuration names."""
     from crkafka_core.spark import java_log, session
 
-    jars = sorted({t.format for t in config.tables} & {"delta", "iceberg"})
-    say("Spark starts" + (f"; the first time it fetches the jars of {' and '.join(jars)} as well" if jars else ""))
+    jars = session.fetches(config)
+    say("Spark starts" + (f"; it fetches the jars of {' and '.join(jars)} first" if jars else ""))
     return session.open_session(config, log=java_log.path())

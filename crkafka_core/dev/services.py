@@ -120,11 +120,11 @@ def down(folder: Path = DEFAULT_FOLDER, *, progress: Callable[[str], None] | Non
     if folder.is_dir():
         with exclusively(folder / ".lock"):
             if Postgres(folder).alive:
-                say("PostgreSQL")
+                say("ending PostgreSQL")
                 Postgres(folder).stop()
             cluster = KafkaCluster(folder)
             if any(cluster.alive().values()):
-                say("Kafka")
+                say("ending Kafka")
                 cluster.stop()
             for process in recorded_in(folder):
                 process.stop()

@@ -13,11 +13,16 @@ from pyspark.sql import SparkSession
 from crkafka_core import maven
 from crkafka_core.config.reference import has_reference
 from crkafka_core.config.region_config import RegionConfig
+from crkafka_core.dev.cache import cache_folder
 from crkafka_core.spark import launch, location
 
 S3 = "s3"
 PACKAGES = {"delta": maven.DELTA, "iceberg": maven.ICEBERG, S3: maven.S3A}
 """For `spark.jars.packages`."""
+
+OWN_JARS = {"spark.jars", "spark.jars.packages"}
+"""Who sets one of them in `host.conf` says what there is."""
+IVY = "spark.jars.ivy"
 
 ALWAYS = {
     # Records are wide and few per checkpoint: Arrow keeps them off the row-by-row path.
@@ -63,17 +68,35 @@ def open_session(
     master = restarting(resolved.spark or "local[*]")
     if master.startswith("local[") and os.environ["PYSPARK_PYTHON"] == sys.executable:
         settings = {**HERE, **settings}
-    in_s3 = any(location.uri(t.path).startswith("s3a://") for t in config.tables)
-    wanted = sorted(formats | ({S3} if in_s3 else set()))
-    if in_s3:
+    if S3 in _needs(config):
         settings = {**s3a(resolved.storage_options), **settings}
-    packages = [name for each in wanted for name in PACKAGES.get(each, ())]
-    if packages and not {"spark.jars", "spark.jars.packages"} & set(settings):
+    packages = [name for each in _needs(config) for name in PACKAGES[each]]
+    if packages and not OWN_JARS & set(settings):
         settings["spark.jars.packages"] = ",".join(packages)
         settings.setdefault("spark.jars.excludes", ",".join(maven.NOT_NEEDED))
+        settings.setdefault(IVY, str(cache_folder() / "ivy"))
     settings |= {"spark.master": master, "spark.app.name": name or f"crkafka {config.region}"}
     hidden = {k for k, v in config.host.conf.items() if has_reference(v)}
     return launch.start(settings, hidden=hidden, log=log)
+
+
+def _needs(config: RegionConfig) -> list[str]:
+    """What of `PACKAGES` the region's tables ask for."""
+    in_s3 = any(location.uri(t.path).startswith("s3a://") for t in config.tables)
+    return sorted(({t.format for t in config.tables} | ({S3} if in_s3 else set())) & PACKAGES.keys())
+
+
+def fetches(config: RegionConfig) -> list[str]:
+    """Of what the session's start has to fetch jars, since they are not in the cache yet."""
+    given = config.host.conf
+    if config.host.connect or OWN_JARS & given.keys():
+        return []
+    there = Path(given.get(IVY) or cache_folder() / "ivy") / "jars"
+    names = {
+        each: [coordinate.replace(":", "_", 1).replace(":", "-") for coordinate in PACKAGES[each]]
+        for each in _needs(config)
+    }
+    return [each for each, jars in names.items() if not all((there / f"{jar}.jar").is_file() for jar in jars)]
 
 
 def s3a(options: Mapping[str, str]) -> dict[str, str]:

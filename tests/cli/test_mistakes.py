@@ -267,6 +267,25 @@ def test_an_interrupt_at_any_time_is_a_word(region_file: Path, after: float) -> 
     assert (process.returncode, err.strip()) == (130, "interrupted")
 
 
+def test_a_second_interrupt_of_a_host_ends_it_at_once_whatever_it_still_waits_for() -> None:
+    program = (
+        "import time\nfrom crkafka_core.cli import hosting\n"
+        "with hosting._interrupts() as stop:\n"
+        "    try:\n        print('begun', flush=True)\n        stop.wait()\n        print('ends', flush=True)\n        time.sleep(60)\n"
+        "    finally:\n        time.sleep(60)  # a member that does not end\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )  # fmt: skip
+    assert process.stdout is not None
+    for said in ("begun\n", "ends\n"):
+        assert process.stdout.readline() == said
+        process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    _, err = process.communicate(timeout=50)
+    assert (process.returncode, err) == (130, "interrupted\n") and time.monotonic() - began < 20
+
+
 # -- what `check` finds
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,26 +14,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.soak]
 
-PROJECT = """[project]
-name = "shop"
-version = "0"
-
-[tool.dg]
-directory_type = "project"
-
-[tool.dg.project]
-root_module = "shop"
-code_location_target_module = "shop.definitions"
-"""
-DEFINITIONS = """from pathlib import Path
-
-import dagster as dg
+PAGE = (ROOT / "docs" / "dagster.md").read_text(encoding="utf-8")
 
 
-@dg.definitions
-def defs():
-    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
-"""
+def block(language: str, first: str) -> str:
+    """A sample of the page, by the first line of it."""
+    return str(re.findall(rf"^```{language}\n(# {first}.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0])
 
 
 def dg(folder: Path, home: Path, *words: str) -> str:
@@ -63,12 +50,13 @@ def test_the_project_is_checked_and_listed(tmp_path: Path) -> None:
 def test_a_region_is_scaffolded_in_a_project_of_somebody_else(tmp_path: Path) -> None:
     project = tmp_path / "shop"
     (project / "shop" / "defs").mkdir(parents=True)
-    (project / "pyproject.toml").write_text(PROJECT)
+    (project / "pyproject.toml").write_text(block("toml", "pyproject.toml"))
     (project / "shop" / "__init__.py").touch()
     (project / "shop" / "defs" / "__init__.py").touch()
-    (project / "shop" / "definitions.py").write_text(DEFINITIONS)
+    (project / "shop" / "definitions.py").write_text(block("python", "shop/definitions.py"))
     dg(project, tmp_path, "scaffold", "defs", "dagster_project.ConsistentRegion", "clicks")
-    assert "region: clicks" in (project / "shop" / "defs" / "clicks" / "defs.yaml").read_text()
+    written = (project / "shop" / "defs" / "clicks" / "defs.yaml").read_text()
+    assert "region: clicks" in written and "format: delta" in written, "the first table needs no Spark"
     assert "All definitions loaded successfully" in dg(project, tmp_path, "check", "defs")
     assets = json.loads(dg(project, tmp_path, "list", "defs", "--json"))["assets"]
     assert {"clicks/records", "clicks/clicks_bronze"} <= {a["asset_key"] for a in assets}

@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.workspace.autodiscovery import loadable_targets_from_python_file
 
 from crkafka_core.config import RegionConfig
 from dagster_project import consistent_region, names, partitions
@@ -36,13 +37,27 @@ def region() -> RegionConfig:
     )
 
 
+def test_the_sample_that_merges_is_a_module_that_dagster_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second object of definitions at its top level would be refused, whatever its name."""
+    (tmp_path / "regions").mkdir()
+    (tmp_path / "regions" / "orders.yaml").write_text(region().to_json())
+    monkeypatch.chdir(tmp_path)
+    (merge,) = [text for text in blocks("python") if "Definitions.merge(" in text]
+    before = "import dagster as dg\nfrom dagster_project import consistent_region\nmy_assets, my_jobs = [], []\n"
+    (tmp_path / "merged.py").write_text(before + merge)
+    (found,) = loadable_targets_from_python_file(str(tmp_path / "merged.py"), str(tmp_path))
+    assert isinstance(found.target_definition, dg.Definitions)
+
+
 def test_the_samples_of_python_make_definitions_that_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "regions").mkdir()
     (tmp_path / "regions" / "orders.yaml").write_text(region().to_json())
     monkeypatch.chdir(tmp_path)
     known: dict[str, Any] = {
         "dg": dg,
-        "my_definitions": dg.Definitions(),
+        "my_assets": [],
+        "my_jobs": [],
+        "__file__": str(tmp_path / "definitions.py"),
         "definition": partitions.definition,
         "Names": names.Names,
     }

@@ -17,8 +17,10 @@ from urllib.request import urlopen
 import pytest
 
 from crkafka_core import logs
+from crkafka_core.config import RegionConfig
 from crkafka_core.model.phase import Phase
 from crkafka_core.spark import java_log, launch
+from crkafka_core.spark import session as sessions
 from crkafka_core.spark.host import SparkHost
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -193,3 +195,24 @@ def test_the_logs_of_processes_that_are_gone_stay_a_week(tmp_path: Path, monkeyp
             os.utime(file, (time.time() - 8 * 86_400,) * 2)
     java_log.remove_left_over()
     assert {*tmp_path.iterdir()} == {told, alive}
+
+
+def test_spark_has_its_jars_in_the_cache_of_ours_and_says_only_of_new_ones_that_it_fetches_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also Dagster's sessions: `~/.ivy2` would be another place to clean up, and on a fresh machine another fetch."""
+    monkeypatch.setenv("CRKAFKA_CACHE", str(tmp_path))
+    given: dict[str, str] = {}
+    monkeypatch.setattr(sessions.launch, "start", lambda settings, **_: given.update(settings))
+    config = RegionConfig.of(
+        region="orders", control_plane="sqlite:///x.db", storage="s", topics=["t"], host={"spark": "local[1]"},
+        kafka={"bootstrap.servers": "localhost:1", "group.id": "g"},
+        tables=[{"name": "bronze", "format": "delta", "path": "t"}],
+    )  # fmt: skip
+    assert sessions.fetches(config) == ["delta"]
+    sessions.open_session(config)
+    assert given["spark.jars.ivy"] == str(tmp_path / "ivy") and "io.delta" in given["spark.jars.packages"]
+    organisation, name, version = given["spark.jars.packages"].split(":")
+    (tmp_path / "ivy" / "jars").mkdir(parents=True)
+    (tmp_path / "ivy" / "jars" / f"{organisation}_{name}-{version}.jar").touch()
+    assert sessions.fetches(config) == []
