@@ -10,6 +10,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import ResetCause
 from crkafka_core.plane import advance, alarms, cuts, life
 from crkafka_core.region.status import status_of
+from tests.plane.conftest import LIMITS
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -111,3 +112,16 @@ def test_x6_a_cut_that_found_nothing_new_is_a_completed_cut(kit: Kit) -> None:
     assert len(_told(kit)) == 1
     kit.advance(2.0)
     assert len(_told(kit)) == 2
+
+
+def test_x6_resets_in_a_row_are_an_alarm_as_long_as_the_next_one_may_still_come(make_kit: type[Kit]) -> None:
+    """The longest back-off and the time of one attempt."""
+    kit = make_kit(period=0.0).running()
+    for _ in range(alarms.PERIODS):
+        kit.fail(0, "the storage is away", ResetCause.UNAVAILABLE)
+        kit.advance(61.0)
+        kit.settle()
+    kit.now = kit.row.reset_at + LIMITS.backoff_cap + LIMITS.reset_timeout
+    assert "3 resets in a row" in kit.plane.read(alarms.no_merge)
+    kit.now += 1.0
+    assert kit.plane.read(alarms.no_merge) == ""

@@ -32,6 +32,7 @@ from crkafka_core.model.rows import (
     ResetCause,
 )
 from crkafka_core.plane import advance, cuts, leases, life, members, permits, resets, retire
+from tests.plane.conftest import LIMITS
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -200,6 +201,7 @@ def test_D4_cut_past_its_deadline_is_aborted_by_anyone(kit: Kit) -> None:
     kit.advance(21.0)
     assert kit.checkpoint(cut).status is CheckpointStatus.ABORTED
     assert "orders/1" in kit.checkpoint(cut).note
+    assert kit.resets()[-1].member == "orders/1"
     assert kit.row.epoch == epoch + 1
 
 
@@ -238,7 +240,9 @@ def test_G7_nobody_takes_the_lock_for_a_cut_that_only_waits(kit: Kit) -> None:
     cut = kit.open()
     kit.contribute(cut, 0)
     assert not kit.plane.read(advance.due)
-    kit.now += 21.0
+    kit.now = kit.checkpoint(cut).deadline
+    assert not kit.plane.read(advance.due)
+    kit.now += 1.0
     assert kit.plane.read(advance.due)
     assert kit.advance() is Phase.RESETTING
 
@@ -599,3 +603,114 @@ def test_t1_the_row_of_a_readers_lease_goes_with_it(kit: Kit) -> None:
     lease = kit.do(lambda tx: leases.take(tx, "reader", holder="x", token="a", length=30.0, slot="a"))
     kit.do(lambda tx: leases.release(tx, lease))
     assert kit.plane.read(lambda reader, row: reader.get(Lease, "reader", "a")) is None
+
+
+def test_C3_a_merge_that_cannot_be_says_why_and_changes_nothing(kit: Kit) -> None:
+    """SPEC C3: what is missing may still come until the deadline."""
+    kit.running()
+    cut = kit.open()
+    kit.contribute(cut, 0)
+    with pytest.raises(NotSettled, match=rf"Checkpoint {cut} still waits for orders/1\."):
+        kit.do(lambda tx: cuts.merge(tx, cut))
+    assert (kit.row.phase, kit.checkpoint(cut).status) == (Phase.CUTTING, CheckpointStatus.OPEN)
+    with pytest.raises(NotOpen, match="Checkpoint 99 of region orders is unknown"):
+        kit.do(lambda tx: cuts.merge(tx, 99))
+    kit.advance(21.0)
+    with pytest.raises(NotOpen, match="is aborted"):
+        kit.do(lambda tx: cuts.merge(tx, cut))
+
+
+def test_R3_another_report_in_a_cut_aborts_it(kit: Kit) -> None:
+    """SPEC R3, C2: what the cut has fixed is no longer so."""
+    kit.running()
+    cut = kit.open()
+    kit.report(1, {P1}, generation=2)
+    assert (kit.row.phase, kit.checkpoint(cut).status) == (Phase.RESETTING, CheckpointStatus.ABORTED)
+    assert kit.checkpoint(cut).note == "orders/1 reports another assignment during the cut"
+
+
+def test_D2_who_cannot_do_its_part_aborts_the_cut_and_is_named(kit: Kit) -> None:
+    """SPEC D2: only the registered incarnation may."""
+    kit.running()
+    cut, mine = kit.open(), kit.live["orders/0"]
+
+    def give_up(incarnation: str) -> None:
+        kit.do(lambda tx: cuts.give_up(
+            tx, cut, member="orders/0", incarnation=incarnation, why="disk full", cause=ResetCause.FAILURE,
+        ))  # fmt: skip
+
+    with pytest.raises(Superseded):
+        give_up("older")
+    assert kit.row.open_cut == cut
+    give_up(mine)
+    assert (kit.checkpoint(cut).status, kit.checkpoint(cut).note) == (CheckpointStatus.ABORTED, "disk full")
+    assert (kit.resets()[-1].cause, kit.resets()[-1].member) == (ResetCause.FAILURE, "orders/0")
+
+
+def test_G7_a_contribution_wakes_whoever_waits_for_the_region(kit: Kit) -> None:
+    """SPEC G7: the version of the region's row is what is waited for."""
+    kit.running()
+    cut = kit.open()
+    before = kit.row.version
+    kit.contribute(cut, 0)
+    assert kit.row.version > before
+
+
+def test_G5_who_is_not_wanted_is_refused_with_what_to_do(kit: Kit) -> None:
+    """SPEC G5, G9: a process too many, or of a region that is not started."""
+
+    def refused(name: str) -> NotRunning:
+        who = members.Registration(name, "new", 99, 0, "cluster", "group")
+        with pytest.raises(NotRunning) as found:
+            kit.do(lambda tx: members.register(tx, who))
+        return found.value
+
+    found = refused("orders/0")
+    assert "orders is not started: no members are wanted" in str(found) and "`crkafka start`" in (found.hint or "")
+    kit.running()
+    found = refused("orders/2")
+    assert "orders wants 2 members; orders/2 is not one" in str(found) and "`crkafka scale`" in (found.hint or "")
+    assert kit.plane.read(lambda reader, _: reader.count(Member)) == 2
+
+
+@pytest.mark.parametrize(("cluster", "group"), [("another", "group"), ("cluster", "another")])
+def test_G1_a_member_that_connects_to_another_group_or_cluster_is_refused(kit: Kit, cluster: str, group: str) -> None:
+    """SPEC G1: it would read other records into the same checkpoints."""
+    kit.running()
+    who = members.Registration("orders/1", "new", 99, 0, cluster, group)
+    with pytest.raises(WrongRegion, match=f"orders/1 connects to group '{group}' on cluster {cluster}"):
+        kit.do(lambda tx: members.register(tx, who))
+    assert kit.member(1).incarnation == kit.live["orders/1"]
+
+
+def test_G3_an_earlier_process_that_says_it_failed_costs_the_later_one_nothing(kit: Kit) -> None:
+    """SPEC G3, G4; nor does one that has left before."""
+    kit.running()
+    old = kit.live["orders/0"]
+    kit.register(0)
+    epoch = kit.row.epoch
+    kit.do(lambda tx: members.fail(tx, "orders/0", old, "x"))
+    assert (kit.member(0).status, kit.row.epoch) == (MemberStatus.LIVE, epoch)
+    kit.do(lambda tx: members.leave(tx, "orders/0", kit.live["orders/0"]))
+    kit.do(lambda tx: members.fail(tx, "orders/0", kit.live["orders/0"], "x"))
+    assert kit.member(0).status is MemberStatus.LEFT
+
+
+def test_44_who_caught_up_has_its_whole_time_again_when_it_falls_behind_again(kit: Kit) -> None:
+    """SPEC G4: members look when somebody is behind, and when one that was behind has caught up."""
+    kit.running()
+    kit.report(1, {P1}, generation=2)
+    assert kit.plane.read(advance.due)
+    kit.advance()
+    assert kit.member(0).stale_since == kit.now
+    kit.report(0, {P0}, generation=2)
+    assert kit.plane.read(advance.due)
+    kit.advance(1.0)
+    assert kit.member(0).stale_since == 0.0 and not kit.plane.read(advance.due)
+    kit.report(1, {P1}, generation=3)
+    kit.advance(60.0)
+    assert kit.member(0).status is MemberStatus.LIVE
+    kit.advance(LIMITS.stale_generation - 0.5)
+    assert kit.member(0).status is MemberStatus.LIVE
+    kit.advance(0.5)
+    assert kit.member(0).status is MemberStatus.LOST

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,9 +11,10 @@ from crkafka_core.config.resolving import remember
 from crkafka_core.model.errors import LeaseLost, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import ROWS, ResetCause
+from crkafka_core.model.rows import ROWS, ResetCause, Table
 from crkafka_core.plane import (
     alarms,
+    checkpoints,
     cuts,
     events,
     leases,
@@ -26,6 +27,7 @@ from crkafka_core.plane import (
     skips,
     starts,
 )
+from crkafka_core.protocol.version import SPOKEN
 from crkafka_core.region.status import status_of
 from tests.plane.conftest import LIMITS
 
@@ -192,7 +194,7 @@ def test_x7_an_attempt_that_nothing_holds_up_counts(kit: Kit) -> None:
 def test_g8_an_unsettled_group_is_alarmed_once_in_an_attempt_with_what_is_missing(kit: Kit) -> None:
     kit.do(lambda tx: life.start(tx, by="test"))
     kit.register(0)
-    kit.advance(29.0)
+    kit.advance(LIMITS.settle_timeout)
     assert not kit.events("unsettled")
     for _ in range(5):
         kit.advance(10.0)
@@ -375,9 +377,12 @@ def test_g9_a_stop_waits_no_longer_than_a_cut_may_take(kit: Kit) -> None:
     kit.running()
     kit.withdraw(0, wants_reset=False)
     kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
-    assert kit.advance(LIMITS.drain_timeout - 1) is Phase.RUNNING
-    assert kit.advance(2) is Phase.IDLE
+    assert kit.advance(LIMITS.drain_timeout) is Phase.RUNNING
+    assert kit.advance(1) is Phase.IDLE
     assert kit.row.head == 0
+    (alarm,) = kit.events(alarms.NO_LAST_CUT)
+    assert "stopped without a last cut" in alarm.text and "no report" in alarm.text
+    assert kit.plane.read(status_of).alarm == alarm.text, "who looks later is told too"
 
 
 def test_g9_a_stop_of_a_region_without_members_waits_for_nobody(kit: Kit) -> None:
@@ -418,3 +423,81 @@ def test_nor_has_any_row_that_tells_why_a_region_reset_or_stopped(kit: Kit) -> N
         rows = [row for kind in ROWS for row in reader.select(kind)]
     assert sum("refused: ***" in str(row) for row in rows) >= 5
     assert not [row for row in rows if "canary-in-a-row" in str(row) or "\\x00" in repr(row)]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_x6_a_stop_where_nothing_flows_aborts_nothing_and_raises_no_epoch(kit: Kit, wanted: bool) -> None:
+    kit.running()
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me") if wanted else life.idle(tx, "test"))
+    epoch = kit.row.epoch
+    kit.do(lambda tx: life.halt(tx, "data loss"))
+    assert (kit.row.phase, kit.row.epoch) == (Phase.STOPPED, epoch)
+
+
+def test_g9_a_last_cut_is_found_again_by_who_asked_for_it(kit: Kit) -> None:
+    kit.running()
+    kit.do(lambda tx: life.stop(tx, token="stop 7", by="me"))
+    assert kit.checkpoint(kit.row.open_cut).token == "stop 7"
+    kit.withdraw(0)
+    kit.settle()
+    assert kit.advance() is Phase.CUTTING
+    assert kit.checkpoint(kit.row.open_cut).token == f"last cut of epoch {kit.row.epoch}", "a second one is another cut"
+
+
+def test_x7_an_attempt_has_its_time_from_when_the_group_was_settled_last(kit: Kit) -> None:
+    kit.running()
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    for number, tp in enumerate((P0, P1)):
+        kit.report(number, {tp}, base=-1)
+    kit.advance()
+    epoch = kit.row.epoch
+    kit.do(lambda tx: life.scale(tx, 3, by="me"))
+    kit.advance(1.0)
+    assert "2 of 3 members are there" in kit.plane.read(cuts.unsettled)
+    kit.advance(LIMITS.start_grace)
+    assert kit.plane.read(cuts.unsettled) == ""
+    kit.advance(LIMITS.reset_timeout)
+    assert kit.row.epoch == epoch
+    kit.advance(1.0)
+    assert kit.row.epoch == epoch + 1
+    kit.advance()
+    kit.do(lambda tx: tx.set_region(not_before=kit.now + 60.0))
+    kit.advance(59.0)
+    assert kit.row.epoch == epoch + 1, "no next attempt before the back-off is over"
+    kit.advance(1.0)
+    assert kit.row.epoch == epoch + 2
+
+
+def test_g6_a_region_that_is_declared_anew_is_run_by_the_rules_of_this_program(kit: Kit) -> None:
+    kit.do(lambda tx: tx.set_region(protocol=SPOKEN - 1))
+    life.declare(kit.plane.store, kit.row)
+    assert kit.row.protocol == SPOKEN
+
+
+def test_k6_a_table_is_declared_with_its_shape_and_which_of_its_outputs(kit: Kit) -> None:
+    table = Table("orders", "failed", "delta", "/t/failed", shape="shop:f", output="dead")
+    life.declare(kit.plane.store, kit.row, (table,))
+    (stored,) = kit.plane.read(lambda reader, _: life.tables_of(reader))
+    assert (stored.shape, stored.output) == ("shop:f", "dead")
+
+
+@pytest.mark.parametrize(
+    ("asked", "ids"),
+    [
+        ({}, [1, 3, 4]),
+        ({"oldest": 2}, [1, 3]),
+        ({"latest": 2}, [3, 4]),
+        ({"above": 1}, [3, 4]),
+        ({"upto": 3}, [1, 3]),
+        ({"merged": (1_000.0, 1_030.0)}, [1, 3]),
+        ({"merged": (1_001.0, 1_031.0)}, [3, 4]),
+    ],
+)
+def test_which_checkpoints_have_rows(kit: Kit, asked: dict[str, Any], ids: list[int]) -> None:
+    """Cuts at 1000, 1010, 1020, 1030; nothing came before the second."""
+    kit.running()
+    for rows in (5, 0, 5, 5):
+        kit.cut(rows)
+        kit.now += 10.0
+    assert kit.plane.read(lambda reader, _: checkpoints.filled(reader, **asked)) == ids
+    assert kit.plane.read(lambda reader, _: checkpoints.rows_of(reader, [1, 3])) == {1: 10, 3: 10}
