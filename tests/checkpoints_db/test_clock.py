@@ -57,6 +57,23 @@ def test_79_a_step_of_a_second_is_none(kit: Kit) -> None:
         assert kit.plane.read(clock.stepped_back) is stepped
 
 
+def test_79_a_lease_ends_too_late_where_it_ends_later_than_one_taken_now(kit: Kit) -> None:
+    taken = kit.do(lambda tx: leases.take(tx, "driver", holder="run 1", token="a", length=30.0))
+    assert not clock.too_far(taken, kit.now - clock.TOLERANCE)
+    assert clock.too_far(taken, kit.now - clock.TOLERANCE - 0.1)
+
+
+def test_79_what_is_alarmed_is_told_again_after_a_step_back(kit: Kit) -> None:
+    """By the time before the step it would count as told for another hour."""
+    _looks(kit, 3 * PERIOD + 5)
+    kit.now -= 3_600.0
+    _looks(kit, 2)
+    kit.cut()
+    _looks(kit, 3 * PERIOD + 5)
+    assert len(kit.events(alarms.NO_MERGE)) == 2
+    assert "no checkpoint was merged" in kit.plane.read(alarms.no_merge)
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_79_the_next_cut_is_due_within_a_period(kit: Kit, step: float) -> None:
     kit.now += step

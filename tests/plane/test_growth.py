@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,11 +16,24 @@ from checkpoints_db.testing.players import PARTITIONS, Player, new_region
 from crkafka_core.control import Store
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import ROWS, Checkpoint, CheckpointStatus, Event, Lease, MergedOffset, Region, TableCommit
+from crkafka_core.model.rows import (
+    ROWS,
+    Checkpoint,
+    CheckpointStatus,
+    Event,
+    Lease,
+    MergedOffset,
+    Region,
+    Table,
+    TableCommit,
+)
 from crkafka_core.plane import advance, cuts, growth, life, limits, reading, resets, retire
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.testing.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from tests.plane.conftest import Kit
 
 NAME = "orders"
 EVERY = 10
@@ -213,3 +227,43 @@ def test_the_file_of_four_thousand_cuts_is_that_of_two_thousand(
     url = f"sqlite:///{tmp_path}/control.db"
     initialise(url)
     _twice(Worker(open_store(url), history=100), 2_000, lambda: (tmp_path / "control.db").stat().st_size)
+
+
+def _numbers(kit: Kit, kind: type[Checkpoint | TableCommit], name: str) -> list[int]:
+    found: list[int] = kit.plane.read(lambda reader, _: reader.column(kind, name, order=(name,)))
+    return found
+
+
+def test_the_row_of_an_aborted_cut_goes_after_so_many_numbers(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "ABORTED", 2)
+    kit.running()
+    kit.open()
+    kit.do(lambda tx: resets.request(tx, cause="aborts it", by="me"))
+    kit.settle()
+    kit.cut()
+    kit.do(growth.collect)
+    assert _numbers(kit, Checkpoint, "id") == [1, 2], "its note may be looked at"
+    kit.cut()
+    kit.do(growth.collect)
+    assert _numbers(kit, Checkpoint, "id") == [2, 3]
+
+
+@pytest.mark.parametrize(("shape", "left"), [("shop:latest", [2, 3, 4, 5]), ("", [5])])
+def test_a_table_with_one_row_for_each_key_keeps_the_version_that_the_longest_rewind_goes_back_to(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch, shape: str, left: list[int]
+) -> None:
+    """Checkpoint 1 is retired and 2 was left behind: a rewind to 3 goes back to what the table was at 1, and goes on from there."""
+    monkeypatch.setattr(growth, "COMMITS", 1)
+    kit.running()
+    kit.cut(), kit.cut()
+    kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=1))
+    kit.settle()
+    kit.cut(), kit.cut()
+    kit.do(lambda tx: tx.put(replace(kit.checkpoint(1), status=CheckpointStatus.RETIRED)))
+    kit.do(lambda tx: tx.add(Table("orders", "latest", "delta", "/t/latest", commits=5, shape=shape)))
+    for number, upto in enumerate((0, 1, 2, 4, 4), start=1):
+        kit.do(lambda tx, n=number, to=upto: tx.add(  # type: ignore[misc]
+            TableCommit("orders", "latest", n, "advance", 0, to, "[]", f"t{n}", "DONE", version=f"v{n}")
+        ))  # fmt: skip
+    kit.do(growth.collect)
+    assert _numbers(kit, TableCommit, "number") == left

@@ -11,7 +11,7 @@ import pytest
 from crkafka_core.model.errors import LeaseHeld, LeaseLost, NoSuchCheckpoint, NotRunning, Refused, Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Table
+from crkafka_core.model.rows import Checkpoint, Initial, Table
 from crkafka_core.plane import contents, life, permits, retire, tables
 from crkafka_core.plane.permits import Permit
 from crkafka_core.testing.landing import Landing
@@ -355,3 +355,52 @@ def test_K6_tables_of_one_shape_are_siblings(landing: Landing) -> None:
 def test_two_tables_at_one_path_are_refused(landing: Landing) -> None:
     with pytest.raises(Refused, match="declared at one path: /t/bronze"):
         landing.region.plane.do(lambda tx: tables.declare(tx, "silver", "delta", "/t/bronze"))
+
+
+def test_s2_of_a_partition_that_came_later_the_tables_have_nothing(landing: Landing) -> None:
+    """Neither of one that SQL does not know: the commit in Kafka says nothing of it, and the others are not kept from it."""
+    landing.land(10)
+    plane, tp = landing.region.plane, landing.tps[0]
+    later = TP(tp.topic, 7)
+    asked = {tp, later, TP("unknown", 0)}
+    assert plane.read(lambda reader, row: contents.landed(reader, row, asked)) == {tp: 0}
+    plane.do(lambda tx: tx.add(replace(tx.select(Initial)[0], partition=later.partition, offset=40)))
+    assert plane.read(lambda reader, row: contents.landed(reader, row, asked)) == {tp: 0, later: 40}
+
+
+def test_x4_an_audit_counts_the_rows_that_are_live_and_not_those_left_behind(landing: Landing) -> None:
+    for rows in (10, 20, 30):
+        landing.land(rows)
+    finish(landing, allowed(landing))
+    landing.rewind(1)
+    fence(landing)
+    landing.land(40)
+    finish(landing, allowed(landing, "b"))
+    counted = landing.region.plane.read(lambda r, region: contents.counted_in(r, region, tables.of(r, "bronze")))
+    assert counted == {1: 20, 4: 80}
+
+
+def test_t2_what_lies_in_a_table_is_told_of_kept_and_of_archived_checkpoints(landing: Landing) -> None:
+    """A kept one by its segments, an archived one as a whole; of those that nobody asked for, nothing."""
+    for _ in range(5):
+        landing.land(10)
+    finish(landing, allowed(landing))
+    landing.retire(1, 2, 3)
+
+    def found(*ids: int) -> list[tuple[int, int, bool, list[int]]]:
+        pieces = landing.region.plane.read(lambda reader, row: contents.pieces(reader, row, ids))
+        return sorted((p.checkpoint, p.rows, p.segment is not None, [r.start for r in p.ranges]) for p in pieces)
+
+    archived, kept = [(1, 20, False, [0, 0]), (3, 20, False, [20, 20])], [(5, 10, True, [40]), (5, 10, True, [40])]
+    assert found(1, 3, 5) == archived + kept
+    assert found(5) == kept
+    assert found() == []
+
+
+def test_t2_whether_the_beginning_of_the_line_is_forgotten(landing: Landing) -> None:
+    plane = landing.region.plane
+    assert plane.read(contents.forgotten) is False, "nothing is merged"
+    landing.land(10), landing.land(10)
+    assert plane.read(contents.forgotten) is False
+    plane.do(lambda tx: tx.delete(Checkpoint, ("id", "=", 1)))
+    assert plane.read(contents.forgotten) is True
