@@ -222,6 +222,12 @@ def behind(reader: Reader, region: Region, table: Table) -> list[int]:
     return reader.line(region.head, after=table.acknowledged)
 
 
+def late(reader: Reader, region: Region, left: Collection[str]) -> dict[str, int]:
+    """Tables that have not got all that is merged, with what they have acknowledged; without those that are left to others."""
+    found = reader.select(Table, order=("name",))
+    return {t.name: t.acknowledged for t in found if t.acknowledged < region.head and t.name not in left}
+
+
 def commits(reader: Reader, table: Table) -> list[TableCommit]:
     """All permits of a table, by number."""
     return reader.select(TableCommit, ("table", "=", table.name), order=("number",))

@@ -252,11 +252,9 @@ def feeding(
 
 def behind(region: Handle) -> dict[str, int]:
     """Tables that are kept fresh and have not got all that is merged, with the checkpoint that they have reached."""
+    left = region.config.left_to_others
     with suppress(CrkafkaError):
-        return region.plane.read(lambda reader, row: {
-            t.name: t.acknowledged for t in reader.select(rows.Table, order=("name",))
-            if t.acknowledged < row.head and t.name not in region.config.left_to_others
-        })  # fmt: skip
+        return region.plane.read(lambda reader, row: plane.late(reader, row, left))
     return {}
 
 
