@@ -6,7 +6,7 @@ import io
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +15,7 @@ from crkafka_core import still
 from crkafka_core.cli import hosting
 from crkafka_core.cli import progress as shown_progress
 from crkafka_core.cli.progress import progress
+from crkafka_core.region import host as region_host
 
 
 class _Log(io.StringIO):
@@ -133,3 +134,25 @@ def test_a_spinner_has_the_step_and_the_seconds_since_the_beginning(monkeypatch:
     assert now.__rich__().plain == "resetting (7 s)"
     now.say("tables follow")
     assert now.__rich__().plain == "resetting: tables follow (7 s)"
+
+
+def test_a_region_is_started_once_its_hosts_spark_is_there_and_before_members_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Started before, it would wait for members all the while, and its alarms would say that nothing is merged."""
+    told: list[str] = []
+
+    class Host:
+        def begin(self) -> None:
+            told.append("members")
+
+        def end(self) -> None: ...
+
+    def opened(*_: object) -> Host:
+        told.append("spark")
+        return Host()
+
+    monkeypatch.setattr(region_host, "open_host", opened)
+    monkeypatch.setattr(region_host, "feeding", lambda *_, **__: nullcontext())
+    with region_host.hosting(SimpleNamespace(), ready=lambda: told.append("start")):  # type: ignore[arg-type]
+        assert told == ["spark", "start", "members"]
