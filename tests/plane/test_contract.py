@@ -8,12 +8,25 @@ from typing import TYPE_CHECKING
 import pytest
 
 from crkafka_core.config import RegionConfig
+from crkafka_core.control import Reader
 from crkafka_core.member.offsets import OffsetManager
-from crkafka_core.model.errors import ManualAssignment, NoSuchCheckpoint, Refused
+from crkafka_core.model.desired import Desired
+from crkafka_core.model.errors import ConfigError, ManualAssignment, NoSuchCheckpoint, Refused, TooOld
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Checkpoint, ContributedOffset, Contribution, Initial, MergedOffset, Region, Segment
-from crkafka_core.plane import life, reading, resets, retire
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import (
+    Checkpoint,
+    ContributedOffset,
+    Contribution,
+    Initial,
+    Member,
+    MergedOffset,
+    Region,
+    Segment,
+)
+from crkafka_core.plane import life, reading, resets, retire, stores, view
 from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.protocol.version import SPOKEN
 from crkafka_core.region import Region as Facade
 from crkafka_core.segments.batch import Run
 from crkafka_core.segments.path import SegmentName, segment_path
@@ -141,3 +154,49 @@ def test_M3_offsets_are_kept_for_assigned_partitions_only() -> None:
     assert offsets.next == {P1: 2}
     with pytest.raises(KeyError):
         offsets.record(Run(P0, 0, 1, 11, 12))
+
+
+def test_g6_a_newer_protocols_region_is_read_and_not_changed(kit: Kit) -> None:
+    kit.do(lambda tx: tx.set_region(protocol=SPOKEN + 1))
+    with pytest.raises(TooOld, match=f"protocol {SPOKEN + 1}; this program speaks {SPOKEN}, and changes nothing"):
+        kit.do(lambda tx: life.start(tx, by="me"))
+    assert kit.row.phase is Phase.IDLE
+
+
+def test_a_control_plane_that_is_not_installed_and_one_without_roles_are_told_apart() -> None:
+    with pytest.raises(ConfigError, match=r"No control plane for 'nosuch' is installed.*There are: .*sqlite"):
+        stores.open_store("nosuch://there")
+    with pytest.raises(ConfigError, match="For 'sqlite' there are no roles"):
+        stores.roles("sqlite:///crkafka.db")
+
+
+def _desired(kit: Kit, number: int, incarnation: str = "") -> Desired:
+    name = f"orders/{number}"
+
+    def ask(reader: Reader, row: Region) -> Desired:
+        return view.desired(reader, row, reader.select(Member), name, incarnation or kit.live.get(name, ""))
+
+    return kit.plane.read(ask)
+
+
+def test_m3_a_member_reads_whether_it_is_wanted_whether_it_was_replaced_and_whether_all_are_there(kit: Kit) -> None:
+    kit.do(lambda tx: life.start(tx, by="test"))
+    kit.register(0)
+    assert not _desired(kit, 0).assembled
+    kit.register(1)
+    said = [_desired(kit, number) for number in range(3)]
+    assert [(d.wanted, d.registered, d.superseded, d.assembled) for d in said] == [
+        (True, True, False, True), (True, True, False, True), (False, False, False, True),
+    ]  # fmt: skip
+    older = _desired(kit, 1, "older")
+    assert (older.wanted, older.registered, older.superseded) == (True, False, True)
+
+
+def test_s2_an_open_cut_tells_each_member_what_of_its_own_all_tables_have(make_kit: type[Kit]) -> None:
+    kit = make_kit(tables=("slow",)).running()
+    kit.cut(10)
+    kit.open()
+    mine, strangers = _desired(kit, 1).cut, _desired(kit, 7).cut
+    assert mine is not None and strangers is not None
+    assert (mine.mine, mine.landed) == ({P1}, ((P1, 0),))
+    assert (strangers.mine, strangers.landed) == (None, ())

@@ -268,6 +268,8 @@ def test_g10_what_the_newer_self_merged_and_was_open_here_does_not_stop_a_rewind
     kit.do(lambda tx: restored.check(tx, seen, by="orders/0"))
     assert (kit.row.phase, kit.row.went_back) == (Phase.RESETTING, False)
     assert kit.row.next_checkpoint > opened
+    (told,) = kit.events("restored")
+    assert (told.text, told.by) == ("went on from head 1 after the control plane went back", "ann")
 
 
 def test_g10_no_reset_and_no_skip_before_a_person_has_said_how_to_go_on(kit: Kit) -> None:
@@ -280,3 +282,11 @@ def test_g10_no_reset_and_no_skip_before_a_person_has_said_how_to_go_on(kit: Kit
         with pytest.raises(WentBack):
             kit.do(work)
     assert kit.row.phase is Phase.STOPPED
+
+
+def test_g10_a_start_that_finds_the_backup_older_still_stops_the_region_and_says_how_to_go_on(kit: Kit) -> None:
+    kit.running(), kit.cut()
+    seen = restored.Seen(kit.row.epoch + 1, 1, "the group's commit")
+    with pytest.raises(WentBack, match=r"the group's commit names epoch .*--restored rewind"):
+        kit.do(lambda tx: restored.trust(tx, seen, by="ann"))
+    assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from crkafka_core.control import Tx
 from crkafka_core.model.errors import ConfigError, DataLoss, NoSuchCheckpoint
-from crkafka_core.model.rows import Checkpoint, Segment
+from crkafka_core.model.limits import Limits
+from crkafka_core.model.rows import Checkpoint, MergedOffset, Segment
 from crkafka_core.model.selection import Selection
-from crkafka_core.plane import reading, retire
+from crkafka_core.plane import events, limits, reading, resets, retire
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
+from tests.plane.conftest import P0
 
 if TYPE_CHECKING:
-    from tests.plane.conftest import Clock
+    from tests.plane.conftest import Clock, Kit
 
 
 @pytest.fixture
@@ -87,14 +91,14 @@ def test_a_superseded_bound_is_refused_with_what_is_there(landing: Landing, boun
         landing.land(10)
     landing.rewind(1)
     landing.land(10), landing.land(10)
-    with pytest.raises(NoSuchCheckpoint, match=r"superseded.*1 … 5"):
+    with pytest.raises(NoSuchCheckpoint, match=r"superseded \(back to checkpoint 1, as asked by test: test\).*1 … 5"):
         plan(landing, **bounds)
 
 
 @pytest.mark.parametrize("bounds", [{"upto": 9}, {"ids": [9]}, {"after": 9, "upto": 10}])
 def test_a_read_beyond_the_last_merge_is_refused(landing: Landing, bounds: dict[str, object]) -> None:
     landing.land(10)
-    with pytest.raises(NoSuchCheckpoint, match="its last merge is 1"):
+    with pytest.raises(NoSuchCheckpoint, match=r"its last merge is 1\..*can be read: 1 \(1 on the line"):
         plan(landing, **bounds)
 
 
@@ -170,3 +174,59 @@ def test_a_stream_lets_go_of_what_it_has_behind_it(landing: Landing) -> None:
     assert control.read(retire.plan).retire == ()
     control.do(lambda tx: reading.follow(tx, stream="s", holder="me", after=2, length=30))
     assert control.read(retire.plan).retire == (1, 2)
+
+
+def test_an_open_cut_cannot_be_read_and_is_called_so(kit: Kit) -> None:
+    kit.running(), kit.cut()
+    opened = kit.open()
+    with pytest.raises(NoSuchCheckpoint, match=f"Checkpoint {opened} of region orders is open\\."):
+        kit.plane.read(lambda reader, row: reading.plan(reader, row, ids=[opened]))
+
+
+def test_t2_an_archive_that_lost_rows_is_data_loss_and_not_a_shorter_answer(landing: Landing) -> None:
+    landing.land(10), landing.land(10)
+    landing.retire(1)
+
+    def lose(tx: Tx) -> None:
+        row = tx.get(Checkpoint, 1)
+        assert row is not None
+        tx.put(replace(row, archive_json='{"orders": {"0": [0, 10, 10]}}'))
+
+    landing.region.plane.do(lose)
+    with pytest.raises(DataLoss, match="archive of checkpoint 1 of region orders does not hold its 20 rows"):
+        plan(landing)
+
+
+def test_t2_an_archive_keeps_the_first_leader_epoch_and_offsets_that_had_no_rows(kit: Kit) -> None:
+    """Leader epoch 0 is one as any; markers of transactions take offsets without a row."""
+    kit.running()
+    first = kit.cut(10, epochs={P0: 0})
+
+    def markers(tx: Tx) -> None:
+        (row,) = tx.select(MergedOffset, ("checkpoint", "=", first), ("partition", "=", 1))
+        tx.put(replace(row, rows=0))
+        tx.set_region(limits_json=limits.dump(Limits(retain=1)))
+
+    kit.do(markers)
+    kit.cut(10)
+    kit.do(lambda tx: retire.retire(tx, [first]))
+    assert json.loads(kit.checkpoint(first).archive_json) == {"t": {"0": [0, 10, 10, 0], "1": [0, 10, 0]}}
+
+
+def test_t2_as_many_archived_checkpoints_are_kept_as_history_says(landing: Landing) -> None:
+    for _ in range(4):
+        landing.land(10)
+    landing.retire(1, 2, history=2)
+    assert plan(landing).checkpoints == (1, 2, 3, 4)
+    landing.retire(3, history=2)
+    assert plan(landing, after=1).checkpoints == (2, 3, 4)
+    told = landing.region.plane.read(lambda reader, _: [e for e in events.since(reader, 0) if e.kind == "retired"])
+    assert [(e.text, e.checkpoint) for e in told] == [("2 checkpoints, 4 segments", 3), ("1 checkpoint, 2 segments", 3)]
+
+
+def test_t1_a_superseded_checkpoint_that_a_reader_is_past_may_go(kit: Kit) -> None:
+    kit.running()
+    first, second, third = kit.cut(), kit.cut(), kit.cut()
+    kit.do(lambda tx: reading.follow(tx, stream="s", holder="me", after=second, length=30))
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me", target=first))
+    assert kit.plane.read(retire.plan).retire == (second,), f"{third} is held"

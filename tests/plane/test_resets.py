@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from crkafka_core.model.errors import Stale
+from crkafka_core.model.errors import NoSuchCheckpoint, NotRunning, RegionStopped, Stale
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.phase import Phase
+from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Event, Reset, ResetCause
 from crkafka_core.plane import alarms, cuts, life, members, resets, restored
 from tests.plane.conftest import LIMITS
@@ -57,6 +57,7 @@ def test_x6_a_persons_reset_out_of_stopped_counts_anew(kit: Kit) -> None:
     assert kit.row.phase is Phase.STOPPED
     kit.do(lambda tx: resets.request(tx, cause="mended", by="me"))
     assert (kit.row.phase, kit.row.consecutive) == (Phase.RESETTING, 0)
+    assert kit.events("start")[-1].text == "back to initial state, as asked by me: mended"
     kit.fail(0, "broken")
     assert kit.row.phase is Phase.RESETTING
 
@@ -338,3 +339,100 @@ def test_x8_a_region_whose_events_are_deleted_behaves_the_same(make_kit: type[Ki
     assert kept == forgotten
     assert any("made the region reset" in str(told) for told in kept), "the budget was used up on the way"
     assert any("not settled" in str(told) for told in kept), "the alarm was raised on the way"
+
+
+def test_x8_the_member_that_failed_most_is_named_and_not_the_last_one(kit: Kit) -> None:
+    kit.running()
+    for number in (1, 1, 0, 1, 0):
+        kit.fail(number)
+    assert (kit.row.phase, kit.row.stop_member) == (Phase.STOPPED, "orders/1")
+
+
+def test_x8_who_used_up_its_budget_is_named_and_not_who_failed_meanwhile(make_kit: type[Kit]) -> None:
+    kit = make_kit(forced_budget=2).running()
+    for _ in range(2):
+        kit.fail(0)
+        kit.advance(60.0)
+        kit.settle()
+        kit.withdraw(1, thrown_out=True)
+        kit.now += 1.0
+        if kit.row.phase is not Phase.STOPPED:
+            kit.settle()
+    assert (kit.row.phase, kit.row.stop_member) == (Phase.STOPPED, "orders/1")
+
+
+@pytest.mark.parametrize(("apart", "phase"), [(100.0, Phase.STOPPED), (101.0, Phase.RESETTING)])
+def test_x6_the_budget_is_for_so_many_resets_in_its_window(make_kit: type[Kit], apart: float, phase: Phase) -> None:
+    kit = make_kit(forced_budget=2, forced_window=100.0).running()
+    kit.withdraw(1, thrown_out=True)
+    kit.settle()
+    kit.now += apart
+    kit.withdraw(1, thrown_out=True)
+    assert kit.row.phase is phase
+
+
+def test_x6_a_reset_before_the_last_completed_cut_kept_none_away_since(make_kit: type[Kit]) -> None:
+    """The reset began the epoch in which the cut came."""
+    kit = make_kit(forced_without_cut=2).running()
+    kit.withdraw(1, thrown_out=True)
+    kit.settle()
+    kit.cut()
+    kit.withdraw(1, thrown_out=True)
+    assert kit.row.phase is Phase.RESETTING
+    kit.settle()
+    kit.withdraw(1, thrown_out=True)
+    assert kit.row.phase is Phase.STOPPED
+
+
+def test_x6_who_was_thrown_out_of_an_older_epoch_did_not_cause_this_reset(kit: Kit) -> None:
+    kit.running()
+    epoch = kit.row.epoch
+    kit.withdraw(0)
+    kit.settle()
+    kit.withdraw(0)
+    kit.withdraw(1, epoch=epoch, thrown_out=True)
+    assert (kit.resets()[-1].cause, kit.resets()[-1].member) == (ResetCause.REBALANCE, "")
+
+
+def test_g9_an_idle_region_is_not_reset_and_goes_back_only_to_another_checkpoint(kit: Kit) -> None:
+    kit.running()
+    first, head = kit.cut(), kit.cut()
+    kit.do(lambda tx: life.idle(tx, "test"))
+    for target in (None, head):
+        with pytest.raises(NotRunning, match=r"is idle: there is nothing to reset.*Name a target"):
+            kit.do(lambda tx, t=target: resets.request(tx, by="me", target=t))  # type: ignore[misc]
+    with pytest.raises(NotRunning, match="is idle: there is nothing to reset"):
+        kit.fail(0)
+    kit.do(lambda tx: resets.request(tx, by="me", target=first))
+    assert (kit.row.phase, kit.row.head) == (Phase.IDLE, first)
+
+
+def test_x6_a_stopped_region_tells_who_fails_why_it_is_stopped(kit: Kit) -> None:
+    kit.running()
+    kit.do(lambda tx: life.halt(tx, "the disk is full"))
+    with pytest.raises(RegionStopped, match=r"is stopped: the disk is full.*`crkafka start`"):
+        kit.fail(0)
+
+
+@pytest.mark.parametrize("cause", list(ResetCause))
+@pytest.mark.parametrize("wanted", list(Wanted))
+def test_x6_only_a_persons_word_leads_out_of_stopped_and_none_when_it_is_wanted_stopped(
+    kit: Kit, cause: ResetCause, wanted: Wanted
+) -> None:
+    kit.running()
+    kit.do(lambda tx: life.halt(tx, "the disk is full"))
+    kit.do(lambda tx: tx.set_region(wanted=wanted))
+    kit.do(lambda tx: resets.begin(tx, cause, "x"))
+    persons = cause in (ResetCause.PERSON, ResetCause.START, ResetCause.RESTORED)
+    assert kit.row.phase is (Phase.RESETTING if persons and wanted is Wanted.RUN else Phase.STOPPED)
+
+
+@pytest.mark.parametrize(
+    ("cuts", "there"), [(0, "initial"), (2, "1, 2 or initial"), (8, "1, 2, 3, 4, 5, 6, 7, 8 or initial"), (9, "1 … 9 or initial")]
+)  # fmt: skip
+def test_x4_a_target_that_is_none_is_refused_with_those_that_are(kit: Kit, cuts: int, there: str) -> None:
+    kit.running()
+    for _ in range(cuts):
+        kit.cut()
+    with pytest.raises(NoSuchCheckpoint, match=rf"Checkpoint 77 .* is unknown.*It can go back to {there} state \(0\)"):
+        kit.do(lambda tx: resets.request(tx, by="me", target=77))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from crkafka_core.config.resolving import remember
-from crkafka_core.model.errors import LeaseLost, Refused
+from crkafka_core.model.errors import DataLoss, LeaseLost, Refused, Stale, Superseded
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import ROWS, ResetCause, Table
+from crkafka_core.model.rows import ROWS, Initial, ResetCause, Start, Table
 from crkafka_core.plane import (
     alarms,
     checkpoints,
@@ -116,6 +117,14 @@ def test_s4_a_merged_offset_keeps_the_leader_epoch_of_its_last_record(kit: Kit) 
     assert merged_epochs(kit, third) == {P0: -1, P1: -1}, "an epoch that is unknown is not the parent's"
 
 
+def test_s4_the_first_leader_epoch_of_a_log_is_looked_at_as_any(kit: Kit) -> None:
+    kit.running()
+    kit.cut(10, epochs={P0: 0})
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    looked = kit.plane.read(lambda reader, row: starts.lookup(reader, row, {P0: "id-t", P1: "id-t"}))
+    assert looked.leader_epochs == {P0: 0}
+
+
 def merged_epochs(kit: Kit, checkpoint: int) -> dict[TP, int]:
     rows = kit.plane.read(lambda reader, row: starts.merged(reader, checkpoint))
     return {tp: m.leader_epoch for tp, m in rows.items()}
@@ -132,6 +141,76 @@ def test_c3_a_gap_of_this_attempt_is_where_the_contribution_begins(kit: Kit) -> 
     second = kit.cut(5)
     assert kit.checkpoint(second).parent == first
     assert kit.checkpoint(second).status == "MERGED"
+
+
+def test_c3_a_gap_of_a_topic_that_is_no_longer_read_or_was_made_anew_is_no_place_to_begin(kit: Kit) -> None:
+    kit.running()
+    head = kit.cut(50)
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    kit.resolve(0, {P0}, gaps={P0: starts.Gap(50, 70, "retention")})
+
+    def begins(first: dict[TP, Initial]) -> dict[TP, int]:
+        return kit.plane.read(
+            lambda reader, row: starts.line_offsets(reader, row, row.epoch, head, first, starts.merged(reader, head))
+        )
+
+    known = kit.plane.read(lambda reader, _: starts.known(reader))
+    assert begins(known) == {P0: 70, P1: 50}
+    assert begins({P1: known[P1]}) == {P1: 50}
+    assert begins({P0: replace(known[P0], topic_id="new", offset=3)}) == {P0: 3}
+
+
+def test_s4_records_that_kafka_no_longer_holds_stop_the_region_unless_gaps_are_accepted(kit: Kit) -> None:
+    kit.running()
+    kit.cut(50)
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    with pytest.raises(DataLoss, match="Data loss in region orders"):
+        _resolve(kit, gaps={tp: starts.Gap(50, 70, "retention passed") for tp in (P0, P1)})
+    assert kit.row.phase is Phase.STOPPED
+    assert kit.row.stop_reason.startswith(
+        "Data loss in region orders: t[0]: retention passed: wanted offset 50, available from 70; "
+        "t[1]: retention passed: wanted offset 50, available from 70. Set `data_loss: gap`"
+    )
+
+
+def test_s4_a_topic_that_was_made_anew_is_told_once_for_all_its_partitions(kit: Kit) -> None:
+    kit.running()
+    with pytest.raises(DataLoss):
+        _resolve(kit, ids="id-new")
+    assert kit.row.stop_reason.startswith(
+        "Data loss in region orders: topic t was made anew: the region knows it with the id id-t, and it has the id id-new now."
+    )
+
+
+@pytest.mark.parametrize("past", [{"epoch": -1}, {"base": 1}])
+def test_s1_starts_asked_for_before_a_reset_or_from_another_head_are_not_written(
+    kit: Kit, past: dict[str, int]
+) -> None:
+    kit.running()
+    before = kit.plane.read(lambda reader, _: reader.select(Start))
+    with pytest.raises(Stale, match="Starts were asked for epoch"):
+        _resolve(kit, **past)
+    assert kit.plane.read(lambda reader, _: reader.select(Start)) == before
+
+
+def test_s1_a_replaced_process_writes_no_starts(kit: Kit) -> None:
+    kit.running()
+    older = kit.live["orders/0"]
+    kit.register(0)
+    with pytest.raises(Superseded):
+        _resolve(kit, incarnation=older)
+
+
+def _resolve(
+    kit: Kit, *, gaps: dict[TP, starts.Gap] | None = None, ids: str = "id-t", epoch: int = 0, base: int = 0,
+    incarnation: str = "",
+) -> starts.Resolved:  # fmt: skip
+    """Member 0 asks for both partitions and accepts no gap; `epoch` and `base` as seen from what is so."""
+    row, who = kit.row, incarnation or kit.live["orders/0"]
+    return kit.do(lambda tx: starts.resolve(
+        tx, member="orders/0", incarnation=who, epoch=row.epoch + epoch, base=row.head + base, topic_ids={P0: ids, P1: ids},
+        proposals={}, gaps=gaps or {}, accept_gaps=False,
+    ))  # fmt: skip
 
 
 def test_t1_what_a_reader_reads_stays_also_when_a_rewind_left_it_behind(kit: Kit) -> None:

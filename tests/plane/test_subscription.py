@@ -130,6 +130,8 @@ def test_s4_a_topic_that_is_put_back_goes_on_where_it_was_left(old: Kit) -> None
     assert (old.row.phase, _known(old)) == (Phase.RUNNING, {"t", "u"})
     found = old.plane.read(lambda reader, row: starts.lookup(reader, row, IDS))
     assert found.offsets == {T0: 10, U0: 10}
+    assert [e.text for e in old.events("topic back")] == ["1 partition goes on where it was left"]
+    assert len(old.events("birth", "partitions found")) == 2, "it is none that nobody saw before"
 
 
 def test_76_put_back_before_it_went_it_was_never_away(old: Kit) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from crkafka_core.model.errors import LeaseHeld, LeaseLost, NoSuchCheckpoint, NotRunning, Refused, Stale
+from crkafka_core.control import Tx
+from crkafka_core.model.errors import LeaseHeld, LeaseLost, NoSuchCheckpoint, NotRunning, Refused, Stale, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, Initial, Table
-from crkafka_core.plane import contents, life, permits, retire, tables
+from crkafka_core.model.rows import Checkpoint, Initial, Table, TableCommit
+from crkafka_core.plane import contents, events, life, permits, restored, retire, states, tables
 from crkafka_core.plane.permits import Permit
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
@@ -404,3 +406,302 @@ def test_t2_whether_the_beginning_of_the_line_is_forgotten(landing: Landing) -> 
     assert plane.read(contents.forgotten) is False
     plane.do(lambda tx: tx.delete(Checkpoint, ("id", "=", 1)))
     assert plane.read(contents.forgotten) is True
+
+
+def test_who_makes_a_fence_is_not_whoever_writes(landing: Landing) -> None:
+    landing.land(10), landing.land(10)
+    allowed(landing, "writer")
+
+    def fencer() -> str:
+        return landing.region.plane.read(lambda reader, _: tables.fencer(reader, tables.of(reader, "bronze")))
+
+    landing.rewind(1)
+    assert fencer() == ""
+    landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="host", token="f"))
+    assert fencer() == "host"
+
+
+@pytest.mark.parametrize("token", ["another", None])
+def test_g10_a_number_that_was_given_again_is_not_taken_for_ones_own(landing: Landing, token: str | None) -> None:
+    """A restored control plane knows nothing of a permit, or has given its number to somebody else, who is done."""
+    landing.land(10)
+    made = allowed(landing)
+
+    def restore(tx: Tx) -> None:
+        if token is None:
+            tx.delete(TableCommit)
+        else:
+            tx.put(replace(made.commit, token=token, status=tables.DONE))
+
+    landing.region.plane.do(restore)
+    with pytest.raises(LeaseLost, match="Commit 1 to table bronze is unknown here"):
+        finish(landing, made)
+
+
+def test_a_permit_that_was_given_up_does_not_count_even_under_its_own_lease(landing: Landing) -> None:
+    landing.land(10)
+    made = allowed(landing)
+    landing.region.plane.do(lambda tx: tx.put(replace(made.commit, status=tables.FAILED)))
+    with pytest.raises(LeaseLost, match="overtaken"):
+        finish(landing, made)
+
+
+def test_x4_a_write_of_what_stays_is_void_too_when_a_rewind_came_meanwhile(landing: Landing) -> None:
+    """Its checkpoint is live still, and its lease its own: the fence would not know the new version."""
+    landing.land(10), landing.land(10), landing.land(10)
+    made = allowed(landing, limit=1)
+    landing.rewind(2)
+    with pytest.raises(Stale, match="was rewound while commit 1 to bronze was written"):
+        finish(landing, made)
+
+
+def test_t2_a_rewrite_of_what_has_been_forgotten_meanwhile_is_void(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    finish(landing, allowed(landing))
+    made = allowed(landing, "b", ids=[1])
+    landing.retire(1, 2, history=1)
+    with pytest.raises(Stale, match="Checkpoint 1 of region orders is not live any more; commit 2 to bronze is void"):
+        finish(landing, made)
+
+
+def test_a_lease_is_renewed_while_one_writes_and_while_one_makes_a_fence(landing: Landing, clock: Clock) -> None:
+    landing.land(10), landing.land(10)
+    writer = allowed(landing, "writer")
+    clock.now += 5
+    renewed = landing.region.plane.do(lambda tx: permits.renew(tx, writer))
+    assert renewed.until == writer.lease.until + 5
+    landing.rewind(1)
+    with pytest.raises(LeaseLost, match="takes a fence first"):
+        landing.region.plane.do(lambda tx: permits.renew(tx, writer))
+    made = landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="f", token="f"))
+    assert made is not None
+    clock.now += 5
+    assert landing.region.plane.do(lambda tx: permits.renew(tx, made)).until == made.lease.until + 5
+
+
+def test_a_fence_finished_again_after_an_unknown_outcome_changes_nothing(landing: Landing) -> None:
+    landing.land(10), landing.land(10)
+    landing.rewind(1)
+    made = landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="f", token="f"))
+    assert made is not None
+    once, again = (landing.region.plane.do(lambda tx: permits.finish_fence(tx, made, version="w")) for _ in range(2))
+    assert once == again
+
+
+def test_g10_only_a_fence_after_a_restored_backup_looks_for_what_sql_does_not_know(landing: Landing) -> None:
+    def newer() -> bool:
+        return landing.region.plane.read(lambda reader, _: permits.after_restored(reader, tables.of(reader, "bronze")))
+
+    landing.land(10), landing.land(10)
+    landing.rewind(1)
+    assert not newer()
+    fence(landing)
+    landing.region.plane.do(lambda tx: life.idle(tx, "test"))
+    landing.region.plane.do(lambda tx: restored.rewind(tx, restored.Seen(), by="ann"))
+    assert newer()
+    fence(landing, "g")
+    assert not newer()
+
+
+def test_g10_the_writers_lease_is_given_to_nobody_while_the_region_is_stopped_for_a_restored_backup(
+    landing: Landing,
+) -> None:
+    def take() -> str:
+        return landing.region.plane.do(lambda tx: permits.take(tx, "bronze", holder="me", token="t")).holder
+
+    assert take() == "me"
+    landing.region.plane.do(lambda tx: restored.notice(tx, "older than what was seen", by="orders/0"))
+    with pytest.raises(WentBack, match="older than what was seen"):
+        take()
+
+
+def test_g10_commits_go_on_above_a_number_that_the_table_has_seen(landing: Landing) -> None:
+    landing.land(10)
+    for seen in (7, 3):
+        landing.region.plane.do(lambda tx, n=seen: permits.number_above(tx, "bronze", n))  # type: ignore[misc]
+    assert allowed(landing).commit.number == 8
+
+
+def test_a_table_is_advanced_to_checkpoints_that_there_are(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    landing.rewind(1)
+    fence(landing)
+    landing.land(10)
+    for wrong, why in ((3, "superseded"), (9, "has no checkpoint 9")):
+        with pytest.raises(NoSuchCheckpoint, match=why):
+            permit(landing, upto=wrong)
+
+
+def test_x8_what_was_written_is_told_and_where_records_were_bad(landing: Landing) -> None:
+    landing.land(0), landing.land(10)
+    made = allowed(landing)
+    landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=19, bad=1))
+    told = landing.region.plane.read(lambda reader, _: events.last(reader, 2))
+    assert [(e.kind, e.text, e.checkpoint) for e in told] == [
+        ("table advance", "bronze: 19 rows of 2 checkpoints", 2),
+        (events.BAD, "bronze: 1 of 2 checkpoints", 2),
+    ]
+    assert json.loads(told[1].data_json)["first"] == 2, "the empty checkpoint has no bad record"
+
+
+def _acknowledge(landing: Landing, number: int, holds: int) -> bool:
+    """What the table itself shows."""
+    return landing.region.plane.do(lambda tx: permits.acknowledge(tx, "bronze", number, holds=holds, version="found"))
+
+
+def test_a_commit_that_the_table_shows_is_acknowledged_once_and_by_its_last_number_alone(
+    landing: Landing, clock: Clock
+) -> None:
+    landing.land(10), landing.land(10)
+    allowed(landing, limit=1)
+    assert not _acknowledge(landing, 9, 1), "nobody permitted it"
+    assert _acknowledge(landing, 1, 1)
+    assert (table(landing).acknowledged, table(landing).version) == (1, "found")
+    assert table(landing).rewind_epoch == 0, "all that it shows is live: it owes no fence"
+    assert not _acknowledge(landing, 1, 1)
+    clock.now += 100
+    allowed(landing, "slow")
+    clock.now += 100
+    finish(landing, allowed(landing, "quick"))
+    assert not _acknowledge(landing, 2, 2), "a later one is the table's last"
+    assert table(landing).version == "v"
+
+
+def test_x4_a_commit_that_the_table_shows_of_superseded_checkpoints_owes_a_fence(landing: Landing) -> None:
+    landing.land(10), landing.land(10)
+    allowed(landing)
+    landing.region.plane.do(lambda tx: tables.undeclare(tx, "bronze"))
+    landing.rewind(1)
+    landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "parquet", "/t/bronze"))
+    assert _acknowledge(landing, 1, 2)
+    assert fence(landing).acknowledged == 1
+
+
+def test_a_rewrite_that_the_table_shows_leaves_what_it_had_acknowledged(landing: Landing) -> None:
+    landing.land(10), landing.land(10)
+    finish(landing, allowed(landing))
+    allowed(landing, "b", ids=[1])
+    assert _acknowledge(landing, 2, 1)
+    assert table(landing).acknowledged == 2
+
+
+def test_an_advance_that_the_table_shows_counts_what_it_holds(landing: Landing) -> None:
+    landing.land(10), landing.land(10)
+    finish(landing, allowed(landing, limit=1))
+    allowed(landing, "b")
+    assert _acknowledge(landing, 2, 2)
+    assert table(landing).acknowledged == 2
+
+
+def test_rows_that_a_dead_writer_had_brought_in_are_not_counted_a_second_time(landing: Landing, clock: Clock) -> None:
+    """The table shows the dead one's commit only after the next writer has been permitted to write the same."""
+    landing.land(10)
+    allowed(landing, "dead")
+    clock.now += 100
+    later = allowed(landing, "later")
+    assert _acknowledge(landing, 1, 1)
+    with pytest.raises(Stale, match="was advanced to 1 while commit 2 went on from 0"):
+        finish(landing, later)
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_K6_a_table_of_adopted_files_gets_rows_of_another_shape_only_while_it_has_none(
+    landing: Landing, written: bool
+) -> None:
+    """Rows of a replay are rows, though it acknowledges nothing."""
+    landing.land(10)
+    plane = landing.region.plane
+    plane.do(lambda tx: tables.declare(tx, "silver", "delta", "/t/silver"))
+    made = plane.do(lambda tx: permits.permit_commit(tx, "silver", holder="a", token="a", ids=[1]))
+    assert made is not None
+    if written:
+        plane.do(lambda tx: permits.finish_commit(tx, made, version="1", rows=20))
+        with pytest.raises(Refused, match="holds records as they are"):
+            plane.do(lambda tx: tables.shape(tx, "silver"))
+    else:
+        plane.do(lambda tx: permits.fail_commit(tx, made, "boom"))
+        assert plane.do(lambda tx: tables.shape(tx, "silver")).layout == ""
+
+
+def test_rewrites_that_nobody_finished_are_known_until_the_next_one_is_done(landing: Landing) -> None:
+    def unfinished() -> list[int]:
+        return landing.region.plane.read(
+            lambda reader, _: [c.number for c in tables.unfinished_rewrites(reader, tables.of(reader, "bronze"))]
+        )
+
+    landing.land(10)
+    made = allowed(landing, ids=[1])
+    landing.region.plane.do(lambda tx: permits.fail_commit(tx, made, "boom"))
+    assert unfinished() == [1]
+    finish(landing, allowed(landing, "b", ids=[1]))
+    assert unfinished() == []
+
+
+def _fed(landing: Landing) -> list[list[str]]:
+    fed = landing.region.plane.read(lambda reader, row: tables.fed_by_spark(reader, row, ()))
+    return [[t.name for t in family] for family in fed]
+
+
+def test_K6_spark_is_fed_each_table_by_itself_and_those_of_one_shape_together(landing: Landing) -> None:
+    for name, output in (("dead", "dead"), ("good", "")):
+        landing.region.plane.do(
+            lambda tx, n=name, o=output: tables.declare(tx, n, "delta", f"/t/{n}", shape="m:f", output=o)  # type: ignore[misc]
+        )
+    landing.region.plane.do(lambda tx: tables.declare(tx, "raw", "parquet", "/t/raw"))
+    assert _fed(landing) == [["bronze"], ["good", "dead"], ["raw"]]
+
+
+@pytest.mark.parametrize(("rows", "fed"), [(20, True), (7, False)])
+def test_K6_a_table_whose_rows_a_program_shapes_is_left_to_it(landing: Landing, rows: int, fed: bool) -> None:
+    landing.land(10)
+    made = allowed(landing)
+    landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=rows))
+    assert (_fed(landing) == [["bronze"]]) == fed
+    landing.region.plane.do(lambda tx: tx.delete(Checkpoint))
+    assert _fed(landing) == [["bronze"]], "how many rows a forgotten checkpoint had is not known"
+
+
+def test_K6_a_table_that_a_program_shaped_unsaid_may_be_declared_with_its_shape_and_a_raw_one_not(
+    landing: Landing,
+) -> None:
+    def declare() -> Table:
+        return landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "parquet", "/t/bronze", shape="m:f"))
+
+    landing.land(10), landing.land(10)
+    finish(landing, allowed(landing, limit=1))
+    made = allowed(landing, "b")
+    with pytest.raises(Refused, match="without a shape"):
+        declare()  # a permit that is not done has written nothing
+    landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=7))
+    assert declare().shape == "m:f"
+    (told,) = landing.region.plane.read(lambda reader, _: events.last(reader, 1))
+    assert (told.kind, told.text) == ("table declared", "bronze: parquet at /t/bronze with shape m:f")
+
+
+def test_a_table_that_was_never_declared_is_refused_with_those_that_are(landing: Landing) -> None:
+    with pytest.raises(Refused, match=r"Region orders declares no table 'silver'.*Declared: bronze"):
+        landing.region.plane.do(lambda tx: permits.permit_commit(tx, "silver", holder="a", token="a"))
+
+
+def test_x4_a_table_of_one_row_per_key_goes_back_to_the_version_that_held_the_line(landing: Landing) -> None:
+    def state() -> tuple[int, str]:
+        found = landing.region.plane.read(lambda r, region: states.state_at(r, region, tables.of(r, "bronze")))
+        return found.checkpoint, found.version
+
+    def write(version: str, **what: object) -> None:
+        made = allowed(landing, version, **what)
+        landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version=version, rows=20))
+
+    for _ in range(4):
+        landing.land(10)
+    write("one", upto=2), write("two", upto=3), write("again", ids=[3])
+    assert state() == (3, "again"), "as it is, with what was replayed"
+    landing.rewind(2)
+    assert state() == (2, "one")
+    landing.rewind(1)
+    assert state() == (0, ""), "no version held the first checkpoint alone"
+    landing.region.plane.do(lambda tx: tx.delete(TableCommit, ("number", "=", 1)))
+    with pytest.raises(Refused, match=r"version table bronze .* had at checkpoint 1 is not known.*undeclare bronze"):
+        state()
