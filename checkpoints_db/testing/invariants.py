@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from crkafka_core.control import Reader, Store
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Event, Region
 from crkafka_core.verify import chain
 from crkafka_core.verify.history import History
@@ -32,8 +33,12 @@ class Invariants:
         row = reader.get(Region)
         if row is None:
             return
-        found = Findings()
-        chain.by_sql(History.read(reader, row), found, self.seen)
+        found, history = Findings(), History.read(reader, row)
+        chain.by_sql(history, found, self.seen)
+        for c in history.kept:  # by time: only where no clock steps back
+            known = {TP(i.topic, i.partition) for i in history.initials if i.at <= c.opened_at}
+            for tp in sorted(known - history.merged[c.id].keys()):
+                found.add("I4", f"{tp} was known when the cut was opened, and is missing", checkpoint=c.id, tp=tp)
         if [e.seq for e in reader.select(Event)] != list(range(1, row.next_event)):
             found.add("I6", "the event log has a hole")
         if found.kept:

@@ -153,9 +153,6 @@ def _union(history: History, c: Checkpoint, found: Findings) -> None:
     for tp in sorted(fixed ^ parts.keys()):
         what = "was fixed for the cut, and nobody contributed it" if tp in fixed else "was contributed, and not fixed"
         found.add("I4", f"{tp} {what}", checkpoint=c.id, tp=tp)
-    known = {TP(i.topic, i.partition) for i in history.initials if i.at <= c.opened_at}
-    for tp in sorted(known - merged.keys()):
-        found.add("I4", f"{tp} was known when the cut was opened, and is missing", checkpoint=c.id, tp=tp)
     for tp, part in sorted(parts.items()):
         m = merged.get(tp)
         if m is None or (m.from_offset, m.to_offset, m.rows) != part or m.member != claimed[tp]:
@@ -263,7 +260,8 @@ def monotonicity(history: History, found: Findings, seen: Remembered) -> None:
         if before is not None and c.epoch < before.epoch:
             found.add("I6", f"it is of epoch {c.epoch}, and checkpoint {before.id} of {before.epoch}", checkpoint=c.id)
         head = history.head_in(c.epoch, before)
-        if head is not None and c.parent != head:
+        parent_is_kept = not c.parent or c.parent in history.checkpoints  # else what led here is forgotten
+        if head is not None and c.parent != head and parent_is_kept:
             text = f"its parent is {c.parent}, and the head was {head}: no reset says how it went back"
             found.add("I6", text, checkpoint=c.id)
         before = c

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Checkpoint
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.verify.history import History
 from crkafka_core.verify.verdict import Findings
@@ -33,6 +35,8 @@ def commits(
             )
         metadata = CommitMetadata.parse(said.metadata)
         if metadata is None or metadata.uid != history.region.uid:
+            if tp not in head:
+                continue  # before its first cut a region has committed nothing: an application before it may have
             found.add("I12", f"{tp} is committed by somebody else: {said.metadata!r}", tp=tp, offset=said.offset)
         elif metadata.merged > submitted.get(tp, metadata.merged):
             text = f"{tp}: the commit names {metadata.merged} as merged; nothing past {submitted[tp]} was"
@@ -51,10 +55,20 @@ def commits(
 
 
 def _submitted(history: History, known: Mapping[TP, str]) -> dict[TP, int]:
-    """The highest offset up to which anything of the topics that are known now was ever merged."""
+    """The highest offset up to which anything of the topics that are known now was ever merged, as far as rows and archives tell."""
     highest: dict[TP, int] = {}
-    for c in history.kept:
-        for tp, m in history.merged[c.id].items():
-            if known.get(tp) == m.topic_id:
-                highest[tp] = max(highest.get(tp, 0), m.to_offset)
+    for c in history.checkpoints.values():
+        for tp, topic_id, stop in _stops(history, c):
+            if known.get(tp) == topic_id:
+                highest[tp] = max(highest.get(tp, 0), stop)
     return highest
+
+
+def _stops(history: History, c: Checkpoint) -> Iterator[tuple[TP, str, int]]:
+    """(partition, id of its topic, where the checkpoint ends)."""
+    for tp, m in history.merged.get(c.id, {}).items():
+        yield tp, m.topic_id, m.to_offset
+    ids = json.loads(c.archive_topics_json or "{}")
+    for topic, partitions in json.loads(c.archive_json or "{}").items():
+        for partition, (_, stop, *_rest) in partitions.items():
+            yield TP(topic, int(partition)), ids.get(topic, ""), stop

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -26,13 +27,16 @@ from crkafka_core.model.rows import (
     Start,
 )
 from crkafka_core.plane import events, resets
+from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.reader import hash_of, read_segment
 from crkafka_core.segments.writer import SegmentWriter
 from crkafka_core.testing.landing import Landing, records
 from crkafka_core.testing.memory import MemoryStore
+from crkafka_core.verify.committed import commits
+from crkafka_core.verify.history import History
 from crkafka_core.verify.ledger import Ledger
-from crkafka_core.verify.verdict import Remembered, Verdict
+from crkafka_core.verify.verdict import Findings, Remembered, Verdict
 from crkafka_core.verify.verify import verify
 
 P0 = TP("orders", 0)
@@ -284,11 +288,6 @@ def test_I9_aborted_cut_of_which_something_is_left(landed: Landed) -> None:
     _broken(landed.verify(), "I9", "it is aborted, and its expectations are left")
 
 
-def test_I4_partition_that_was_known_and_is_in_no_merge(landed: Landed) -> None:
-    landed.plane.do(lambda tx: tx.put(Initial("orders", "id-orders", 9, "orders", 0, "beginning")))
-    _broken(landed.verify(), "I4", "orders[9] was known when the cut was opened, and is missing")
-
-
 def test_I4_contribution_whose_segments_hold_other_rows(landed: Landed) -> None:
     landed.change(Contribution, {"checkpoint": 3, "member": "orders/0"}, rows=7)
     _broken(landed.verify(), "I4", "orders/0 contributed 7 rows, its segments 100")
@@ -340,6 +339,48 @@ def test_I13_segment_that_is_gone_or_harmed(landed: Landed) -> None:
 def test_I13_segment_of_an_aborted_cut_that_is_still_named(landed: Landed) -> None:
     landed.plane.do(lambda tx: tx.put(replace(landed.segment(3), path="x/00000001/m0-9-9.parquet", checkpoint=77)))
     _broken(landed.verify(), "I13", "segments are named of a checkpoint that is unknown")
+
+
+def test_a_history_whose_beginning_is_forgotten_is_no_finding(landed: Landed) -> None:
+    """Retired checkpoints and resets of long ago leave one after the other (SPEC T2); what is left still holds."""
+    landed.landing.rewind(2)
+    for _ in range(4):
+        landed.land()
+    landed.landing.retire(1, 2, 4, 5, history=1)
+    kept = landed.plane.read(lambda reader, _: [c.id for c in reader.select(Checkpoint, order=("id",))])
+    assert 4 not in kept and 5 in kept, "the first that is kept goes on from one that is forgotten"
+    assert landed.verify().ok, str(landed.verify())
+
+
+def test_a_topic_that_was_forgotten_before_its_first_merge_is_no_finding(landed: Landed) -> None:
+    landed.plane.do(lambda tx: tx.put(Initial("orders", "id-gone", 9, "orders", 0, "beginning", 1.0, forgotten=True)))
+    assert landed.verify().ok, str(landed.verify())
+
+
+def _committed(landed: Landed, metadata: str, offset: int = 150) -> Findings:
+    """What is found where the group has committed this for each partition."""
+    admin = SimpleNamespace(
+        committed=lambda group, tps: {tp: SimpleNamespace(offset=offset, metadata=metadata) for tp in tps},
+        watermarks=lambda tps, level: dict.fromkeys(tps, (0, 1_000)),
+    )
+    found, history = Findings(), landed.plane.read(History.read)
+    commits(history, admin, "orders", found, quiet=False, again=lambda: history)  # type: ignore[arg-type]
+    return found
+
+
+def test_I12_commits_of_others_and_past_what_was_merged(landed: Landed) -> None:
+    def mine(merged: int) -> str:
+        return CommitMetadata(landed.landing.uid, 3, merged).text()
+
+    assert not _committed(landed, mine(150)).kept
+    assert "the commit names 151 as merged; nothing past 150 was" in str(_committed(landed, mine(151)).kept[0])
+    assert "committed by somebody else" in str(_committed(landed, "").kept[0])
+    landed.landing.rewind(1)
+    landed.landing.retire(1, 2, 3)
+    landed.remove(MergedOffset)
+    assert not _committed(landed, mine(150)).kept, "what was merged and retired since is in the archives"
+    landed.landing.rewind(0)
+    assert not _committed(landed, "").kept, "before its first cut the commits are of who read there before"
 
 
 def test_findings_are_counted_beyond_those_that_are_kept(landed: Landed) -> None:

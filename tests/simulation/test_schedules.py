@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from crkafka_core.testing.simulation import plan, simulate
+from crkafka_core.testing.simulation.plan import Fault
 from tests.simulation.schedules import run, sqlite
 
 IN_MEMORY = int(os.environ.get("CRKAFKA_SCHEDULES", "1000"))
@@ -48,6 +50,14 @@ def test_a_seed_replays_exactly(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_a_seed_gives_the_same_history_on_both_control_planes(seed: int) -> None:
     assert simulate(seed, stores=sqlite).lines() == simulate(seed).lines()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_partition_that_is_found_after_a_clock_stepped_back_is_no_finding(seed: int) -> None:
+    """The time of its first offset lies before the cuts that were opened earlier."""
+    faults = (Fault(5, "clock step", 0, 0.1), Fault(6, "add partition", 0, 0.3))
+    history = simulate(seed, plan=replace(plan(seed), faults=faults, chaos=9.0))
+    assert history.ok, history.text(last=40)
 
 
 def test_seeds_differ_in_what_they_try() -> None:
