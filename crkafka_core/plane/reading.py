@@ -134,8 +134,6 @@ def _between(reader: Reader, region: Region, after: int, upto: int) -> list[Chec
             f"There is no range of checkpoints after {after} up to {upto} in region {region.name}.",
             hint="The first bound is left out, the second is in: 0 ≤ after ≤ upto.",
         )
-    if upto > region.head:
-        raise refusal(reader, region, upto)
     if after == upto:
         if upto and upto not in reader.line(region.head, after=upto - 1):
             raise refusal(reader, region, upto)

@@ -126,7 +126,9 @@ def test_s4_a_topic_that_is_put_back_goes_on_where_it_was_left(old: Kit) -> None
     for number in (0, 1):
         _register(old, number, OLD)
     old.generation += 1
-    _holds(old, 0, T0), _holds(old, 1, U0)
+    _holds(old, 0, T0)
+    assert _known(old) == {"t"}, "it comes back with who holds it"
+    _holds(old, 1, U0)
     assert (old.row.phase, _known(old)) == (Phase.RUNNING, {"t", "u"})
     found = old.plane.read(lambda reader, row: starts.lookup(reader, row, IDS))
     assert found.offsets == {T0: 10, U0: 10}
