@@ -77,7 +77,7 @@ def _resume(tx: Tx, region: Region) -> None:
     """RUNNING again, once the group is settled, at the epoch and the head, and the back-off is over."""
     limit, now = limits.of(region), tx.now()
     reason = cuts.unready(tx, region)
-    if not reason and now >= region.not_before and (region.born or region.phase is not Phase.BIRTH):
+    if not reason and now >= region.not_before:
         tx.set_region(
             phase=Phase.RUNNING,
             phase_since=now,

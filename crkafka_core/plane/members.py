@@ -252,7 +252,6 @@ def withdraw(
     row = of(tx, name, incarnation)
     if row.assignment_json:
         tx.put(replace(row, assignment_json=""))
-        tx.set_region(settled_at=0.0)
         events.log(tx, "revoked", why, member=name, data={"held": row.assignment_json, "generation": row.generation})
     region, text = tx.region(), f"{name}: {why}"
     flowing = region.phase in epochs.FLOWING
