@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +69,17 @@ def host(
                     region.start(by=caller())
                 else:
                     region.refuse_copy()
+                if away := why():
+                    tell(f"{away} Members wait for it.")
 
+            why = partial(kafka_away, config, set())
             with members(region, logs, tell, ready) as running, driving(region, drive=drive):
 
                 def still() -> None:
                     pulse.beat()
                     _no_longer(running, right)
 
-                _follow(region, stop, until_idle, tell, still, logs)
+                _follow(region, stop, until_idle, tell, still, logs, why)
                 if not leave_running and not region.plane.read(lambda _, row: row.phase is Phase.IDLE):
                     tell("stopping: a last cut, then members leave")
                     region.stop(by=caller())
@@ -119,6 +123,26 @@ def _spark_starts(config: RegionConfig) -> Iterator[None]:
         yield
 
 
+def kafka_away(config: RegionConfig, told: set[str]) -> str:
+    """That Kafka does not answer, unless that was told: the host says it once, and members would each for themselves."""
+    from crkafka_core.kafka.admin import KafkaAdmin
+
+    admin = KafkaAdmin(config.resolved_kafka(), timeout=4.0)
+    try:
+        admin.cluster_id()
+    except ServiceUnavailable as error:
+        said = redact(str(error))
+        if said in told:
+            return ""
+        told.add(said)
+        return said
+    except CrkafkaError:
+        return ""  # a member says what Kafka has against it
+    finally:
+        admin.close()
+    return ""
+
+
 def waits(reader: Reader, row: rows.Region) -> tuple[float, str]:
     """Since when the region waits for its members, and for what, once that is longer than moments; else nothing."""
     slow = row.phase in (Phase.BIRTH, Phase.RESETTING) and reader.now() - row.phase_since >= WAITED
@@ -132,6 +156,7 @@ def _follow(
     tell: Tell,
     no_longer: Callable[[], None],
     logs: Path | None,
+    why: Callable[[], str],
 ) -> None:
     """Tell each event as it comes, until the end; the control plane may be away for a while."""
     seen = -1
@@ -152,7 +177,9 @@ def _follow(
             since, what = region.plane.read(waits)
             if what and since != told_wait:
                 told_wait = since
-                tell(f"waiting for {WAITED:.0f} s: {what}; {f'members log to {logs}' if logs else 'members log here'}")
+                tell(
+                    f"waiting for {WAITED:.0f} s: {why() or what}; {f'members log to {logs}' if logs else 'members log here'}"
+                )
             if until_idle and row.phase is Phase.IDLE:
                 return
             if row.phase is Phase.REWINDING and region.config.host.spark is None:

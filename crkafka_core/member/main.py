@@ -130,15 +130,20 @@ class MemberProcess:
         except (WrongRegion, OldConfiguration, TooOld, NotOwner) as refused:
             _log.error("%s", refused)
             return REFUSED
+        except ServiceUnavailable as away:
+            if not stop.is_set():
+                raise
+            _log.info("%s", away)  # it was waited for until the end
+            return CODES[ExitKind.CLEAN]
 
     def _patiently(self, call: Callable[[], T], stop: Signal) -> T:
-        """Wait for a service that is not there yet."""
+        """Wait for a service that is not there yet: its host tells that, once for all members."""
         pause = 0.2
         while True:
             try:
                 return call()
             except ServiceUnavailable as error:
-                _log.warning("%s", error)
+                _log.info("%s", error)
                 if self.runtime.wait(stop, pause):
                     raise
                 pause = min(pause * 2, 5.0)

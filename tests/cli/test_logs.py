@@ -8,9 +8,12 @@ import os
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -19,8 +22,10 @@ from crkafka_core.cli import hosting
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.resolving import remember
 from crkafka_core.hosts import processes
-from crkafka_core.model.errors import ConfigError
+from crkafka_core.member.main import MemberProcess
+from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.plane import life
+from crkafka_core.region import Region
 from tests.cli.conftest import Crkafka
 from tests.plane.conftest import Kit
 
@@ -175,7 +180,9 @@ def test_a_host_tells_once_for_what_its_region_has_waited() -> None:
         plane = SimpleNamespace(read=kit.plane.read, wait=lambda version, seconds: version)
 
     stop, told = threading.Event(), list[str]()
-    hosting._follow(Hosted(), stop, False, told.append, lambda: stop.set() if next(turns) > 2 else None, Path("l"))  # type: ignore[arg-type]
+    hosting._follow(
+        Hosted(), stop, False, told.append, lambda: stop.set() if next(turns) > 2 else None, Path("l"), lambda: ""
+    )  # type: ignore[arg-type]
     assert [text for text in told if "waiting" in text] == [
         f"waiting for {hosting.WAITED:.0f} s: no member is there; members log to l"
     ]
@@ -197,3 +204,47 @@ def test_what_modules_log_has_the_voice_of_a_hosts_other_lines(capfd: pytest.Cap
 def test_a_log_that_went_with_its_folder_is_not_worth_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     logs.cap(tmp_path / "gone" / "spark.log")
     assert caplog.records == []
+
+
+def test_a_host_says_once_and_soon_that_kafka_is_away(
+    crkafka: Crkafka, region_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its members did, with the prefix of a log, every ten seconds."""
+    began, said = time.monotonic(), ""
+
+    @contextmanager
+    def members(
+        region: Region, folder: Path | None, tell: hosting.Tell, ready: Callable[[], None]
+    ) -> Iterator[SimpleNamespace]:
+        ready()
+        assert time.monotonic() - began < 10 and "127.0.0.1:9" in said
+        stop.set()
+        yield SimpleNamespace(given_up=lambda: "")
+
+    def tell(text: str) -> None:
+        nonlocal said
+        said += text
+
+    assert crkafka("init").code == 0
+    stop, config = threading.Event(), RegionConfig.load(region_file)
+    monkeypatch.setattr(hosting, "members", members)
+    hosting.host(config, stop=stop, drive=False, leave_running=True, tell=tell)
+    assert said.count("Kafka does not answer (") == 1 and said.endswith(" Members wait for it."), said
+    told: set[str] = set()
+    assert hosting.kafka_away(config, told) and not hosting.kafka_away(config, told)
+
+
+def test_a_member_that_waits_for_a_service_leaves_telling_it_to_its_host(
+    region_file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also when it is asked to end meanwhile."""
+    stop = threading.Event()
+
+    def away(*_: object) -> NoReturn:
+        stop.set()
+        raise ServiceUnavailable("Kafka does not answer.")
+
+    monkeypatch.setattr("crkafka_core.member.main.MemberPlane", away)
+    with caplog.at_level(logging.WARNING):
+        assert MemberProcess(RegionConfig.load(region_file), Kit().plane, "orders/0", "h").run(stop) == 0
+    assert not caplog.records
