@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from crkafka_core.model.errors import Refused
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -22,4 +24,5 @@ def confirm(what: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{what} Say --yes to do it.")
-    click.confirm(f"{what} Go on?", abort=True, err=True)
+    if not click.confirm(f"{what} Go on?", err=True):
+        raise Refused("Nothing was done.")

@@ -53,7 +53,7 @@ def consume(config: RegionConfig, *, logs: Path | None = None, say: Say = silent
 def _cut(config: RegionConfig, cause: str, as_json: bool) -> None:
     """Drain, checkpoint, merge, resume. Interrupted, the cut goes on by itself."""
     with progress("cutting", quiet=as_json) as say:
-        merged = cut(config, cause=cause, say=say)
+        merged = cut(config, cause=cause, say=lambda step: None if step.startswith("checkpoint ") else say(step))
     if as_json:
         print_json(merged)
     else:

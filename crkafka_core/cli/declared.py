@@ -124,9 +124,14 @@ def _advance_command(config: RegionConfig, name: str, as_json: bool) -> None:
     for table, commits in () if as_json else done.items():
         for commit in commits:
             bad = f", {plural(commit.bad, 'record')} could not be decoded" if commit.bad else ""
-            print(
-                f"{table}: {plural(commit.rows, 'row')} of {plural(len(commit.checkpoints), 'checkpoint')}{bad}; at {commit.acknowledged}"
-            )
+            what = plural(commit.rows, "record" if _by_key(config, table) else "row")
+            print(f"{table}: {what} of {plural(len(commit.checkpoints), 'checkpoint')}{bad}; at {commit.acknowledged}")
+
+
+def _by_key(config: RegionConfig, table: str) -> bool:
+    """It has a row for each key, so fewer than it took records."""
+    declared = config.table(table)
+    return declared is not None and bool(declared.keys)
 
 
 def maintain(config: RegionConfig, name: str = "", *, say: Say = silent) -> list[Maintained]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.output import moment, plain, print_json, print_pairs, print_table, span
+from crkafka_core.cli.output import moment, phase_for, plain, print_json, print_pairs, print_table, span
 from crkafka_core.cli.pauses import in_words
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.snapshot import MemberView, Snapshot, take
@@ -168,7 +168,7 @@ def print_region(snapshot: Snapshot) -> None:
     print_pairs(
         [
             ("region", f"{r.name} (uid {r.uid})"),
-            ("phase", f"{r.phase} for {span(max(0.0, now - r.phase_since))}; wanted: {r.wanted}"),
+            ("phase", f"{phase_for(r, now)}; wanted: {r.wanted}"),
             ("reason" if r.stop_reason else "waits for", snapshot.waits_for),
             ("alarm", "" if r.stop_reason or snapshot.alarm == snapshot.waits_for else snapshot.alarm),
             ("epoch", r.epoch),

@@ -140,6 +140,7 @@ def kafka_away(config: RegionConfig, told: set[str]) -> str:
         return ""  # a member says what Kafka has against it
     finally:
         admin.close()
+    told.clear()
     return ""
 
 

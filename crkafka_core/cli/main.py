@@ -142,6 +142,8 @@ def cli(ctx: click.Context, config_file: Path | None, region_name: str | None, l
     The configuration is read from -c FILE, else from $CRKAFKA_CONFIG, else from region.yaml in the current folder.
 
     Exit codes: 0 done, 1 the region said no, 2 bad usage or configuration, 3 a service is not there.
+
+    Completion in the shell: eval "$(_CRKAFKA_COMPLETE=bash_source crkafka)" in ~/.bashrc; also zsh_source, fish_source.
     """
     ctx.obj = Call(config_file, region_name)
     if log_format is not None:
@@ -168,6 +170,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # What is said of a configuration is all ours, and shows no secret: "sasl.password: is missing" is meant.
         said = str(error) if isinstance(error, BadConfiguration) else redact(str(error))
         return _say(error, said, error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return 2
     except click.UsageError as error:
         said = _NO_NUMBER.sub("is no number", error.format_message())
         said += "" if said.endswith((".", "?")) else "."

@@ -17,6 +17,8 @@ from rich.text import Text
 
 from crkafka_core import logs
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Region
 from crkafka_core.model.visible import json_text, one_line, visible
 
 
@@ -108,6 +110,12 @@ def span(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def phase_for(region: Region, now: float) -> str:
+    """The phase, and for how long: a region that runs does so since its last resume, whatever cuts it has made."""
+    since = region.resumed_at if region.phase is Phase.RUNNING else region.phase_since
+    return f"{region.phase} for {span(max(0.0, now - since))}"
 
 
 def _cell(value: object) -> str:

@@ -12,7 +12,7 @@ from crkafka_core.cli.output import print_json, print_table
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.problem import nearest
-from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import PauseMark
 from crkafka_core.plane import pauses
 
@@ -30,20 +30,16 @@ def _check_of_this_region(config: RegionConfig, kind: str, what: str, member: st
     pauses.check(kind, what, member)
     for name in (member, what if kind == "member" else ""):
         if name and not re.fullmatch(re.escape(config.region) + r"/\d+", name):
-            raise ConfigError(
-                f"{name!r} is no member of region {config.region}.", hint=f"Write it as {config.region}/0."
-            )
+            raise Refused(f"{name!r} is no member of region {config.region}.", hint=f"Write it as {config.region}/0.")
     topic = what.rpartition("[")[0] if kind == "partition" else what
     if config.topics is not None:
         if kind in ("topic", "partition") and topic not in config.topics:
             said = nearest(topic, config.topics) or f" It reads {', '.join(config.topics)}."
-            raise ConfigError(f"Region {config.region} does not read a topic {topic!r}.{said}")
+            raise Refused(f"Region {config.region} does not read a topic {topic!r}.{said}")
         if kind == "pattern" and not any(re.search(what, t) for t in config.topics):
-            raise ConfigError(f"The pattern {what!r} matches no topic of region {config.region}.")
+            raise Refused(f"The pattern {what!r} matches no topic of region {config.region}.")
     elif kind in ("topic", "partition") and re.search(config.pattern or "", topic) is None:
-        raise ConfigError(
-            f"The topic {topic!r} does not match the pattern {config.pattern!r} of region {config.region}."
-        )
+        raise Refused(f"The topic {topic!r} does not match the pattern {config.pattern!r} of region {config.region}.")
 
 
 def resume(config: RegionConfig, kind: str, what: str, *, member: str = "", by: str = "") -> bool:
@@ -63,13 +59,13 @@ def in_words(mark: PauseMark) -> str:
     return f"{mark.kind} {mark.what}{f' of {mark.member}' if mark.member else ''}"
 
 
-def kind_of(what: str, region: str) -> str:
-    """What a person means: `a[3]` is a partition, `^a` a pattern, `orders/0` a member of orders, all else a topic."""
+def kind_of(what: str) -> str:
+    """What a person means: `a[3]` is a partition, `^a` a pattern, `orders/0` a member (no topic has a slash), all else a topic."""
     if re.fullmatch(r"[^\[\]]+\[\d+\]", what):
         return "partition"
     if what.startswith("^"):
         return "pattern"
-    if re.fullmatch(re.escape(region) + r"/\d+", what):
+    if "/" in what:
         return "member"
     return "topic"
 
@@ -92,7 +88,7 @@ def _pause(config: RegionConfig, what: str | None, kind: str | None, member: str
     A mark follows a partition to whoever holds it. With --member it counts where that member holds it; on a partition it
     outlives rebalances as long as the member keeps it. Without WHAT, list the marks.
     """
-    found = marks(config) if what is None else pause(config, kind or kind_of(what, config.region), what, member=member)
+    found = marks(config) if what is None else pause(config, kind or kind_of(what), what, member=member)
     if as_json:
         print_json(found)
     else:
@@ -111,7 +107,7 @@ def _pause(config: RegionConfig, what: str | None, kind: str | None, member: str
 @json_option
 def _resume(config: RegionConfig, what: str, kind: str | None, member: str, as_json: bool) -> int:
     """Take the mark on WHAT away; exit code 1 if there is none."""
-    kind = kind or kind_of(what, config.region)
+    kind = kind or kind_of(what)
     gone = resume(config, kind, what, member=member)
     if as_json:
         print_json({"kind": kind, "what": what, "member": member, "was_paused": gone})

@@ -75,7 +75,11 @@ def _verify(config: RegionConfig, kafka: bool, ledger: Path | None, quiet: bool,
         for text in wrong:
             print(visible(text))
         if verdict.orphans:
-            note(f"{plural(verdict.orphans, 'orphaned file')}, invisible to readers; `crkafka retire` collects them")
+            one = verdict.orphans == 1
+            note(
+                f"{plural(verdict.orphans, 'orphaned file')}, invisible to readers; `crkafka retire` collects "
+                f"{'it' if one else 'them'} once the head is past where {'it' if one else 'they'} began"
+            )
         for text in verdict.notes:
             note(text)
     return 0 if ok else 1

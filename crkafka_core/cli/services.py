@@ -30,14 +30,17 @@ def _dev() -> None:
 @_dev.command("up")
 @_FOLDER
 @click.option("--brokers", type=int, default=1, show_default=True, help="One or three.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), help="Kafka's, such as 9092; when its folder is made. Any that is free."
+)
 @click.option("--postgres", is_flag=True, help="Also PostgreSQL: pip install 'crkafka[services]'.")
 @click.option("--topic", "topics", multiple=True, metavar="NAME:PARTITIONS", help="Make a topic, if it is not there.")
 @json_option
-def _up(folder: Path, brokers: int, postgres: bool, topics: tuple[str, ...], as_json: bool) -> None:
+def _up(folder: Path, brokers: int, port: int | None, postgres: bool, topics: tuple[str, ...], as_json: bool) -> None:
     """Start what does not run yet; safe to repeat."""
     with progress("starting", quiet=as_json) as say:
         wanted = dict(_topic(t) for t in topics)
-        state = services.up(folder, brokers=brokers, postgres=postgres, topics=wanted, progress=say)
+        state = services.up(folder, brokers=brokers, postgres=postgres, port=port or 0, topics=wanted, progress=say)
     _print(state, as_json)
     if not as_json and folder == services.DEFAULT_FOLDER and not DEFAULT_FILE.exists():
         note("next: `crkafka new .` writes a project here that uses it")

@@ -125,7 +125,7 @@ def _init(config: RegionConfig, as_json: bool) -> None:
         f"region {done.region} {'is made' if done.made else 'is there'} (uid {done.uid}); `crkafka host` runs its members"
     )
     for change in done.changed:
-        print(f"changed: {change}")
+        print(f"changed: {change}", flush=True)
     if done.changed:
         note("a host that runs takes this over when it is started anew")
     if not done.made and done.members_wanted != max(1, config.members):

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.history import without_configuration
-from crkafka_core.cli.output import moment, shown, span
+from crkafka_core.cli.output import moment, phase_for, shown, span
 from crkafka_core.cli.pauses import in_words
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.snapshot import Snapshot, take
@@ -102,8 +102,8 @@ def brief(look: Snapshot, rate: float) -> RenderableType:
 def _head(look: Snapshot, rate: float) -> RenderableType:
     r = look.region
     text = Text()
-    text.append(f"{r.phase}", style=_COLOUR.get(r.phase, "yellow"))
-    text.append(f" for {span(max(0.0, look.now - r.phase_since))}   epoch {r.epoch}   head {r.head}   ")
+    text.append(phase_for(r, look.now), style=_COLOUR.get(r.phase, "yellow"))
+    text.append(f"   epoch {r.epoch}   head {r.head}   ")
     if look.cut_due_at is not None:
         text.append(f"next cut {'now' if look.cut_due_at <= look.now else 'in ' + span(look.cut_due_at - look.now)}   ")
     if rate:

@@ -90,9 +90,10 @@ class RegionConfig(LimitKeys):
         documents = yaml_file.read(file)
         found = [d for d in documents if region is None or _name_of(d.value) == region]
         if not found or len(found) > 1:
-            names = ", ".join(sorted(str(_name_of(d.value)) for d in documents)) or "none"
+            names = ", ".join(sorted(str(_name_of(d.value)) for d in documents))
             what = "has several regions: name one" if found else f"has no region {region}" if region else "is empty"
-            raise BadConfiguration([Problem("region", f"the file {what}. Regions here: {names}.")], str(file))
+            there = f" Regions here: {names}." if documents else ""
+            raise BadConfiguration([Problem("region", f"the file {what}.{there}")], str(file))
         document, lines = found[0], found[0].lines
         value = document.value
         if isinstance(value, dict) and "attributes" in value and "region" not in value:
@@ -127,7 +128,7 @@ class RegionConfig(LimitKeys):
             value = {k: v for k, v in value.items() if v is not None}
         if not isinstance(value, Mapping):
             raise BadConfiguration(
-                [Problem("", f"must be a mapping of keys to values, not {type(value).__name__}.")], source
+                [Problem("", "must be a mapping of keys to values, one a line, such as `region: orders`.")], source
             )
         try:
             return cls.model_validate(dict(value), context={"base": base, "files": files})

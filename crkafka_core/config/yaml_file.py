@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,9 @@ import yaml
 
 from crkafka_core.config.problem import BadConfiguration, Problem
 from crkafka_core.model.errors import ConfigError
+
+_SWALLOWED = re.compile(r"\n[ \t]*(?:- )?[\w.-]+:(?:\s|$)")
+"""A key on a line of its own, inside quotation marks."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,8 @@ def _problem(error: yaml.YAMLError, text: str) -> Problem:
     context = str(getattr(error, "context", None) or "")
     if "scalar" in context and "quoted" in context and began is not None:
         return Problem("", "a quotation mark is opened here and not closed.", began.line + 1)
+    if mark and (opened := _open_quote(text, mark.line)):
+        return Problem("", "a quotation mark is opened here and not closed.", opened)
     if "flow" in context and began is not None:
         bracket = "{" if "mapping" in context else "["
         return Problem(
@@ -64,6 +71,18 @@ def _problem(error: yaml.YAMLError, text: str) -> Problem:
     if "undefined alias" in said or "constructor for the tag" in said:  # not shown: it may be a password
         return Problem("", "a value that begins with * or ! needs quotation marks.", line)
     return Problem("", f"cannot be read as YAML here ({said}).", line)
+
+
+def _open_quote(text: str, upto: int) -> int:
+    """Line of a quotation mark that was closed only by the next one, lines below: what it took in has keys. 0: there is none."""
+    with suppress(yaml.YAMLError):
+        for token in yaml.scan(text):
+            if token.start_mark.line > upto:
+                break
+            taken = text[token.start_mark.index : token.end_mark.index]
+            if isinstance(token, yaml.ScalarToken) and token.style and _SWALLOWED.search(taken):
+                return int(token.start_mark.line) + 1
+    return 0
 
 
 def _documents(text: str, path: Path) -> Iterator[Document]:

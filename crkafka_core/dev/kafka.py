@@ -46,6 +46,7 @@ class KafkaCluster:
     Nothing here keeps state in memory that a second process would lack: `KafkaCluster(folder)` elsewhere sees the same
     nodes. With a `leash`, the nodes end when this process ends, however it ends; without, they stay until `stop`.
     A node starts quickly and runs slowly unless `full_speed` is asked for, which measurements need. `node_options` are Java's.
+    `port` is that of the first node when the cluster is made; any that is free unless said.
     """
 
     def __init__(
@@ -58,7 +59,9 @@ class KafkaCluster:
         full_speed: bool = False,
         node_options: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
+        port: int = 0,
     ) -> None:
+        self._wanted_port = port
         self.folder = Path(folder).absolute()
         self._wanted_nodes = nodes
         self._wanted_settings = dict(settings or {})
@@ -69,6 +72,11 @@ class KafkaCluster:
         self._admin: AdminClient | None = None
 
     # --- what it is ---
+
+    @property
+    def exists(self) -> bool:
+        """Whether it has been made."""
+        return self._state_file.exists()
 
     @property
     def node_ids(self) -> list[int]:
@@ -118,7 +126,7 @@ class KafkaCluster:
         except ServiceFailed as failed:
             # Between choosing a port and listening on it, somebody else took it: others are as good, as long as
             # nobody has been told of these.
-            if not fresh or "Address already in use" not in str(failed):
+            if not fresh or self._wanted_port or "Address already in use" not in str(failed):
                 raise
             self.destroy()
             return self.start(within=within)
@@ -219,6 +227,7 @@ class KafkaCluster:
 
     def _create(self) -> None:
         ports = free_ports(2 * self._wanted_nodes)
+        ports[0] = self._wanted_port or ports[0]
         nodes = tuple(NodeAddress(i + 1, ports[2 * i], ports[2 * i + 1]) for i in range(self._wanted_nodes))
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
         state = _ClusterState(cluster_id, nodes, self._wanted_settings)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from crkafka_core.dev import ports
 from crkafka_core.dev.cache import exclusively
 from crkafka_core.dev.jars import KAFKA
 from crkafka_core.dev.kafka import KafkaCluster
@@ -64,6 +65,7 @@ def up(
     *,
     brokers: int = 1,
     postgres: bool = False,
+    port: int = 0,
     topics: Mapping[str, int] | None = None,
     sample: int = 0,
     progress: Callable[[str], None] | None = None,
@@ -78,7 +80,7 @@ def up(
     folder = Path(folder).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     with exclusively(folder / ".lock"):
-        cluster = KafkaCluster(folder, brokers)
+        cluster = KafkaCluster(folder, brokers, port=port)
         present = len(cluster.alive())
         if not present:
             end_strays(folder)
@@ -87,6 +89,8 @@ def up(
                 f"{folder} has a Kafka of {plural(present, 'node')}, and {plural(brokers, 'was', 'were')} asked for.",
                 hint="Use another folder, or remove this one after `crkafka dev down`.",
             )
+        if port:
+            _check_port(cluster, port)
         if not KAFKA.complete:
             say("Kafka's jars, about 45 MB, once from Maven Central")
             KAFKA.jars()
@@ -111,6 +115,18 @@ def up(
             server.start()
             server.url()  # makes the database
         return _status(folder)
+
+
+def _check_port(cluster: KafkaCluster, port: int) -> None:
+    """Refuse another port than the one that the folder's Kafka has, and one that somebody else listens on."""
+    there = cluster.bootstrap if cluster.exists else ""
+    if there and not there.partition(",")[0].endswith(f":{port}"):
+        raise ConfigError(
+            f"The Kafka in {cluster.folder} is at {there}, and keeps its port.",
+            hint="Leave --port out, or use another --folder.",
+        )
+    if not any(cluster.alive().values()) and not ports.is_free(port):
+        raise ConfigError(f"Port {port} is taken by another program.", hint="Choose another --port, or leave it out.")
 
 
 def down(folder: Path = DEFAULT_FOLDER, *, progress: Callable[[str], None] | None = None) -> Status:

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Numbers in order: all of them when they are few, else the first and the last, and how many there are."""
+    if len(numbers) <= 8:
+        return ", ".join(map(str, numbers))
+    return f"{numbers[0]} … {numbers[-1]} ({len(numbers)} of them)"
+
 
 def plural(number: int, one: str, many: str = "") -> str:
     """`one` stands behind 1, `many` behind any other number: by itself `one` with an s."""

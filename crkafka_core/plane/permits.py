@@ -235,7 +235,8 @@ def finish_commit(tx: Tx, permit: Permit, *, version: str, rows: int, folder: st
     if bad:
         first = min((i for i in ids if (row := tx.get(Checkpoint, i)) is not None and row.rows), default=min(ids))
         evidence = {"table": table.name, "bad": bad, "new": commit.kind == ADVANCE, "first": first}
-        text = f"{table.name}: {bad} of {plural(len(ids), 'checkpoint')}"
+        several = f" of {len(ids)} checkpoints" if len(ids) > 1 else ""
+        text = f"{table.name}: {plural(bad, 'record')}{several} could not be decoded"
         events.log(tx, events.BAD, text, checkpoint=max(ids), data=evidence)
     leases.release(tx, permit.lease)
     return done

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.plural import plural
+from crkafka_core.model.plural import listed, plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region, Segment
 from crkafka_core.model.selection import EVERYTHING, Selection
 from crkafka_core.plane import leases
@@ -174,9 +174,7 @@ def refusal(reader: Reader, region: Region, checkpoint: int) -> NoSuchCheckpoint
 def _what_can_be_read(reader: Reader, region: Region) -> str:
     if not region.head:
         return "Wait for the first cut."
-    line = reader.line(region.head)
-    first = f"{line[0]} … {line[-1]}" if len(line) > 1 else str(line[0])
-    return f"What can be read: {first} ({len(line)} on the line to the head)."
+    return f"What can be read: {listed(reader.line(region.head))}."
 
 
 def _located(reader: Reader, region: Region, line: Sequence[Checkpoint]) -> ReadPlan:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import NoSuchCheckpoint, NotRunning, RegionStopped, Stale
 from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.plural import listed
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, Region, Reset, ResetCause
 from crkafka_core.plane import epochs, events, life, limits, restored
 from crkafka_core.protocol import reset_policy
@@ -80,12 +81,8 @@ def check_target(reader: Reader, region: Region, target: int) -> None:
         what = "unknown" if row is None else row.status.lower()
         raise NoSuchCheckpoint(
             f"Checkpoint {target} of region {region.name} is {what}: the region cannot go back to it.",
-            hint=f"It can go back to {_some(there) + ' or ' if there else ''}initial state (0).",
+            hint=f"It can go back to {listed(there) + ' or ' if there else ''}initial state (0).",
         )
-
-
-def _some(ids: list[int]) -> str:
-    return ", ".join(map(str, ids)) if len(ids) <= 8 else f"{ids[0]} … {ids[-1]}"
 
 
 def rebalanced(tx: Tx, text: str, *, by: str, thrown_out: bool = False) -> None:

@@ -47,7 +47,7 @@ def await_drained(plane: ControlPlane, checkpoint: int, progress: Progress) -> C
         left = cuts.waits_for(reader, region, checkpoint)
         if left and left != waits:
             waits = left
-            progress(f"cut {checkpoint}: {row.members - len(left)} of {plural(row.members, 'member')} contributed")
+            progress(f"cut {checkpoint} waits for {plural(len(left), 'member')}")
         return None if left else row
 
     found = waiting.until(plane, answer)

@@ -71,7 +71,9 @@ class Verdict:
 
     def __str__(self) -> str:
         where = f"{plural(self.checkpoints, 'checkpoint')} and {plural(self.segments, 'segment')}"
-        what = f"{plural(self.rows, 'row')} in {where}, compared with {self.truth}"
+        what = (
+            f"{plural(self.rows, 'row')} in {where}, compared with {'Kafka' if self.truth == 'kafka' else self.truth}"
+        )
         if self.ok:
             return f"Region {self.region} at head {self.head}: every invariant holds for {what}."
         counts = ", ".join(f"{name} × {count}" for name, count in sorted(self.broken.items()))

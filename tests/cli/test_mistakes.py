@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -57,6 +58,12 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
         YAML.replace('"127.0.0.1:9"', '"127.0.0.1:9'), ("show",), 2,
         r"a quotation mark is opened here and not closed",
     ),
+    "an open quotation mark above others": (
+        YAML.replace("region: orders", 'region: "orders'), ("show",), 2,
+        r"region\.yaml:1: a quotation mark is opened here and not closed",
+    ),
+    "an empty file": ("# nothing\n", ("show",), 2, r"region: the file is empty\.$"),
+    "a list": ("- region: orders\n", ("show",), 2, r"must be a mapping of keys to values, one a line, such as `region: orders`\.$"),
     "no control plane yet": (YAML, ("show",), 2, r"There is no control plane at .*\. Run `crkafka init`"),
     "roles of a file": (YAML, ("roles",), 2, r"For 'sqlite' there are no roles\. Only PostgreSQL has roles; of a SQLite file the mode"),
     "closed port of PostgreSQL": (
@@ -371,13 +378,14 @@ Asked = Callable[..., Answer]
         ("ordesr", "does not read a topic 'ordesr'. Did you mean \"orders\"?"),
         ("refunds[3]", "does not read a topic 'refunds'. It reads orders."),
         ("^shop", "The pattern '^shop' matches no topic"),
+        ("nosuch/0", "'nosuch/0' is no member of region orders. Write it as orders/0."),
     ],
 )
 def test_a_pause_of_what_would_never_be_read_is_refused(
     crkafka: Asked, plane: ControlPlane, what: str, said: str
 ) -> None:
     answer = crkafka("pause", what)
-    assert (answer.code, said in answer.err) == (2, True), answer.err
+    assert (answer.code, said in answer.err) == (1, True), answer.err  # as other names that are not known
     assert crkafka("pause", "orders[99]").code == 0, "a partition that may come"
 
 
@@ -390,6 +398,7 @@ def test_a_pause_of_what_would_never_be_read_is_refused(
         (("forget", "ordesr"), "knows no topic 'ordesr', or has forgotten it already. It knows orders."),
         (("skip", "ordesr[0]@3"), "knows no topic 'ordesr', or has forgotten it already. It knows orders."),
         (("checkpoints", "99"), "has no checkpoint 99."),
+        (("replay", "bronze", "--after", "0", "--upto", "99"), "What can be read: 1, 2."),
     ],
 )
 def test_what_is_not_there_is_refused_before_anything_starts(
@@ -433,6 +442,21 @@ def test_a_reset_to_what_is_not_there_is_refused_before_it_is_confirmed(crkafka:
     answer = crkafka("reset", "--to", "99")
     assert (answer.code, "--yes" in answer.err) == (1, False)
     assert "Checkpoint 99 of region orders is unknown" in answer.err
+
+
+def test_who_says_no_when_asked_hears_that_nothing_was_done(
+    crkafka: Crkafka, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: "n\n"))
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "n")
+    answer = crkafka("reset", "--to", "1")
+    assert (answer.code, answer.err.splitlines()[-1]) == (1, "Nothing was done.")
+
+
+def test_without_a_verb_the_help_is_all_that_is_printed(crkafka: Crkafka) -> None:
+    answer = crkafka()
+    assert (answer.code, answer.out) == (2, "") and "See `" not in answer.err
+    assert "_CRKAFKA_COMPLETE=bash_source crkafka" in answer.err and "\nVerbs:\n" in answer.err
 
 
 @pytest.mark.kafka

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import ResetCause
 from crkafka_core.plane import alarms, life, resets
 from crkafka_core.plane.transact import ControlPlane
@@ -47,6 +48,15 @@ def test_an_unknown_checkpoint_is_refused_with_a_hint(crkafka: Crkafka, plane: C
     answer = crkafka("checkpoints", "99")
     assert (answer.code, answer.out) == (1, "")
     assert answer.err == "Region orders has no checkpoint 99. `crkafka checkpoints` lists what there is.\n"
+
+
+def test_a_region_runs_since_its_last_resume_whatever_cuts_it_has_made(crkafka: Crkafka, plane: ControlPlane) -> None:
+    """It read as if the region had started again with each cut."""
+    plane.do(lambda tx: tx.set_region(resumed_at=tx.now() - 600, phase_since=tx.now() - 3))
+    assert "RUNNING for 10 min; wanted" in crkafka("show").out
+    assert "RUNNING for 10 min " in crkafka("watch", "--once").out
+    plane.do(lambda tx: tx.set_region(phase=Phase.CUTTING))
+    assert "CUTTING for 3." in crkafka("show").out
 
 
 def test_show_tells_phase_members_head_and_what_it_waits_for(crkafka: Crkafka, plane: ControlPlane) -> None:

@@ -10,7 +10,7 @@ import yaml
 from deltalake import DeltaTable, write_deltalake
 
 from checkpoints_db import initialise, open_store
-from crkafka_core.cli import checks, proving
+from crkafka_core.cli import checks, declared, proving
 from crkafka_core.cli.main import run
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
@@ -60,6 +60,28 @@ def test_maintain_makes_few_files_of_many(landing: Landing, tmp_path: Path, caps
     assert json.loads(capsys.readouterr().out) == [{"table": "bronze", "merged": 0, "into": 0, "deleted": 0}]
     assert len(DeltaTable(str(tmp_path / "bronze")).file_uris()) == 3
     assert crkafka(tmp_path, "mend", "--look") == 0
+
+
+def test_verify_says_when_an_orphan_is_collected(
+    landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`retire` right after it deleted none, and did not say why."""
+    monkeypatch.setattr("crkafka_core.verify.verify.orphans", lambda *_, **__: 1)
+    crkafka(tmp_path, "verify", "--no-kafka")
+    said = capsys.readouterr()
+    assert (
+        "1 orphaned file, invisible to readers; `crkafka retire` collects it once the head is past where it began"
+        in said.err
+    )
+    assert "compared with nothing" in said.out
+
+
+def test_of_a_table_by_key_records_are_counted_and_not_its_rows(
+    landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(declared, "_by_key", lambda config, table: True)
+    assert crkafka(tmp_path, "tables", "advance") == 0
+    assert capsys.readouterr().out == "bronze: 30 records of 3 checkpoints; at 3\n"
 
 
 def test_verify_and_mend_look_at_tables(landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

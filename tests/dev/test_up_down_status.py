@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from crkafka_core.dev.errors import ServiceFailed
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import end_all
+from crkafka_core.dev.ports import free_ports
 from crkafka_core.dev.processes import RecordedProcess, process_began
 from crkafka_core.dev.sample import Order, orders
 from crkafka_core.dev.services import describe, down, status, up
@@ -47,6 +48,16 @@ def _processes_of(folder: Path) -> list[str]:
     return found
 
 
+def test_kafka_has_the_port_that_was_asked_for_and_a_taken_one_is_a_sentence(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"Port {port} is taken by another program\. Choose another --port"):
+            up(folder, port=port)
+    (free,) = free_ports(1)
+    assert up(folder, port=free).bootstrap_servers == f"127.0.0.1:{free}"
+    assert up(folder, port=free).bootstrap_servers == f"127.0.0.1:{free}", "safe to repeat"
+
+
 def test_up_twice_kill_up_down_up_down(folder: Path) -> None:
     first = up(folder, postgres=True, topics={"orders": 3}, sample=500)
     assert first.running
@@ -68,6 +79,9 @@ def test_up_twice_kill_up_down_up_down(folder: Path) -> None:
     assert third.postgres_url == first.postgres_url
     assert third.topics == ("orders",)
     assert _orders(third.bootstrap_servers) == list(orders(500))  # once, although `up` ran three times
+
+    with pytest.raises(ConfigError, match=r"keeps its port\. Leave --port out"):
+        up(folder, port=1)
 
     assert not any(service.running for service in down(folder).services)
     assert _processes_of(folder) == []

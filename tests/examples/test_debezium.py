@@ -53,6 +53,26 @@ def test_the_file_declares_both_tables() -> None:
     ]
 
 
+def test_the_first_change_of_the_readme_goes_where_the_region_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Any] = []
+
+    class Producer:
+        def __init__(self, properties: dict[str, str]) -> None:
+            sent.append(properties["bootstrap.servers"])
+
+        def produce(self, topic: str, value: str, key: str) -> None:
+            sent.extend([topic, json.loads(value)["payload"]["after"], json.loads(key)])
+
+        def flush(self) -> None:
+            pass
+
+    monkeypatch.setattr("confluent_kafka.Producer", Producer)
+    readme, config = (FOLDER / "README.md").read_text(), RegionConfig.load(FOLDER / "region.yaml")
+    exec(readme.partition("<<'END'\n")[2].partition("END\n")[0], {})
+    assert config.topics is not None and f"--topic {config.topics[0]}:" in readme
+    assert sent == [config.kafka["bootstrap.servers"], config.topics[0], {**ANN, "email": "ann@example.org"}, {"id": 1}]
+
+
 @pytest.mark.spark
 @pytest.mark.soak
 def test_the_table_is_what_the_database_was_at_each_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,8 @@ def test_what_a_reset_took_out_of_the_table_is_counted_once_it_comes_in_again(la
 
     kept = landing.land(1)
     write(5)
+    said = plane.read(lambda r, _: [e.text for e in events.last(r, 9) if e.kind == events.BAD])
+    assert said == ["bronze: 5 records could not be decoded"]
     for count in (2, 4):
         landing.land(1)
         write(count)
