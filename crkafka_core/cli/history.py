@@ -21,6 +21,9 @@ from crkafka_core.plane import events as log
 from crkafka_core.plane.checkpoints import inside, newest
 from crkafka_core.plane.lateness import TableLag
 
+_RIGHT = {"reader": "read", "retire": "retirement"}
+"""Kind of a lease → what its holder does, for people."""
+
 
 @dataclass(frozen=True)
 class Detail:
@@ -181,7 +184,10 @@ def print_region(snapshot: Snapshot) -> None:
             ("group", ", ".join(f"{g.group_id} on cluster {g.cluster_id}" for g in snapshot.groups)),
             ("paused", ", ".join(f"{in_words(p)} (by {p.by})" for p in snapshot.pauses)),
             ("retirement held", "; ".join(snapshot.held)),
-            ("leases", ", ".join(f"{lease.kind} by {lease.holder}" for lease in snapshot.leases)),
+            (
+                "leases",
+                ", ".join(f"{_RIGHT.get(lease.kind, lease.kind)} by {lease.holder}" for lease in snapshot.leases),
+            ),
         ]
     )
     print()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +26,8 @@ from crkafka_core.verify.ledger import Ledger
 from crkafka_core.verify.truth import KafkaTruth, LedgerTruth, NoTruth, Truth
 from crkafka_core.verify.verdict import Findings, Remembered, Verdict
 
-_HOLD = 3600.0
-"""Seconds for which a look may hold retirement back, should its process die (SPEC T1)."""
+_HOLD = 120.0
+"""Seconds for which a look holds retirement back after its process has died; renewed while it lives (SPEC T1)."""
 
 _ORDER = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
 Replay = Callable[[int, int], pa.Table]
@@ -77,14 +78,26 @@ def _held(region: Region) -> Iterator[None]:
     lease: Lease | None = None
     with suppress(CrkafkaError):  # an archive that has lost its beginning cannot be held
         lease = region.plane.do(
-            lambda tx: reading.take(tx, holder=f"verify by {whoami()}", token=token, length=_HOLD)
+            lambda tx: reading.take(tx, holder=f"{whoami()} (crkafka verify)", token=token, length=_HOLD)
         ).lease
+    if lease is None:
+        yield
+        return
+    held, over = lease, threading.Event()
+
+    def renew() -> None:
+        while not over.wait(_HOLD / 3):
+            with suppress(CrkafkaError):
+                region.plane.do(lambda tx: reading.renew(tx, held, _HOLD))
+
+    renewal = threading.Thread(target=renew, name="verify lease", daemon=True)
+    renewal.start()
     try:
         yield
     finally:
-        if lease is not None:
-            held = lease
-            region.plane.do(lambda tx: reading.release(tx, held))
+        over.set()
+        renewal.join()
+        region.plane.do(lambda tx: reading.release(tx, held))
 
 
 def _of_kafka(region: Region) -> KafkaTruth:

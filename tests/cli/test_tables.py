@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from crkafka_core.cli import checks, declared, proving
 from crkafka_core.cli.main import run
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
-from crkafka_core.plane import lateness
+from crkafka_core.plane import lateness, leases
 from crkafka_core.testing.landing import Landing
+from crkafka_core.verify import verify as verifying
 
 
 @pytest.fixture
@@ -74,6 +76,27 @@ def test_verify_says_when_an_orphan_is_collected(
         in said.err
     )
     assert "compared with nothing" in said.out
+
+
+def test_a_verify_that_dies_holds_retirement_back_for_minutes_and_one_that_lives_as_long_as_it_reads(
+    landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was killed held it for an hour."""
+    monkeypatch.setattr(verifying, "_HOLD", 0.6)
+    plane = landing.region.plane
+
+    def until() -> list[float]:
+        return [lease.until for lease in plane.read(lambda reader, _: leases.held(reader, "reader"))]
+
+    with verifying._held(landing.region):
+        (first,) = until()
+        assert first - plane.read(lambda reader, _: reader.now()) < 1.0
+        assert "read by" in (crkafka(tmp_path, "show"), capsys.readouterr().out)[1]
+        end = time.monotonic() + 20
+        while until() == [first] or not until():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    assert until() == []
 
 
 def test_of_a_table_by_key_records_are_counted_and_not_its_rows(
