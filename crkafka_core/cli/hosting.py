@@ -82,9 +82,10 @@ def host(
                 _follow(region, stop, until_idle, tell, still, logs, why)
                 if not leave_running and not region.plane.read(lambda _, row: row.phase is Phase.IDLE):
                     tell("stopping: a last cut, then members leave")
-                    region.stop(by=caller())
+                    head = region.stop(by=caller()).head
                     if missed := region.plane.read(alarms.last_cut_missed):
                         raise Refused(f"Region {config.region} was {missed}.")
+                    tell(f"stopped after a last cut; the head is checkpoint {head}" if head else "stopped")
 
 
 def _no_longer(running: Host, right: DriverLease) -> None:

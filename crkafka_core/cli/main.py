@@ -19,7 +19,7 @@ from crkafka_core import logs
 from crkafka_core.cli.call import Call, config_options
 from crkafka_core.cli.output import note
 from crkafka_core.config import BadConfiguration, redact
-from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.spark import java_log
 
 VERBS = {
@@ -169,7 +169,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except CrkafkaError as error:
         # What is said of a configuration is all ours, and shows no secret: "sasl.password: is missing" is meant.
         said = str(error) if isinstance(error, BadConfiguration) else redact(str(error))
-        return _say(error, said, error.exit_code)
+        return _say(error, said + _brought_by_us(error, said), error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
         return 2
@@ -194,6 +194,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if (of_spark := _of_spark(error)) is not None:
             return _say(error, redact(str(of_spark)), of_spark.exit_code)
         return _unexpected(error)
+
+
+def _brought_by_us(error: CrkafkaError, said: str) -> str:
+    """How the Kafka of `dev up` in this folder is started again, where that is the one that does not answer."""
+    if not isinstance(error, ServiceUnavailable):
+        return ""
+    from crkafka_core.dev.services import BOOTSTRAP, DEFAULT_FOLDER
+
+    file = DEFAULT_FOLDER / BOOTSTRAP
+    here = file.read_text().strip().partition(",")[0] if file.is_file() else ""
+    return f" `crkafka dev up` starts the one at {here}." if here and here in said else ""
 
 
 def _unexpected(error: Exception) -> int:

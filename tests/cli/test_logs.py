@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -25,6 +25,7 @@ from crkafka_core.hosts import processes
 from crkafka_core.member.main import MemberProcess
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.plane import life
+from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import Region
 from tests.cli.conftest import Crkafka
 from tests.plane.conftest import Kit
@@ -248,3 +249,18 @@ def test_a_member_that_waits_for_a_service_leaves_telling_it_to_its_host(
     with caplog.at_level(logging.WARNING):
         assert MemberProcess(RegionConfig.load(region_file), Kit().plane, "orders/0", "h").run(stop) == 0
     assert not caplog.records
+
+
+def test_a_host_that_is_ended_says_that_the_last_cut_was_made(
+    plane: ControlPlane, region_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, said = threading.Event(), list[str]()
+    stop.set()
+    monkeypatch.setattr(hosting, "members", lambda *_: nullcontext(SimpleNamespace(given_up=lambda: "")))
+    monkeypatch.setattr(hosting, "kafka_away", lambda *_: "")
+    monkeypatch.setattr(Region, "stop", lambda self, by: plane.read(lambda _, row: row))
+    hosting.host(RegionConfig.load(region_file), stop=stop, start=False, drive=False, tell=said.append)
+    assert said == [
+        "stopping: a last cut, then members leave",
+        "stopped after a last cut; the head is checkpoint 2",
+    ]

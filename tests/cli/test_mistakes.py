@@ -127,6 +127,16 @@ def test_a_mistake_is_told_soon_once_and_in_words(
     assert time.monotonic() - began < SOON
 
 
+def test_where_the_kafka_of_dev_up_is_away_its_start_is_named(crkafka: Crkafka, region_file: Path) -> None:
+    assert crkafka("init").code == 0
+    assert "dev up" not in crkafka("group").err
+    (dev := region_file.parent / "var" / "dev").mkdir(parents=True)
+    (dev / "bootstrap.servers").write_text("127.0.0.1:9\n")
+    answer = crkafka("group")
+    assert (answer.code, answer.err.count("\n")) == (3, 1)
+    assert answer.err.endswith(" `crkafka dev up` starts the one at 127.0.0.1:9.\n")
+
+
 @pytest.fixture
 def refusing_postgres() -> Iterator[int]:
     """The port of a server that speaks enough of PostgreSQL's protocol to refuse everybody."""
