@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Numbers in order: all of them when they are few, else the first and the last, and how many there are."""
+    """Numbers in order: all of them when they are few, else the first and the last."""
     if len(numbers) <= 8:
         return ", ".join(map(str, numbers))
-    return f"{numbers[0]} … {numbers[-1]} ({len(numbers)} of them)"
+    return f"{numbers[0]} … {numbers[-1]}"
 
 
 def plural(number: int, one: str, many: str = "") -> str:

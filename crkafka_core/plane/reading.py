@@ -174,7 +174,8 @@ def refusal(reader: Reader, region: Region, checkpoint: int) -> NoSuchCheckpoint
 def _what_can_be_read(reader: Reader, region: Region) -> str:
     if not region.head:
         return "Wait for the first cut."
-    return f"What can be read: {listed(reader.line(region.head))}."
+    line = reader.line(region.head)
+    return f"What can be read: {listed(line)} ({len(line)} on the line to the head)."
 
 
 def _located(reader: Reader, region: Region, line: Sequence[Checkpoint]) -> ReadPlan:

@@ -408,7 +408,7 @@ def test_a_pause_of_what_would_never_be_read_is_refused(
         (("forget", "ordesr"), "knows no topic 'ordesr', or has forgotten it already. It knows orders."),
         (("skip", "ordesr[0]@3"), "knows no topic 'ordesr', or has forgotten it already. It knows orders."),
         (("checkpoints", "99"), "has no checkpoint 99."),
-        (("replay", "bronze", "--after", "0", "--upto", "99"), "What can be read: 1, 2."),
+        (("replay", "bronze", "--after", "0", "--upto", "99"), "What can be read: 1, 2 (2 on the line to the head)."),
     ],
 )
 def test_what_is_not_there_is_refused_before_anything_starts(

@@ -91,7 +91,7 @@ def test_a_superseded_bound_is_refused_with_what_is_there(landing: Landing, boun
         landing.land(10)
     landing.rewind(1)
     landing.land(10), landing.land(10)
-    said = r"superseded \(back to checkpoint 1, as asked by test: test\)\. What can be read: 1, 4, 5\."
+    said = r"superseded \(back to checkpoint 1, as asked by test: test\)\. What can be read: 1, 4, 5 \(3 on the line"
     with pytest.raises(NoSuchCheckpoint, match=said):
         plan(landing, **bounds)
 
