@@ -155,6 +155,11 @@ class Oracle:
         """From here on a cut may name it."""
         self.drained.add((name.incarnation, name.epoch, name.parent))
 
+    def still_there(self, name: SegmentName) -> None:
+        """T3: what is begun at the head is nobody's to collect."""
+        if name.path not in self.disk and (name.epoch, name.parent) == (self.row.epoch, self.row.head):
+            raise Violation("T3", f"{name.path} was collected while it was written at the head")
+
     def committed(self, who: Owner, offsets: Mapping[TP, int]) -> None:
         """I12: never ahead of what was submitted."""
         for tp, offset in offsets.items():

@@ -132,6 +132,7 @@ class SimulatedWriter:
             if self._owner.submits:
                 self._world.fail(Violation("D1", f"{self._owner.name} saves while a permit is given or held"))
             self._storage.reach(writes=True)
+            self._world.judged(lambda: self._world.oracle.still_there(self.name))
             self._storage.disk[self.path] = tuple(self._tuples)
             self._world.oracle.closed(self._owner, self.name)
             rows = len(self._tuples)
