@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 import tomllib
 import zipfile
@@ -157,6 +158,14 @@ def stranger(folder: Path, python: str) -> Iterator[Stranger]:
         )
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Which others may enter: a PostgreSQL that root starts runs as nobody, and its program lies in the environment."""
+    with tempfile.TemporaryDirectory(prefix="crkafka-hour-") as made:
+        Path(made).chmod(0o711)
+        yield Path(made)
+
+
 def blocks() -> list[str]:
     return re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8"), re.DOTALL)
 
@@ -205,8 +214,8 @@ def test_the_page_is_followed() -> None:
 
 
 @pytest.mark.parametrize("version", sorted(PYTHONS))
-def test_the_tutorial_and_the_readme_to_the_letter(version: str, wheel: Path, tmp_path: Path) -> None:
-    with stranger(tmp_path, PYTHONS[version]) as somebody:
+def test_the_tutorial_and_the_readme_to_the_letter(version: str, wheel: Path, folder: Path) -> None:
+    with stranger(folder, PYTHONS[version]) as somebody:
         somebody.install(wheel, "delta,dagster")
         assert follow(somebody, blocks()) == 22_000
         assert (somebody.cwd / "report-shop.html").is_file()
@@ -248,9 +257,9 @@ SHOWN = ("config/test_docs.py", "spark/test_docs.py", "dagster/test_docs.py", "c
 
 
 @pytest.mark.parametrize("version", sorted(PYTHONS))
-def test_what_the_docs_show_runs_from_the_wheel(version: str, wheel: Path, tmp_path: Path) -> None:
+def test_what_the_docs_show_runs_from_the_wheel(version: str, wheel: Path, folder: Path) -> None:
     """In a folder that has the pages and the tests, and none of our packages: those come from the wheel."""
-    with stranger(tmp_path, PYTHONS[version]) as somebody:
+    with stranger(folder, PYTHONS[version]) as somebody:
         somebody.install(wheel, "dev")
         for name in ("tests", "docs", "README.md", "pyproject.toml"):
             there = ROOT / name
@@ -271,9 +280,9 @@ def test_every_extra_is_tried() -> None:
 
 
 @pytest.mark.parametrize("extra", sorted(BRINGS))
-def test_an_extra_brings_what_it_is_for(extra: str, wheel: Path, tmp_path: Path) -> None:
+def test_an_extra_brings_what_it_is_for(extra: str, wheel: Path, folder: Path) -> None:
     """In an environment that has this extra alone; the versions that pip resolves go together, as `check` sees it."""
-    with stranger(tmp_path, sys.executable) as somebody:
+    with stranger(folder, sys.executable) as somebody:
         somebody.install(wheel, extra)
         somebody.run(f"python -c 'import {BRINGS[extra]}'")
         somebody.run("crkafka new shop && cd shop && crkafka check --offline && crkafka schema > region.schema.json")
