@@ -35,6 +35,8 @@ def coverage(history: History, found: Findings) -> None:
         found.add("I1", "the head is no checkpoint of the control plane", checkpoint=region.head)
     first = {(i.topic_id, TP(i.topic, i.partition)): i.offset for i in history.initials}
     at: dict[TP, int] = {}
+    left: dict[TP, int] = {}
+    """The last checkpoint that tells of it: archives leave out a partition that had nothing (SPEC T2)."""
     ids: dict[TP, str] = {}
     parent = history.on_line[0].parent if history.on_line else 0
     whole = parent == 0
@@ -53,8 +55,9 @@ def coverage(history: History, found: Findings) -> None:
                         topic_ids.get(topic, ids.get(TP(topic, int(partition)), "")),
                     )
                     same = ids.get(tp, topic_id) == topic_id
-                    _chains(history, found, c, tp, start, stop, at.get(tp) if same else first.get((topic_id, tp)))
-                    at[tp], ids[tp] = stop, topic_id
+                    due = at.get(tp) if same else first.get((topic_id, tp))
+                    _chains(history, found, c, tp, start, stop, due, left.get(tp, 0))
+                    at[tp], ids[tp], left[tp] = stop, topic_id, c.id
             continue
         rows = history.merged.get(c.id, {})
         for tp in sorted(at.keys() - rows.keys()):
@@ -65,14 +68,17 @@ def coverage(history: History, found: Findings) -> None:
                 due = first.get((m.topic_id, tp))
                 if due is None:
                     found.add("I1", f"{tp} has no initial offset", checkpoint=c.id, tp=tp)
-            _chains(history, found, c, tp, m.from_offset, m.to_offset, due if whole or tp in at else None)
-            at[tp], ids[tp] = m.to_offset, m.topic_id
+            known = due if whole or tp in at else None
+            _chains(history, found, c, tp, m.from_offset, m.to_offset, known, left.get(tp, 0))
+            at[tp], ids[tp], left[tp] = m.to_offset, m.topic_id, c.id
 
 
-def _chains(history: History, found: Findings, c: Checkpoint, tp: TP, start: int, stop: int, due: int | None) -> None:
+def _chains(
+    history: History, found: Findings, c: Checkpoint, tp: TP, start: int, stop: int, due: int | None, left: int
+) -> None:
     if stop < start:
         found.add("I1", f"{tp} goes back from {start} to {stop}", checkpoint=c.id, tp=tp, offset=start)
-    if due is None or start == due or history.gap(c.parent, tp, start):
+    if due is None or start == due or history.gap(range(left, c.parent + 1), tp, start):
         return
     what = "overlaps" if start < due else "leaves out records before"
     text = f"{tp} begins at {start} and {what} what its parent {c.parent} left at {due}"
@@ -92,7 +98,7 @@ def determinism(history: History, found: Findings) -> None:
                 if of_parent is not None and same
                 else first.get((m.topic_id, tp.topic, tp.partition))
             )
-            if due is not None and m.from_offset != due and not history.gap(c.parent, tp, m.from_offset):
+            if due is not None and m.from_offset != due and not history.gap((c.parent,), tp, m.from_offset):
                 text = f"{tp} began at {m.from_offset} after a reset to {c.parent}, which left it at {due}"
                 found.add("I7", text, checkpoint=c.id, tp=tp, offset=m.from_offset)
     for s in history.starts:

@@ -108,10 +108,10 @@ class History:
         rows = self.merged.get(checkpoint)
         return None if rows is None else {tp: m.to_offset for tp, m in rows.items()}
 
-    def gap(self, base: int, tp: TP, available: int) -> bool:
-        """Whether a jump of this partition was recorded as a start with a gap, which retirement leaves (SPEC S4)."""
+    def gap(self, bases: Collection[int], tp: TP, available: int) -> bool:
+        """Whether a jump of this partition from one of these heads was recorded, which retirement leaves (SPEC S4)."""
         return any(
-            s.reason == "gap" and s.base == base and (s.topic, s.partition) == tp and s.offset == available
+            s.reason == "gap" and s.base in bases and (s.topic, s.partition) == tp and s.offset == available
             for s in self.starts
         )
 

@@ -352,6 +352,18 @@ def test_a_history_whose_beginning_is_forgotten_is_no_finding(landed: Landed) ->
     assert landed.verify().ok, str(landed.verify())
 
 
+def test_a_gap_that_an_archive_does_not_tell_of_is_no_finding(landed: Landed) -> None:
+    """Where nothing landed before the gap, nor in the checkpoint after it, the archive leaves the partition out (SPEC S4, T2)."""
+    landed.change(MergedOffset, {"checkpoint": 1, "partition": 3}, from_offset=50, rows=0)
+    landed.plane.do(lambda tx: tx.put(Start("orders", 1, 0, "orders", 3, "id-orders", 50, "gap", "orders/1")))  # type: ignore[arg-type]
+    without = '{"orders": {"0": [0, 50, 50], "1": [0, 50, 50], "2": [0, 50, 50]}}'
+    landed.landing.retire(1)
+    landed.change(Checkpoint, {"id": 1}, archive_json=without, rows=150)
+    assert landed.verify().ok, str(landed.verify())
+    landed.remove(Start)
+    _broken(landed.verify(), "I1", "orders[3] begins at 50 and leaves out records before what its parent 1 left at 0")
+
+
 def test_a_topic_that_was_forgotten_before_its_first_merge_is_no_finding(landed: Landed) -> None:
     landed.plane.do(lambda tx: tx.put(Initial("orders", "id-gone", 9, "orders", 0, "beginning", 1.0, forgotten=True)))
     assert landed.verify().ok, str(landed.verify())
