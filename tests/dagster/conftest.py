@@ -97,8 +97,9 @@ class Seat:
 
 @pytest.fixture
 def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is none here; a start asks it for the cluster's id."""
+    """There is none here; a start asks it for the cluster's id, and for the commits of partitions that are known."""
     monkeypatch.setattr(KafkaAdmin, "cluster_id", lambda _: "cluster")
+    monkeypatch.setattr(KafkaAdmin, "committed", lambda *_: {})
 
 
 QUIET = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}

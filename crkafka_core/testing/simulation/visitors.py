@@ -27,7 +27,7 @@ class Visitor(Actor):
     """Comes, does one thing, tries again while a service is away, and goes."""
 
     def __init__(self, world: World, visit: Fault) -> None:
-        super().__init__(world, f"{visit.kind} {visit.at:.2f}")
+        super().__init__(world, f"{visit.kind} {visit.at:.2f} (visitor {len(world.visitors)})")
         self.value, self.gone = visit.value, False
         world.scheduler.spawn(self, "visit", self._come)
 
