@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +16,7 @@ from crkafka_core.model.rows import Region as RegionRow
 from crkafka_core.plane.stores import initialise, open_store
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.still import starting
+from crkafka_core.tables.handle import Opened
 from dagster_project import opened, partitions
 from dagster_project.names import Names
 
@@ -37,14 +37,6 @@ STORE, SPARK = "store", "spark"
 @lru_cache(maxsize=64)
 def _parsed(definition: str) -> RegionConfig:
     return RegionConfig.from_json(definition)
-
-
-@dataclass(frozen=True)
-class Handle:
-    """A region's configuration and control plane: what the Spark functions need."""
-
-    config: RegionConfig
-    plane: ControlPlane
 
 
 class RegionResource(dg.ConfigurableResource[Any]):
@@ -104,8 +96,8 @@ class RegionResource(dg.ConfigurableResource[Any]):
         return ControlPlane(self.store, self.settings.region)
 
     @property
-    def handle(self) -> Handle:
-        return Handle(self.settings, self.plane)
+    def handle(self) -> Opened:
+        return Opened(self.settings, self.plane)
 
     def read(self, question: Callable[[Reader, RegionRow], T]) -> T:
         """Answer a question from one snapshot of the control plane."""

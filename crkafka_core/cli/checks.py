@@ -119,8 +119,7 @@ def storage(config: RegionConfig, stored: Stored) -> str:
     from crkafka_core.segments import owner
     from crkafka_core.segments.storage import Storage
 
-    resolved = config.resolve()
-    found = Storage.open(resolved.storage, resolved.storage_options)
+    found = Storage.of(config)
     row, mark = stored.row, None
     if row is not None and stored.place is not None:
         mark = owner.check(found, row.uid, stored.place, region=row.name)

@@ -85,8 +85,7 @@ def init(config: RegionConfig) -> Initialised:
     from crkafka_core.region import Region
     from crkafka_core.segments.storage import Storage
 
-    resolved = config.resolve()
-    Storage.open(resolved.storage, resolved.storage_options).check()  # a region that could never land a record
+    Storage.of(config).check()  # a region that could never land a record
     stores.initialise(config.resolved_control_plane())
     before = checks.stored(config).row
     with Region.open(config) as region:

@@ -55,8 +55,7 @@ class RealEdges:
         return GroupConsumer(properties)
 
     def storage(self, config: RegionConfig) -> Storage:
-        resolved = config.resolve()
-        return Storage.open(resolved.storage, resolved.storage_options)
+        return Storage.of(config)
 
     def writer(self, storage: Storage, path: str) -> Writer:
         return SegmentWriter(storage, path)

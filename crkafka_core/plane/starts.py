@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from crkafka_core.control import Reader, Tx
@@ -214,6 +215,15 @@ def _remember(tx: Tx, region: Region, topic_ids: Mapping[TP, str]) -> None:
         )
 
 
+def _drop_unread(tx: Tx, region: Region, fresh: Sequence[Initial]) -> Region:
+    """A member of an older configuration finds topics that the new one does not read: they go when no member reads them (SPEC S4)."""
+    unread = {i.topic for i in fresh if not subscription.reads(region.subscription_json, i.topic)}
+    if not unread:
+        return region
+    dropped = sorted(unread.union(json.loads(region.dropped_json)))
+    return tx.set_region(dropped_json=json.dumps(dropped, ensure_ascii=False))
+
+
 def _record_initials(tx: Tx, region: Region, proposals: Mapping[TP, Proposal], member: str) -> Region:
     """Remember where partitions start that nobody saw before; the first of them are the region's birth (SPEC S2, S3)."""
     first = known(tx)
@@ -227,6 +237,7 @@ def _record_initials(tx: Tx, region: Region, proposals: Mapping[TP, Proposal], m
         kind = "partitions found" if region.born else "birth"
         evidence = {str(TP(i.topic, i.partition)): i.offset for i in fresh[:50]}
         events.log(tx, kind, f"{plural(len(fresh), 'initial offset')} recorded", member=member, data=evidence)
+        region = _drop_unread(tx, region, fresh)
     return tx.set_region(born=True) if proposals and not region.born else region
 
 

@@ -17,17 +17,20 @@ from crkafka_core.protocol.version import SPOKEN
 T = TypeVar("T")
 
 
-def check_protocol(region: Region) -> None:
+def check_protocol(region: Region, spoken: int = SPOKEN) -> None:
     """Refuse to change a region by rules that have been changed since this program was made."""
-    if region.protocol > SPOKEN:
+    if region.protocol > spoken:
         raise TooOld(
-            f"Region {region.name} is run by protocol {region.protocol}; this program speaks {SPOKEN}, and changes nothing.",
+            f"Region {region.name} is run by protocol {region.protocol}; this program speaks {spoken}, and changes nothing.",
             hint="Install the crkafka that its other members have, and start this process anew.",
         )
 
 
 class ControlPlane:
     """The control plane of one region. Safe to use from several threads, as the store is."""
+
+    spoken = SPOKEN
+    """The protocol of this program."""
 
     def __init__(self, store: Store, region: str) -> None:
         self.store = store
@@ -37,7 +40,7 @@ class ControlPlane:
         """Run a mutation; each finds its own earlier effect, so that it can be repeated after an unknown outcome."""
 
         def understood(tx: Tx) -> T | CrkafkaError:
-            check_protocol(tx.region())
+            check_protocol(tx.region(), self.spoken)
             return work(tx)
 
         result = self.store.run(self.region, understood)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Reader
-from crkafka_core.loop import THREADS, Loop, Runtime
+from crkafka_core.loop import Loop, Runtime
 from crkafka_core.model import rows
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
 from crkafka_core.plane import epochs
@@ -23,7 +23,9 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.region.feeder_process import FeederProcess, Tell
 from crkafka_core.region.lease import DriverLease, free
 from crkafka_core.tables import adopt, writing
+from crkafka_core.tables.delta_log import open_log
 from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.log import Logs
 
 if TYPE_CHECKING:
     from crkafka_core.region.region import Region
@@ -40,7 +42,12 @@ _HANGS = 60.0
 """Seconds after which a commit that has not ended is told."""
 LAST = 45.0
 """Seconds at its end for what is merged by then."""
-Work = Callable[[Handle, str], object]
+
+
+class Work(Protocol):
+    """What is done to a table."""
+
+    def __call__(self, region: Handle, name: str, *, logs: Logs) -> object: ...
 
 
 class Writing(Loop):
@@ -59,11 +66,9 @@ class Writing(Loop):
 class Feeder(Loop):
     """Threads: its own, one for each table that is written at this moment, and one that renews its lease. `turn` begins all that is due."""
 
-    def __init__(
-        self, region: Handle, *, tell: Callable[[str], None] = lambda _: None, runtime: Runtime = THREADS
-    ) -> None:
-        super().__init__("feeder", runtime)
-        self._region, self._tell = region, tell
+    def __init__(self, region: Handle, *, tell: Callable[[str], None] = lambda _: None, logs: Logs = open_log) -> None:
+        super().__init__("feeder", region.runtime)
+        self._region, self._tell, self._logs = region, tell, logs
         self._left = region.config.left_to_others
         self._over = threading.Event()
         self._held = ExitStack()
@@ -174,7 +179,7 @@ class Feeder(Loop):
     def _write(self, name: str, work: Work) -> bool:
         """On the table's thread: whether it was done, or can be tried again at once."""
         try:
-            work(self._region, name)
+            work(self._region, name, logs=self._logs)
             self._failed.pop(name, None)
             return True
         except LeaseHeld:
@@ -234,7 +239,7 @@ def feeding(
     feeders: list[Ending] = []
     declared = [t for t in region.config.tables if t.kept_fresh]
     if any(t.format == "delta" for t in region.config.tables):  # also those left to others follow a rewind by it
-        feeders.append(Feeder(region, tell=tell, runtime=region.runtime))
+        feeders.append(Feeder(region, tell=tell))
     if any(not adopting(t) for t in declared):
         feeders.append(warm(tell, news or tell) if warm is not None else FeederProcess(region, tell=tell, news=news))
     for feeder in feeders:

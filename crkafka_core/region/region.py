@@ -270,8 +270,7 @@ class Region:
         return KafkaAdmin(self.config.resolved_kafka(), client_id=f"crkafka-{self.config.region}-admin")
 
     def storage(self) -> Storage:
-        resolved = self.config.resolve()
-        return Storage.open(resolved.storage, resolved.storage_options)
+        return Storage.of(self.config)
 
     @contextmanager
     def hosted(self, *, progress: Progress = _silent, settle: bool = True) -> Iterator[Self]:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.segments.errors import refuse_credentials
 
@@ -64,6 +65,12 @@ class Storage(ABC):
         if scheme == "file":
             return LocalStorage(urlsplit(text).path, _mode(options))
         return ObjectStorage(text, options or {})
+
+    @staticmethod
+    def of(config: RegionConfig) -> Storage:
+        """A region's."""
+        resolved = config.resolve()
+        return Storage.open(resolved.storage, resolved.storage_options)
 
     @property
     @abstractmethod

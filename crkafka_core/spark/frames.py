@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -121,7 +120,7 @@ def take(
     region: Handle, *, ids: Collection[int] | None = None, after: int | None = None, upto: int | None = None
 ) -> tuple[Reading, Hold]:
     """A plan and what holds its segments until it is let go (SPEC T1)."""
-    token = f"read-{uuid.uuid4().hex}"
+    token = f"read-{region.runtime.unique()}"
     length = region.plane.read(lambda _, row: limits.of(row).driver_lease)
     taken = region.plane.do(
         lambda tx: reading.take(tx, holder=holder(), token=token, length=length, ids=ids, after=after, upto=upto)
@@ -131,5 +130,6 @@ def take(
         lambda: region.plane.do(lambda tx: reading.release(tx, taken.lease)),
         length / 3,
         f"reader of region {taken.plan.region}",
+        region.runtime,
     )
     return taken, hold

@@ -124,8 +124,7 @@ def rows_of(config_json: str, work: Work, wanted: ReadRequest) -> Iterator[pa.Re
 
 
 def _files(config: RegionConfig, files: Iterable[File], wanted: ReadRequest) -> Iterator[pa.RecordBatch]:
-    resolved = config.resolve()
-    storage = Storage.open(resolved.storage, resolved.storage_options)
+    storage = Storage.of(config)
     for file in files:
         for batch in scan_segment(
             storage, file.path, landed=file.rows, columns=wanted.of_record, selection=wanted.selection

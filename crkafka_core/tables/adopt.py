@@ -25,7 +25,6 @@ from crkafka_core.plane import contents, permits, reading, tables
 from crkafka_core.plane.contents import Piece
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import files, last_commit, leftover, places, writing
 from crkafka_core.tables.content import Content, content_of
 from crkafka_core.tables.delta_log import log_of, open_log
@@ -244,8 +243,7 @@ def _adopt_segments(
     region: Handle, log: TableLog, stamp: Stamp, segments: Sequence[Segment], *, again: bool = False
 ) -> list[Added]:
     """Have the table own these segments; `again`: it had them before."""
-    resolved = region.config.resolve()
-    storage, own = Storage.open(resolved.storage, resolved.storage_options), log.storage(stamp)
+    storage, own = region.storage(), log.storage(stamp)
 
     def name(segment: Segment) -> str:
         usual = files.name_of(segment)

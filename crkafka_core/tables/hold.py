@@ -1,43 +1,48 @@
-"""Keeps a lease alive from a thread of its own while something long runs, and tells when it was lost (SPEC T1, K6)."""
+"""Keeps a lease alive beside something long, and tells when it was lost (SPEC T1, K6)."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from types import TracebackType
 
+from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.model.errors import LeaseLost, Refused, ServiceUnavailable
 
 _log = logging.getLogger(__name__)
+_PATIENCE = 10.0
+"""Seconds for which the end waits until the lease is released."""
 
 
-class Hold:
+class Hold(Loop):
     """`renew` and `release` run on the thread of this hold and on the caller's; one at a time."""
 
-    def __init__(self, renew: Callable[[], object], release: Callable[[], object], every: float, what: str) -> None:
+    def __init__(
+        self, renew: Callable[[], object], release: Callable[[], object], every: float, what: str, runtime: Runtime = THREADS
+    ) -> None:  # fmt: skip
+        super().__init__(f"hold {what}", runtime)
         self._renew, self._release, self._every, self._what = renew, release, every, what
         self._over = threading.Event()
         self._linger: float | None = None
         self.lost: Refused | None = None
         """Set once the lease is known to be somebody else's."""
-        self._thread = threading.Thread(target=self._run, name=f"hold {what}", daemon=True)
-        self._thread.start()
+        runtime.start(self)
 
-    def _run(self) -> None:
-        while not self._over.wait(self._every):
-            if self._linger is not None and time.monotonic() > self._linger:
-                break
-            try:
-                self._renew()
-            except Refused as refused:
-                self.lost = refused
-                _log.warning("%s: %s", self._what, refused)
-                return
-            except ServiceUnavailable as away:
-                _log.warning("%s: not renewed: %s", self._what, away)
-        self._let_go()
+    def turn(self, patience: float = 0.0) -> bool:
+        over = self._runtime.wait(self._over, self._every)
+        if over or (self._linger is not None and self._runtime.now() > self._linger):
+            self._let_go()
+            return False
+        try:
+            self._renew()
+        except Refused as refused:
+            self.lost = refused
+            _log.warning("%s: %s", self._what, refused)
+            return False
+        except ServiceUnavailable as away:
+            _log.warning("%s: not renewed: %s", self._what, away)
+        return True
 
     def _let_go(self) -> None:
         try:
@@ -52,13 +57,13 @@ class Hold:
 
     def end_after(self, seconds: float) -> None:
         """Let go by itself after so long."""
-        self._linger = time.monotonic() + seconds
+        self._linger = self._runtime.now() + seconds
 
     def end(self) -> None:
         """Let go now."""
         self._over.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout=10)
+        if threading.current_thread() is not self:
+            self._runtime.ended(self, _PATIENCE)
 
     def __enter__(self) -> Hold:
         return self

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.restored import Seen
 from crkafka_core.segments import owner
-from crkafka_core.segments.storage import Storage
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 
@@ -72,7 +70,7 @@ def commit(
     A token is given by who writes several tables together: it tells what belongs together.
     """
     refuse_copy(region)
-    token = token or f"write-{uuid.uuid4().hex}"
+    token = token or f"write-{region.runtime.unique()}"
     (permit, held), length = region.plane.do(lambda tx: _permit_and_reading(tx, ask, token)), _lease_length(region)
     if permit is None or held is None:
         return None
@@ -83,7 +81,8 @@ def commit(
     def renew() -> None:
         region.plane.do(lambda tx: reading.renew(tx, held.lease, length))
 
-    with Hold(renew, release, length / 3, f"reader for table {name}"), _writing(region, permit, length) as hold:
+    reader = Hold(renew, release, length / 3, f"reader for table {name}", region.runtime)
+    with reader, _writing(region, permit, length) as hold:
         try:
             written = write(permit, hold)
             done = region.plane.do(
@@ -102,7 +101,7 @@ def commit(
 def fence(region: Handle, name: str, write: Callable[[Permit, Hold], Fenced]) -> Table:
     """Make the table follow the latest rewind: `write` commits the fence, and says what it made. Nothing is done when none is owed."""
     refuse_copy(region)
-    token = f"fence-{uuid.uuid4().hex}"
+    token = f"fence-{region.runtime.unique()}"
     permit = region.plane.do(lambda tx: permits.permit_fence(tx, name, holder=holder(), token=token))
     if permit is None:
         return region.plane.read(lambda reader, row: plane.of(reader, name))
@@ -123,8 +122,7 @@ def refuse_copy(region: Handle, *, deletes: bool = False) -> None:
 
     Who `deletes` looks at the segments too, and not only at the mark beside them.
     """
-    resolved = region.config.resolve()
-    storage = Storage.open(resolved.storage, resolved.storage_options)
+    storage = region.storage()
     if deletes:
         seen = look_outside(region.plane, storage, None).seen
     else:
@@ -156,6 +154,7 @@ def _writing(region: Handle, permit: Permit, length: float) -> Hold:
         lambda: None,
         length / 3,
         f"writer of table {permit.table.name}",
+        region.runtime,
     )
 
 
@@ -170,7 +169,7 @@ def kept(region: Handle, lease: Lease) -> Iterator[Hold]:
     def release() -> None:
         region.plane.do(lambda tx: leases.release(tx, lease))
 
-    with Hold(renew, release, length / 3, lease.kind) as hold:
+    with Hold(renew, release, length / 3, lease.kind, region.runtime) as hold:
         yield hold
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -36,14 +35,7 @@ from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
 from crkafka_core.segments.path import segment_path
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter
-
-
-@dataclass(frozen=True)
-class Landed:
-    """A region with a configuration and a control plane, as the functions of `crkafka_core.spark` take it."""
-
-    config: RegionConfig
-    plane: ControlPlane
+from crkafka_core.tables.handle import Opened
 
 
 class Landing:
@@ -64,9 +56,8 @@ class Landing:
         self.uid = uuid.uuid4().hex[:12]
         region = Region(name=name, uid=self.uid, region_index=0, config_json=self.config.to_json())
         life.declare(store, region)
-        self.region = Landed(self.config, ControlPlane(store, name))
-        resolved = self.config.resolve()
-        self.storage = Storage.open(resolved.storage, resolved.storage_options)
+        self.region = Opened(self.config, ControlPlane(store, name))
+        self.storage = Storage.of(self.config)
         self.tps = [TP(topic, p) for topic in topics for p in range(partitions)]
         self.members = members
         self.offsets: dict[int, dict[TP, int]] = {0: dict.fromkeys(self.tps, 0)}
@@ -205,4 +196,4 @@ def records(tp: TP, start: int, stop: int) -> Batch:
     return Batch(batch, (Run(tp, 0, len(offsets), start, stop),))
 
 
-__all__ = ["Landed", "Landing", "records"]
+__all__ = ["Landing", "records"]

@@ -88,6 +88,22 @@ def test_76_a_dropped_topic_is_carried_forward_once_all_members_have_the_new_con
     assert {tp: m.to_offset for tp, m in merged.items()} == {T0: 15, U0: 10}
 
 
+def test_76_a_topic_that_an_old_member_finds_after_the_change_goes_when_no_member_reads_it(kit: Kit) -> None:
+    _configure(kit, OLD)
+    kit.do(lambda tx: life.start(tx, by="test"))
+    for number in (0, 1):
+        _register(kit, number, OLD)
+    _configure(kit, NEW)
+    _holds(kit, 0, T0), _holds(kit, 1, U0)
+    assert (kit.row.phase, _known(kit)) == (Phase.RUNNING, {"t", "u"}), "they read both"
+    for number in (0, 1):
+        _register(kit, number, NEW)
+    assert _known(kit) == {"t"}
+    kit.generation += 1
+    _holds(kit, 0, T0), _holds(kit, 1)
+    assert kit.row.phase is Phase.RUNNING
+
+
 @pytest.mark.parametrize("how", ["leaves", "is lost"])
 def test_76_the_last_reader_that_goes_lets_the_topic_go(old: Kit, how: str) -> None:
     _configure(old, NEW)

@@ -541,7 +541,7 @@ def test_x8_what_was_written_is_told_and_where_records_were_bad(landing: Landing
     told = landing.region.plane.read(lambda reader, _: events.last(reader, 2))
     assert [(e.kind, e.text, e.checkpoint) for e in told] == [
         ("table advance", "bronze: 19 rows of 2 checkpoints", 2),
-        (events.BAD, "bronze: 1 of 2 checkpoints", 2),
+        (events.BAD, "bronze: 1 record of 2 checkpoints could not be decoded", 2),
     ]
     assert json.loads(told[1].data_json)["first"] == 2, "the empty checkpoint has no bad record"
 

@@ -8,16 +8,33 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+
 from crkafka_core.member import event_loop
 from crkafka_core.model import phase
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientEvent, ClientState, Phase
 from crkafka_core.model.rows import ContributedOffset, Reset
-from crkafka_core.plane import cuts, epochs, goals, members, resets, restored, retire, starts, tables, triggers, view
+from crkafka_core.plane import (
+    cuts,
+    epochs,
+    goals,
+    members,
+    resets,
+    restored,
+    retire,
+    starts,
+    tables,
+    transact,
+    triggers,
+    view,
+)
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import machine, merge, settle
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.machine import State
+from crkafka_core.segments import owner
+from crkafka_core.tables import last_commit, leftover
 from crkafka_core.testing.simulation import Fault, Plan, plan
 
 
@@ -399,3 +416,46 @@ def a_bounded_run_believes_that_all_is_reached(stack: ExitStack) -> None:
 def a_table_that_is_declared_again_begins_its_numbers_anew(stack: ExitStack) -> None:
     """The format drops what it takes for commits that it has."""
     _set(stack, tables, "commits", lambda reader, table: [])
+
+
+LOST_ANSWERS = tuple(Fault(3.0 + i, ("lake fails", "writer kill")[i % 2], i, 0.5) for i in range(9))
+
+
+@mutation("I2", faults=LOST_ANSWERS, tables=1, adopts=True)
+def a_table_is_not_asked_what_it_has(stack: ExitStack) -> None:
+    """A commit whose answer was lost is made again."""
+    _set(stack, last_commit, "standing", lambda reader, table, facts: last_commit.Standing.ACKNOWLEDGED)
+
+
+@mutation("X4", faults=tuple(Fault(5.0 + 2 * i, "rewind", value=0.1) for i in range(4)), tables=1, adopts=True)
+def a_fence_takes_nothing_out(stack: ExitStack) -> None:
+    nothing = leftover.Leaving([], [], lambda batch: np.zeros(batch.num_rows, bool), [])
+    _set(stack, leftover, "superseded", lambda *_, **keys: nothing)
+
+
+@mutation(
+    "I2",
+    "X4",
+    "I10",
+    "machine",
+    faults=tuple(Fault(4.0 + 3 * i, "restore", value=0.5) for i in range(3)),
+    tables=1,
+    adopts=True,
+)
+def a_table_that_is_newer_than_sql_is_believed(stack: ExitStack) -> None:
+    """And so is the mark beside the segments."""
+    newer = last_commit.Standing.NEWER
+    real = last_commit.standing
+    old = last_commit.Standing.ACKNOWLEDGED
+    _set(stack, last_commit, "standing", lambda *of: old if real(*of) is newer else real(*of))
+    _set(stack, restored, "beyond", lambda reader, region, seen: "")
+
+
+@mutation("T3", faults=tuple(Fault(4.0 + 2 * i, "copy", value=0.9) for i in range(5)), tables=1, adopts=True)
+def a_copy_of_the_control_plane_is_not_told_from_it(stack: ExitStack) -> None:
+    _set(stack, owner, "check", lambda storage, uid, place, *, region: owner.read(storage, uid))
+
+
+@mutation("upgrade", faults=(Fault(5.0, "upgrade"),))
+def an_older_program_goes_on_after_an_upgrade(stack: ExitStack) -> None:
+    _set(stack, transact, "check_protocol", lambda region, spoken: None)

@@ -63,13 +63,13 @@ def test_a_partition_that_is_found_after_a_clock_stepped_back_is_no_finding(seed
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0
-    for seed in range(60):
+    for seed in range(100):
         history = simulate(seed)
         assert history.ok, history.text(last=40)
         tuples, cuts = tuples + history.tuples, cuts + history.cuts
         kinds |= {kind for _, _, kind in history.pairs}
         whats |= {what.rstrip(" 0123456789") for _, _, what, _ in history.entries}
-    assert kinds >= {fault.kind for seed in range(60) for fault in plan(seed).faults} - {"writer kill", "writer stall"}
+    assert kinds >= {fault.kind for seed in range(100) for fault in plan(seed).faults}
     assert {
         "sql: permits.finish_fence",
         "rewinds to",

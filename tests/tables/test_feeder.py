@@ -70,7 +70,7 @@ def test_many_checkpoints_wait_and_few_commits_take_them(lake: Lake, monkeypatch
     for _ in range(7):
         lake.landing.land(1)
     advance = adopt.advance
-    monkeypatch.setattr(adopt, "advance", lambda region, name: advance(region, name, limit=5))
+    monkeypatch.setattr(adopt, "advance", lambda region, name, **keys: advance(region, name, limit=5, **keys))
     running = Feeder(lake.region)
     assert running.turn() and running.turn()
     assert (lake.table().acknowledged, lake.table().commits) == (7, 2)
@@ -99,7 +99,7 @@ def test_a_table_that_fails_is_told_once_and_tried_again_later(
 ) -> None:
     tries: list[str] = []
 
-    def refused(_: object, name: str) -> None:
+    def refused(_: object, name: str, **keys: object) -> None:
         tries.append(name)
         raise Refused("the lake is dry")
 

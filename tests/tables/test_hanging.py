@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,11 +28,11 @@ class Hanging:
         self._advance = adopt.advance
         monkeypatch.setattr(adopt, "advance", self._hang)
 
-    def _hang(self, region: Handle, name: str) -> object:
+    def _hang(self, region: Handle, name: str, **keys: Any) -> object:
         if name == self.name:
             self.begun += 1
             self.let_go.wait(30)
-        return self._advance(region, name)
+        return self._advance(region, name, **keys)
 
 
 @pytest.fixture
@@ -89,9 +90,9 @@ def test_at_the_end_a_table_that_fails_is_not_tried_again_and_again_beside_one_t
 ) -> None:
     hanging, tries = Hanging(monkeypatch, "away"), list[str]()
 
-    def advance(region: Handle, name: str) -> object:
+    def advance(region: Handle, name: str, **keys: Any) -> object:
         if name == "away":
-            return hanging._hang(region, name)
+            return hanging._hang(region, name, **keys)
         tries.append(name)
         raise Refused("the lake is dry")
 

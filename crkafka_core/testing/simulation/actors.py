@@ -12,6 +12,7 @@ from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.plane import life, pauses, resets, starts, tables
+from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region.driver import Driver
 from crkafka_core.region.region import Region
 from crkafka_core.segments.storage import Storage
@@ -38,7 +39,7 @@ class Actor(Owner):
     def __init__(self, world: World, name: str) -> None:
         super().__init__(name)
         self.world = world
-        self.plane = SimulatedPlane(world, self)
+        self.plane: ControlPlane = SimulatedPlane(world, self)
         self.runtime = SimulatedRuntime(world.scheduler, self, world.unique)
         world.owners.append(self)
 
@@ -77,7 +78,20 @@ class SimulatedRegion(Region):
         return SimulatedAdmin(self._actor.world, self._actor)
 
 
-class DriverProcess(Actor):
+class Restarted(Actor):
+    """Dies, and somebody starts another one in its place."""
+
+    def replace(self) -> None:
+        """It is killed; the other one comes after a while."""
+        if not self.dead:
+            self.world.scheduler.kill(self)
+            self.world.later(3.0 * self.world.rng.random(), self.another)
+
+    def another(self) -> None:
+        raise NotImplementedError
+
+
+class DriverProcess(Restarted):
     """The real driver: opens the cuts that are due, and retires."""
 
     def __init__(self, world: World, number: int) -> None:
@@ -85,11 +99,8 @@ class DriverProcess(Actor):
         self.number = number
         self.runtime.start(Driver(SimulatedRegion(self), retire_every=RETIRE_EVERY))
 
-    def replace(self) -> None:
-        """It is killed, and somebody starts another one after a while."""
-        world = self.world
-        world.scheduler.kill(self)
-        world.later(3.0 * world.rng.random(), lambda: world.drive(self.number))
+    def another(self) -> None:
+        self.world.drivers[self.number - 1] = DriverProcess(self.world, self.number)
 
 
 class Person(Actor):
@@ -141,6 +152,8 @@ class Person(Actor):
                 self._start("")
             case "go on":
                 self._start("rewind")
+            case "init":
+                SimulatedRegion(self).init()
             case "configure":
                 config = configured(self.world.plan, **changes(self.world.plan, ask.value))
                 SimulatedRegion(self, config).init()
@@ -157,6 +170,7 @@ class Person(Actor):
                 tps = sorted(self.world.broker.all())
                 tp = tps[int(ask.value * len(tps))]
                 self.world.paused.add(str(tp))
+                self.world.ever_paused.add(tp)
                 self.plane.do(lambda tx: pauses.pause(tx, "partition", str(tp), by="person"))
             case "resume":
                 for what in sorted(self.world.paused):

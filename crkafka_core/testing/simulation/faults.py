@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import signals as sg
+from crkafka_core.segments import owner
 from crkafka_core.testing.simulation.backup import Backup
 from crkafka_core.testing.simulation.broker import Client
+from crkafka_core.testing.simulation.copies import Copy
 from crkafka_core.testing.simulation.plan import EDGE_FAULTS, PERSON, VISITS, Fault
 from crkafka_core.testing.simulation.scheduler import Owner
 from crkafka_core.testing.simulation.visitors import VISITORS
@@ -37,7 +39,7 @@ class Faults:
         """Name of who runs SQL → what happens to his next mutation."""
         self.until: dict[tuple[str, str], float] = {}
         """(kind, process) → the end of a time in which something fails now and then."""
-        self.sql_down_until = 0.0
+        self.sql_down_until = self.lake_fails_until = 0.0
         self.strangers: list[Client] = []
         self.transactions = 0
         self.backups: list[tuple[int, Backup]] = []
@@ -69,6 +71,8 @@ class Faults:
                 world.person.ask(Fault(fault.at, "start"))
         elif fault.kind == "sql down":
             self.sql_down_until = world.now + short_or_long
+        elif fault.kind == "lake fails":
+            self.lake_fails_until = world.now + short_or_long
         elif fault.kind == "kafka down":
             world.broker.down_until = world.now + short_or_long
         elif fault.kind == "add partition":
@@ -92,6 +96,10 @@ class Faults:
             self.stranger(short_or_long)
         elif fault.kind in VISITS:
             world.visitors.append(VISITORS[fault.kind](world, fault))
+        elif fault.kind == "copy":
+            self.copy(short_or_long)
+        elif fault.kind == "upgrade":
+            world.upgrade()
         elif fault.kind == "restore":
             self.backups.append((self.transactions + 1 + int(MOST_LOST * fault.value**2), Backup(world)))
         elif fault.kind.startswith("writer"):
@@ -107,12 +115,19 @@ class Faults:
         self.world.broker.join(client)
         self.world.later(length, lambda: self.world.broker.remove(client))
 
+    def copy(self, length: float) -> None:
+        """Of the control plane, once the storage says whose it is."""
+        world = self.world
+        if owner.path_of(world.oracle.row.uid) in world.files:
+            copy = Copy(world)
+            world.later(length, copy.end)
+
     def writer(self, fault: Fault, length: float) -> None:
         if not self.world.writers:
             return
         writer = self.world.writers[fault.who % len(self.world.writers)]
         if fault.kind == "writer kill":
-            writer.forget()
+            writer.replace()
         else:
             writer.stalled_until = self.world.now + length
 
@@ -165,6 +180,9 @@ class Faults:
     def storage_fails(self, who: Owner) -> bool:
         return bool(self.until) and self.world.now < self.until.get(("storage full", who.name), 0.0)
 
+    def lake_fails(self) -> bool:
+        return self.world.now < self.lake_fails_until and self.world.rng.random() < OFTEN
+
     def at_sql(self, who: Owner) -> str:
         """What happens to this mutation."""
         return self.armed.pop(who.name, "") if self.armed else ""
@@ -192,13 +210,13 @@ class Faults:
         self.ripe.clear()
         self.armed.clear()
         self.until.clear()
-        self.sql_down_until = world.broker.down_until = 0.0
+        self.sql_down_until = self.lake_fails_until = world.broker.down_until = 0.0
         world.at_usual_speed()
         for client in self.strangers:
             world.broker.remove(client)
-        for owner in world.owners:
-            owner.stalled_until = owner.sql_cut_until = 0.0
-            for task in owner.tasks:
+        for each in world.owners:
+            each.stalled_until = each.sql_cut_until = 0.0
+            for task in each.tasks:
                 task.held_until = 0.0
         for p in world.processes:
             p.away(stalled=0.0, cut=0.0)

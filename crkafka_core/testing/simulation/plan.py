@@ -17,11 +17,13 @@ EDGE_FAULTS = ("poll fails", "seek fails", "seek is lost", "commit fails", "late
 """Of the Kafka client, now and then for a while."""
 REGION_FAULTS = (
     "sql down", "kafka down", "add partition", "rebalance", "driver stall", "driver kill", "writer stall", "writer kill", "clock step",
-    "stranger", "slow", "retention", "restore",
+    "stranger", "slow", "retention", "restore", "lake fails", "copy", "upgrade",
 )  # fmt: skip
 PERSON = ("rewind", "initial", "reset", "scale", "stop", "pause", "configure", "skip", "undeclare")
 VISITS = ("read", "consume")
 """Of somebody who comes, and goes by himself."""
+TO_TABLES = frozenset({"rewind", "initial", "undeclare", "lake fails", "writer stall", "writer kill"})
+"""Kinds that need a table."""
 LOOPS = ("main", "process", "reporter", "resolver", "observer")
 MOMENTS = ("", "", "CUTTING", "CUTTING", "RESETTING", "RESETTING", "BIRTH", "REWINDING")
 
@@ -56,6 +58,8 @@ class Plan:
     period: float | None = 2.0
     """None: cuts come by the count alone."""
     tables: int = 0
+    adopts: bool = True
+    """Tables take segments as their files; else Spark writes them."""
     from_end: bool = False
     """A partition that nobody saw before starts where it ends at that moment (SPEC S2)."""
     data_loss: Literal["stop", "gap"] = "stop"
@@ -84,11 +88,8 @@ def plan(seed: int) -> Plan:
         commit_at_drain=rng.random() < 0.8,
         trigger_count=trigger,
         period=rng.choice((0.3, 1.0, 2.0, None) if trigger else (0.3, 1.0, 2.0)),
-        tables=0
-        if "restore" in kinds
-        else 1
-        if {"rewind", "initial", "undeclare"} & set(kinds)
-        else rng.choice((0, 0, 1)),
+        tables=1 if TO_TABLES & set(kinds) else rng.choice((0, 0, 1)),
+        adopts="restore" in kinds or rng.random() < 0.6,
         from_end=rng.random() < 0.3,
         data_loss="gap" if "retention" in kinds else "stop",
         sluggish=rng.choice(("", "", *LOOPS)),

@@ -10,6 +10,7 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.rows import Region
 from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.testing.simulation.history import Violation
 from crkafka_core.testing.simulation.scheduler import Killed, Owner
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class SimulatedPlane(ControlPlane):
 
     def __init__(self, world: World, owner: Owner) -> None:
         super().__init__(world.store, world.region)
+        self.spoken = world.spoken
         self._world = world
         self._owner = owner
 
@@ -34,13 +36,17 @@ class SimulatedPlane(ControlPlane):
         if fault == "kill before sql":
             self._die()
         before = world.oracle.row
+        if self.spoken < before.protocol:
+            work = partial(self._by_old_rules, work)
+        done = False
         try:
             result = super().do(work)
+            done = True
         except CrkafkaError as refused:
             world.note(owner.name, f"sql: {what}: refused", refused)
             raise
         finally:
-            world.after_sql(owner, what, before)
+            world.after_sql(owner, what, before, done)
         if fault == "kill after sql":
             self._die()
         if fault:
@@ -61,6 +67,13 @@ class SimulatedPlane(ControlPlane):
             raise ServiceUnavailable("The control plane is not there.")
         world.scheduler.idle(timeout, lambda: world.oracle.row.version != version)
         return world.oracle.row.version
+
+    def _by_old_rules(self, work: Callable[[Tx], T], tx: Tx) -> T:
+        """Nobody gets here: the region is run by newer ones."""
+        self._world.fail(
+            Violation("upgrade", f"{self._owner.name} changes a region by rules that are older than its own")
+        )
+        return work(tx)
 
     def _reach(self) -> None:
         world = self._world

@@ -11,6 +11,7 @@ from crkafka_core.model.rows import Table
 from crkafka_core.testing.simulation.faults import EPOCH
 from crkafka_core.testing.simulation.history import Violation
 from crkafka_core.testing.simulation.plan import Fault
+from crkafka_core.testing.simulation.tables import judge
 
 if TYPE_CHECKING:
     from crkafka_core.testing.simulation.world import World
@@ -166,8 +167,7 @@ class Progress:
             )
         world.history.tuples = oracle.final()
         self.until(self._fed, "every table is fed with the last cut")
-        for writer in world.writers:
-            writer.judge()
+        judge(world)
         committed, merged = world.broker.committed, oracle.merged[oracle.row.head]
         if world.config.commit == "drain" and any(committed.get(tp) != merged[tp] for tp in self._read()):
             raise Violation("I12", f"committed {committed}, merged {merged}")

@@ -38,6 +38,9 @@ class Killed(BaseException):
 class Owner:
     """A simulated operating-system process: it can be killed, stopped, and cut off."""
 
+    copy = False
+    """It works for a copy of the control plane."""
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False

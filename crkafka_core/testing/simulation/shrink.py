@@ -50,6 +50,6 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     if len(plan.partitions) > 1:
         yield replace(plan, partitions=plan.partitions[:1])
     if plan.trigger_count:
-        yield replace(plan, trigger_count=0)
+        yield replace(plan, trigger_count=0, period=plan.period or 2.0)
     if plan.chaos > 3.0:
         yield replace(plan, chaos=plan.chaos / 2, faults=tuple(f for f in plan.faults if f.at < plan.chaos / 2))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import Batch
@@ -44,6 +46,8 @@ class SimulatedStorage(Storage):
     def reach(self, *, writes: bool = False) -> None:
         """Others move before it is done; a full disk takes nothing."""
         self._world.scheduler.give_way()
+        if writes:
+            self._world.changes(self._owner, "files")
         if writes and self._world.faults.storage_fails(self._owner):
             raise StorageUnavailable("The disk is full.")
 
@@ -58,8 +62,11 @@ class SimulatedStorage(Storage):
         return path in self.disk
 
     def open_read(self, path: str) -> pa.NativeFile:
-        """Of small files only: nobody reads Parquet in a simulation."""
+        """A small file, or a closed segment, of which only the footer is read."""
         self.reach()
+        held = self.disk.get(path)
+        if held is not None:
+            return pa.BufferReader(parquet(len(held)))
         if path not in self._world.files:
             raise SegmentMissing(f"{path} is not there.")
         return pa.BufferReader(self._world.files[path])
@@ -69,13 +76,14 @@ class SimulatedStorage(Storage):
         self._world.files[path] = data
 
     def own(self, source: Storage, path: str, name: str) -> int:
-        raise NotImplementedError("tables are simulated: nobody adopts a file")
+        raise NotImplementedError("segments are adopted by tables")
 
     def open_write(self, path: str) -> Output:
         raise NotImplementedError("segments are written by SimulatedWriter")
 
     def delete(self, path: str) -> bool:
         self.reach()
+        self._world.changes(self._owner, path)
         self._world.judged(partial(self._world.oracle.deletes, self._owner, path))
         return self.disk.pop(path, self) is not self
 
@@ -143,3 +151,11 @@ class SimulatedWriter:
     def discard(self) -> None:
         if self._closed is None and not self._owner.dead:
             self._storage.disk.pop(self.path, None)
+
+
+@lru_cache(maxsize=256)
+def parquet(rows: int) -> bytes:
+    """A file with a footer that tells so many rows: all that is read of a simulated one."""
+    out = io.BytesIO()
+    pq.write_table(pa.table({"timestamp": pa.nulls(rows, pa.timestamp("us"))}), out)
+    return out.getvalue()

@@ -1,20 +1,26 @@
-"""Simulated declared tables with a format that refuses late commits by number, and writers that may die or sleep between any two steps."""
+"""Who writes simulated tables: the real feeder of hosts, and writers in Spark; each may die or sleep between any two steps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from crkafka_core.control import Reader
+from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Region
 from crkafka_core.model.rows import Table as TableRow
 from crkafka_core.plane import permits, tables
 from crkafka_core.plane.permits import Permit
-from crkafka_core.plane.tables import FENCE
-from crkafka_core.testing.simulation.actors import Actor
+from crkafka_core.plane.reading import ReadPlan
+from crkafka_core.region.feeder import Feeder
+from crkafka_core.tables import adopt, writing
+from crkafka_core.tables.hold import Hold
+from crkafka_core.tables.stamp import Stamp, dropped
+from crkafka_core.tables.writing import Fenced, Written
+from crkafka_core.testing.simulation.actors import Restarted, SimulatedRegion
 from crkafka_core.testing.simulation.history import Violation
+from crkafka_core.testing.simulation.lake import Lake, logs
 from crkafka_core.testing.simulation.storage import Tuple
 
 if TYPE_CHECKING:
@@ -23,149 +29,195 @@ if TYPE_CHECKING:
 
 LOOKS_EVERY = 0.8
 """Longest pause of a writer that finds nothing to do."""
+REWRITES = 0.1
+"""Chance that a writer writes a checkpoint anew that its table has."""
 
 
-@dataclass
-class Lake:
-    """The table itself: rows by checkpoint, and the highest number that was ever committed to it (docs/clients.md P5)."""
+class TableActor(Restarted):
+    """Writes tables."""
 
-    name: str
-    number: int = 0
-    rows: dict[int, tuple[Tuple, ...]] = field(default_factory=dict)
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.region, self.logs = SimulatedRegion(self), logs(world, self)
 
-    def commit(self, number: int, rows: dict[int, tuple[Tuple, ...]], remove: set[int]) -> bool:
-        """Overwrite whole checkpoints, atomically; a number that is not new is refused."""
-        if number <= self.number:
-            return False
+    def another(self) -> None:
+        self.world.writers[self.world.writers.index(self)] = self.again()
+
+    def again(self) -> TableActor:
+        raise NotImplementedError
+
+
+class FeederProcess(TableActor):
+    """The real feeder of a host."""
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world, f"feeder-{number}")
         self.number = number
-        self.rows = {c: r for c, r in self.rows.items() if c not in remove} | rows
-        return True
+        self.runtime.start(Feeder(self.region, tell=partial(world.note, self.name, "tells"), logs=self.logs))
+
+    def again(self) -> FeederProcess:
+        return FeederProcess(self.world, self.number)
 
 
-class Writer(Actor):
-    """One writer of a table: permit, write, finish; each a step."""
+class Writer(TableActor):
+    """A program that brings a table forward by Spark, and now and then writes anew what it has."""
 
     def __init__(self, world: World, lake: Lake, number: int) -> None:
         super().__init__(world, f"{lake.name}-writer-{number}")
-        self.lake = lake
-        self.count = 0
-        self.token = ""
-        self.permit: Permit | None = None
-        self.written = False
+        self.lake, self.number = lake, number
         world.scheduler.spawn(self, "writer", self._live)
+
+    def again(self) -> Writer:
+        return type(self)(self.world, self.lake, self.number)
 
     def _live(self) -> None:
         while True:
-            self.world.scheduler.sleep((0.3 if self.token else LOOKS_EVERY) * self.world.rng.random())
+            self.world.scheduler.sleep(LOOKS_EVERY * self.world.rng.random())
             try:
                 self.move()
+            except ServiceUnavailable:
+                continue
             except Violation as violation:
                 self.world.fail(violation)
-
-    def forget(self) -> None:
-        """The process dies, or is done; the next one knows nothing of what it was at."""
-        self.token, self.permit, self.written = "", None, False
+            except CrkafkaError as refused:
+                self.world.note(self.name, "is refused", refused)
 
     def move(self) -> None:
-        try:
-            if self.permit is None:
-                self.ask()
-            elif not self.written:
-                self.write(self.permit)
-            else:
-                self.finish(self.permit)
-        except ServiceUnavailable:
-            return
-        except CrkafkaError:
-            self.forget()
+        rng = self.world.rng
+        owes, behind, has = self.plane.read(self._look)
+        if owes:
+            self.fence()
+        elif has and rng.random() < REWRITES:
+            self.write_anew(rng.choice(has))
+        elif behind:
+            self.advance(rng.choice((None, 1, 2)))
 
-    def ask(self) -> None:
-        if not self.token:
-            self.count += 1
-            self.token = f"{self.name} {self.count}"
-        row, behind = self.plane.read(self._look)
-        if row.rewind_epoch > row.fenced_epoch:
-            what = permits.permit_fence
-            self.permit = self.plane.do(lambda tx: what(tx, self.lake.name, holder=self.name, token=self.token))
-        else:
-            if not behind:
-                self.token = ""
-                return
-            limit = self.world.rng.choice((None, 1, 2))
-            self.permit = self.plane.do(
-                lambda tx: permits.permit_commit(tx, self.lake.name, holder=self.name, token=self.token, limit=limit)
-            )
-
-    def _look(self, reader: Reader, region: Region) -> tuple[TableRow, bool]:
-        """The table, and whether it lacks what is merged."""
+    def _look(self, reader: Reader, region: Region) -> tuple[bool, list[int], list[int]]:
+        """Whether the table owes a fence; what is merged that it lacks, and what it has."""
         row = tables.of(reader, self.lake.name)
-        return row, bool(tables.behind(reader, region, row))
+        has = [i for i in reader.line(region.head) if i <= row.acknowledged]
+        return row.rewind_epoch > row.fenced_epoch, tables.behind(reader, region, row), has
 
-    def write(self, permit: Permit) -> None:
+    def read(self, plan: ReadPlan) -> dict[int, tuple[Tuple, ...]]:
+        """The rows of a plan: those of segments from the disk, archived ones from Kafka again."""
         rows: dict[int, tuple[Tuple, ...]] = {}
-        remove: set[int] = set()
-        if permit.commit.kind == FENCE:
-            line = set(self.plane.read(lambda r, region: r.line(region.head)))
-            remove = set(self.lake.rows) - line
-        else:
-            for segment in permit.plan.segments:
-                held = self.world.disk.get(segment.path)
-                if held is None:
-                    self.world.note(self.name, "a named segment is gone", segment.path)
-                    self.gone(permit, segment.checkpoint)
-                    return
-                rows[segment.checkpoint] = rows.get(segment.checkpoint, ()) + held
-        for r in permit.plan.ranges:  # archived: from Kafka again, which tells a simulation also what retention took
-            tp = TP(r.topic, r.partition)
-            again = tuple((tp, record) for record in self.world.broker.records(tp, r.start, r.stop))
-            rows[r.checkpoint] = rows.get(r.checkpoint, ()) + again
-        self.written = self.lake.commit(permit.commit.number, rows, remove)
-        how = "written" if self.written else "refused by the table"
-        self.world.note(self.name, f"{permit.commit.kind} {permit.commit.number} {how}", sorted(rows))
-        if not self.written:
-            self.forget()
+        for segment in plan.segments:
+            self.world.scheduler.give_way()
+            held = self.world.disk.get(segment.path)
+            if held is None:
+                raise self._gone(segment.checkpoint, segment.path)
+            rows[segment.checkpoint] = rows.get(segment.checkpoint, ()) + held
+        for r in plan.ranges:
+            rows[r.checkpoint] = rows.get(r.checkpoint, ()) + self.archived(r.topic, r.partition, r.start, r.stop)
+        return rows
 
-    def gone(self, permit: Permit, checkpoint: int) -> None:
-        """Only what a rewind left behind may be gone under a writer (T1)."""
-        if checkpoint in self.world.oracle.line():
-            raise Violation(
-                "T1", f"{self.name} lacks a segment of checkpoint {checkpoint}, which its table has not acknowledged"
-            )
-        self.plane.do(lambda tx: permits.fail_commit(tx, permit, "a segment is gone"))
-        self.forget()
+    def archived(self, topic: str, partition: int, start: int, stop: int) -> tuple[Tuple, ...]:
+        """Kafka tells a simulation also what retention took."""
+        tp = TP(topic, partition)
+        return tuple((tp, record) for record in self.world.broker.records(tp, start, stop))
 
-    def finish(self, permit: Permit) -> None:
-        if permit.commit.kind == FENCE:
-            self.plane.do(lambda tx: permits.finish_fence(tx, permit, version=str(permit.commit.number)))
-        else:
-            count = sum(len(self.lake.rows.get(c, ())) for c in permit.plan.checkpoints)
-            self.plane.do(lambda tx: permits.finish_commit(tx, permit, version=str(permit.commit.number), rows=count))
-        self.forget()
-        self.judge()
-
-    def judge(self) -> None:
-        """What is acknowledged is in the table, as merged; what a rewind left behind is not, once the fence is there (I2, X4)."""
+    def _gone(self, checkpoint: int, path: str) -> Exception:
+        """Only what a rewind left behind, or what the table has by now, may be gone under a writer (T1)."""
         with self.world.store.read(self.world.region) as reader:
-            row = tables.of(reader, self.lake.name)
-        oracle, line = self.world.oracle, self.world.oracle.line()
-        if row.rewind_epoch > row.fenced_epoch:
-            return
-        strange = set(self.lake.rows) - set(line)
+            has = tables.of(reader, self.lake.name).acknowledged
+        if checkpoint > has and checkpoint in self.world.oracle.line():
+            return Violation("T1", f"{self.name} lacks {path} of checkpoint {checkpoint}, which its table needs")
+        return ServiceUnavailable(f"{path} is gone.")
+
+    def advance(self, limit: int | None) -> None:
+        raise NotImplementedError
+
+    def write_anew(self, checkpoint: int) -> None:
+        raise NotImplementedError
+
+    def fence(self) -> None:
+        raise NotImplementedError
+
+
+class Adopter(Writer):
+    """Of a table that adopts segments: beside the feeders, with what only Spark can do."""
+
+    def advance(self, limit: int | None) -> None:
+        adopt.advance(self.region, self.lake.name, limit=limit, fetch=self.fetch, logs=self.logs)
+
+    def write_anew(self, checkpoint: int) -> None:
+        adopt.mend(self.region, self.lake.name, (checkpoint,), fetch=self.fetch, logs=self.logs)
+
+    def fence(self) -> None:
+        adopt.fence(self.region, self.lake.name, fetch=self.fetch, logs=self.logs)
+
+    def fetch(self, plan: ReadPlan, folder: str) -> None:
+        """Into files below a folder of the table."""
+        root = folder.removeprefix(f"sim://lake/{self.lake.name}/")
+        for i, r in enumerate(plan.ranges):
+            self.world.scheduler.give_way()
+            path = f"{root}/crkafka_checkpoint={r.checkpoint}/part-{i}.parquet"
+            self.lake.disk[path] = self.archived(r.topic, r.partition, r.start, r.stop)
+
+
+class SparkWriter(Writer):
+    """Of a table whose rows Spark writes, in a format that refuses late commits by number."""
+
+    def advance(self, limit: int | None) -> None:
+        self._commit(lambda tx, token: self._permit(tx, token, limit=limit))
+
+    def write_anew(self, checkpoint: int) -> None:
+        self._commit(lambda tx, token: self._permit(tx, token, ids=(checkpoint,)))
+
+    def _permit(self, tx: Tx, token: str, *, limit: int | None = None, ids: tuple[int, ...] | None = None) -> Permit | None:  # fmt: skip
+        return permits.permit_commit(tx, self.lake.name, holder=self.name, token=token, limit=limit, ids=ids)
+
+    def _commit(self, ask: writing.Ask) -> None:
+        writing.commit(self.region, self.lake.name, ask, self._write)
+
+    def _write(self, permit: Permit, hold: Hold) -> Written:
+        rows = self.read(permit.plan)
+        hold.check()
+        self._take(permit, rows, set())
+        return Written(str(permit.commit.number), sum(map(len, rows.values())))
+
+    def fence(self) -> None:
+        writing.fence(self.region, self.lake.name, self._fence)
+
+    def _fence(self, permit: Permit, hold: Hold) -> Fenced:
+        line = set(self.plane.read(lambda r, region: r.line(region.head)))
+        self._take(permit, {}, set(self.lake.written) - line)
+        return Fenced(str(permit.commit.number))
+
+    def _take(self, permit: Permit, rows: dict[int, tuple[Tuple, ...]], remove: set[int]) -> None:
+        self.world.scheduler.give_way()
+        if not self.lake.write(permit.commit.number, rows, remove):
+            raise dropped(Stamp.of(permit.plan.uid, permit.commit))
+        self.world.scheduler.give_way()
+
+
+def writers(world: World) -> list[TableActor]:
+    """Who writes the tables of a plan: two hosts and a program, or two programs in Spark for each."""
+    if not world.plan.adopts:
+        return [SparkWriter(world, lake, n) for lake in world.lakes for n in (1, 2)]
+    feeders = [FeederProcess(world, n) for n in (1, 2)] if world.lakes else []
+    return [*feeders, *(Adopter(world, lake, 1) for lake in world.lakes)]
+
+
+def judge(world: World) -> None:
+    """What is acknowledged is in each table, as merged; what a rewind left behind is not, once the fence is there (I2, X4)."""
+    oracle, line = world.oracle, world.oracle.line()
+    with world.store.read(world.region) as reader:
+        there = {table.name: table for table in reader.select(TableRow)}
+    for lake in world.lakes:
+        table = there.get(lake.name)
+        if table is None or table.rewind_epoch > table.fenced_epoch:
+            continue
+        rows = lake.rows(oracle.row.uid)
+        strange = sorted(rows.keys() - set(line))
         if strange:
-            raise Violation(
-                "X4",
-                f"table {row.name} holds checkpoints {sorted(strange)} that are not on the line, and owes no fence",
-            )
-        if row.acknowledged and row.acknowledged not in line:
-            raise Violation(
-                "X4", f"table {row.name} has acknowledged {row.acknowledged}, which is not on the line {line}"
-            )
+            raise Violation("X4", f"table {table.name} holds checkpoints {strange}, not on the line, and owes no fence")
+        if table.acknowledged and table.acknowledged not in line:
+            raise Violation("X4", f"table {table.name} has acknowledged {table.acknowledged}, not on the line {line}")
         for checkpoint in line:
-            if checkpoint > row.acknowledged:
-                break
-            found = sorted(record for _, record in self.lake.rows.get(checkpoint, ()))
-            if found != oracle.landed[checkpoint]:
+            found = sorted(record for _, record in rows.get(checkpoint, ()))
+            if checkpoint <= table.acknowledged and found != oracle.landed[checkpoint]:
+                merged = oracle.landed[checkpoint]
                 raise Violation(
-                    "I2",
-                    f"table {row.name} has {found} of checkpoint {checkpoint}; merged were {oracle.landed[checkpoint]}",
+                    "I2", f"table {table.name} has {found} of checkpoint {checkpoint}; merged were {merged}"
                 )

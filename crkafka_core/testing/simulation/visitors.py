@@ -88,9 +88,9 @@ class BoundedRun(Visitor):
         done = caught_up.consume(SimulatedRegion(self), token=self.name)
         merged = oracle.merged.get(done.checkpoint.id, {})
         world.note(self.name, "has caught up", done.checkpoint.id)
-        if world.paused or self.lost != len(oracle.lost) or not known <= oracle.known:
+        if self.lost != len(oracle.lost) or not known <= oracle.known:
             return
-        left = [tp for tp in sorted(known) if world.broker.records(tp, merged.get(tp, 0), ends[tp])]
+        left = [tp for tp in sorted(known - world.ever_paused) if world.broker.records(tp, merged.get(tp, 0), ends[tp])]
         if left:
             raise Violation("V3", f"{self.name} ended with {merged}, and had seen {left} end at {ends}")
 

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Store
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import life
 from crkafka_core.plane import limits as stored_limits
-from crkafka_core.plane.transact import ControlPlane
-from crkafka_core.testing.simulation.actors import Coordinator, DriverProcess, Host, Person, Producer
+from crkafka_core.protocol.version import SPOKEN
+from crkafka_core.testing.simulation.actors import Coordinator, DriverProcess, Host, Person, Producer, Restarted
 from crkafka_core.testing.simulation.broker import Broker
 from crkafka_core.testing.simulation.configuration import LIMITS, configured
 from crkafka_core.testing.simulation.faults import EPOCH, Faults
 from crkafka_core.testing.simulation.history import Heard, History, Violation
+from crkafka_core.testing.simulation.lake import Lake
 from crkafka_core.testing.simulation.member import SimulatedMember
 from crkafka_core.testing.simulation.oracle import Oracle
-from crkafka_core.testing.simulation.plan import Plan
+from crkafka_core.testing.simulation.plan import Fault, Plan
 from crkafka_core.testing.simulation.progress import Progress
 from crkafka_core.testing.simulation.scheduler import Owner, Scheduler
 from crkafka_core.testing.simulation.storage import Disk
-from crkafka_core.testing.simulation.tables import Lake, Writer
+from crkafka_core.testing.simulation.tables import TableActor, judge, writers
 from crkafka_core.testing.simulation.visitors import Visitor
 
 SINCE_1970 = 1_700_000_000.0
@@ -49,8 +52,12 @@ class World:
         self.history = History(plan.seed, tuple(map(str, plan.faults)))
         self.failure: Violation | None = None
         self.paused: set[str] = set()
+        self.ever_paused: set[TP] = set()
         self.launches = self.names = 0
-        self.store = stores(lambda: SINCE_1970 + self.now + self.clock_offset)
+        self._stores = stores
+        self.store = self.another_store()
+        self.spoken = SPOKEN - any(fault.kind == "upgrade" for fault in plan.faults)
+        """By programs that are started now."""
         self.config = configured(plan)
         row = Region(
             name=self.region, uid=f"uid-{plan.seed}", region_index=0, members_wanted=plan.members,
@@ -58,6 +65,7 @@ class World:
         )  # fmt: skip
         tables = tuple(Table(self.region, f"table{i}", "delta", f"lake/table{i}") for i in range(plan.tables))
         life.declare(self.store, row, tables)
+        self.store.run(self.region, lambda tx: tx.set_region(protocol=self.spoken))
         self.disk: Disk = {}
         self.files: dict[str, bytes] = {}
         """Small files on the disk that are no segments."""
@@ -65,7 +73,7 @@ class World:
         for i, count in enumerate(plan.partitions):
             self.broker.create(f"t{i}", count)
         self.oracle = Oracle(self.store, self.region, self.broker, self.disk)
-        self.first_epoch = self.oracle.row.epoch
+        self.first_epoch = self.oracle.row.epoch + 1
         self.members: list[SimulatedMember] = []
         self.incarnations: dict[str, SimulatedMember] = {}
         self.owners: list[Owner] = []
@@ -75,7 +83,7 @@ class World:
         self.drivers = [DriverProcess(self, 1), DriverProcess(self, 2)]
         self.lakes = [Lake(f"table{i}") for i in range(plan.tables)]
         self.visitors: list[Visitor] = []
-        self.writers = [Writer(self, lake, n) for lake in self.lakes for n in (1, 2)]
+        self.writers: list[TableActor] = writers(self)
 
     @property
     def now(self) -> float:
@@ -89,6 +97,16 @@ class World:
     def unique(self) -> str:
         self.names += 1
         return f"{self.names:012x}".ljust(32, "0")
+
+    def lake(self, name: str) -> Lake:
+        return next(lake for lake in self.lakes if lake.name == name)
+
+    def another_store(self) -> Store:
+        """Empty, on the same clock."""
+        return self._stores(self._clock)
+
+    def _clock(self) -> float:
+        return SINCE_1970 + self.now + self.clock_offset
 
     # What happens to processes
 
@@ -112,9 +130,19 @@ class World:
         for p in self.processes:
             self.later(3.0 * self.rng.random(), p.terminate)
 
-    def drive(self, number: int) -> None:
-        """Another process drives in place of one that was killed."""
-        self.drivers[number - 1] = DriverProcess(self, number)
+    def upgrade(self) -> None:
+        """A newer program is installed, and says `init`; what runs is started anew with it, one after the other."""
+        if self.spoken == SPOKEN:
+            return
+        self.spoken = SPOKEN
+        for actor in (self.person, self.host):
+            self.later(2.0 * self.rng.random(), partial(setattr, actor.plane, "spoken", SPOKEN))
+        self.later(2.0, partial(self.person.ask, Fault(0.0, "init")))
+        running: list[Restarted] = [*self.drivers, *self.writers]
+        for each in running:
+            self.later(6.0 * self.rng.random(), each.replace)
+        for p in self.processes:
+            self.later(6.0 * self.rng.random(), p.terminate)
 
     def later(self, after: float, work: Callable[[], None]) -> None:
         def wait() -> None:
@@ -131,9 +159,11 @@ class World:
     def sql_is_down(self, who: Owner) -> bool:
         return self.now < self.faults.sql_down_until or self.now < who.sql_cut_until
 
-    def after_sql(self, who: Owner, what: str, before: Region) -> None:
-        """The oracle looks after each mutation, whoever ran it, and whether or not it was refused."""
+    def after_sql(self, who: Owner, what: str, before: Region, done: bool) -> None:
+        """The oracle looks after each mutation, whoever ran it, and whether or not it was refused; at tables when one was written."""
         self.judged(self.oracle.after)
+        if done and what.startswith("permits.finish"):
+            self.judged(lambda: judge(self))
         self.told(who, what, before)
         self.faults.after_transaction()
 
@@ -161,6 +191,11 @@ class World:
     def note_at(self, place: int, who: str, what: str, heard: Heard) -> None:
         self.history.entries.insert(place, (self.now - EPOCH, who, what, heard))
 
+    def changes(self, who: Owner, what: str) -> None:
+        """T3: of what is beside SQL, a copy of it changes nothing."""
+        if who.copy:
+            self.fail(Violation("T3", f"{who.name} changes {what}"))
+
     def fail(self, violation: Violation) -> None:
         """The first one counts; the hub raises it, whatever the code does in which it was found."""
         if self.failure is None:
@@ -185,9 +220,7 @@ class World:
         """Chaos, then progress without help, then a clean end."""
         history, progress = self.history, Progress(self)
         try:
-            ControlPlane(self.store, self.region).do(lambda tx: life.start(tx, by="person"))
-            self.oracle.after()
-            self.first_epoch = self.oracle.row.epoch
+            self.person.ask(Fault(0.0, "start"))
             healed, scheduler = EPOCH + self.plan.chaos, self.scheduler
             while scheduler.now < healed:
                 self.step()
