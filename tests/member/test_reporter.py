@@ -83,3 +83,27 @@ def test_s4_what_was_told_at_an_earlier_cut_is_forgotten_however_the_question_en
     for _ in range(4):
         thread.turn(0.0)
     assert [part.topic_ids for part in parts] == [{"t": "then"}, {"t": "start"}]
+
+
+def test_what_sql_did_not_hear_is_said_again_before_what_came_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is away, and also when it took what it did not answer: each effect finds its own earlier doing."""
+    answers = iter(["away", "away", "lost", "", "away", ""])
+    heard: list[str] = []
+
+    def do(work: object) -> None:
+        answer = next(answers)
+        if answer == "away":
+            raise ServiceUnavailable("no SQL")
+        work(None)  # type: ignore[operator]
+        if answer == "lost":
+            raise ServiceUnavailable("no answer")
+
+    monkeypatch.setattr(module.events, "log", lambda _, kind, text, by: heard.append(text))
+    monkeypatch.setattr("crkafka_core.loop.time.sleep", lambda _: None)
+    thread = Reporter(SimpleNamespace(do=do), "orders/0", "a", lambda _: None)  # type: ignore[arg-type]
+    thread.do(sg.Tell("x", "first"))
+    thread.do(sg.Tell("x", "second"))
+    for _ in range(6):
+        assert thread.turn(0.0)
+    assert heard == ["first", "first", "second"]
+    assert thread.turn(0.0) and next(answers, None) is None, "nothing is left to say"
