@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Table
+from crkafka_core.plane import alarms
 from crkafka_core.testing.simulation.faults import EPOCH
 from crkafka_core.testing.simulation.history import Violation
 from crkafka_core.testing.simulation.plan import Fault
@@ -125,6 +126,7 @@ class Progress:
             self.until(self._fed, "every table is fed")
         else:  # the rest is fewer tuples than trigger a cut: the last cut takes it
             self.until(self._submitted, "everything that was produced is submitted", 2 * WITHIN)
+        self.until(self._nothing_is_alarmed, "nothing is alarmed")
         if oracle.row.phase is Phase.STOPPED:
             raise Violation("I10", f"STOPPED, and no fault is there: {oracle.row.stop_reason}")
 
@@ -142,6 +144,10 @@ class Progress:
         merged = oracle.merged[oracle.row.head]
         now = {tp: at for tp, (epoch, at) in oracle.reached.items() if epoch == oracle.row.epoch}
         return all(not self.world.broker.fetch(tp, max(now.get(tp, 0), merged.get(tp, 0)), 1) for tp in self._read())
+
+    def _nothing_is_alarmed(self) -> bool:
+        with self.world.store.read(self.world.region) as reader:
+            return not alarms.current(reader, self.world.oracle.row)
 
     def _fed(self) -> bool:
         world = self.world
