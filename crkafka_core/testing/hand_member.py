@@ -64,13 +64,13 @@ class HandMember:
         while not self._over.is_set():
             region = self.plane.read(lambda _, row: row)
             try:
+                self.plane.do(lambda tx: members.renew(tx, self.name, self.incarnation, {"lag": 7}))
                 if region.phase in (Phase.BIRTH, Phase.RESETTING):
                     self._rest(region.epoch, region.head)
                 elif region.phase is Phase.CUTTING and region.open_cut != done and self.contributes.is_set():
                     self._contribute(region.uid, region.epoch, region.head, region.open_cut)
                     done = region.open_cut
                 self.plane.do(advance.advance)
-                self.plane.do(lambda tx: members.renew(tx, self.name, self.incarnation, {"lag": 7}))
             except NotRunning:
                 continue
             except Exception as error:
