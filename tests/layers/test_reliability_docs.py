@@ -88,6 +88,18 @@ def test_a_test_that_failed_or_did_not_run_is_named(tmp_path: Path) -> None:
     assert bad == ["tests/a/test_b.py::test_1_killed", "tests/a/test_b.py::test_2_torn"]
 
 
+def test_what_only_the_soak_runs_is_told_from_what_make_test_runs() -> None:
+    """By its own mark, or its module's; a parameter that is left to the soak leaves the others."""
+    only_in_soak = WRITTEN["only_in_soak"]
+    away, cut, ends = (
+        f"tests/{name}.py" for name in ("dagster/test_live_away", "dagster/test_live_cut", "faults/test_host_ends")
+    )
+    assert only_in_soak(f"{away}::test_58_killed_daemon")
+    assert only_in_soak(f"{cut}::test_8_a_run_stopped_past_its_lease_opens_nothing_when_it_wakes")
+    assert not only_in_soak(f"{cut}::test_6_a_cut_run_killed_in_a_step_and_retried_completes_its_cut")
+    assert not only_in_soak(f"{ends}::test_81_signal_to_the_whole_group_and_to_each_member_still_makes_the_last_cut")
+
+
 def test_every_test_that_the_table_of_security_names_exists() -> None:
     rows = re.findall(
         r"^\| (?!what \| from|-).*\|$",
