@@ -61,6 +61,7 @@ class Host(Actor):
         if self.host.given_up() and all(member.dead for member in self.world.members):
             self.world.note("host", "is started anew")
             self.host.stop_starting()
+            SimulatedRegion(self).init()  # as `crkafka host` does
             self._start()
 
 

@@ -76,7 +76,7 @@ class Oracle:
         self.paused: dict[TP, int] = {}
         """The first cut that could be opened after a partition was paused."""
         self.starts = 0
-        """How often anybody was placed anew."""
+        """How often anybody who holds partitions was placed anew, at the head."""
         self.cuts = 0
         self.stops: list[str] = []
         self.lost: list[tuple[dict[int, dict[TP, int]], dict[TP, int]]] = []
@@ -119,7 +119,8 @@ class Oracle:
 
     def sought(self, who: Owner, stamp: Stamp, offsets: Mapping[TP, int]) -> None:
         """I7: whoever starts under a head starts where that head ends."""
-        self.starts += 1
+        if offsets and (stamp.epoch, stamp.base) == (self.row.epoch, self.row.head):
+            self.starts += 1
         if not any(stamp.base in merged for merged, _ in self._known()):
             raise Violation("I7", f"{who.name} starts from checkpoint {stamp.base}, which was never merged")
         for tp, offset in offsets.items():
