@@ -120,9 +120,8 @@ def plan(
 def _named(reader: Reader, region: Region, ids: Collection[int]) -> list[Checkpoint]:
     if not ids:
         return []
-    wanted, lowest = set(ids), min(ids)
-    on_line = set(reader.line(region.head, after=lowest - 1)) if lowest > 0 else set()
-    wrong = sorted(wanted - on_line)
+    wanted = set(ids)
+    wrong = sorted(wanted.difference(reader.line(region.head, after=min(ids) - 1)))
     if wrong:
         raise refusal(reader, region, wrong[0])
     return _rows(reader, region, wanted)

@@ -23,9 +23,9 @@ def _told(kit: Kit) -> list[str]:
 def test_x6_three_periods_without_a_merge_are_an_alarm_until_the_next_merge(kit: Kit) -> None:
     kit.running()
     kit.cut()
-    kit.advance(179.0)
+    kit.advance(180.0)
     assert not kit.plane.read(advance.due) and not _told(kit) and kit.plane.read(status_of).no_merge == ""
-    kit.now += 2.0
+    kit.now += 1.0
     assert kit.plane.read(advance.due), "somebody looks under the lock, though the region is RUNNING"
     for _ in range(3):
         kit.advance(10.0)
@@ -79,9 +79,9 @@ def test_x6_a_region_that_never_came_to_run_is_alarmed_from_its_start_on(kit: Ki
     kit.now += 86_400.0
     kit.do(lambda tx: life.start(tx, by="me"))
     kit.register(0)
-    kit.advance(179.0)
+    kit.advance(180.0)
     assert not _told(kit)
-    kit.advance(2.0)
+    kit.advance(1.0)
     assert "it is BIRTH" in _told(kit)[0]
 
 

@@ -15,7 +15,7 @@ from checkpoints_db.schema import initialise, open_store
 from crkafka_core.control import Place, Tx
 from crkafka_core.kafka.admin import Committed
 from crkafka_core.member.outside_sql import look_outside
-from crkafka_core.model.errors import LeaseLost, NotOwner, WentBack
+from crkafka_core.model.errors import LeaseLost, NotOwner, NotRunning, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
@@ -290,3 +290,11 @@ def test_g10_a_start_that_finds_the_backup_older_still_stops_the_region_and_says
     with pytest.raises(WentBack, match=r"the group's commit names epoch .*--restored rewind"):
         kit.do(lambda tx: restored.trust(tx, seen, by="ann"))
     assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)
+
+
+def test_g10_a_region_whose_members_run_is_not_rewound_under_them(kit: Kit) -> None:
+    kit.running(), kit.cut()
+    before = kit.row
+    with pytest.raises(NotRunning, match="is RUNNING; what a backup lost is mended while it is stopped"):
+        kit.do(lambda tx: restored.rewind(tx, restored.Seen(epoch=9, checkpoint=9, where="x"), by="ann"))
+    assert kit.row == before

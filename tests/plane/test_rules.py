@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -201,14 +202,23 @@ def test_s1_a_replaced_process_writes_no_starts(kit: Kit) -> None:
         _resolve(kit, incarnation=older)
 
 
+def test_s3_who_holds_nothing_and_found_nothing_is_not_the_birth_of_a_region(kit: Kit) -> None:
+    """Of partitions that are found before the birth the configuration says where they start; later ones start at their beginning."""
+    kit.do(lambda tx: life.start(tx, by="test"))
+    kit.register(0)
+    assert not _resolve(kit, held=()).born and not kit.row.born
+    kit.resolve(0, {P0})
+    assert kit.row.born
+
+
 def _resolve(
     kit: Kit, *, gaps: dict[TP, starts.Gap] | None = None, ids: str = "id-t", epoch: int = 0, base: int = 0,
-    incarnation: str = "",
+    incarnation: str = "", held: Sequence[TP] = (P0, P1),
 ) -> starts.Resolved:  # fmt: skip
-    """Member 0 asks for both partitions and accepts no gap; `epoch` and `base` as seen from what is so."""
+    """Member 0 asks for what it holds and accepts no gap; `epoch` and `base` as seen from what is so."""
     row, who = kit.row, incarnation or kit.live["orders/0"]
     return kit.do(lambda tx: starts.resolve(
-        tx, member="orders/0", incarnation=who, epoch=row.epoch + epoch, base=row.head + base, topic_ids={P0: ids, P1: ids},
+        tx, member="orders/0", incarnation=who, epoch=row.epoch + epoch, base=row.head + base, topic_ids=dict.fromkeys(held, ids),
         proposals={}, gaps=gaps or {}, accept_gaps=False,
     ))  # fmt: skip
 

@@ -214,6 +214,29 @@ def test_an_undeclared_table_holds_nothing_back_and_owes_no_fence(landing: Landi
     assert allowed(landing, "b").commit.number == 2
 
 
+def test_nobody_waits_for_who_wrote_a_table_that_is_undeclared(landing: Landing) -> None:
+    landing.land(10)
+    before = allowed(landing)
+    landing.region.plane.do(lambda tx: tables.undeclare(tx, "bronze"))
+    landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "parquet", "/t/other"))
+    after = allowed(landing, "b")
+    with pytest.raises(LeaseLost):
+        finish(landing, before)
+    assert finish(landing, after).acknowledged == 1
+
+
+def test_a_table_is_behind_until_it_has_the_head_unless_it_is_left_to_others(landing: Landing) -> None:
+    def late(*left: str) -> dict[str, int]:
+        return landing.region.plane.read(lambda reader, region: tables.late(reader, region, left))
+
+    assert late() == {}
+    landing.land(10), landing.land(10)
+    finish(landing, allowed(landing, limit=1))
+    assert late() == {"bronze": 1} and late("bronze") == {}
+    finish(landing, allowed(landing, "b"))
+    assert late() == {}
+
+
 def test_a_table_declared_otherwise_is_refused(landing: Landing) -> None:
     with pytest.raises(Refused, match="declared as parquet"):
         landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "/t/bronze"))
