@@ -84,7 +84,7 @@ def report(config: RegionConfig, *, last: int = 500) -> Report:
 
 
 def _read(reader: Reader, region: Region, config: RegionConfig, last: int) -> Report:
-    rows = checkpoints.newest(reader, last, COUNTED, merged_here=True)[::-1]
+    rows = checkpoints.newest(reader, last, COUNTED)[::-1]
     since = rows[0].opened_at if len(rows) == last else 0.0
     told = events.after(reader, since)
     begun = resets.after(reader, since)

@@ -16,13 +16,9 @@ def named(reader: Reader, ids: Collection[int]) -> dict[int, Checkpoint]:
     return {c.id: c for c in reader.select(Checkpoint, ("id", "in", sorted(ids)), order=("id",))}
 
 
-def newest(
-    reader: Reader, limit: int | None, status: Collection[CheckpointStatus] = (), *, merged_here: bool = False
-) -> list[Checkpoint]:
-    """The last ones, newest first; of any status unless said. `merged_here`: without those that a person adopted (SPEC G10)."""
+def newest(reader: Reader, limit: int | None, status: Collection[CheckpointStatus] = ()) -> list[Checkpoint]:
+    """The last ones, newest first; of any status unless said."""
     where: list[Cond] = [("status", "in", status)] if status else []
-    if merged_here:
-        where.append(("merged_at", ">", 0.0))
     return reader.select(Checkpoint, *where, order=("id",), desc=True, limit=limit)
 
 

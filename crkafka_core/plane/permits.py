@@ -106,12 +106,7 @@ def permit_fence(tx: Tx, name: str, *, holder: str, token: str) -> Permit | None
             _overtaken(tx, table, mine.number),
         )
     held = tx.get(Lease, tables.kind_of_lease(name), "")
-    if (
-        held is not None
-        and held.until > tx.now()
-        and held.token != token
-        and held.data_json != tables.fence_data(table)
-    ):
+    if held is not None and held.data_json != tables.fence_data(table):
         tx.put(replace(held, until=0.0))
     lease = _take(tx, table, holder, token, data=tables.fence_data(table))
     return _permit(tx, table, lease, nothing, kind=FENCE, after=0, upto=region.head, token=token)

@@ -63,6 +63,13 @@ def test_79_a_lease_ends_too_late_where_it_ends_later_than_one_taken_now(kit: Ki
     assert clock.too_far(taken, kit.now - clock.TOLERANCE - 0.1)
 
 
+def test_79_a_step_back_is_told(kit: Kit) -> None:
+    kit.now = max(getattr(kit.row, name) for name in clock.BEGINNINGS) - 3_600.0
+    kit.advance()
+    (told,) = kit.events("clock")
+    assert "stepped back by 3600 s or more" in told.text
+
+
 def test_79_what_is_alarmed_is_told_again_after_a_step_back(kit: Kit) -> None:
     """By the time before the step it would count as told for another hour."""
     _looks(kit, 3 * PERIOD + 5)

@@ -9,6 +9,7 @@ import pytest
 
 from crkafka_core.model.errors import (
     Conflict,
+    CutOpen,
     LeaseHeld,
     LeaseLost,
     Lost,
@@ -384,7 +385,7 @@ def test_G8_no_cut_and_no_resume_before_the_group_is_settled(kit: Kit) -> None:
     kit.withdraw(0, epoch=kit.row.epoch)
     kit.settle({1: {P1}})
     assert kit.row.phase is Phase.RESETTING
-    with pytest.raises(NotRunning):
+    with pytest.raises(NotRunning, match="is RESETTING; a cut needs RUNNING"):
         kit.open()
     kit.settle({0: {P0, P1}})
     assert kit.row.phase is Phase.RESETTING, "held twice"
@@ -392,6 +393,9 @@ def test_G8_no_cut_and_no_resume_before_the_group_is_settled(kit: Kit) -> None:
     assert kit.row.phase is Phase.RUNNING
     kit.do(lambda tx: tx.put(replace(kit.member(0), assignment_json="")))
     with pytest.raises(NotSettled, match="orders/0"):
+        kit.open()
+    kit.do(lambda tx: life.halt(tx, "disk full"))
+    with pytest.raises(NotRunning, match="is STOPPED: disk full; a cut needs RUNNING"):
         kit.open()
 
 
@@ -463,6 +467,19 @@ def test_X7_reset_that_takes_too_long_while_settled_is_attempted_again(kit: Kit)
     assert kit.row.epoch == epoch + 1
 
 
+def test_X7_an_attempt_in_which_a_member_arrives_has_its_time_from_then_on(kit: Kit) -> None:
+    kit.running()
+    epoch = kit.do(lambda tx: resets.request(tx, cause="x", by="me"))
+    kit.advance(1.0)
+    kit.now += 39.0
+    kit.report(0, {P0})
+    kit.advance(2.0)
+    kit.advance(LIMITS.reset_timeout)
+    assert kit.row.epoch == epoch
+    kit.advance(1.0)
+    assert kit.row.epoch == epoch + 1
+
+
 def test_53_reset_asked_for_meanwhile_keeps_or_lowers_the_target(kit: Kit) -> None:
     """SPEC X4, X5; fault 53: never raises it."""
     kit.running()
@@ -531,6 +548,8 @@ def test_C4_cut_opened_twice_with_one_token_is_one_cut(kit: Kit) -> None:
     kit.running()
     assert kit.open("run 7") == kit.open("run 7")
     cut = kit.row.open_cut
+    with pytest.raises(CutOpen, match=f"Cut {cut} of region orders is open"):
+        kit.open("run 8")
     kit.contribute(cut, 0)
     kit.contribute(cut, 1)
     done = kit.do(lambda tx: cuts.merge(tx, cut))

@@ -174,6 +174,10 @@ HOSTLESS: dict[str, tuple[Callable[[Kit], object], str]] = {
     "its host is beginning": (lambda kit: (kit.do(lambda tx: life.start(tx, by="me")), hold(kit, "anna")), ""),
     "running, its host alive": (lambda kit: hold(kit.running(), "anna"), ""),
     "killed a moment ago": (lambda kit: (hold(kit.running(), "anna"), _no_member(kit)), "no member is there: anna should start them anew"),
+    "silent for as long as its lease": (
+        lambda kit: (hold(kit.running(), "anna"), _later(kit, 30.0)),
+        "the host of its members, anna, has shown no life for 30 s: `crkafka host` runs them",
+    ),
     "killed long ago": (
         lambda kit: (hold(kit.running(), "anna"), _no_member(kit), _later(kit)),
         "the host of its members, anna, has shown no life for 40 s: `crkafka host` runs them",
@@ -185,8 +189,8 @@ HOSTLESS: dict[str, tuple[Callable[[Kit], object], str]] = {
 }  # fmt: skip
 
 
-def _later(kit: Kit) -> None:
-    kit.now += 40.0
+def _later(kit: Kit, seconds: float = 40.0) -> None:
+    kit.now += seconds
 
 
 def _no_member(kit: Kit) -> None:

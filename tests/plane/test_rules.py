@@ -234,6 +234,9 @@ def test_t1_what_a_reader_reads_stays_also_when_a_rewind_left_it_behind(kit: Kit
     assert any("me reads" in why for why in plan.held)
     kit.do(lambda tx: reading.release(tx, taken.lease))
     assert kit.plane.read(retire.plan).retire == (second, third)
+    kit.do(lambda tx: reading.follow(tx, stream="s", holder="a stream", after=third, length=30.0))
+    plan = kit.plane.read(retire.plan)
+    assert (plan.retire, plan.held) == ((second, third), ()), "who has it behind it does not hold it"
 
 
 def test_g8_members_of_a_region_started_again_are_waited_for_as_at_first(kit: Kit) -> None:

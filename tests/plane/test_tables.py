@@ -567,6 +567,11 @@ def test_x8_what_was_written_is_told_and_where_records_were_bad(landing: Landing
         (events.BAD, "bronze: 1 record of 2 checkpoints could not be decoded", 2),
     ]
     assert json.loads(told[1].data_json)["first"] == 2, "the empty checkpoint has no bad record"
+    landing.rewind(1)
+    fence(landing)
+    fenced, all_fenced = landing.region.plane.read(lambda reader, _: events.last(reader, 2))
+    assert (fenced.kind, fenced.text, fenced.checkpoint) == ("table fence", "bronze follows to 1", 1)
+    assert (json.loads(fenced.data_json), all_fenced.kind) == ({"table": "bronze", "number": 2}, "fenced")
 
 
 def _acknowledge(landing: Landing, number: int, holds: int) -> bool:
@@ -701,6 +706,13 @@ def test_K6_a_table_that_a_program_shaped_unsaid_may_be_declared_with_its_shape_
     assert declare().shape == "m:f"
     (told,) = landing.region.plane.read(lambda reader, _: events.last(reader, 1))
     assert (told.kind, told.text) == ("table declared", "bronze: parquet at /t/bronze with shape m:f")
+
+
+def test_K6_so_may_one_whose_first_commit_has_all_that_there_is(landing: Landing) -> None:
+    landing.land(10)
+    made = allowed(landing)
+    landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=7))
+    assert landing.region.plane.read(lambda reader, _: tables.shaped(reader, tables.of(reader, "bronze")))
 
 
 def test_a_table_that_was_never_declared_is_refused_with_those_that_are(landing: Landing) -> None:
