@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +12,7 @@ from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from checkpoints_db.address import Address
+from crkafka_core.config.resolving import read_again
 
 _CONNECT_TIMEOUT = 5
 SCHEMA = "crkafka"
@@ -85,6 +87,7 @@ def _sqlite_in_memory() -> Engine:
 def _postgres(address: Address) -> Engine:
     connect_args: dict[str, Any] = {
         "connect_timeout": _CONNECT_TIMEOUT,
+        "client_encoding": "utf8",
         "application_name": "crkafka",
         "keepalives_idle": 10,
         "keepalives_interval": 5,
@@ -101,11 +104,20 @@ def _postgres(address: Address) -> Engine:
     )
     settings = "; ".join(_POSTGRES_SETTINGS if address.names_a_schema else (*_POSTGRES_SETTINGS, FIND_SCHEMA))
 
+    def renew(_dialect: Any, _record: Any, _arguments: Any, parameters: dict[str, Any]) -> None:
+        parameters |= renewed(parameters)
+
     def set_up(connection: Any, _record: Any) -> None:
         before, connection.autocommit = connection.autocommit, True
         with connection.cursor() as cursor:
             cursor.execute(settings)
         connection.autocommit = before
 
+    event.listen(engine, "do_connect", renew)
     event.listen(engine, "connect", set_up)
     return engine
+
+
+def renewed(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The password as its file has it now: it may be another one since this process began (SPEC §17)."""
+    return {name: read_again(parameters[name]) for name in ("password", "sslpassword") if parameters.get(name)}

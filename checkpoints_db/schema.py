@@ -150,6 +150,8 @@ def _initialise(engine: Engine, address: Address) -> None:
         version = version_of(connection)
         if version and version not in VERSIONS:
             raise _newer(address, version)
+        if not version and address.postgres:
+            _refuse_other_encodings(connection, address)
         if not version and address.postgres and not address.names_a_schema:
             if connection.exec_driver_sql(f"SELECT to_regnamespace('{SCHEMA}') IS NULL").scalar():
                 connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
@@ -161,6 +163,15 @@ def _initialise(engine: Engine, address: Address) -> None:
                     migrate(connection)
                 create_views(connection)
         connection.commit()
+
+
+def _refuse_other_encodings(connection: Connection, address: Address) -> None:
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+    if encoding != "UTF8":
+        raise ConfigError(
+            f"The database of the control plane {address} has the encoding {encoding}, and names in Kafka are UTF-8.",
+            hint="Make it with `createdb -E UTF8 -T template0 NAME`.",
+        )
 
 
 def _check(engine: Engine, address: Address, patience: Patience) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from checkpoints_db.address import Address
-from checkpoints_db.engines import FIND_SCHEMA
+from checkpoints_db.engines import FIND_SCHEMA, renewed
 from checkpoints_db.reader import no_such_region
 from checkpoints_db.statements import CHANNEL
 
@@ -194,6 +194,7 @@ def _connect(address: Address) -> Any:
     import psycopg
 
     arguments = address.url.translate_connect_args(username="user", database="dbname") | dict(address.url.query)
+    arguments |= renewed(arguments)
     arguments.setdefault("connect_timeout", 5)
     arguments.setdefault("application_name", "crkafka-watch")
     arguments |= {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}

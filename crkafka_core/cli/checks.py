@@ -17,7 +17,7 @@ from crkafka_core.config.changes import Change, changes
 from crkafka_core.config.location import in_catalog, is_local, sqlite_file
 from crkafka_core.control import Place
 from crkafka_core.kafka.properties import RECEIVED_BESIDE, RECEIVED_BYTES
-from crkafka_core.model.errors import ConfigError, DataLoss, Refused, WentBack, WrongRegion
+from crkafka_core.model.errors import ConfigError, CrkafkaError, DataLoss, Refused, WentBack, WrongRegion
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Group, Initial, Region, Table
 from crkafka_core.plane import alarms, life, members, restored, starts
@@ -172,12 +172,16 @@ def _same_topics(stored: Stored, now: Mapping[str, str]) -> None:
 def group(config: RegionConfig, stored: Stored) -> str:
     """Whose the group is, and who is in it (SPEC G1, G8)."""
     from crkafka_core.kafka.admin import KafkaAdmin
-    from crkafka_core.kafka.group import report
+    from crkafka_core.kafka.errors import NotAllowed
 
     admin = KafkaAdmin(config.resolved_kafka(), timeout=_PATIENCE)
     cluster, name = admin.cluster_id(), config.group_id
-    found = report(admin, name)
-    clients = {m.client_id for m in found.members}
+    try:
+        clients = set(admin.client_ids(name))
+    except NotAllowed:
+        raise
+    except CrkafkaError:  # a broker that lacks the call
+        clients = set()
     for bound in stored.groups:
         if (bound.cluster_id, bound.group_id) == (cluster, name):
             _belongs(config, name, bound)

@@ -75,9 +75,10 @@ class KafkaAdmin:
     """Safe to use from several threads. Every call has a time limit, and raises KafkaUnavailable when it has passed."""
 
     def __init__(self, kafka: Mapping[str, str], *, client_id: str = "crkafka-admin", timeout: float = 10.0) -> None:
-        """`kafka` holds resolved values; only connection and security are used."""
+        """`kafka` holds resolved values; only connection, security and the name of the group are used."""
         self._properties = properties = admin_properties(kafka, client_id=client_id)
         self.bootstrap = properties["bootstrap.servers"]
+        self._group_id = str(kafka.get("group.id", ""))
         self.timeout = timeout
         self._refusal: KafkaError | None = None
         self._last_epochs: dict[TP, int | None] = {}
@@ -174,7 +175,9 @@ class KafkaAdmin:
         """
         self._list_offsets(sorted(offsets), _LATEST, "read_uncommitted")
         newer = {tp: asked for tp, asked in offsets.items() if self._last_epochs.get(tp) != asked[1]}
-        return cut_below(self._properties, newer, patience=self.timeout) if newer else {}
+        if not newer:
+            return {}
+        return cut_below(self._properties, newer, group_id=self._group_id, patience=self.timeout)
 
     def offsets_for_time(
         self, tps: Iterable[TP], millis: int, isolation: Isolation = "read_committed"

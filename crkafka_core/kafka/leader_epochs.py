@@ -25,15 +25,16 @@ _CUT_AT = re.compile(r"truncation detected at offset \d+ .*broker end offset is 
 
 
 def cut_below(
-    properties: Mapping[str, str], offsets: Mapping[TP, tuple[int, int]], *, patience: float
+    properties: Mapping[str, str], offsets: Mapping[TP, tuple[int, int]], *, group_id: str, patience: float
 ) -> dict[TP, int]:
     """Of these (next offset, leader epoch of the record before it) those that the log was cut below, and where.
 
-    `properties` connect to Kafka. Raises KafkaUnavailable when a partition does not answer.
+    `properties` connect to Kafka; the group is one that this user may read, and is not joined. Raises KafkaUnavailable when a
+    partition does not answer.
     """
     name = f"crkafka-epochs-{uuid.uuid4().hex[:12]}"
     settings = {
-        **properties, "client.id": name, "group.id": name, "enable.auto.commit": "false", "auto.offset.reset": "error",
+        **properties, "client.id": name, "group.id": group_id or name, "enable.auto.commit": "false", "auto.offset.reset": "error",
         "enable.partition.eof": "true", "isolation.level": "read_uncommitted",
         "fetch.message.max.bytes": "4096", "queued.min.messages": "1", "fetch.wait.max.ms": "100",
     }  # fmt: skip
@@ -66,7 +67,9 @@ def _answers(consumer: Consumer, offsets: Mapping[TP, tuple[int, int]], until: f
                 else:
                     _log.warning("leader epoch %d of %s@%d: %s", offsets[tp][1], tp, offsets[tp][0], error.str())
             else:
-                typed = error_of(error, f"comparing the leader epoch of {tp}")
+                typed = error_of(
+                    error, f"comparing the leader epoch of {tp}" if tp.topic else "comparing leader epochs"
+                )
                 if not isinstance(typed, KafkaUnavailable):
                     raise typed
     return cut

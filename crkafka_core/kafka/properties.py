@@ -92,14 +92,17 @@ def admin_properties(kafka: Mapping[str, str], *, client_id: str) -> dict[str, s
     return {"reconnect.backoff.max.ms": "2000", "socket.keepalive.enable": "true", **kept, "client.id": client_id}
 
 
-def reader_properties(kafka: Mapping[str, str], *, client_id: str, group_id: str) -> dict[str, str]:
-    """Properties of a consumer that reads given ranges by `assign`, with no group and no effect on one (SPEC K3)."""
+def reader_properties(kafka: Mapping[str, str], *, client_id: str) -> dict[str, str]:
+    """Properties of a consumer that reads given ranges by `assign`, with no effect on a group (SPEC K3).
+
+    It names the region's group, which this user has the right to read, and joins none.
+    """
     connection = admin_properties(kafka, client_id=client_id)
     given = {name: _text(value) for name, value in kafka.items()}
     tuned = {name: value for name, value in DEFAULTS.items() if name != "heartbeat.interval.ms"}
     passed = {n: v for n, v in given.items() if n.startswith(("fetch.", "queued.", "isolation.", "check.crcs"))}
     forced = {name: value for name, (value, _) in FORCED.items()}
-    return {**tuned, **connection, **passed, **forced, "group.id": group_id}
+    return {**tuned, **connection, **passed, **forced, "group.id": given.get("group.id", client_id)}
 
 
 def shown(properties: Mapping[str, str]) -> dict[str, str]:

@@ -32,7 +32,7 @@ class RangeReader:
 
     def __init__(self, kafka: Mapping[str, str], *, patience: float = _PATIENCE) -> None:
         name = f"crkafka-read-{uuid.uuid4().hex[:12]}"
-        self._consumer = clients.consumer(reader_properties(kafka, client_id=name, group_id=name))
+        self._consumer = clients.consumer(reader_properties(kafka, client_id=name))
         self._records = records_of(self._consumer)
         self._patience = patience
         self._trouble: KafkaError | None = None

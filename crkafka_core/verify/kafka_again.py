@@ -30,7 +30,7 @@ class KafkaAgain:
 
     def __init__(self, kafka: Mapping[str, str], *, patience: float = _PATIENCE) -> None:
         name = f"crkafka-verify-{uuid.uuid4().hex[:12]}"
-        self._consumer = clients.consumer(reader_properties(kafka, client_id=name, group_id=name))
+        self._consumer = clients.consumer(reader_properties(kafka, client_id=name))
         self._patience = patience
 
     def close(self) -> None:

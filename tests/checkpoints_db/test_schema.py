@@ -24,6 +24,7 @@ from checkpoints_db.retry import Patience
 from checkpoints_db.tables import METADATA
 from checkpoints_db.testing.samples import REGION, region, sample
 from checkpoints_db.views import VIEWS
+from crkafka_core.dev.postgres import Postgres
 from crkafka_core.model.errors import ConfigError, SchemaError, ServiceUnavailable
 from crkafka_core.model.rows import ROWS, Checkpoint, PauseMark, Region, Reset, ResetCause
 from crkafka_core.plane.reading import archived
@@ -70,6 +71,15 @@ def test_initialise_makes_the_folder_and_is_repeatable(tmp_path: Path) -> None:
     check(url)
     assert [r.name for r in with_data.regions()] == [REGION]
     with_data.close()
+
+
+@pytest.mark.postgres
+def test_a_database_that_cannot_hold_every_name_is_refused_with_the_command_that_makes_one(postgres: Postgres) -> None:
+    postgres.sql("CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0")
+    with pytest.raises(ConfigError, match=r"has the encoding SQL_ASCII.*createdb -E UTF8 -T template0"):
+        initialise(postgres.address("ascii"))
+    assert postgres.sql("SELECT to_regnamespace('crkafka') IS NULL", database="ascii") == "t"
+    postgres.drop("ascii")
 
 
 def test_a_relative_path_is_relative_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

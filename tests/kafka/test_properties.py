@@ -39,7 +39,7 @@ def test_what_must_be_is_there_and_librdkafka_takes_all_of_it() -> None:
     assert int(properties["fetch.queue.backoff.ms"]) < 100
     assert properties["client.id"] == "orders/0"
     Consumer(properties).close()
-    Consumer(reader_properties(GIVEN, client_id="r", group_id="none")).close()
+    Consumer(reader_properties(GIVEN, client_id="r")).close()
 
 
 def test_users_properties_pass_through() -> None:

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -109,13 +118,20 @@ class Broker:
             }[kind],
         }
 
-    def password(self, word: str) -> None:
+    def password(self, word: str, user: str = "alice") -> None:
         """The user's password from now on."""
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         asked = self.cluster.admin.alter_user_scram_credentials(
-            [UserScramCredentialUpsertion("alice", scram, word.encode())]
+            [UserScramCredentialUpsertion(user, scram, word.encode())]
         )
-        asked["alice"].result(10)
+        asked[user].result(10)
+
+    def let_read(self, user: str, kind: ResourceType, name: str) -> None:
+        """An ACL; `alice`, and whoever has no name or a certificate, need none."""
+        (asked,) = self.cluster.admin.create_acls(
+            [AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", AclOperation.READ, AclPermissionType.ALLOW)]
+        ).values()  # fmt: skip
+        asked.result(10)
 
 
 TOKENS: list[str] = []
@@ -158,6 +174,8 @@ def broker(services_folder: Path) -> Iterator[Broker]:
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
         + "".join(f",{name}:{kinds.get(name, 'SSL')}" for name in names),
         "connections.max.reauth.ms": "3000",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS;User:alice;User:CN=client",
     }
     module = "org.apache.kafka.common.security"
     for name in names:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import ResourceType
 
+from crkafka_core.cli import checks
 from crkafka_core.config import RegionConfig
 from crkafka_core.kafka import clients
 from crkafka_core.kafka.admin import KafkaAdmin
@@ -20,6 +22,7 @@ from crkafka_core.kafka.range_reader import RangeReader
 from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.redaction import redact_values
+from crkafka_core.verify.kafka_again import KafkaAgain
 from tests.transport import conftest
 from tests.transport.conftest import Broker
 
@@ -59,6 +62,34 @@ def test_what_is_right_connects_with_every_client_that_we_have(broker: Broker, k
         wait_until(lambda: consumer.poll(0.2) or consumer.assignment())
     finally:
         consumer.close()
+
+
+def test_whoever_may_read_the_topic_and_the_group_may_do_all_that_is_needed(broker: Broker, tmp_path: Path) -> None:
+    properties = {**broker.properties("SCRAM"), "sasl.username": "bob"}
+    config = RegionConfig.of(
+        region="r", control_plane=f"sqlite:///{tmp_path}/c.db", storage=str(tmp_path), topics=["few"],
+        kafka={**properties, "sasl.password": "${env:ANY}"},
+    ).model_copy(update={"kafka": properties})  # fmt: skip
+    broker.password("first-word", "bob")
+    broker.cluster.topics.create("few", 1)
+    producer = Producer({"bootstrap.servers": broker.cluster.bootstrap})
+    for value in (b"a", b"b"):
+        producer.produce("few", value)
+    assert producer.flush(20) == 0
+    broker.let_read("bob", ResourceType.TOPIC, "few")
+    with pytest.raises(NotAllowed, match="GROUP_AUTHORIZATION_FAILED"):
+        checks.group(config, checks.Stored())
+    broker.let_read("bob", ResourceType.GROUP, "g")
+    assert checks.group(config, checks.Stored()) == "g, 0 members of this region in it"
+    tp = TP("few", 0)
+    with admin(properties) as asks:
+        assert asks.committed("g", [tp]) == {}
+        assert asks.cut_below({tp: (1, -1)}) == {}
+    with RangeReader(properties) as reads:
+        assert sum(batch.rows for batch in reads.read(tp, 0, 2)) == 2
+    again = KafkaAgain(properties)
+    assert again.read(tp, 0, 2)[0].num_rows == 2
+    again.close()
 
 
 WRONG: dict[str, tuple[str, dict[str, str | None], type[CrkafkaError], str]] = {

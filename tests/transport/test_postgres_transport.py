@@ -11,6 +11,7 @@ import socketserver
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,8 +22,10 @@ import pytest
 from checkpoints_db import initialise, open_store
 from checkpoints_db.retry import Patience
 from checkpoints_db.testing.samples import REGION, region
+from crkafka_core.config.resolving import resolve
 from crkafka_core.dev.postgres import Postgres
 from crkafka_core.model.errors import ServiceUnavailable
+from crkafka_core.model.redaction import redact_values
 from tests.transport.conftest import Authority
 
 pytestmark = pytest.mark.postgres
@@ -146,3 +149,34 @@ def test_another_server_is_refused_in_a_sentence_without_the_password(
     with without, pytest.raises(ServiceUnavailable, match=said) as caught:
         open_store(given, patience=Patience(bound=0.3))
     assert "-word" not in str(caught.value)
+
+
+def test_a_password_that_is_renewed_in_its_file_is_taken_without_a_restart(
+    front: Front, authorities: tuple[Authority, Authority], postgres: Postgres, tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    file.write_text("first-word\n")
+    written = url(front.port, sslmode="verify-full", sslrootcert=authorities[0].certificate)
+    read = resolve(written.replace("first-word", f"${{file:{file}}}"), "control_plane")
+    initialise(read)
+    with closing(open_store(read)) as store:
+        store.create(region("renewed", uid="2c3d"), lambda tx: None)
+        assert store.wait("renewed", -1, 0.1) >= 0  # a connection of its own listens
+        try:
+            postgres.sql("ALTER ROLE tls_host PASSWORD 'second-word'")
+            postgres.cut_connections("control")
+            with pytest.raises(ServiceUnavailable, match="password authentication failed"):
+                open_store(read, patience=Patience(bound=0.3))
+            file.write_text("second-word\n")
+            with store.read("renewed") as reader:
+                assert reader.region().name == "renewed"
+            listens = (
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = 'control' AND application_name = 'crkafka-watch'"
+            )
+            end = time.monotonic() + 20
+            while postgres.sql(listens) == "0":
+                store.wait("renewed", -1, 0.1)
+                assert time.monotonic() < end, "nothing listens any more"
+        finally:
+            postgres.sql("ALTER ROLE tls_host PASSWORD 'first-word'")
+    assert "second-word" not in redact_values("refused: second-word")
