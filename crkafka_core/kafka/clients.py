@@ -48,8 +48,10 @@ def admin(properties: Mapping[str, str], on_error: OnError = lambda _: None) -> 
 
 
 def _client(kind: Callable[..., Any], properties: Mapping[str, str], on_error: OnError) -> Any:
-    settings: dict[str, Any] = dict(properties)
-    renewal = settings["error_cb"] = _Renewal(properties, on_error)
+    # What was resolved when the process began may be old by now: a client for one question had no time to be refused first.
+    now = {name: resolving.read_again(properties[name]) for name in _CREDENTIALS if name in properties}
+    settings: dict[str, Any] = {**properties, **now}
+    renewal = settings["error_cb"] = _Renewal(settings, on_error)
     if CALLBACK in settings:
         settings["oauth_cb"] = token_function(settings.pop(CALLBACK))
     try:

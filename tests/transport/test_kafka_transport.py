@@ -185,7 +185,8 @@ def test_a_password_that_is_renewed_in_its_file_is_taken_without_a_restart(
         kafka={**given, "sasl.password": f"${{file:{file}}}"},
     )  # fmt: skip
     refused: list[Any] = []
-    consumer = clients.consumer({**config.resolved_kafka(), "group.id": "renewal"}, refused.append)
+    before = config.resolved_kafka()
+    consumer = clients.consumer({**before, "group.id": "renewal"}, refused.append)
     try:
         consumer.subscribe(["orders"])
         wait_until(lambda: consumer.poll(0.2) or consumer.assignment())
@@ -195,8 +196,11 @@ def test_a_password_that_is_renewed_in_its_file_is_taken_without_a_restart(
             wait_until(lambda: consumer.poll(0.2) or "credentials that their file has now" in caplog.text)
         wait_until(lambda: consumer.poll(0.2) or _answers(consumer))
         assert not [error for error in refused if isinstance(error_of(error, "x"), NotAllowed)]
-        with admin(config.resolved_kafka()) as asks:
+        caplog.clear()
+        with admin(before) as asks:  # a new client of a process that began with the old one
             asks.cluster_id()
+            assert asks.cut_below({TP("orders", 0): (0, -1)}) == {}
+        assert "refused" not in caplog.text
     finally:
         consumer.close()
         broker.password("first-word")
