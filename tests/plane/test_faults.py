@@ -290,6 +290,21 @@ def test_44_member_cut_off_from_kafka_alone_is_lost_after_a_while(kit: Kit) -> N
     assert (kit.row.phase, kit.row.epoch) == (Phase.RUNNING, epoch + 1)
 
 
+@pytest.mark.parametrize(("silent", "seconds"), [(False, LIMITS.stale_generation), (True, 45.0)])
+def test_G4_who_is_behind_and_has_withdrawn_its_report_has_a_whole_session(
+    make_kit: type[Kit], silent: bool, seconds: float
+) -> None:
+    kit = make_kit(session_timeout=45.0).running()
+    kit.report(1, {P1}, generation=2)
+    if silent:
+        kit.withdraw(0, wants_reset=False)
+    kit.advance()
+    kit.advance(seconds - 0.5)
+    assert kit.member(0).status is MemberStatus.LIVE
+    kit.advance(0.5)
+    assert kit.member(0).status is MemberStatus.LOST
+
+
 def test_G4_nobody_is_lost_while_no_generation_advances(kit: Kit) -> None:
     """SPEC G4: in a full outage of Kafka nobody is lost."""
     kit.running()

@@ -211,6 +211,8 @@ def test_an_undeclared_table_holds_nothing_back_and_owes_no_fence(landing: Landi
     assert landing.region.plane.read(lambda _, region: region.phase) is Phase.RESETTING
     again = landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "parquet", "/t/other"))
     assert (again.commits, again.acknowledged) == (1, 0)
+    (told,) = landing.region.plane.read(lambda reader, _: events.last(reader, 1))
+    assert (told.kind, told.text) == ("table declared", "bronze: parquet at /t/other")
     assert allowed(landing, "b").commit.number == 2
 
 
