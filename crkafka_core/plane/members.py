@@ -267,7 +267,6 @@ def leave(tx: Tx, name: str, incarnation: str) -> None:
     if row is None or row.incarnation != incarnation or row.status is not MemberStatus.LIVE:
         return
     tx.put(replace(row, status=MemberStatus.LEFT, assignment_json="", moved_epoch=_moving_in(tx.region())))
-    tx.set_region(settled_at=0.0)
     events.log(tx, "left", member=name)
     if cuts.expects(tx, tx.region(), name):
         resets.begin(tx, ResetCause.LEFT, f"{name} left during the cut", member=name)
@@ -286,7 +285,6 @@ def lose(tx: Tx, name: str, incarnation: str, *, renewals: int, by: str, why: st
 
 def _lose(tx: Tx, row: Member, why: str, by: str) -> None:
     tx.put(replace(row, status=MemberStatus.LOST, assignment_json=""))
-    tx.set_region(settled_at=0.0)
     events.log(tx, "lost", why, member=row.name, by=by)
     resets.loss(tx, row.name, f"{row.name} was lost: {why}")
     carry_forward(tx)

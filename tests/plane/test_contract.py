@@ -200,3 +200,5 @@ def test_s2_an_open_cut_tells_each_member_what_of_its_own_all_tables_have(make_k
     assert mine is not None and strangers is not None
     assert (mine.mine, mine.landed) == ({P1}, ((P1, 0),))
     assert (strangers.mine, strangers.landed) == (None, ())
+    replaced = _desired(kit, 1, "older").cut
+    assert replaced is not None and replaced.mine is None, "what is fixed is fixed for one process"
