@@ -28,7 +28,7 @@ def ranges(reader: Reader, region: Region, checkpoints: Sequence[Checkpoint]) ->
     by_checkpoint: dict[int, list[Range]] = {c.id: [] for c in checkpoints}
     merged = [c.id for c in checkpoints if c.status is CheckpointStatus.MERGED]
     if merged:
-        for row in merged_offsets(reader, min(merged), max(merged), with_rows=True):
+        for row in merged_offsets(reader, min(merged), max(merged)):
             if row.checkpoint in by_checkpoint:
                 by_checkpoint[row.checkpoint].append(
                     (row.topic, row.partition, row.from_offset, row.to_offset, row.rows)

@@ -83,12 +83,9 @@ def rows_of(reader: Reader, ids: Collection[int]) -> dict[int, int]:
     return {checkpoint: count for checkpoint, count in zip(found, rows, strict=True) if checkpoint in wanted}
 
 
-def offsets(reader: Reader, first: int, last: int, *, with_rows: bool = False) -> list[MergedOffset]:
-    """What the kept ones from `first` to `last` have merged; of all partitions, or of those that got rows."""
-    where: list[Cond] = [("checkpoint", ">=", first), ("checkpoint", "<=", last)]
-    if with_rows:
-        where.append(("rows", ">", 0))
-    return reader.select(MergedOffset, *where)
+def offsets(reader: Reader, first: int, last: int) -> list[MergedOffset]:
+    """What the kept ones from `first` to `last` have merged, of partitions that got rows."""
+    return reader.select(MergedOffset, ("checkpoint", ">=", first), ("checkpoint", "<=", last), ("rows", ">", 0))
 
 
 def inside(reader: Reader, checkpoint: int) -> tuple[list[MergedOffset], list[Contribution], list[Segment]]:

@@ -82,8 +82,8 @@ def rewind(tx: Tx, target: int, cause: str) -> None:
     region = tx.region()
     for checkpoint in tx.line(region.head, after=target):
         row = tx.get(Checkpoint, checkpoint)
-        if row is not None and row.status in (CheckpointStatus.MERGED, CheckpointStatus.RETIRED):
-            tx.put(replace(row, status=CheckpointStatus.SUPERSEDED, note=cause))
+        assert row is not None
+        tx.put(replace(row, status=CheckpointStatus.SUPERSEDED, note=cause))
     for table in tx.select(Table):
         tx.put(replace(table, rewind_epoch=region.epoch + 1))
     events.log(tx, "rewind", f"head {region.head} → {target}: {cause}", checkpoint=target)

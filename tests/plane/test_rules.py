@@ -593,3 +593,7 @@ def test_which_checkpoints_have_rows(kit: Kit, asked: dict[str, Any], ids: list[
         kit.now += 10.0
     assert kit.plane.read(lambda reader, _: checkpoints.filled(reader, **asked)) == ids
     assert kit.plane.read(lambda reader, _: checkpoints.rows_of(reader, [1, 3])) == {1: 10, 3: 10}
+    merged = kit.plane.read(lambda reader, _: checkpoints.offsets(reader, 1, 3))
+    assert sorted((m.checkpoint, m.partition, m.from_offset, m.to_offset) for m in merged) == [
+        (1, 0, 0, 5), (1, 1, 0, 5), (3, 0, 5, 10), (3, 1, 5, 10),
+    ], "of the second there is nothing"  # fmt: skip

@@ -463,6 +463,16 @@ def test_g10_a_number_that_was_given_again_is_not_taken_for_ones_own(landing: La
         finish(landing, made)
 
 
+def test_a_permit_that_was_overtaken_is_not_given_again_to_who_had_it(landing: Landing, clock: Clock) -> None:
+    """A rewrite would go on under an old number: what came between has been acknowledged above it."""
+    landing.land(10)
+    finish(landing, allowed(landing))
+    assert allowed(landing, "slow", ids=[1]).commit.number == 2
+    clock.now += 100
+    finish(landing, allowed(landing, "quick", ids=[1]))
+    assert allowed(landing, "slow", ids=[1]).commit.number == 4
+
+
 def test_a_permit_that_was_given_up_does_not_count_even_under_its_own_lease(landing: Landing) -> None:
     landing.land(10)
     made = allowed(landing)
