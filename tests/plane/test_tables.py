@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -350,8 +351,13 @@ def test_K6_a_table_with_rows_of_one_shape_takes_no_other(landing: Landing) -> N
 
     assert declare("shop.shapes:typed").shape == "shop.shapes:typed"  # nothing is in it yet
     assert declare("shop.shapes:typed").acknowledged == 0
-    for shape, output in (("shop.shapes:other", ""), ("shop.shapes:typed", "dead"), ("", "")):
-        with pytest.raises(Refused, match=r"declared with shape shop\.shapes:typed and holds such rows"):
+    for shape, output, would in (
+        ("shop.shapes:other", "", "with shape shop.shapes:other"),
+        ("shop.shapes:typed", "dead", "with shape shop.shapes:typed, output dead"),
+        ("", "", "without one"),
+    ):
+        refused = f"declared with shape shop.shapes:typed and holds such rows; {would} its rows would be others"
+        with pytest.raises(Refused, match=re.escape(refused)):
             declare(shape, output)
 
 

@@ -17,8 +17,8 @@ from tests.simulation.mutants import all_mutants
 
 SAMPLE = os.environ.get("CRKAFKA_MUTANTS", "0")
 """How many of all, chosen anew by each `CRKAFKA_SOAK_SEED`; 0: all of them."""
-KILLED = 0.85
-"""The least share, of those that change something; the aim is nine of ten."""
+KILLED = 0.9
+"""The least share, of those that change something."""
 
 
 def test_a_mutant_changes_one_function_for_everybody_and_is_taken_back() -> None:
