@@ -479,6 +479,26 @@ def test_a_permit_that_was_overtaken_is_not_given_again_to_who_had_it(landing: L
     assert allowed(landing, "slow", ids=[1]).commit.number == 4
 
 
+def test_a_permit_is_given_up_once_and_only_by_who_has_it_and_before_it_is_done(landing: Landing) -> None:
+    """A finish of unknown outcome may have been heard: what is acknowledged stays so."""
+
+    def give_up(made: Permit) -> str:
+        landing.region.plane.do(lambda tx: permits.fail_commit(tx, made, "why"))
+        found = landing.region.plane.read(lambda reader, _: reader.get(TableCommit, "bronze", made.commit.number))
+        return found.status if found is not None else "unknown"
+
+    landing.land(10)
+    first = allowed(landing)
+    assert give_up(replace(first, commit=replace(first.commit, number=7))) == "unknown"
+    assert give_up(replace(first, commit=replace(first.commit, token="another"))) == tables.OPEN
+    assert give_up(first) == give_up(first) == tables.FAILED
+    second = allowed(landing, "b")
+    finish(landing, second)
+    assert give_up(second) == tables.DONE
+    told = landing.region.plane.read(lambda reader, _: events.since(reader, 0))
+    assert [event.text for event in told if event.kind == "table commit failed"] == ["bronze: why"]
+
+
 def test_a_permit_that_was_given_up_does_not_count_even_under_its_own_lease(landing: Landing) -> None:
     landing.land(10)
     made = allowed(landing)
