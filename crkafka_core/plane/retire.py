@@ -127,7 +127,7 @@ def retire(tx: Tx, checkpoints: Sequence[int]) -> list[str]:
         ("epoch", "<", region.epoch), ("base", "<", region.head),
         ("reason", "!=", StartReason.GAP),  # the record of what is not there: a chain of checkpoints has a hole by it (SPEC S4, C3)
     )  # fmt: skip
-    if paths or allowed:
+    if allowed:
         events.log(
             tx,
             "retired",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -160,7 +161,10 @@ def test_g6_a_newer_protocols_region_is_read_and_not_changed(kit: Kit) -> None:
     kit.do(lambda tx: tx.set_region(protocol=SPOKEN + 1))
     with pytest.raises(TooOld, match=f"protocol {SPOKEN + 1}; this program speaks {SPOKEN}, and changes nothing"):
         kit.do(lambda tx: life.start(tx, by="me"))
-    assert kit.row.phase is Phase.IDLE
+    before = kit.row
+    with pytest.raises(TooOld):
+        life.declare(kit.plane.store, replace(before, period=7.0))
+    assert kit.row == before and before.phase is Phase.IDLE
 
 
 def test_a_control_plane_that_is_not_installed_and_one_without_roles_are_told_apart() -> None:

@@ -12,7 +12,7 @@ import pytest
 from crkafka_core.config.resolving import remember
 from crkafka_core.model.errors import DataLoss, LeaseLost, Refused, Stale, Superseded
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.phase import Phase
+from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import ROWS, Initial, ResetCause, Start, Table
 from crkafka_core.plane import (
     alarms,
@@ -524,6 +524,13 @@ def test_x6_a_stop_where_nothing_flows_aborts_nothing_and_raises_no_epoch(kit: K
     epoch = kit.row.epoch
     kit.do(lambda tx: life.halt(tx, "data loss"))
     assert (kit.row.phase, kit.row.epoch) == (Phase.STOPPED, epoch)
+
+
+def test_g9_a_region_that_rests_is_wanted_no_more_once_it_is_stopped(kit: Kit) -> None:
+    kit.running()
+    kit.do(lambda tx: life.idle(tx, "test"))
+    kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
+    assert (kit.row.wanted, kit.row.phase) == (Wanted.STOP, Phase.IDLE)
 
 
 def test_g9_a_last_cut_is_found_again_by_who_asked_for_it(kit: Kit) -> None:
