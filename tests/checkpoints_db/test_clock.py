@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,6 +62,9 @@ def test_79_a_lease_ends_too_late_where_it_ends_later_than_one_taken_now(kit: Ki
     taken = kit.do(lambda tx: leases.take(tx, "driver", holder="run 1", token="a", length=30.0))
     assert not clock.too_far(taken, kit.now - clock.TOLERANCE)
     assert clock.too_far(taken, kit.now - clock.TOLERANCE - 0.1)
+    assert not clock.too_far(replace(taken, length=0.0), kit.now), (
+        "of one whose length is not known nothing can be told"
+    )
 
 
 def test_79_a_step_back_is_told(kit: Kit) -> None:
