@@ -123,7 +123,7 @@ class Renewer(Loop):
             if self._standstill() > self._every:
                 _log.error("a thread stands still: the lease is not renewed")
                 self._wait = 0.5
-                self._plane.read(lambda reader, _: members.of(reader, self._member, self._incarnation))
+                self._plane.check_registered()
                 return True
             self._send(self._metrics())
             self.renewed = sent

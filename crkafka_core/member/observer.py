@@ -141,7 +141,7 @@ class Observer(Loop):
 
     def _snapshot(self, reader: Reader, region: Region) -> tuple[Desired, bool, list[Member]]:
         rows = members.all_of(reader)
-        desired = view.desired(reader, region, rows, self._member, self._incarnation)
+        desired = view.desired(reader, region, rows, self._member, self._incarnation, self._plane.launched)
         there = live(rows)
         return desired, advance.due(reader, region, there), there
 

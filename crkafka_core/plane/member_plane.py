@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from crkafka_core.control import Place, Reader, Tx
 from crkafka_core.model.errors import CrkafkaError, Lost, Stale, WentBack
-from crkafka_core.model.rows import Region
+from crkafka_core.model.rows import Member, Region
 from crkafka_core.plane import members, restored
 from crkafka_core.plane.transact import ControlPlane
 
@@ -29,6 +29,8 @@ class MemberPlane:
         self.incarnation = incarnation
         self.region = plane.region
         self.uid = plane.read(lambda _, region: region.uid)
+        self.launched = 0
+        """The number that this process drew; 0 before."""
         self._seen = (0, 0)
         """The highest epoch and version that this process has seen, or made itself."""
 
@@ -40,7 +42,7 @@ class MemberPlane:
             self._same_region(tx)
             if went_back := self._went_back(tx):
                 return went_back
-            members.of(tx, self.name, self.incarnation)
+            self._registered(tx)
             found = tx.region().epoch
             if epoch is not None and found != epoch:
                 raise Stale(f"{self.name} acted for epoch {epoch}; region {self.region} is at {found}.")
@@ -60,6 +62,21 @@ class MemberPlane:
                 hint="The host starts it anew.",
             )
 
+    def _registered(self, reader: Reader) -> None:
+        """An older process of this name is no successor: SQL went back to it, and it may be long gone (SPEC G3, G10)."""
+        row = reader.get(Member, self.name)
+        if row is not None and row.incarnation != self.incarnation and row.launch <= self.launched:
+            raise Lost(
+                f"{self.name} of region {self.region} was launched as {self.launched}, and launch {row.launch} is registered: the control "
+                "plane went back.",
+                hint="The host starts it anew.",
+            )
+        members.of(reader, self.name, self.incarnation)
+
+    def check_registered(self) -> None:
+        """Raise what a process hears that is not the registered one any more."""
+        self.read(lambda reader, _: self._registered(reader))
+
     # Before it is registered, and after
 
     def launch(self) -> int:
@@ -69,7 +86,8 @@ class MemberPlane:
             self._same_region(tx)
             return members.launch(tx, self.name)
 
-        return self._plane.do(draw)
+        self.launched = self._plane.do(draw)
+        return self.launched
 
     def register(self, who: members.Registration) -> None:
         """Become the registered incarnation of the name (SPEC G1, G3)."""

@@ -13,8 +13,10 @@ from crkafka_core.plane import contents, goals, members, pauses
 from crkafka_core.protocol.settle import live
 
 
-def desired(reader: Reader, region: Region, rows: Collection[Member], name: str, incarnation: str) -> Desired:
-    """The desired state for this incarnation of this name; `rows` are all members of the region."""
+def desired(
+    reader: Reader, region: Region, rows: Collection[Member], name: str, incarnation: str, launch: int = 0
+) -> Desired:
+    """The desired state for this incarnation of this name, of this launch; `rows` are all members of the region."""
     row = next((row for row in rows if row.name == name), None)
     mine = row is not None and row.incarnation == incarnation
     return Desired(
@@ -24,7 +26,7 @@ def desired(reader: Reader, region: Region, rows: Collection[Member], name: str,
         phase=region.phase,
         head=region.head,
         registered=row is not None and mine and row.status is MemberStatus.LIVE,
-        superseded=row is not None and not mine,
+        superseded=row is not None and not mine and row.launch > launch,
         wanted=region.phase is not Phase.IDLE and members.index(name) < region.members_wanted,
         assembled=len(live(rows)) >= region.members_wanted,
         cut=_cut(reader, region, name, incarnation) if region.open_cut else None,

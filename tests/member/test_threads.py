@@ -121,7 +121,7 @@ class Rig:
         monkeypatch.setattr(lease.os, "_exit", self.ended.append)
         metrics = changed.get("metrics", dict)
         self.dog = Watchdog(
-            plane, "orders/0", "a", LIMITS, self.events.append, standstill=lambda: self.standstill, metrics=metrics,
+            of(plane), "orders/0", "a", LIMITS, self.events.append, standstill=lambda: self.standstill, metrics=metrics,
             since=time.monotonic(), superseded_code=10,
         )  # fmt: skip
 

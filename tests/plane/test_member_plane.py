@@ -22,6 +22,7 @@ from crkafka_core.plane import (
     restored,
     starts,
     triggers,
+    view,
 )
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.testing.simulation.backup import put, rows_of
@@ -174,3 +175,18 @@ def test_g10_once_a_person_has_said_how_to_go_on_nobody_who_remembers_more_stops
     assert kit.row.version < 100
     gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
     assert kit.row.phase is not Phase.STOPPED
+
+
+def test_g10_a_process_that_a_restored_backup_does_not_know_is_lost_and_not_superseded(kit: Kit) -> None:
+    """Its host starts it anew; one that was superseded it never would, and nobody would have its place."""
+    kit.running()
+    backup = rows_of(kit.plane.store, "orders")
+    newer = MemberPlane(kit.plane, NAME, "newer")
+    newer.register(members.Registration(NAME, "newer", newer.launch(), 0, "cluster", "group"))
+    put(kit.plane.store, backup)
+    with pytest.raises(Lost, match="launch 1 is registered: the control plane went back"):
+        newer.do(lambda tx: members.renew(tx, NAME, "newer"))
+    with pytest.raises(Lost):
+        newer.check_registered()
+    seen = kit.plane.read(lambda r, region: view.desired(r, region, members.all_of(r), NAME, "newer", newer.launched))
+    assert (seen.registered, seen.superseded) == (False, False)

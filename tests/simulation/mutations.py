@@ -16,9 +16,11 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientEvent, ClientState, Phase
 from crkafka_core.model.rows import ContributedOffset, Reset
 from crkafka_core.plane import (
+    alarms,
     cuts,
     epochs,
     goals,
+    life,
     members,
     resets,
     restored,
@@ -33,6 +35,8 @@ from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import machine, merge, settle
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.machine import State
+from crkafka_core.region import retire as region_retire
+from crkafka_core.region.driver import Driver
 from crkafka_core.segments import owner
 from crkafka_core.tables import last_commit, leftover
 from crkafka_core.testing.simulation import Fault, Plan, plan
@@ -464,3 +468,72 @@ def a_copy_of_the_control_plane_is_not_told_from_it(stack: ExitStack) -> None:
 @mutation("upgrade", faults=(Fault(5.0, "upgrade"),))
 def an_older_program_goes_on_after_an_upgrade(stack: ExitStack) -> None:
     _set(stack, transact, "check_protocol", lambda region, spoken: None)
+
+
+PAUSES = tuple(Fault(3.0 + i, "pause", i, 0.1 + i / 8) for i in range(6))
+SCALES = tuple(Fault(3.0 + 2 * i, "scale", value=(0.9, 0.1)[i % 2]) for i in range(5))
+FAILURES = tuple(Fault(3.0 + 0.4 * i, "trouble", i) for i in range(25))
+
+
+@mutation("P2", faults=PAUSES)
+def a_pause_mark_is_ignored(stack: ExitStack) -> None:
+    _set(stack, event_loop, "paused", lambda *of: False)
+
+
+@mutation("I10")
+def nothing_is_ever_retired(stack: ExitStack) -> None:
+    _set(stack, Driver, "_retire", lambda self: None)
+
+
+@mutation("I10", faults=RESETS)
+def orphans_are_left_where_they_are(stack: ExitStack) -> None:
+    _set(stack, region_retire, "collect_orphans", lambda *of: 0)
+
+
+@mutation(
+    "T1", faults=tuple(Fault(3.0 + 2 * i, "writer stall", i, 0.9) for i in range(6)), tables=1, adopts=True, period=0.3
+)
+def retirement_does_not_ask_tables(stack: ExitStack) -> None:
+    _set(stack, retire, "_bound", lambda reader, region: retire._lowest(retire._readers(reader, region), region.head))
+
+
+@mutation("V1", period=0.3)
+def an_idle_region_makes_checkpoints(stack: ExitStack) -> None:
+    _set(stack, cuts, "_nothing_new", lambda merged, parent: False)
+
+
+@mutation("I10", faults=SCALES)
+def a_person_scales_in_vain(stack: ExitStack) -> None:
+    _set(stack, life, "scale", lambda tx, wanted, *, by: tx.region())
+
+
+@mutation("I10", faults=SCALES, members=4)
+def who_is_scaled_in_stays(stack: ExitStack) -> None:
+    real = view.desired
+
+    def desired(reader: Any, region: Any, *of: Any) -> Any:
+        return replace(real(reader, region, *of), wanted=region.phase is not Phase.IDLE)
+
+    _set(stack, view, "desired", desired)
+
+
+@mutation("X6", faults=FAILURES)
+def failures_in_a_row_stop_nothing(stack: ExitStack) -> None:
+    real = resets.reset_policy.decide
+    _set(stack, resets.reset_policy, "decide", lambda *of: replace(real(*of), stop=""))
+
+
+@mutation("X6", faults=FAILURES)
+def no_reset_waits_before_the_next(stack: ExitStack) -> None:
+    real = epochs.rest
+    _set(stack, epochs, "rest", lambda tx, cause, wait=0.0: real(tx, cause))
+
+
+@mutation("X6", faults=tuple(Fault(3.0 + 2 * i, "kafka down", value=0.9) for i in range(5)), period=1.0)
+def nobody_tells_that_no_merge_comes(stack: ExitStack) -> None:
+    _set(stack, alarms, "watch_merges", lambda tx: None)
+
+
+@mutation("I10", commit_at_drain=False)
+def what_is_merged_is_never_committed(stack: ExitStack) -> None:
+    _set(stack, event_loop.EventLoop, "_commit_quietly", lambda self, offsets, checkpoint: None)

@@ -10,6 +10,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.plane import life, pauses, resets, starts, tables
 from crkafka_core.plane.transact import ControlPlane
@@ -110,6 +111,8 @@ class Person(Actor):
     def __init__(self, world: World) -> None:
         super().__init__(world, "person")
         self.asks: list[Fault] = []
+        self.skips: dict[Fault, tuple[TP, int, int]] = {}
+        """What is given up, by the ask: partition, first and last offset."""
         self.region = SimulatedRegion(self)
         world.scheduler.spawn(self, "person", self._live)
 
@@ -147,6 +150,7 @@ class Person(Actor):
                 self.plane.do(lambda tx: resets.request(tx, cause="a person", by="person"))
             case "scale":
                 self.plane.do(lambda tx: life.scale(tx, 1 + int(ask.value * 4), by="person"))
+                self.world.wanted = 1 + int(ask.value * 4)
             case "stop":
                 self.plane.do(lambda tx: life.stop(tx, token=f"stop {ask.at}", by="person"))
             case "start":
@@ -185,15 +189,18 @@ class Person(Actor):
         tps = sorted(self.world.oracle.known)
         if not tps:
             return
-        tp = tps[ask.who % len(tps)]
-        ids = {tp: self.world.broker.ids[tp.topic]}
-        found = self.plane.read(lambda reader, row: starts.lookup(reader, row, ids))
-        first = found.offsets[tp]
-        last = min(first + int(3 * ask.value), self.world.broker.ends[tp] - 1)
+        if ask not in self.skips:
+            tp = tps[ask.who % len(tps)]
+            ids = {tp: self.world.broker.ids[tp.topic]}
+            first = self.plane.read(lambda reader, row: starts.lookup(reader, row, ids)).offsets[tp]
+            self.skips[ask] = tp, first, min(first + int(3 * ask.value), self.world.broker.ends[tp] - 1)
+        tp, first, last = self.skips[ask]  # asked again, he says the same
         if last >= first:
-            self.world.oracle.skips.add((tp, first, last + 1))
-            self.region.skip(tp, first, last, by="person", token=f"skip {ask.at}")
-            self.world.oracle.given_up[found.base, tp] = self.world.oracle.row.epoch, last + 1
+            oracle, token = self.world.oracle, f"skip {ask.at}"
+            oracle.skips.add((tp, first, last + 1))
+            self.region.skip(tp, first, last, by="person", token=token)
+            if (done := self.plane.read(lambda reader, row: resets.of_token(reader, token))) is not None:
+                oracle.given_up[done.target, tp] = done.epoch, last + 1
 
     def _undeclare(self, ask: Fault) -> None:
         """And declare it again where it is, some time after that (SPEC X4)."""

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from crkafka_core.testing.simulation.world import World
 
 Rows = Mapping[type[Row], list[Row]]
-OF_SQL = ("row", "merged", "landed", "seen", "parents", "fixed", "initial", "initials", "known", "gaps")
+OF_SQL = (
+    "row", "merged", "landed", "seen", "parents", "fixed", "initial", "initials", "known", "gaps", "launches", "failures", "retired",
+)  # fmt: skip
 """What the oracle knows of SQL; what it knows of members, Kafka and the disk stays true."""
 
 

@@ -104,6 +104,8 @@ class Faults:
             self.backups.append((self.transactions + 1 + int(MOST_LOST * fault.value**2), Backup(world)))
         elif fault.kind.startswith("writer"):
             self.writer(fault, short_or_long)
+        elif fault.kind == "lose reply" and (others := self._others(fault.who)):
+            self.armed[others.name] = fault.kind
         else:
             step = self.process(fault, short_or_long)
         world.history.pairs.add((str(world.oracle.row.phase), step, fault.kind))
@@ -121,6 +123,12 @@ class Faults:
         if owner.path_of(world.oracle.row.uid) in world.files:
             copy = Copy(world)
             world.later(length, copy.end)
+
+    def _others(self, who: int) -> Owner | None:
+        """Who else than a member asks SQL, every other time."""
+        world = self.world
+        others: list[Owner] = [world.person, *world.drivers, *world.writers, *(v for v in world.visitors if not v.gone)]
+        return others[who // 2 % len(others)] if who % 2 else None
 
     def writer(self, fault: Fault, length: float) -> None:
         if not self.world.writers:

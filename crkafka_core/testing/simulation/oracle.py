@@ -12,6 +12,7 @@ from crkafka_core.control import Cond, Reader, Store
 from crkafka_core.model.offsets import TP, unpack
 from crkafka_core.model.phase import TRANSITIONS, Phase
 from crkafka_core.model.rows import (
+    Alarm,
     Checkpoint,
     CheckpointStatus,
     Contribution,
@@ -20,10 +21,13 @@ from crkafka_core.model.rows import (
     Member,
     MemberStatus,
     MergedOffset,
+    PauseMark,
     Region,
+    Reset,
     Segment,
     Table,
 )  # fmt: skip
+from crkafka_core.plane import limits
 from crkafka_core.protocol.signals import Stamp
 from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.writer import Span
@@ -36,6 +40,14 @@ from crkafka_core.verify.verdict import Findings, Remembered
 
 if TYPE_CHECKING:
     from crkafka_core.testing.simulation.scheduler import Owner
+
+
+COUNTS = frozenset({"failure", "mismatch", "stuck"})
+ZEROES = frozenset({"start", "restored", "join", "rebalance", "thrown out", "thrown out together"})
+"""Causes of resets that count towards a stop, and that begin the count anew (docs/protocol.md)."""
+BACKS_OFF = COUNTS | {"unavailable", "offset gone", "late"}
+WANTED = frozenset({"stop", "caught up"})
+"""Causes of cuts of which somebody wants the checkpoint, also if there is nothing new."""
 
 
 class Oracle:
@@ -57,8 +69,10 @@ class Oracle:
         """The rows that were compared last."""
         self.known: set[TP] = set()
         """Those of topics that the region reads."""
-        self.ran: set[tuple[int, int]] = set()
-        """(epoch, head) under which the region has been RUNNING."""
+        self.ran: dict[tuple[int, int], frozenset[PauseMark]] = {}
+        """(epoch, head) under which the region has been RUNNING → what was paused when it first was."""
+        self.launches: dict[str, int] = {}
+        """Of each member, as last seen in a settled group."""
         self.highest: dict[TP, int] = {}
         """Per partition, the offset after the last tuple that anybody ever submitted."""
         self.reached: dict[TP, tuple[int, int]] = {}
@@ -78,6 +92,9 @@ class Oracle:
         self.starts = 0
         """How often anybody who holds partitions was placed anew, at the head."""
         self.cuts = 0
+        self.retired: set[int] = set()
+        self.failures = 0
+        """In a row, as SPEC X6 counts them."""
         self.stops: list[str] = []
         self.lost: list[tuple[dict[int, dict[TP, int]], dict[TP, int]]] = []
         """What was merged, and the initial offsets, in states of SQL that a backup has replaced."""
@@ -97,6 +114,7 @@ class Oracle:
         self.deleted |= {path for paths in self.segments.values() for path in paths} - self.disk.keys()
         self.given_up.clear()
         self.paused.clear()
+        self.ran = dict.fromkeys(self.ran, frozenset())  # marks that were taken away may be back
         self.lost.append((self.merged, self.initial))
         for what, value in knew.items():
             setattr(self, what, value)
@@ -142,6 +160,8 @@ class Oracle:
             raise Violation(
                 "M8", f"{who.name} submits {tp} in epoch {name.epoch} from {name.parent}, where the region never ran"
             )
+        if any(mark.what == str(tp) and self._still(mark) for mark in self.ran[name.epoch, name.parent]):
+            raise Violation("P2", f"{who.name} submits {tp}, which was paused when the region came to run")
         if (name.incarnation, name.epoch, name.parent) in self.drained:
             raise Violation("D3", f"{who.name} submits {tp}@{records[0][0]} between drain and resume")
         if name.parent >= self.paused.get(tp, name.parent + 1):
@@ -156,6 +176,13 @@ class Oracle:
             )
         self.reached[tp] = max(self.reached.get(tp, (0, 0)), (name.epoch, records[-1][0] + 1))
         self.highest[tp] = max(self.highest.get(tp, 0), records[-1][0] + 1)
+
+    def _runs(self, reader: Reader, row: Region) -> None:
+        self.ran.setdefault((row.epoch, row.head), frozenset(reader.select(PauseMark)))
+
+    def _still(self, mark: PauseMark) -> bool:
+        with self.store.read(self.name) as reader:
+            return reader.get(PauseMark, mark.kind, mark.what, mark.member) == mark
 
     def closed(self, who: Owner, name: SegmentName) -> None:
         """From here on a cut may name it."""
@@ -180,6 +207,14 @@ class Oracle:
         if path in self.precious:
             raise Violation("T3", f"{who.name} deletes {path}, and a newer state of SQL names it")
 
+    def retires(self) -> None:
+        """T1: what a table has not acknowledged is kept."""
+        with self.store.read(self.name) as reader:
+            found = {c.id for c in reader.select(Checkpoint, ("status", "=", CheckpointStatus.RETIRED))}
+            new, self.retired = max(found - self.retired, default=0), found
+            if lacking := [t.name for t in reader.select(Table) if t.acknowledged < new]:
+                raise Violation("T1", f"checkpoint {new} is retired, and tables {lacking} have not acknowledged it")
+
     # What SQL says
 
     def after(self) -> None:
@@ -192,6 +227,8 @@ class Oracle:
             self.row = row
             if row.born:
                 self._initials(reader)
+            if row.epoch > last.epoch:
+                self._failures(reader, last, row)
             if row.open_cut and row.open_cut != last.open_cut:
                 self._opened(reader, row)
             if row.head != last.head:
@@ -214,6 +251,15 @@ class Oracle:
         for i in rows:
             self.initial.setdefault(TP(i.topic, i.partition), i.offset)
 
+    def _failures(self, reader: Reader, last: Region, row: Region) -> None:
+        """X6, by its own count: so many failures in a row, with no cut and nothing that zeroes the count in between, stop the region."""
+        for reset in reader.select(Reset, ("epoch", ">", last.epoch)):
+            self.failures = 0 if reset.cause in ZEROES else self.failures + (reset.cause in COUNTS)
+            if reset.cause == "person" and last.phase is Phase.STOPPED:
+                self.failures = 0
+        if self.failures >= limits.of(row).max_consecutive_resets and row.phase not in (Phase.STOPPED, Phase.IDLE):
+            raise Violation("X6", f"{self.failures} failures in a row, and the region is {row.phase}")
+
     def _opened(self, reader: Reader, row: Region) -> None:
         expected = reader.select(Expected, ("checkpoint", "=", row.open_cut))
         self.fixed = {(e.member, e.incarnation) for e in expected}
@@ -226,6 +272,9 @@ class Oracle:
             raise Violation("G8", f"the region {what} without members")
         held: list[TP] = []
         for m in live:
+            if m.launch < self.launches.get(m.name, 0):
+                raise Violation("G3", f"{m.name} is launch {m.launch}, and {self.launches[m.name]} had taken over")
+            self.launches[m.name] = m.launch
             if (
                 not m.assignment_json
                 or (m.epoch, m.base) != (row.epoch, row.head)
@@ -244,13 +293,29 @@ class Oracle:
         if row.phase is Phase.RUNNING:
             if row.head == last.head:
                 self._settled(reader, row, "resumes")
-            self.ran.add((row.epoch, row.head))
+            if last.phase is not Phase.CUTTING:
+                self._resumed(reader, last, row)
+            self._runs(reader, row)
             owing = [t for t in reader.select(Table) if t.rewind_epoch > t.fenced_epoch]
             late = [t.name for t in owing if (t.name, t.rewind_epoch) not in self.declared]
             if late:
                 raise Violation("X4", f"the region runs, and tables {late} have not followed its rewind")
         if row.phase is Phase.STOPPED:
             self.stops.append(row.stop_reason)
+
+    def _resumed(self, reader: Reader, last: Region, row: Region) -> None:
+        """X6: not before the back-off of the last failure is over; and that no merge came for long was told before."""
+        reset, limit, now = reader.get(Reset, row.epoch), limits.of(row), row.resumed_at
+        if reset is not None and reset.cause in BACKS_OFF and reset.at <= now:
+            wait = min(limit.backoff_base * 2 ** (row.consecutive + row.failing), limit.backoff_cap)
+            if now < reset.at + wait:
+                raise Violation(
+                    "X6", f"the region resumes {now - reset.at:.2f} s after {reset.cause}; due were {wait} s"
+                )
+        started, alarm = reader.get(Reset, row.started_epoch), reader.get(Alarm, "no merge")
+        since = max(last.last_cut_at, started.at if started is not None else now)
+        if row.period and now > since + 3 * row.period and (alarm is None or alarm.at <= last.last_cut_at):
+            raise Violation("X6", f"no merge for {now - since:.2f} s, and there is no alarm")
 
     def _head(self, reader: Reader, last: Region, row: Region) -> None:
         if row.head in self.merged:
@@ -301,17 +366,19 @@ class Oracle:
         self._offsets(cut, checkpoint.parent, offsets)
         self._rows(cut, offsets, reader.select(Segment, where), there)
         self.merged[cut] = {TP(o.topic, o.partition): o.to_offset for o in offsets}
+        if checkpoint.parent and self.merged[cut] == self.merged[checkpoint.parent] and checkpoint.cause not in WANTED:
+            raise Violation("V1", f"cut {cut} made a checkpoint ({checkpoint.cause}), and had nothing new")
         self.parents[cut] = checkpoint.parent
-        self.cuts += 1
+        self.cuts, self.failures = self.cuts + 1, 0
         if row.phase is Phase.RUNNING:
-            self.ran.add((row.epoch, row.head))
+            self._runs(reader, row)
 
     def _empty(self, reader: Reader, cut: int) -> None:
         """V1: it was wanted only if there was something new."""
         checkpoint = reader.get(Checkpoint, cut)
         if checkpoint is None or checkpoint.status is not CheckpointStatus.EMPTY or not checkpoint.if_new:
             raise Violation("V1", f"cut {cut} is over without a head and without an abort: {checkpoint}")
-        self.cuts += 1
+        self.cuts, self.failures = self.cuts + 1, 0
 
     def _offsets(self, cut: int, parent: int, offsets: list[MergedOffset]) -> None:
         """I1: every known partition is there, and goes on where the parent left it."""

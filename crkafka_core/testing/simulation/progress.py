@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
-from crkafka_core.model.rows import Table
-from crkafka_core.plane import alarms
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, MemberStatus, Segment, Table
+from crkafka_core.plane import alarms, limits
+from crkafka_core.segments.path import SegmentName
 from crkafka_core.testing.simulation.faults import EPOCH
 from crkafka_core.testing.simulation.history import Violation
 from crkafka_core.testing.simulation.plan import Fault
@@ -127,6 +128,9 @@ class Progress:
         else:  # the rest is fewer tuples than trigger a cut: the last cut takes it
             self.until(self._submitted, "everything that was produced is submitted", 2 * WITHIN)
         self.until(self._nothing_is_alarmed, "nothing is alarmed")
+        self.until(self._committed, "Kafka has what is merged")
+        self.until(self._retired, "what nobody needs is deleted")
+        self.until(self._as_many_as_wanted, "the members that are wanted are there, and no others")
         if oracle.row.phase is Phase.STOPPED:
             raise Violation("I10", f"STOPPED, and no fault is there: {oracle.row.stop_reason}")
 
@@ -156,6 +160,26 @@ class Progress:
         newest = max((c for c in world.oracle.line() if world.oracle.landed[c]), default=0)
         return all(t.acknowledged >= newest for t in tables)
 
+    def _retired(self) -> bool:
+        """T1, T3: no checkpoint that is not to be kept, and no file that nobody can name any more."""
+        world, row = self.world, self.world.oracle.row
+        with world.store.read(world.region) as reader:
+            kept = reader.count(Checkpoint, ("status", "=", CheckpointStatus.MERGED))
+            named = {segment.path for segment in reader.select(Segment)}
+        begun = ((path, SegmentName.parse(path)) for path in world.disk.keys() - named)
+        orphans = [path for path, name in begun if name is not None and name.parent < row.head]
+        return kept <= limits.of(row).retain and not orphans
+
+    def _as_many_as_wanted(self) -> bool:
+        world, row = self.world, self.world.oracle.row
+        with world.store.read(world.region) as reader:
+            live = sorted(m.name for m in reader.select(Member, ("status", "=", MemberStatus.LIVE)))
+        count = row.members_wanted if world.oracle.lost else world.wanted
+        wanted = sorted(world.config.member_name(i) for i in range(count))
+        if any(fault.kind == "duplicate" for fault in world.plan.faults) or len(world.oracle.lost) > 1:
+            return set(live) <= set(wanted)  # one that took over has no host that would start it anew
+        return live == wanted == sorted(p.operator for p in world.processes)
+
     def ends_cleanly(self) -> None:
         """A stop with a last cut, which merges; then what Kafka has committed is what the head says (I12)."""
         world, oracle = self.world, self.world.oracle
@@ -174,6 +198,10 @@ class Progress:
         world.history.tuples = oracle.final()
         self.until(self._fed, "every table is fed with the last cut")
         judge(world)
-        committed, merged = world.broker.committed, oracle.merged[oracle.row.head]
-        if world.config.commit == "drain" and any(committed.get(tp) != merged[tp] for tp in self._read()):
-            raise Violation("I12", f"committed {committed}, merged {merged}")
+        if world.config.commit == "drain" and not self._committed():
+            merged = oracle.merged[oracle.row.head]
+            raise Violation("I12", f"committed {world.broker.committed}, merged {merged}")
+
+    def _committed(self) -> bool:
+        committed, merged = self.world.broker.committed, self.world.oracle.merged[self.world.oracle.row.head]
+        return all(committed.get(tp) == merged.get(tp) for tp in self._read())

@@ -59,6 +59,8 @@ class World:
         self.spoken = SPOKEN - any(fault.kind == "upgrade" for fault in plan.faults)
         """By programs that are started now."""
         self.config = configured(plan)
+        self.wanted = plan.members
+        """Members, as a person said last."""
         row = Region(
             name=self.region, uid=f"uid-{plan.seed}", region_index=0, members_wanted=plan.members,
             limits_json=stored_limits.dump(self.limits), config_json=self.config.to_json(), period=plan.period or 0.0,
@@ -164,6 +166,8 @@ class World:
         self.judged(self.oracle.after)
         if done and what.startswith("permits.finish"):
             self.judged(lambda: judge(self))
+        if done and what.startswith("_retire"):
+            self.judged(self.oracle.retires)
         self.told(who, what, before)
         self.faults.after_transaction()
 
