@@ -471,7 +471,7 @@ def an_older_program_goes_on_after_an_upgrade(stack: ExitStack) -> None:
 
 
 PAUSES = tuple(Fault(3.0 + i, "pause", i, 0.1 + i / 8) for i in range(6))
-SCALES = tuple(Fault(3.0 + 2 * i, "scale", value=(0.9, 0.1)[i % 2]) for i in range(5))
+SCALES = tuple(Fault(3.0 + 2 * i, "scale", value=(0.9, 0.1)[i % 2]) for i in range(4))
 FAILURES = tuple(Fault(3.0 + 0.4 * i, "trouble", i) for i in range(25))
 
 
