@@ -422,11 +422,6 @@ def a_table_that_is_declared_again_begins_its_numbers_anew(stack: ExitStack) -> 
     _set(stack, tables, "commits", lambda reader, table: [])
 
 
-@mutation("P2", faults=tuple(Fault(3.0 + i, "pause", value=i / 5) for i in range(5)))
-def a_member_does_not_see_that_a_partition_is_paused(stack: ExitStack) -> None:
-    _set(stack, event_loop, "paused", lambda *_: False)
-
-
 LOST_ANSWERS = tuple(Fault(3.0 + i, ("lake fails", "writer kill")[i % 2], i, 0.5) for i in range(9))
 
 

@@ -177,9 +177,7 @@ class Person(Actor):
                 self.world.paused.add(str(tp))
                 self.world.ever_paused.add(tp)
                 self.plane.do(lambda tx: pauses.pause(tx, "partition", str(tp), by="person"))
-                self.world.oracle.paused[tp] = self.world.oracle.row.next_checkpoint
             case "resume":
-                self.world.oracle.paused.clear()
                 for what in sorted(self.world.paused):
                     self.plane.do(partial(pauses.resume, kind="partition", what=what, by="person"))
                 self.world.paused.clear()

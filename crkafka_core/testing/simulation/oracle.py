@@ -87,8 +87,6 @@ class Oracle:
         """(partition, from, to) of what a person has given up."""
         self.given_up: dict[tuple[int, TP], tuple[int, int]] = {}
         """(head, partition) → from which epoch on, and where whoever starts under that head starts at the earliest."""
-        self.paused: dict[TP, int] = {}
-        """The first cut that could be opened after a partition was paused."""
         self.starts = 0
         """How often anybody who holds partitions was placed anew, at the head."""
         self.cuts = 0
@@ -113,7 +111,6 @@ class Oracle:
             self.precious |= {path for cut in lost for path in self.segments.get(cut, ())} & self.disk.keys()
         self.deleted |= {path for paths in self.segments.values() for path in paths} - self.disk.keys()
         self.given_up.clear()
-        self.paused.clear()
         self.ran = dict.fromkeys(self.ran, frozenset())  # marks that were taken away may be back
         self.lost.append((self.merged, self.initial))
         for what, value in knew.items():
@@ -164,8 +161,6 @@ class Oracle:
             raise Violation("P2", f"{who.name} submits {tp}, which was paused when the region came to run")
         if (name.incarnation, name.epoch, name.parent) in self.drained:
             raise Violation("D3", f"{who.name} submits {tp}@{records[0][0]} between drain and resume")
-        if name.parent >= self.paused.get(tp, name.parent + 1):
-            raise Violation("P2", f"{who.name} submits {tp}, which is paused, after the merge of cut {name.parent}")
         gap = self.gaps.get((name.epoch, name.parent, tp))
         starts = {span.next} if span is not None else self.ways_to_begin(name.parent, tp) if gap is None else {gap}
         due = [self.broker.fetch(tp, start, len(records)) for start in sorted(starts)]
