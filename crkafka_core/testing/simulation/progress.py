@@ -121,6 +121,7 @@ class Progress:
         """Lag 0, and each declared table has it; whoever came for a while has gone."""
         world, oracle = self.world, self.world.oracle
         self.until(lambda: all(visitor.gone for visitor in world.visitors), "visitors have gone")
+        self.until(self._as_many_as_wanted, "the members that are wanted are there, and no others")
         world.producer.stopped = True
         if world.plan.period is not None:
             self.until(self._landed, "everything that was produced is merged", 2 * WITHIN)
@@ -130,7 +131,6 @@ class Progress:
         self.until(self._nothing_is_alarmed, "nothing is alarmed")
         self.until(self._committed, "Kafka has what is merged")
         self.until(self._retired, "what nobody needs is deleted")
-        self.until(self._as_many_as_wanted, "the members that are wanted are there, and no others")
         if oracle.row.phase is Phase.STOPPED:
             raise Violation("I10", f"STOPPED, and no fault is there: {oracle.row.stop_reason}")
 
@@ -173,7 +173,10 @@ class Progress:
     def _as_many_as_wanted(self) -> bool:
         world, row = self.world, self.world.oracle.row
         with world.store.read(world.region) as reader:
-            live = sorted(m.name for m in reader.select(Member, ("status", "=", MemberStatus.LIVE)))
+            there = reader.select(Member, ("status", "=", MemberStatus.LIVE))
+        live = sorted(m.name for m in there)
+        if any(not m.assignment_json or (m.epoch, m.base) != (row.epoch, row.head) for m in there):
+            return False  # one is coming, which may cost a reset
         count = row.members_wanted if world.oracle.lost else world.wanted
         wanted = sorted(world.config.member_name(i) for i in range(count))
         if any(fault.kind == "duplicate" for fault in world.plan.faults) or len(world.oracle.lost) > 1:
