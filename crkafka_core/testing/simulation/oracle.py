@@ -123,7 +123,10 @@ class Oracle:
 
     def may_begin(self, tp: TP, offset: int, due: int) -> bool:
         """Where it is due, or after a gap that Kafka or a person has made."""
-        while ends := [end for at, first, end in self.skips if at == tp and first <= due < end <= offset]:
+        kept = self.broker.starts[tp]
+        while ends := [
+            end for at, first, end in self.skips if at == tp and first <= max(due, kept) and due < end <= offset
+        ]:
             due = max(ends)
         return self.broker.may_begin(tp, offset, due)
 
