@@ -205,6 +205,8 @@ class Faults:
         world, (_, backup) = self.world, self.backups.pop(0)
         world.note("fault", "a backup of SQL is put in place", self.transactions - backup.transactions)
         backup.put_in_place(world)
+        # Newer ones are of a state that is gone: to put one in place, too, would be no way back but two states of SQL.
+        self.backups = [(at, other) for at, other in self.backups if other.transactions <= backup.transactions]
         ask = Fault(0.0, "go on")
         world.later(4.0 * world.rng.random(), lambda: world.person.ask(ask))
 
