@@ -120,4 +120,6 @@ def _postgres(address: Address) -> Engine:
 
 def renewed(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The password as its file has it now: it may be another one since this process began (SPEC §17)."""
-    return {name: read_again(parameters[name]) for name in ("password", "sslpassword") if parameters.get(name)}
+    return {
+        name: read_again(parameters[name], kafka=False) for name in ("password", "sslpassword") if parameters.get(name)
+    }

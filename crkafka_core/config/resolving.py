@@ -55,13 +55,17 @@ def _resolve_one(masked: str, references: Sequence[str], key: str, env: Mapping[
     )
 
 
-_READ: dict[str, tuple[str, str]] = {}
-"""What a file gave → the file, and the key for which it was read."""
+_KAFKA = "kafka."
+_READ: dict[tuple[bool, str], tuple[str, str]] = {}
+"""Whether it was for Kafka, and what a file gave → the file, and the key for which it was read."""
 
 
-def read_again(value: str) -> str:
-    """What the file that gave this value has now; the value itself, if no file gave it or it cannot be read any more."""
-    path, key = _READ.get(value, ("", ""))
+def read_again(value: str, *, kafka: bool) -> str:
+    """What the file that gave this value has now; the value itself, if no file gave it or it cannot be read any more.
+
+    Kafka's and the database's may be equal by chance, and only one of them renewed.
+    """
+    path, key = _READ.get((kafka, value), ("", ""))
     try:
         return _read_file(path, key) if path else value
     except ConfigError:
@@ -142,7 +146,7 @@ def _read_file(path: str, key: str) -> str:
         raise ConfigError(
             f"{key} is to be read from {path}, which cannot be read here ({reason}).", hint=hint
         ) from None
-    _READ[text] = (path, key)
+    _READ[key.startswith(_KAFKA), text] = (path, key)
     if not key.endswith(_PUBLIC):
         remember(text)
     return text

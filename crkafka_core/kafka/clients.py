@@ -49,7 +49,7 @@ def admin(properties: Mapping[str, str], on_error: OnError = lambda _: None) -> 
 
 def _client(kind: Callable[..., Any], properties: Mapping[str, str], on_error: OnError) -> Any:
     # What was resolved when the process began may be old by now: a client for one question had no time to be refused first.
-    now = {name: resolving.read_again(properties[name]) for name in _CREDENTIALS if name in properties}
+    now = {name: resolving.read_again(properties[name], kafka=True) for name in _CREDENTIALS if name in properties}
     settings: dict[str, Any] = {**properties, **now}
     renewal = settings["error_cb"] = _Renewal(settings, on_error)
     if CALLBACK in settings:
@@ -122,7 +122,7 @@ class _Renewal:
             )
 
     def _logged_in_anew(self) -> bool:
-        now = [resolving.read_again(value) for value in self._given]
+        now = [resolving.read_again(value, kafka=True) for value in self._given]
         if now == self._used:
             return False
         self._used, self._patient_until = now, time.monotonic() + _STILL_OLD

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from crkafka_core.config import RegionConfig, redact
+from crkafka_core.config.resolving import read_again, resolve
 from crkafka_core.model.errors import ConfigError
 
 CONFIG: dict[str, Any] = {
@@ -96,3 +97,16 @@ def test_what_is_no_secret_stays(config: RegionConfig) -> None:
             },
         }
     )
+
+
+def test_what_a_file_has_now_is_not_taken_for_another_secret_of_the_same_value(tmp_path: Path) -> None:
+    """Kafka's password and the database's were equal; only one of them is renewed."""
+    kafka, database = tmp_path / "kafka", tmp_path / "database"
+    for file, key in ((database, "control_plane"), (kafka, "kafka.sasl.password")):
+        file.write_text("equal-word\n")
+        assert resolve(f"${{file:{file}}}", key) == "equal-word"
+    kafka.write_text("renewed-word\n")
+    assert read_again("equal-word", kafka=True) == "renewed-word"
+    assert read_again("equal-word", kafka=False) == "equal-word"
+    kafka.unlink()
+    assert read_again("equal-word", kafka=True) == "equal-word", "what cannot be read is as it was"
