@@ -131,10 +131,7 @@ def _check_subscription(reader: Reader, region: Region, who: Registration) -> No
 
 def drop_topics(tx: Tx) -> None:
     """Note the known topics that the configuration no longer reads, and carry forward those that nobody reads (SPEC S4)."""
-    region = tx.region()
-    known = {i.topic for i in starts.known(tx).values()}
-    dropped = sorted(topic for topic in known if not subscriptions.reads(region.subscription_json, topic))
-    tx.set_region(dropped_json=json.dumps(dropped, ensure_ascii=False))
+    starts.note_unread(tx)
     carry_forward(tx)
 
 

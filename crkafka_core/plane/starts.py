@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from crkafka_core.control import Reader, Tx
@@ -215,13 +215,16 @@ def _remember(tx: Tx, region: Region, topic_ids: Mapping[TP, str]) -> None:
         )
 
 
-def _drop_unread(tx: Tx, region: Region, fresh: Sequence[Initial]) -> Region:
-    """A member of an older configuration finds topics that the new one does not read: they go when no member reads them (SPEC S4)."""
-    unread = {i.topic for i in fresh if not subscription.reads(region.subscription_json, i.topic)}
-    if not unread:
-        return region
-    dropped = sorted(unread.union(json.loads(region.dropped_json)))
-    return tx.set_region(dropped_json=json.dumps(dropped, ensure_ascii=False))
+def note_unread(tx: Tx) -> Region:
+    """Note the known topics that the configuration does not read: they go when no member reads them (SPEC S4).
+
+    It was changed since they became known, or a member of an older one has found them.
+    """
+    region = tx.region()
+    topics = sorted({i.topic for i in known(tx).values()})
+    unread = [topic for topic in topics if not subscription.reads(region.subscription_json, topic)]
+    text = json.dumps(unread, ensure_ascii=False)
+    return region if text == region.dropped_json else tx.set_region(dropped_json=text)
 
 
 def _record_initials(tx: Tx, region: Region, proposals: Mapping[TP, Proposal], member: str) -> Region:
@@ -237,7 +240,7 @@ def _record_initials(tx: Tx, region: Region, proposals: Mapping[TP, Proposal], m
         kind = "partitions found" if region.born else "birth"
         evidence = {str(TP(i.topic, i.partition)): i.offset for i in fresh[:50]}
         events.log(tx, kind, f"{plural(len(fresh), 'initial offset')} recorded", member=member, data=evidence)
-        region = _drop_unread(tx, region, fresh)
+        region = note_unread(tx)
     return tx.set_region(born=True) if proposals and not region.born else region
 
 

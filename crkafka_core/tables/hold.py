@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from crkafka_core.loop import THREADS, Loop, Runtime
+from crkafka_core.loop import Loop, Runtime
 from crkafka_core.model.errors import LeaseLost, Refused, ServiceUnavailable
 
 _log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ class Hold(Loop):
     """`renew` and `release` run on the thread of this hold and on the caller's; one at a time."""
 
     def __init__(
-        self, renew: Callable[[], object], release: Callable[[], object], every: float, what: str, runtime: Runtime = THREADS
+        self, renew: Callable[[], object], release: Callable[[], object], every: float, what: str, runtime: Runtime
     ) -> None:  # fmt: skip
         super().__init__(f"hold {what}", runtime)
         self._renew, self._release, self._every, self._what = renew, release, every, what
