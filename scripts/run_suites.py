@@ -67,6 +67,8 @@ class Outcome:
     busy: float = 0.0
     """Seconds of a core, by all of its processes but those that outlived their parents: the rest is waiting."""
     troubles: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """Test and reason, said again at the very end."""
     last_words: str = ""
     """The end of the output, where pytest was ended by a signal or by us."""
 
@@ -199,6 +201,10 @@ def read_report(report: Path, outcome: Outcome) -> None:
         outcome.failed += broken
         outcome.skipped += skipped
         outcome.passed += max(0, int(results.get("tests", 0)) - broken - skipped)
+        for case in results.iter("testcase"):
+            for said in (*case.iter("failure"), *case.iter("error")):
+                why = (said.get("message") or "").strip().splitlines()[:3]
+                outcome.failures.append(f"{case.get('classname')}::{case.get('name')}: {' '.join(why)[:300]}")
 
 
 def end_leftovers(mark: str, patience: float = 8.0) -> list[str]:
@@ -276,6 +282,8 @@ def main(arguments: list[str]) -> int:
     for o in outcomes:
         if o.last_words:
             print(f"\n== {o.suite.name}, the last lines:\n{o.last_words}\n")
+    for failure in (f for o in outcomes for f in o.failures):
+        print(f"failed: {failure}")
     passed, failed = sum(o.passed for o in outcomes), sum(o.failed for o in outcomes)
     troubled = [o.suite.name for o in outcomes if o.troubles]
     skipped = sum(o.skipped for o in outcomes)

@@ -6,7 +6,7 @@ import threading
 import uuid
 
 from crkafka_core.config import RegionConfig
-from crkafka_core.model.errors import NotRunning
+from crkafka_core.model.errors import NotOpen, NotRunning
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.plane import advance, cuts, members, starts
@@ -71,7 +71,7 @@ class HandMember:
                     self._contribute(region.uid, region.epoch, region.head, region.open_cut)
                     done = region.open_cut
                 self.plane.do(advance.advance)
-            except NotRunning:
+            except (NotRunning, NotOpen):
                 continue
             except Exception as error:
                 self.errors.append(str(error))

@@ -76,6 +76,15 @@ def test_a_good_suite_ends_with_its_count_alone_on_the_last_line(one_suite) -> N
     assert said.splitlines()[-1] == "2 passed, 0 failed"
 
 
+def test_what_failed_is_said_again_at_the_very_end(one_suite) -> None:
+    """Who sees only the last lines of a long log sees which test it was, and why."""
+    code, said = one_suite("def test_a(): assert 1 + 1 == 3, 'the sum'\n")
+    assert code == 1
+    named, counted = said.splitlines()[-2:]
+    assert named.startswith("failed: tests.test_it::test_a: AssertionError: the sum"), named
+    assert counted == "0 passed, 1 failed"
+
+
 def test_the_table_says_what_a_suite_and_its_processes_took_of_a_core(one_suite) -> None:
     burn = "import time; end = time.process_time() + 1.6\nwhile time.process_time() < end: pass"
     _, said = one_suite(
