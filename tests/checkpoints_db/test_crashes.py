@@ -599,7 +599,7 @@ def test_every_mutation_has_a_case() -> None:
     others = {
         # Steps inside the mutations that are crashed here.
         "events.log", "members.bind_group", "members.watch_generations", "members.drop_topics", "members.carry_forward",
-        "resets.begin", "resets.rebalanced",
+        "resets.begin", "resets.rebalanced", "starts.note_unread",
         "resets.thrown_out", "resets.loss", "epochs.raise_epoch", "epochs.begin_anew", "epochs.rewind", "epochs.rest",
         "epochs.after_fence", "life.idle", "pauses.follow", "restored.notice", "alarms.stalled", "alarms.no_last_cut",
         "restored.same",  # only looks
