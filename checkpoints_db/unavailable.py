@@ -10,17 +10,23 @@ from crkafka_core.model.errors import ServiceUnavailable
 
 _BEFORE = re.compile(r".*(?:failed: |FATAL: +)", re.DOTALL)
 _AFTER = re.compile(r"\s+Is the server running.*", re.DOTALL)
+_NUMBER = re.compile(r"\[Errno -?\d+\] ")
 """What PostgreSQL's client says around the reason: whom it tried to reach, once for each address, and a guess."""
 
 
 def unavailable(address: Address, error: BaseException) -> ServiceUnavailable:
     """The error for a person; never a secret."""
     said = address.without_secrets(str(getattr(error, "orig", None) or error)).strip()
-    reason = _AFTER.sub("", _BEFORE.sub("", said)).strip().rstrip(".") or type(error).__name__
+    reason = _AFTER.sub("", _BEFORE.sub("", _NUMBER.sub("", said))).strip().rstrip(".") or type(error).__name__
     if is_no_database(error):
         return ServiceUnavailable(
             f"The control plane {address} is no database of SQLite, or a damaged one.",
             hint="Name another file in control_plane, or restore this one.",
+        )
+    if "unable to open database file" in said:
+        return ServiceUnavailable(
+            f"The control plane {address} cannot be opened.",
+            hint="Is it a folder, or may this user not read and write it?",
         )
     if is_right(error):
         return ServiceUnavailable(

@@ -1,7 +1,8 @@
-"""Which processes a lease may be about: where a process runs, and whether it is gone."""
+"""Which processes a lease may be about: where a process runs, whose it is, and whether it is gone."""
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 from functools import cache
@@ -20,6 +21,15 @@ def machine() -> str:
     except OSError:
         return name
     return name if numbers == _FIRST_NAMESPACE else f"{name}/{numbers}"
+
+
+def whoami() -> str:
+    """User and machine, for the event log and for who meets them (SPEC X8)."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in containers
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def is_gone(where: str, pid: int) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import getpass
 import os
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,12 +76,3 @@ def called(config_file: Path | None, region_name: str | None) -> Call:
 def json_option(command: F) -> F:
     """Adds --json."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-
-
-def caller() -> str:
-    """Who asks, for the event log (SPEC X8)."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"

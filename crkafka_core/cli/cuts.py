@@ -7,12 +7,14 @@ from typing import Any
 
 import click
 
-from crkafka_core.cli.call import caller, json_option, with_config
-from crkafka_core.cli.hosting import members
+from crkafka_core.cli.call import json_option, with_config
+from crkafka_core.cli.hosting import folder_of_logs, kafka_away, members
 from crkafka_core.cli.life import silent
 from crkafka_core.cli.output import note, print_json, span
 from crkafka_core.cli.progress import Say, progress
 from crkafka_core.config import RegionConfig
+from crkafka_core.machine import whoami
+from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint
@@ -29,21 +31,25 @@ def cut(config: RegionConfig, *, cause: str = "by hand", say: Say = silent) -> C
 
 def consume(config: RegionConfig, *, logs: Path | None = None, say: Say = silent) -> CaughtUp:
     """Consume to the ends seen now, and cut. A region that nobody hosts is hosted here meanwhile; one that was idle is stopped again."""
+    if logs is not None:
+        folder_of_logs(logs)
     with Region.open(config) as region:
         region.init()
+        if away := kafka_away(config, set()):  # members would wait for it without end
+            raise ServiceUnavailable(away)
         phase = region.plane.read(lambda _, row: row.phase)
         idle = phase is Phase.IDLE
         if phase is Phase.STOPPED or (not idle and hosted(region)):
             return caught_up.consume(region, progress=say)
         with only_host(region, say=say):
             if idle:
-                region.start(by=caller())
+                region.start(by=whoami())
             with members(region, logs):
                 try:
                     return caught_up.consume(region, progress=say)
                 finally:
                     if idle:
-                        region.stop(by=caller(), progress=say)
+                        region.stop(by=whoami(), progress=say)
 
 
 @click.command("cut")

@@ -10,18 +10,20 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import click
 
 from crkafka_core import logs as logs_of
-from crkafka_core.cli.call import caller, with_config
+from crkafka_core.cli.call import with_config
 from crkafka_core.cli.fencing import follow
 from crkafka_core.cli.output import moment, note
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.control import Reader
+from crkafka_core.machine import whoami
 from crkafka_core.model import rows
-from crkafka_core.model.errors import CrkafkaError, Refused, ServiceUnavailable
+from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused, ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Event
 from crkafka_core.plane import alarms, cuts, events, tables
@@ -57,6 +59,8 @@ def host(
     With `until_idle`, also until somebody else has stopped it. With `leave_running` the members leave, but the region stays
     wanted, for another host to go on with. `metrics`: HOST:PORT at which probes and Prometheus are answered meanwhile.
     """
+    if logs is not None:
+        folder_of_logs(logs)
     with Region.open(config) as region, ExitStack() as stack:
         region.init()
         pulse = Pulse()
@@ -66,7 +70,7 @@ def host(
 
             def ready() -> None:
                 if start:
-                    region.start(by=caller())
+                    region.start(by=whoami())
                 else:
                     region.refuse_copy()
                 if away := why():
@@ -82,10 +86,22 @@ def host(
                 _follow(region, stop, until_idle, tell, still, logs, why)
                 if not leave_running and not region.plane.read(lambda _, row: row.phase is Phase.IDLE):
                     tell("stopping: a last cut, then members leave")
-                    head = region.stop(by=caller()).head
+                    head = region.stop(by=whoami()).head
                     if missed := region.plane.read(alarms.last_cut_missed):
                         raise Refused(f"Region {config.region} was {missed}.")
                     tell(f"stopped after a last cut; the head is checkpoint {head}" if head else "stopped")
+
+
+def folder_of_logs(folder: Path) -> None:
+    """Made, unless it is there: members that cannot write their logs would not start."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"No logs can be written to {folder}: {error.strerror}.", hint="Name another folder with --logs."
+        ) from None
 
 
 def _no_longer(running: Host, right: DriverLease) -> None:

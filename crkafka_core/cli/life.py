@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import click
 
-from crkafka_core.cli.call import caller, json_option, with_config
+from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.confirming import confirm, yes_option
 from crkafka_core.cli.fencing import follow
 from crkafka_core.cli.output import note, print_json
@@ -14,6 +14,7 @@ from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.progress import Say, progress
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
+from crkafka_core.machine import whoami
 from crkafka_core.model import rows
 from crkafka_core.model.errors import NotSettled, RegionStopped
 from crkafka_core.model.phase import Phase
@@ -42,7 +43,7 @@ def start(
     control plane is no copy of the one that the storage belongs to, but the same, at another place (SPEC T3).
     """
     with Region.open(config) as region:
-        row = region.start(by=caller(), restored=restored, moved=moved)
+        row = region.start(by=whoami(), restored=restored, moved=moved)
         follow(region, say)
         return region.await_running(row.epoch, timeout=timeout, progress=say) if wait else row
 
@@ -50,7 +51,7 @@ def start(
 def stop(config: RegionConfig, *, wait: bool = True, say: Say = silent) -> rows.Region:
     """A last cut if the region runs; then members leave."""
     with Region.open(config) as region:
-        return region.stop(by=caller(), wait=wait, progress=say)
+        return region.stop(by=whoami(), wait=wait, progress=say)
 
 
 def scale(
@@ -58,7 +59,7 @@ def scale(
 ) -> rows.Region:
     """Want another number of members; costs at most one reset."""
     with Region.open(config) as region:
-        row = region.scale(members, by=caller())
+        row = region.scale(members, by=whoami())
         if not wait:
             return row
         settled = waiting.until(region.plane, lambda reader, now: _scaled(reader, now, say), timeout=timeout)
@@ -131,7 +132,7 @@ def _stop(config: RegionConfig, wait: bool, as_json: bool) -> None:
 
 @click.command("scale")
 @with_config
-@click.argument("members", type=click.IntRange(min=1))
+@click.argument("members", type=int)
 @click.option("--wait", is_flag=True, help="Until the region runs with them.")
 @TIMEOUT
 @json_option

@@ -96,6 +96,16 @@ EXAMPLES = {
 
 _NO_NUMBER = re.compile(r"is not a valid (?:integer|float)(?: range)?")
 """What click says of a word where a number belongs."""
+_RANGE = re.compile(
+    r"(?P<given>\S+) is not in the range (?:(?P<least>\S+)<=)?x(?:>=(?P<above>\S+?)|<=(?P<most>\S+?))?(?=\.?$)"
+)
+"""What it says of a number that is too large or too small."""
+
+
+def _in_words(match: re.Match[str]) -> str:
+    least, most = match["least"] or match["above"], match["most"]
+    bounds = f"from {least} to {most}" if least and most else f"at least {least}" if least else f"at most {most}"
+    return f"must be {bounds}, not {match['given']}"
 
 
 class Verbs(click.Group):
@@ -174,7 +184,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print(error.format_message(), file=sys.stderr)
         return 2
     except click.UsageError as error:
-        said = _NO_NUMBER.sub("is no number", error.format_message())
+        said = _RANGE.sub(_in_words, _NO_NUMBER.sub("is no number", error.format_message()))
         said += "" if said.endswith((".", "?")) else "."
         return _say(error, f"{said} See `{error.ctx.command_path} --help`." if error.ctx else said, 2)
     except click.ClickException as error:

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from crkafka_core.cli.call import caller, json_option, with_config
+from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.output import print_json, print_table
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.problem import nearest
+from crkafka_core.machine import whoami
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import PauseMark
 from crkafka_core.plane import pauses
@@ -21,7 +22,7 @@ def pause(config: RegionConfig, kind: str, what: str, *, member: str = "", by: s
     """Pause what the mark names, also what does not exist yet, or only where `member` holds it; all marks."""
     _check_of_this_region(config, kind, what, member)
     with control_plane(config) as plane:
-        plane.do(lambda tx: pauses.pause(tx, kind, what, member=member, by=by or caller()))
+        plane.do(lambda tx: pauses.pause(tx, kind, what, member=member, by=by or whoami()))
         return plane.read(lambda reader, _: pauses.all_of(reader))
 
 
@@ -45,7 +46,7 @@ def _check_of_this_region(config: RegionConfig, kind: str, what: str, member: st
 def resume(config: RegionConfig, kind: str, what: str, *, member: str = "", by: str = "") -> bool:
     """Take the mark away; whether it was there."""
     with control_plane(config) as plane:
-        return plane.do(lambda tx: pauses.resume(tx, kind, what, member=member, by=by or caller()))
+        return plane.do(lambda tx: pauses.resume(tx, kind, what, member=member, by=by or whoami()))
 
 
 def marks(config: RegionConfig) -> list[PauseMark]:

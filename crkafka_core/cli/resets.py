@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import click
 
-from crkafka_core.cli.call import caller, json_option, with_config
+from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.confirming import confirm, yes_option
 from crkafka_core.cli.fencing import follow
 from crkafka_core.cli.life import TIMEOUT, WAIT, silent
@@ -14,6 +14,7 @@ from crkafka_core.cli.output import note, print_json
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.progress import Say, progress
 from crkafka_core.config import RegionConfig
+from crkafka_core.machine import whoami
 from crkafka_core.plane import resets
 from crkafka_core.region import Region
 
@@ -26,7 +27,7 @@ def reset(
 ) -> int:  # fmt: skip
     """Reset the region; with `fence`, make its declared tables follow at once. The new epoch."""
     with Region.open(config) as region:
-        epoch = region.reset(to, by=caller(), cause=cause)
+        epoch = region.reset(to, by=whoami(), cause=cause)
         if fence:
             follow(region, say)
         if wait:

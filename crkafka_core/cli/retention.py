@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
-from crkafka_core.cli.call import caller, json_option, with_config
+from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.confirming import confirm, yes_option
 from crkafka_core.cli.life import silent
 from crkafka_core.cli.output import note, print_json
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.progress import Say, progress
 from crkafka_core.config import RegionConfig
+from crkafka_core.machine import whoami
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP, parse_offsets
 from crkafka_core.model.plural import plural
@@ -31,7 +32,7 @@ def forget(config: RegionConfig, topic: str) -> int:
     """Carry a deleted or unsubscribed topic's offsets forward from now on; the number of its partitions."""
     _refuse_unknown(config, topic)
     with Region.open(config) as region:
-        return region.forget(topic, by=caller())
+        return region.forget(topic, by=whoami())
 
 
 def _refuse_unknown(config: RegionConfig, topic: str) -> None:
@@ -48,13 +49,13 @@ def _refuse_unknown(config: RegionConfig, topic: str) -> None:
 def skip(config: RegionConfig, tp: TP, first: int, last: int) -> int:
     """Pass over offsets that no client can read, as a recorded gap; where the partition goes on (SPEC X9)."""
     with Region.open(config) as region:
-        return region.skip(tp, first, last, by=caller())
+        return region.skip(tp, first, last, by=whoami())
 
 
 def undeclare(config: RegionConfig, table: str) -> None:
     """Forget a table that is gone: it holds nothing back any more and owes no fence."""
     with control_plane(config) as plane:
-        plane.do(lambda tx: tables.undeclare(tx, table, by=caller()))
+        plane.do(lambda tx: tables.undeclare(tx, table, by=whoami()))
 
 
 @click.command("retire")

@@ -10,6 +10,7 @@ import click
 from crkafka_core.cli.call import DEFAULT_FILE, json_option
 from crkafka_core.cli.output import note
 from crkafka_core.cli.progress import progress
+from crkafka_core.config.topic import NO_TOPIC, is_topic
 from crkafka_core.dev import services
 from crkafka_core.dev.services import Status
 
@@ -72,6 +73,8 @@ def _topic(text: str) -> tuple[str, int]:
     name, _, partitions = text.partition(":")
     if not name or not (partitions or "4").isdigit() or int(partitions or 4) < 1:
         raise click.BadParameter(f"{text!r} is no NAME:PARTITIONS, such as orders:4", param_hint="--topic")
+    if not is_topic(name):
+        raise click.BadParameter(f"{name!r} {NO_TOPIC}", param_hint="--topic")
     return name, int(partitions or 4)
 
 

@@ -30,6 +30,10 @@ _DENIED = {
 }
 """Whoever writes a line of configuration should not thereby run programs."""
 _OFF = ("false", "0", "f", "no", "off")
+_ADDRESS = re.compile(
+    r"(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[0-9a-f:.%\w]+\]|[^\s:/\[\]@]+)(?::(?P<port>\d{1,5}))?",
+    re.IGNORECASE,
+)
 _JAVA = {
     "max.poll.records": "write max_poll_records beside the kafka section",
     "key.deserializer": "records are kept as bytes; decode them in Spark",
@@ -46,7 +50,9 @@ def normal(properties: Mapping[str, Any]) -> dict[str, Scalar]:
         if isinstance(value, bool):
             value = "true" if value else "false"
         if not isinstance(value, str | int | float):
-            raise KeyedError(name, "must be text, a number, or true or false")
+            joined = ",".join(map(str, value)) if name == "bootstrap.servers" and isinstance(value, list) else ""
+            what = f'one text: write "{joined}"' if joined else "text, a number, or true or false"
+            raise KeyedError(name, f"must be {what}")
         _check_secret(name, str(value))
         out[name] = value
     for name, value in out.items():
@@ -131,6 +137,9 @@ def _check(name: str, value: Scalar) -> None:
         raise KeyedError(name, "must be false: the region keeps its own offsets; leave it out")
     if name == "ssl.providers" and not re.fullmatch(r"[\w-]+(\s*,\s*[\w-]+)*", text):
         raise KeyedError(name, f"{_DENIED['ssl.engine.location']}, if it is a path; name providers, as default,legacy")
+    if name in ("bootstrap.servers", "metadata.broker.list"):
+        for address in str(value).split(","):
+            _check_address(name, address.strip())
     if name == "group.instance.id":
         raise KeyedError(
             name, "is made from the region and each member's name; leave it out, or set static_membership: false"
@@ -143,6 +152,16 @@ def _check(name: str, value: Scalar) -> None:
                 raise KeyedError(name, f"knows range and roundrobin, not {word!r}.{nearest(word, ASSIGNORS)}")
     if name not in KNOWN and nearest(name, KNOWN):
         raise KeyedError(name, f"unknown property.{nearest(name, KNOWN)}")
+
+
+def _check_address(name: str, address: str) -> None:
+    """Of a broker, as librdkafka takes it; what it cannot read it asks for ever."""
+    if not address or reference.has_reference(address):
+        return
+    match = _ADDRESS.fullmatch(address)
+    if match is None or not 0 < int(match["port"] or 9092) < 65536:
+        shown = "what is there" if any(secret.secrets_in(address)) else repr(address)
+        raise KeyedError(name, f"{shown} is no address of a broker; write host:port, such as localhost:9092")
 
 
 def _check_tokens(properties: Mapping[str, Scalar]) -> None:

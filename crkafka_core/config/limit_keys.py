@@ -13,15 +13,18 @@ from crkafka_core.model.limits import Limits
 
 DEFAULT = Limits()
 
+MOST = 1_000_000_000
+"""Whatever is counted: SQL takes it."""
+
 
 class LimitKeys(BaseModel):
     """Mixed into the region's configuration."""
 
     model_config = STRICT
 
-    retain: StrictInt = Field(DEFAULT.retain, ge=1)
+    retain: StrictInt = Field(DEFAULT.retain, ge=1, le=MOST)
     """Merged checkpoints that are kept whole; a reset can go back to them."""
-    history: StrictInt = Field(DEFAULT.history, ge=0)
+    history: StrictInt = Field(DEFAULT.history, ge=0, le=MOST)
     """Archived checkpoints that replay can still address; 0 is for ever."""
     hold_max: Seconds = DEFAULT.hold_max
     """A table or reader that holds back retirement for longer is reported."""
@@ -39,13 +42,13 @@ class LimitKeys(BaseModel):
     """A member with an older generation than another for so long is lost."""
     unheld_timeout: Seconds = DEFAULT.unheld_timeout
     """A partition nobody holds for so long makes one member force a rebalance."""
-    max_consecutive_resets: StrictInt = Field(DEFAULT.max_consecutive_resets, ge=1)
+    max_consecutive_resets: StrictInt = Field(DEFAULT.max_consecutive_resets, ge=1, le=MOST)
     """Reached, the region stops and says why."""
-    forced_budget: StrictInt = Field(DEFAULT.forced_budget, ge=1)
+    forced_budget: StrictInt = Field(DEFAULT.forced_budget, ge=1, le=MOST)
     """Forced resets and losses of one member within `forced_window`; then the region stops."""
     forced_window: Seconds = DEFAULT.forced_window
     """Window of `forced_budget`."""
-    forced_without_cut: StrictInt = Field(DEFAULT.forced_without_cut, ge=1)
+    forced_without_cut: StrictInt = Field(DEFAULT.forced_without_cut, ge=1, le=MOST)
     """Forced resets and losses of one member without a completed cut; then the region stops."""
     backoff_base: Seconds = DEFAULT.backoff_base
     """The nth consecutive reset waits this times 2ⁿ."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from crkafka_core.config.reference import has_reference
 
@@ -25,9 +28,35 @@ def project_of(file: Path) -> Path:
 
 def absolute(path: str, base: Path) -> str:
     """A path made absolute; a URL or a text that begins with a reference is left as it is."""
+    if "\0" in path:
+        raise ValueError("has a NUL character, which no path has")
     if _SCHEME.match(path) or path.startswith("${"):
         return path
     return str(base / Path(path).expanduser())
+
+
+def check_scheme(path: str, known: Sequence[str]) -> None:
+    """ValueError for a URL of another kind: its client would ask the network for minutes, or say what only it understands."""
+    match = _SCHEME.match(path)
+    if match is not None and match[0][:-1].lower() not in known:
+        raise ValueError(f"must be a folder, s3://bucket/prefix or hdfs://…; {match[0]} is not supported")
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two places are one, or one is within the other. What a reference hides is not known."""
+    first, second = _parts(one), _parts(other)
+    shared = min(len(first), len(second))
+    return not (has_reference(one) or has_reference(other)) and first[:shared] == second[:shared]
+
+
+def _parts(path: str) -> list[str]:
+    scheme = _SCHEME.match(path)
+    if scheme is None:
+        return ["", *posixpath.normpath(path).split("/")[1:]]
+    url = urlsplit(path)
+    kind = {"file": "", "s3a": "s3"}.get(url.scheme.lower(), url.scheme.lower())
+    inside = [part for part in posixpath.normpath(url.path or "/").split("/") if part]
+    return [kind, *inside] if kind == "" else [kind, url.netloc, *inside]
 
 
 def in_catalog(format: str, path: str) -> bool:

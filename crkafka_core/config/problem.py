@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,8 @@ _TYPES = {
     "model_type": "a mapping of keys to values",
     "model_attributes_type": "a mapping of keys to values",
 }
+
+_ONE_WORD = re.compile(r"[\w.-]+")
 
 _BOUNDS = {
     "greater_than": ("above", "gt"),
@@ -124,12 +127,15 @@ def _sentence(detail: ErrorDetails, loc: tuple[str | int, ...], model: type[Base
         expected = str(detail.get("ctx", {}).get("expected", ""))
         words = [w.strip(" '") for w in expected.replace(" or ", ",").split(",")]
         return f"must be one of {', '.join(words)}, not {_shown(loc, given)}.{nearest(str(given), words)}"
+    if kind in ("list_type", "tuple_type") and isinstance(given, str) and _ONE_WORD.fullmatch(given):
+        return f"must be a list; write [{given}]."
     if kind in _TYPES:
         return f"must be {_TYPES[kind]}, not {_shown(loc, given)}."
     if kind == "value_error":
         return _stop(str(detail.get("ctx", {}).get("error", detail["msg"])))
     if kind in _BOUNDS:
-        bound = f"{detail['ctx'][_BOUNDS[kind][1]]:g}"
+        limit = detail["ctx"][_BOUNDS[kind][1]]
+        bound = str(limit) if isinstance(limit, int) else f"{limit:g}"
         return f"must be {_BOUNDS[kind][0]} {bound}, not {_shown(loc, given)}."
     if kind == "string_pattern_mismatch":
         return f"{_shown(loc, given)} is no name; it takes letters, digits and underscores."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -22,17 +23,18 @@ from pydantic import (
 from crkafka_core.config import kafka_section, location, reference, secret, typed_tables
 from crkafka_core.config.described import describe
 from crkafka_core.config.kafka_section import Scalar
-from crkafka_core.config.limit_keys import LimitKeys
+from crkafka_core.config.limit_keys import MOST, LimitKeys
 from crkafka_core.config.problem import BadConfiguration, KeyedError, Problem, problems_of
 from crkafka_core.config.quantity import Size
 from crkafka_core.config.resolved import Resolved
 from crkafka_core.config.resolving import resolve
 from crkafka_core.config.sections import HostConfig, StartConfig, TableConfig, TriggerConfig
+from crkafka_core.config.topic import NO_TOPIC, is_topic
 from crkafka_core.config.typed import RegistryConfig, TypedConfig
-from crkafka_core.model.limits import Limits
+from crkafka_core.model.limits import MOST_MEMBERS, Limits
 
 _HERE = ("localhost", "127.0.0.1", "[")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_STORES = ("file", "s3", "s3a", "hdfs", "viewfs")
 
 
 class RegionConfig(LimitKeys):
@@ -40,7 +42,7 @@ class RegionConfig(LimitKeys):
 
     region: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     """Name of the region."""
-    region_index: StrictInt = 0
+    region_index: StrictInt = Field(0, ge=-(2**31), lt=2**31)
     """All members of a group carry the same; another one is refused."""
     control_plane: StrictStr
     """Database of the region: `sqlite:///var/crkafka.db` or `postgresql+psycopg://user:${env:PASSWORD}@host/db`."""
@@ -54,7 +56,7 @@ class RegionConfig(LimitKeys):
     """Topics by name; this or `pattern`."""
     pattern: StrictStr | None = None
     """Topics by regular expression, beginning with ^; matching topics made later join by themselves."""
-    members: StrictInt = Field(1, ge=0)
+    members: StrictInt = Field(1, ge=0, le=MOST_MEMBERS)
     """Wanted number of members."""
     start: StartConfig = StartConfig()
     trigger: TriggerConfig = TriggerConfig(period=60.0)
@@ -70,13 +72,13 @@ class RegionConfig(LimitKeys):
     """Tables that hold back retirement and follow resets."""
     host: HostConfig = HostConfig(processes=True)
     """Who runs the members."""
-    max_poll_records: StrictInt = Field(500, ge=1)
+    max_poll_records: StrictInt = Field(500, ge=1, le=1_000_000)
     """The message queue holds a hundred times as many records."""
     queue_bytes: Size = Field(64 * 2**20, ge=2**16)
     """The message queue holds at most so many bytes."""
     segment_bytes: Size = Field(256 * 2**20, ge=2**16)
     """A member begins another segment past this size."""
-    ui_history: StrictInt = Field(20_000, ge=1)
+    ui_history: StrictInt = Field(20_000, ge=1, le=MOST)
     """Checkpoints that are kept as partitions in Dagster."""
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -91,7 +93,13 @@ class RegionConfig(LimitKeys):
         found = [d for d in documents if region is None or _name_of(d.value) == region]
         if not found or len(found) > 1:
             names = ", ".join(sorted(str(_name_of(d.value)) for d in documents))
-            what = "has several regions: name one" if found else f"has no region {region}" if region else "is empty"
+            what = (
+                "has several regions: name one, as by -r"
+                if found
+                else f"has no region {region}"
+                if region
+                else "is empty"
+            )
             there = f" Regions here: {names}." if documents else ""
             raise BadConfiguration([Problem("region", f"the file {what}.{there}")], str(file))
         document, lines = found[0], found[0].lines
@@ -256,6 +264,7 @@ class RegionConfig(LimitKeys):
         if not path.strip():
             raise ValueError("must name a folder or a URL")
         secret.check_none("storage", path)
+        location.check_scheme(path, _STORES)
         return reference.anchor(location.absolute(path, _base(info)), _base(info))
 
     @field_validator("storage_options")
@@ -283,10 +292,8 @@ class RegionConfig(LimitKeys):
         for topic in topics:
             if topic.startswith("^"):
                 raise ValueError(f"{topic!r} is a pattern; write it under pattern")
-            if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-                raise ValueError(
-                    f"{topic!r} is no topic name: letters, digits, dot, underscore and hyphen, at most 249"
-                )
+            if not is_topic(topic):
+                raise ValueError(f"{topic!r} {NO_TOPIC}")
         if len(set(topics)) < len(topics):
             raise ValueError(f"{next(t for t in topics if topics.count(t) > 1)!r} is there twice")
         return topics
@@ -365,6 +372,15 @@ class RegionConfig(LimitKeys):
                 f"two start positions, {chosen} and kafka's auto.offset.reset: choose one; "
                 "the latter goes with position: default"
             )
+        places = [("storage", self.storage)] + [
+            (f"table {t.name}", t.path) for t in self.tables if not location.in_catalog(t.format, t.path)
+        ]
+        for (one, path), (other, another) in itertools.combinations(places, 2):
+            if location.overlap(path, another):
+                raise ValueError(
+                    f"{one} ({path}) and {other} ({another}) lie in one another: what tidies one would delete the other; "
+                    "give each a folder of its own"
+                )
         if self.host.remote:
             self._agree_remote()
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from math import inf
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -11,7 +12,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, 
 
 from crkafka_core.config import reference, secret
 from crkafka_core.config.location import in_catalog
-from crkafka_core.config.quantity import Seconds
+from crkafka_core.config.problem import nearest
+from crkafka_core.config.quantity import Seconds, seconds
 from crkafka_core.config.typed import SHAPE, Typing
 
 STRICT = ConfigDict(frozen=True, extra="forbid")
@@ -100,6 +102,18 @@ class StartConfig(BaseModel):
         return self
 
 
+_TRIGGERS = "{period: 60s}, {tuples: 100000} or {manual: true}"
+
+
+def _period_of(value: str) -> str:
+    """What to write for a word in place of a trigger."""
+    try:
+        seconds(value)
+    except ValueError:
+        return f"must be {_TRIGGERS}, not {value!r}"
+    return f"write {{period: {value}}}"
+
+
 class TriggerConfig(BaseModel):
     """What makes a cut: a period, a number of tuples (with a period as upper bound), or a person."""
 
@@ -116,9 +130,11 @@ class TriggerConfig(BaseModel):
     @classmethod
     def _shape(cls, value: Any) -> Any:
         if isinstance(value, str):
-            raise ValueError("write {manual: true}" if value == "manual" else f"write {{period: {value}}}")
-        if isinstance(value, int | float):
+            raise ValueError("write {manual: true}" if value == "manual" else _period_of(value))
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf:
             raise ValueError(f"write {{period: {value}s}} or {{tuples: {value}}}")
+        if isinstance(value, int | float):
+            raise ValueError(f"must be {_TRIGGERS}, not {value}")
         return value
 
     @model_validator(mode="after")
@@ -126,7 +142,7 @@ class TriggerConfig(BaseModel):
         if self.manual and (self.period is not None or self.tuples is not None):
             raise ValueError("manual: true goes with neither period nor tuples: choose one")
         if not self.manual and self.period is None and self.tuples is None:
-            raise ValueError("says nothing; write {period: 60s}, {tuples: 100000} or {manual: true}")
+            raise ValueError(f"says nothing; write {_TRIGGERS}")
         if self.period is not None and self.period <= 0:
             raise ValueError(f"period must be above 0, not {self.period:g}")
         if self.tuples is not None and self.tuples <= 0:
@@ -267,7 +283,11 @@ class HostConfig(BaseModel):
             return {"processes": True}
         if isinstance(value, str):
             what = "sc://…" if any(secret.secrets_in(value)) else value
-            raise ValueError(f'write {{spark: "{what}"}}, or processes')
+            if reference.has_reference(value) or _MASTER.match(value):
+                raise ValueError(f'write {{spark: "{what}"}}, or processes')
+            raise ValueError(
+                f'must be processes, or {{spark: "local[4]"}} (or spark://…, sc://…), not {what!r}.{nearest(value, ["processes"])}'
+            )
         return value
 
     @model_validator(mode="after")
@@ -299,4 +319,6 @@ class HostConfig(BaseModel):
         return self.spark is not None and self.spark.startswith("sc://")
 
 
-_MASTER = re.compile(r"local(\[[^\]]*\])?$|local-cluster\[[^\]]*\]$|spark://.+|sc://.+|k8s://.+|yarn$")
+_MASTER = re.compile(
+    r"local(\[([1-9]\d*|\*)(\s*,\s*\d+)?\])?$|local-cluster\[[^\]]*\]$|spark://.+|sc://.+|k8s://.+|yarn$"
+)

@@ -68,6 +68,8 @@ def _problem(error: yaml.YAMLError, text: str) -> Problem:
             "the line is indented otherwise than those above it, or a value with a colon needs quotation marks.",
             line,
         )
+    if "could not find expected ':'" in said and began is not None:
+        return Problem("", "a key is followed by a colon and a space, as in `members: 2`.", began.line + 1)
     if "undefined alias" in said or "constructor for the tag" in said:  # not shown: it may be a password
         return Problem("", "a value that begins with * or ! needs quotation marks.", line)
     return Problem("", f"cannot be read as YAML here ({said}).", line)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MOST_MEMBERS = 10_000
+"""Of a region: each is a process and a client of Kafka."""
+
 
 @dataclass(frozen=True)
 class Limits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from crkafka_core.control import Reader, Store, Tx
 from crkafka_core.model.errors import NotRunning, Refused
+from crkafka_core.model.limits import MOST_MEMBERS
 from crkafka_core.model.phase import UNSETTLED, Phase, Wanted
 from crkafka_core.model.rows import ROWS, Group, Launch, Region, ResetCause, Table
 from crkafka_core.plane import alarms, cuts, epochs, events, limits, members
@@ -135,6 +136,8 @@ def scale(tx: Tx, wanted: int, *, by: str) -> Region:
     """Want another number of members; the change costs at most one reset (SPEC G5)."""
     if wanted < 1:
         raise Refused(f"{wanted} members cannot consume.", hint="`crkafka stop` ends all members.")
+    if wanted > MOST_MEMBERS:
+        raise Refused(f"{wanted:,} members are too many.", hint=f"A region has {MOST_MEMBERS:,} at most.")
     region = tx.region()
     if region.members_wanted != wanted:
         events.log(tx, "scale", f"{region.members_wanted} → {wanted}", by=by)

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from crkafka_core.config import RegionConfig
+from crkafka_core.config.problem import nearest
 from crkafka_core.control import Store
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.plane.transact import ControlPlane
@@ -54,7 +55,8 @@ def _offered(group: str, url: str, hint: str = "") -> Any:
             f"For {scheme!r} there are no roles."
             if group == ROLES
             else f"No control plane for {scheme!r} is installed.",
-            hint=hint or f"There are: {', '.join(there) or 'none; install the project itself'}.",
+            hint=hint
+            or f"There are: {', '.join(there) or 'none; install the project itself'}.{nearest(scheme, there)}",
         )
     return next(iter(found)).load()
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from crkafka_core.loop import Runtime
-from crkafka_core.machine import is_gone, machine
+from crkafka_core.machine import is_gone, machine, whoami
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import hosts, leases
@@ -29,11 +27,6 @@ if TYPE_CHECKING:
 GROUP = "crkafka.host"
 _MARGIN = 1.0
 LEASE = hosts.LEASE
-
-
-def whoami() -> str:
-    """User and machine, for the event log and for who meets them."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 class Host(Protocol):

@@ -12,6 +12,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.loop import THREADS, Runtime
+from crkafka_core.machine import whoami
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model import rows
 from crkafka_core.model.errors import ManualAssignment
@@ -26,7 +27,7 @@ from crkafka_core.region import cut as cutting
 from crkafka_core.region import retire as retiring
 from crkafka_core.region import waiting
 from crkafka_core.region.availability import check_available
-from crkafka_core.region.host import hosting, only_host, whoami
+from crkafka_core.region.host import hosting, only_host
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.region.status import Status, status_of
 from crkafka_core.segments import owner

@@ -31,6 +31,7 @@ _HINTS = {
     errno.EMFILE: "Too many open files: raise the limit (`ulimit -n`).",
 }
 _WORDS = (
+    (re.compile(r"libjvm|libhdfs"), "HDFS needs Java and Hadoop's native client, libhdfs, on this machine."),
     (re.compile(r"ACCESS_DENIED|AccessDenied|Forbidden|403"), "Check the credentials and their rights on the bucket."),
     (re.compile(r"InvalidAccessKeyId|SignatureDoesNotMatch|UNRECOGNIZED_CLIENT|401"), "Check the credentials."),
     (re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist", re.I), "Create the bucket, or mend its name."),
@@ -51,12 +52,17 @@ _BEFORE = re.compile(
 """What Arrow's S3 client says before the reason."""
 
 
+_PROBE = re.compile(r"/\.check-[\w-]+$")
+"""A file that is only written to see whether that can be done."""
+
+
 def storage_error(error: OSError, doing: str, where: str) -> CrkafkaError:
     """The error for an OSError that happened while doing `doing` ("writing") at a path."""
     reason = error.strerror or (str(error).splitlines() or [type(error).__name__])[0]
     reason = _BEFORE.sub("", reason)[:400]
+    doing, where = ("Writing to", _PROBE.sub("/", where)) if _PROBE.search(where) else (doing, where)
     hint = _HINTS.get(error.errno or 0) or next((h for w, h in _WORDS if w.search(str(error))), "It is tried again.")
-    if isinstance(error, FileNotFoundError) and doing == "Creating":
+    if isinstance(error, FileNotFoundError) and doing in ("Creating", "Writing to"):
         return StorageUnavailable(
             f"Nothing can be written to {without_secrets(where)}.", hint="Choose another folder for storage."
         )

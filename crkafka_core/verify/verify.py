@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
+from crkafka_core.machine import whoami
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, Lease
 from crkafka_core.plane import reading, starts
 from crkafka_core.region import Region
-from crkafka_core.region.host import whoami
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.reader import read_segment
 from crkafka_core.verify import chain

@@ -96,7 +96,7 @@ def test_several_regions_in_one_file(tmp_path: Path) -> None:
     file = tmp_path / "regions.yaml"
     file.write_text(TEN_LINES + "---\n" + TEN_LINES.replace("orders", "sales"))
     assert RegionConfig.load(file, region="sales").group_id == "sales"
-    with pytest.raises(BadConfiguration, match=r"several regions: name one\. Regions here: orders, sales"):
+    with pytest.raises(BadConfiguration, match=r"several regions: name one, as by -r\. Regions here: orders, sales"):
         RegionConfig.load(file)
     with pytest.raises(BadConfiguration, match="has no region x"):
         RegionConfig.load(file, region="x")
