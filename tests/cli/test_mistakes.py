@@ -105,6 +105,56 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
     "a secret in clear": (
         YAML.replace("group.id", "sasl.password: hunter2, group.id"), ("show",), 2, r"kafka\.sasl\.password: is a secret written in clear",
     ),
+    "an address that is a web page's": (
+        YAML.replace("127.0.0.1:9", "http://broker:9092"), ("show",), 2,
+        r"region\.yaml:4: kafka\.bootstrap\.servers: 'http://broker:9092' is no address of a broker; write host:port",
+    ),
+    "a port that is none": (YAML.replace("127.0.0.1:9", "broker:99999"), ("show",), 2, r"'broker:99999' is no address of a broker"),
+    "addresses as a list": (
+        YAML.replace('"127.0.0.1:9"', "[a:9092, b:9092]"), ("show",), 2, r"bootstrap\.servers: must be one text: write \"a:9092,b:9092\"\.",
+    ),
+    "a topic that is no list": (
+        YAML.replace("[orders]", "orders"), ("show",), 2, r"region\.yaml:5: topics: must be a list; write \[orders\]\.",
+    ),
+    "a trigger that is a word": (
+        YAML + "trigger: often\n", ("show",), 2, r"trigger: must be \{period: 60s\}, \{tuples: 100000\} or \{manual: true\}, not 'often'\.",
+    ),
+    "a trigger without its key": (YAML + "trigger: 60s\n", ("show",), 2, r"trigger: write \{period: 60s\}\."),
+    "a host that is misspelt": (YAML + "host: proceses\n", ("show",), 2, r"host: must be processes, or .* Did you mean \"processes\"\?"),
+    "a Spark without slots": (YAML + 'host: {spark: "local[0]"}\n', ("show",), 2, r"host: no Spark master: 'local\[0\]'; write local\[4\]"),
+    "no space after a colon": (
+        YAML.replace("members: 2", "members:2"), ("show",), 2,
+        r"region\.yaml:6: a key is followed by a colon and a space, as in `members: 2`\.",
+    ),
+    "two regions": (
+        YAML + "---\n" + YAML.replace("region: orders", "region: sales"), ("show",), 2, r"name one, as by -r\. Regions here: orders, sales",
+    ),
+    "a table within the segments": (
+        YAML + "tables: [{name: t, format: delta, path: var/segments/t}]\n", ("show",), 2,
+        r"storage \(.*/var/segments\) and table t \(.*\) lie in one another: .* a folder of its own\.",
+    ),
+    "two tables at one path": (
+        YAML + "tables: [{name: t, format: delta, path: t}, {name: u, format: delta, path: x/../t/}]\n", ("show",), 2,
+        r"table t \(.*/t\) and table u \(.*/x/\.\./t/?\) lie in one another",
+    ),
+    "a store that is not supported": (
+        YAML.replace("var/segments", "gs://bucket/orders"), ("check",), 2,
+        r"storage: must be a folder, s3://bucket/prefix or hdfs://…; gs: is not",
+    ),
+    "a database that is misspelt": (YAML.replace("sqlite:///", "postgres://me@host/"), ("show",), 2, r"Did you mean \"postgresql\"\?"),
+    "too many members": (YAML.replace("members: 2", f"members: {10**30}"), ("init",), 2, r"members: must be at most 10000, not 1000"),
+    "a control plane that is a folder": (YAML.replace("var/crkafka.db", "."), ("show",), 3, r"cannot be opened\. Is it a folder"),
+    "a checkpoint 0": (YAML, ("checkpoints", "0"), 2, r"must be at least 1, not 0\. See `crkafka checkpoints --help`"),
+    "a port of dev up": (YAML, ("dev", "up", "--port", "70000"), 2, r"must be from 1 to 65535, not 70000\."),
+    "a topic of dev up": (YAML, ("dev", "up", "--topic", "my orders:4"), 2, r"'my orders' is no topic name: letters, digits"),
+    "logs in a file": (
+        YAML, ("host", "--logs", "region.yaml"), 2, r"No logs can be written to region\.yaml: File exists\. Name another folder",
+    ),
+    "storage that is a file": (
+        YAML.replace("var/segments", "region.yaml"), ("init",), 3,
+        r"^Writing to .*/region\.yaml/ failed: Not a directory\. A part of the path is a file",
+    ),
+    "consume without Kafka": (YAML, ("consume",), 3, r"Kafka does not answer \(.* at 127\.0\.0\.1:9\)\. Is the broker up"),
     "an unknown verb": (YAML, ("ceck",), 2, r"There is no verb 'ceck'\. Did you mean \"check\"\?"),
 }  # fmt: skip
 
@@ -114,7 +164,7 @@ def test_a_mistake_is_told_soon_once_and_in_words(
     crkafka: Crkafka, region_file: Path, yaml: str, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     region_file.write_text(yaml)
-    if arguments == ("group",):
+    if arguments in (("group",), ("consume",)):
         assert crkafka("init").code == 0
     began = time.monotonic()
     answer = crkafka(*arguments)
@@ -446,6 +496,17 @@ def test_a_table_that_is_new_since_init_is_said_as_it_is_written(
     region_file.write_text(YAML + "tables: [{name: t, format: delta, path: t, typed: {json: order.json}}]\n")
     said = _check(crkafka)["region"]
     assert "typed: json: " in said and "{" not in said and "None" not in said, said
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"), [("0", "`crkafka stop` ends all members."), ("20000", "A region has 10,000 at most.")]
+)
+def test_a_number_of_members_that_cannot_be_is_refused(
+    crkafka: Crkafka, plane: ControlPlane, wanted: str, said: str
+) -> None:
+    answer = crkafka("scale", wanted)
+    assert (answer.code, answer.err.endswith(f" {said}\n")) == (1, True), answer.err
+    assert plane.read(lambda _, row: row.members_wanted) == 2
 
 
 def test_a_reset_to_what_is_not_there_is_refused_before_it_is_confirmed(crkafka: Crkafka, plane: ControlPlane) -> None:

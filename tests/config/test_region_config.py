@@ -248,7 +248,8 @@ def test_K6_a_shape_that_cannot_be_meant_is_refused(tables: list[dict[str, str]]
 
 
 def test_K6_tables_of_one_shape_take_its_outputs() -> None:
-    config = RegionConfig.of(**{**GOOD, "tables": [{**SHAPED, "name": "a"}, {**SHAPED, "name": "b", "output": "dead"}]})
+    dead = {**SHAPED, "name": "b", "path": "q", "output": "dead"}
+    config = RegionConfig.of(**{**GOOD, "tables": [{**SHAPED, "name": "a"}, dead]})
     assert [(t.shape, t.output) for t in config.tables] == [("shop.shapes:typed", None), ("shop.shapes:typed", "dead")]
     assert RegionConfig.from_json(config.to_json()) == config
 
