@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -37,7 +38,8 @@ class Address:
 
     def __str__(self) -> str:
         shown = {key: "***" for key in self.url.query if _is_secret(key)}
-        return self.url.update_query_dict(shown).render_as_string(hide_password=True)
+        text = self.url.update_query_dict(shown).render_as_string(hide_password=True)
+        return text if self.postgres else unquote(text)  # a path as it is written
 
     def without_secrets(self, text: str) -> str:
         """The text of an error, in which a password of the URL is never repeated."""

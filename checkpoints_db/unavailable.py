@@ -23,10 +23,10 @@ def unavailable(address: Address, error: BaseException) -> ServiceUnavailable:
             f"The control plane {address} is no database of SQLite, or a damaged one.",
             hint="Name another file in control_plane, or restore this one.",
         )
-    if "unable to open database file" in said:
+    if "unable to open database file" in said or "readonly database" in said:
         return ServiceUnavailable(
-            f"The control plane {address} cannot be opened.",
-            hint="Is it a folder, or may this user not read and write it?",
+            f"The control plane {address} cannot be used: {reason}.",
+            hint="Is the file gone, is it a folder, or may this user not read and write it and its folder?",
         )
     if is_right(error):
         return ServiceUnavailable(

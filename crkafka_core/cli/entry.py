@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 INTERRUPTED = 130
@@ -14,6 +15,9 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    nowhere = Path(os.devnull)
+    sys.stdout = sys.stdout or nowhere.open("w")  # closed by who started us, as by `>&-`
+    sys.stderr = sys.stderr or nowhere.open("w")
     with _nothing_to_put_in_order():
         from crkafka_core.cli.main import run
         from crkafka_core.cli.output import note

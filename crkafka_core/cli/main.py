@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -200,6 +201,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if package not in _EXTRAS:
             return _unexpected(error)
         return _say(error, f"{package} is not installed. pip install 'crkafka{_EXTRAS[package]}'.", 2)
+    except UnicodeEncodeError as error:
+        return _say(error, "A character of a path or of an answer is none in this locale. Set LC_ALL=C.UTF-8.", 2)
+    except OSError as error:
+        said = _of_the_machine(error)
+        return _say(error, said, ServiceUnavailable.exit_code) if said else _unexpected(error)
     except Exception as error:
         if (of_spark := _of_spark(error)) is not None:
             return _say(error, redact(str(of_spark)), of_spark.exit_code)
@@ -213,8 +219,31 @@ def _brought_by_us(error: CrkafkaError, said: str) -> str:
     from crkafka_core.dev.services import BOOTSTRAP, DEFAULT_FOLDER
 
     file = DEFAULT_FOLDER / BOOTSTRAP
-    here = file.read_text().strip().partition(",")[0] if file.is_file() else ""
+    try:
+        here = file.read_text().strip().partition(",")[0]
+    except OSError:
+        return ""
     return f" `crkafka dev up` starts the one at {here}." if here and here in said else ""
+
+
+def _of_the_machine(error: OSError) -> str:
+    """What a person may mend: rights, space, a folder that was deleted. Empty for anything else."""
+    if error.errno == errno.ENOENT and not _folder_is_there():
+        return "The current folder is no longer there. Change to another one."
+    if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT):
+        return ""
+    if error.filename is None:
+        return f"What is printed cannot be written: {error.strerror}."
+    return (
+        f"{error.filename} cannot be used: {error.strerror}. May this user read and write it, and is there space left?"
+    )
+
+
+def _folder_is_there() -> bool:
+    try:
+        return bool(Path.cwd())
+    except OSError:
+        return False
 
 
 def _unexpected(error: Exception) -> int:

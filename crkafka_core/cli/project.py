@@ -27,10 +27,10 @@ def new(folder: Path) -> list[Path]:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise ConfigError(f"{name!r} is no name for a region.", hint="Letters, digits, dot, underscore and hyphen.")
     targets = [folder / file for file in (*_FILES.values(), _SCHEMA, ".gitignore")]
-    for target in targets:
-        if target.exists():
-            raise ConfigError(f"{target} is there already.", hint="Choose a folder of its own: crkafka new NAME.")
     try:
+        for target in targets:
+            if target.exists():
+                raise ConfigError(f"{target} is there already.", hint="Choose a folder of its own: crkafka new NAME.")
         folder.mkdir(parents=True, exist_ok=True)
         for file, target_name in _FILES.items():
             text = (resources.files("crkafka_core.starter") / file).read_text(encoding="utf-8")

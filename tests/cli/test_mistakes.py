@@ -143,7 +143,10 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
     ),
     "a database that is misspelt": (YAML.replace("sqlite:///", "postgres://me@host/"), ("show",), 2, r"Did you mean \"postgresql\"\?"),
     "too many members": (YAML.replace("members: 2", f"members: {10**30}"), ("init",), 2, r"members: must be at most 10000, not 1000"),
-    "a control plane that is a folder": (YAML.replace("var/crkafka.db", "."), ("show",), 3, r"cannot be opened\. Is it a folder"),
+    "a control plane that is a folder": (
+        YAML.replace("var/crkafka.db", "."), ("show",), 3,
+        r"cannot be used: unable to .*\. Is the file gone, is it a folder",
+    ),
     "a checkpoint 0": (YAML, ("checkpoints", "0"), 2, r"must be at least 1, not 0\. See `crkafka checkpoints --help`"),
     "a port of dev up": (YAML, ("dev", "up", "--port", "70000"), 2, r"must be from 1 to 65535, not 70000\."),
     "a topic of dev up": (YAML, ("dev", "up", "--topic", "my orders:4"), 2, r"'my orders' is no topic name: letters, digits"),
@@ -522,6 +525,55 @@ def test_who_says_no_when_asked_hears_that_nothing_was_done(
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "n")
     answer = crkafka("reset", "--to", "1")
     assert (answer.code, answer.err.splitlines()[-1]) == (1, "Nothing was done.")
+
+
+@pytest.mark.parametrize(
+    ("broken", "said", "code"),
+    [
+        (OSError(28, "No space left on device"), "What is printed cannot be written: No space left on device.", 3),
+        (
+            PermissionError(13, "Permission denied", "/x/y"),
+            "/x/y cannot be used: Permission denied. May this user read and write it, and is there space left?",
+            3,
+        ),
+        (
+            UnicodeEncodeError("ascii", "ä", 0, 1, "no"),
+            "A character of a path or of an answer is none in this locale. Set LC_ALL=C.UTF-8.",
+            2,
+        ),
+    ],
+    ids=["full disk", "no right", "locale"],
+)
+def test_what_the_machine_refuses_is_no_mistake_of_ours(
+    crkafka: Crkafka, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, broken: Exception, said: str, code: int
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise broken
+
+    monkeypatch.setattr("crkafka_core.cli.history.show", fails)
+    answer = crkafka("show")
+    assert (answer.code, answer.err) == (code, f"{said}\n")
+
+
+def test_answers_and_errors_that_nobody_can_hear_change_no_exit_code(region_file: Path) -> None:
+    """Closed by who started it, as a shell does with `>&-`, or written where no space is left."""
+    program = f"'{sys.executable}' -c 'from crkafka_core.cli.entry import main; main()'"
+    for verb, code in (("show >&- 2>&-", 2), ("check --offline >/dev/full", 3)):
+        done = subprocess.run(
+            ["sh", "-c", f"{program} {verb}"], cwd=region_file.parent, capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )  # fmt: skip
+        assert done.returncode == code and "Traceback" not in done.stderr, (verb, done)
+
+
+def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
+    program = "import os; os.rmdir(os.getcwd())\nfrom crkafka_core.cli.entry import main\nmain(['show'])"
+    (gone := tmp_path / "gone").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=gone, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (3, "The current folder is no longer there. Change to another one.\n")
 
 
 def test_without_a_verb_the_help_is_all_that_is_printed(crkafka: Crkafka) -> None:
