@@ -144,7 +144,7 @@ def _kill(folder: Path, kafka: KafkaCluster, *, static: bool) -> Iterable[Figure
     name = "static" if static else "dynamic"
     with _running(folder, kafka, name, f"sqlite:///{folder}/{name}.db", static_membership=static) as (region, host):
         time.sleep(1)
-        epoch = region.status().epoch
+        epoch = region.status().region.epoch
         began = time.monotonic()
         os.kill(host.pids()[f"{name}/1"], signal.SIGKILL)
 

@@ -11,13 +11,13 @@ from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.history import print_members
 from crkafka_core.cli.output import note, print_json, print_pairs, print_table
 from crkafka_core.cli.plane import control_plane
-from crkafka_core.cli.snapshot import MemberView, take
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.group import GroupReport, report
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane import alarms, starts
+from crkafka_core.plane.status import MemberView, status_of
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ def group(config: RegionConfig) -> GroupView:
     head, offsets, known = 0, {}, set[TP]()
     try:
         with control_plane(config) as plane:
-            snapshot, merged, known = plane.read(
+            status, merged, known = plane.read(
                 lambda reader, region: (
-                    take(reader, region, config, last=0),
+                    status_of(reader, region),
                     starts.merged(reader, region.head) if region.head else {},
                     set(starts.known(reader)),
                 )
             )
-            members, head = snapshot.members, snapshot.region.head
+            members, head = status.members, status.region.head
             offsets = {tp: o.to_offset for tp, o in merged.items()}
     except CrkafkaError as error:
         gaps.append(f"control plane: {redact(str(error))}")

@@ -11,7 +11,7 @@ from crkafka_core.cli.output import print_json
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.visible import visible
-from crkafka_core.plane import alarms
+from crkafka_core.plane.status import status_of
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Health:
 def health(config: RegionConfig) -> Health:
     """Whether the region is stopped, merges nothing, or does not settle."""
     with control_plane(config) as plane:
-        phase, alarm = plane.read(lambda reader, region: (region.phase, alarms.current(reader, region)))
-        return Health(not alarm, phase, alarm)
+        status = plane.read(status_of)
+        return Health(not status.alarm, status.region.phase, status.alarm)
 
 
 @click.command("health")

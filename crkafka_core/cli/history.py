@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import click
@@ -12,7 +13,6 @@ from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.output import moment, phase_for, plain, print_json, print_pairs, print_table, span
 from crkafka_core.cli.pauses import in_words
 from crkafka_core.cli.plane import control_plane
-from crkafka_core.cli.snapshot import MemberView, Snapshot, take
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import NoSuchCheckpoint
@@ -20,7 +20,10 @@ from crkafka_core.model.rows import Checkpoint, Contribution, Event, MergedOffse
 from crkafka_core.plane import events as log
 from crkafka_core.plane.checkpoints import inside, newest
 from crkafka_core.plane.lateness import TableLag
+from crkafka_core.plane.status import MemberView, Status, status_of
 
+SHOWN = 8
+"""The last checkpoints and events that `show` and `watch` have."""
 _RIGHT = {"reader": "read", "retire": "retirement"}
 """Kind of a lease → what its holder does, for people."""
 
@@ -33,6 +36,23 @@ class Detail:
     offsets: tuple[MergedOffset, ...]
     contributions: tuple[Contribution, ...]
     segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
+class StatusAndHistory:
+    """What `show` and `watch` have, from one read."""
+
+    status: Status
+    checkpoints: tuple[Checkpoint, ...]
+    """The last ones, newest first."""
+    events: tuple[Event, ...]
+    """The last ones, oldest first."""
+
+
+def status_and_history(reader: Reader, region: Region, config: RegionConfig) -> StatusAndHistory:
+    """The region now, and how it came there."""
+    status = status_of(reader, region, config.trigger)
+    return StatusAndHistory(status, tuple(newest(reader, SHOWN)), tuple(log.last(reader, SHOWN)))
 
 
 def checkpoints(config: RegionConfig, *, last: int | None = 20) -> list[Checkpoint]:
@@ -61,10 +81,10 @@ def _detail(reader: Reader, region: Region, number: int) -> Detail:
     return Detail(row, tuple(offsets), tuple(contributions), tuple(segments))
 
 
-def show(config: RegionConfig) -> Snapshot:
+def show(config: RegionConfig) -> StatusAndHistory:
     """The region now."""
     with control_plane(config) as plane:
-        return plane.read(lambda reader, region: take(reader, region, config))
+        return plane.read(partial(status_and_history, config=config))
 
 
 def events(config: RegionConfig, *, last: int = 30, since: int | None = None) -> list[Event]:
@@ -150,51 +170,51 @@ def _print_detail(detail: Detail) -> None:
 @json_option
 def _show(config: RegionConfig, as_json: bool) -> None:
     """The region now: phase, members, head, what it waits for."""
-    snapshot = show(config)
+    found = show(config)
     if as_json:
-        print_json(without_configuration(snapshot))
+        print_json(flat(found))
     else:
-        print_region(snapshot)
+        print_region(found.status)
 
 
-def without_configuration(snapshot: Snapshot) -> dict[str, Any]:
-    """The snapshot as JSON; the configuration is in its own place already."""
-    out: dict[str, Any] = plain(snapshot)
-    out["region"].pop("config", None)
-    return out
+def flat(found: StatusAndHistory) -> dict[str, Any]:
+    """For JSON: the status with the last checkpoints and events; the configuration is in its own place already."""
+    both: dict[str, Any] = plain(found)
+    both["status"]["region"].pop("config", None)
+    return {**both.pop("status"), **both}
 
 
-def print_region(snapshot: Snapshot) -> None:
+def print_region(status: Status) -> None:
     """For people."""
-    r, now = snapshot.region, snapshot.now
-    due = snapshot.cut_due_at
+    r, now = status.region, status.now
+    due = status.cut_due_at
     print_pairs(
         [
             ("region", f"{r.name} (uid {r.uid})"),
             ("phase", f"{phase_for(r, now)}; wanted: {r.wanted}"),
-            ("reason" if r.stop_reason else "waits for", snapshot.waits_for),
-            ("alarm", "" if r.stop_reason or snapshot.alarm == snapshot.waits_for else snapshot.alarm),
+            ("reason" if r.stop_reason else "waits for", status.waits_for),
+            ("alarm", "" if r.stop_reason or status.alarm == status.waits_for else status.alarm),
             ("epoch", r.epoch),
-            ("head", r.head if snapshot.head is None else f"{r.head}, merged {moment(snapshot.head.merged_at)}"),
-            ("open cut", f"{r.open_cut}, waits for {', '.join(snapshot.missing) or 'the merge'}" if r.open_cut else ""),
+            ("head", r.head if status.head is None else f"{r.head}, merged {moment(status.head.merged_at)}"),
+            ("open cut", f"{r.open_cut}, waits for {', '.join(status.missing) or 'the merge'}" if r.open_cut else ""),
             ("next cut", "" if due is None else "now" if due <= now else f"in {span(due - now)}"),
-            ("members", f"{sum(m.status == 'LIVE' for m in snapshot.members)} of {r.members_wanted} wanted"),
+            ("members", f"{len(status.live)} of {r.members_wanted} wanted"),
             ("resets in a row", r.consecutive or ""),
             ("last reset", r.reset_cause),
-            ("group", ", ".join(f"{g.group_id} on cluster {g.cluster_id}" for g in snapshot.groups)),
-            ("paused", ", ".join(f"{in_words(p)} (by {p.by})" for p in snapshot.pauses)),
-            ("retirement held", "; ".join(snapshot.held)),
+            ("group", ", ".join(f"{g.group_id} on cluster {g.cluster_id}" for g in status.groups)),
+            ("paused", ", ".join(f"{in_words(p)} (by {p.by})" for p in status.pauses)),
+            ("retirement held", "; ".join(status.held)),
             (
                 "leases",
-                ", ".join(f"{_RIGHT.get(lease.kind, lease.kind)} by {lease.holder}" for lease in snapshot.leases),
+                ", ".join(f"{_RIGHT.get(lease.kind, lease.kind)} by {lease.holder}" for lease in status.leases),
             ),
         ]
     )
     print()
-    print_members(snapshot.members)
-    if snapshot.lags:
+    print_members(status.members)
+    if status.lags:
         print()
-        _print_lags(snapshot.lags)
+        _print_lags(status.lags)
 
 
 def _print_lags(lags: Iterable[TableLag]) -> None:

@@ -26,7 +26,8 @@ from crkafka_core.model import rows
 from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused, ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Event
-from crkafka_core.plane import alarms, cuts, events, tables
+from crkafka_core.plane import events, tables
+from crkafka_core.plane.status import waits_for
 from crkafka_core.region import Region
 from crkafka_core.region.driver import driving
 from crkafka_core.region.host import Host, hosting, only_host
@@ -87,7 +88,7 @@ def host(
                 if not leave_running and not region.plane.read(lambda _, row: row.phase is Phase.IDLE):
                     tell("stopping: a last cut, then members leave")
                     head = region.stop(by=whoami()).head
-                    if missed := region.plane.read(alarms.last_cut_missed):
+                    if missed := region.status().last_cut_missed:
                         raise Refused(f"Region {config.region} was {missed}.")
                     tell(f"stopped after a last cut; the head is checkpoint {head}" if head else "stopped")
 
@@ -164,7 +165,7 @@ def kafka_away(config: RegionConfig, told: set[str]) -> str:
 def waits(reader: Reader, row: rows.Region) -> tuple[float, str]:
     """Since when the region waits for its members, and for what, once that is longer than moments; else nothing."""
     slow = row.phase in (Phase.BIRTH, Phase.RESETTING) and reader.now() - row.phase_since >= WAITED
-    return (row.phase_since, cuts.unready(reader, row)) if slow else (0.0, "")
+    return (row.phase_since, waits_for(reader, row)) if slow else (0.0, "")
 
 
 def _follow(

@@ -19,8 +19,9 @@ from crkafka_core.model import rows
 from crkafka_core.model.errors import NotSettled, RegionStopped
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
-from crkafka_core.plane import cuts, hosts
-from crkafka_core.plane.members import all_of
+from crkafka_core.plane import hosts
+from crkafka_core.plane.members import live
+from crkafka_core.plane.status import waits_for
 from crkafka_core.region import Region, waiting
 
 
@@ -73,10 +74,10 @@ def scale(
 
 def _scaled(reader: Reader, row: rows.Region, say: Say) -> rows.Region | None:
     """Running with exactly the wanted members."""
-    there = [m for m in all_of(reader) if m.status is rows.MemberStatus.LIVE]
+    there = live(reader)
     if row.phase is Phase.STOPPED:
         raise RegionStopped(f"Region {row.name} is stopped: {row.stop_reason}", hint="Mend it, then `crkafka start`.")
-    if row.phase is Phase.RUNNING and len(there) == row.members_wanted and not cuts.unready(reader, row):
+    if row.phase is Phase.RUNNING and len(there) == row.members_wanted and not waits_for(reader, row):
         return row
     say(f"{row.phase.lower()} with {len(there)} of {plural(row.members_wanted, 'member')}")
     return None

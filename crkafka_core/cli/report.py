@@ -11,7 +11,6 @@ import click
 from crkafka_core.cli import report_page
 from crkafka_core.cli.call import with_config
 from crkafka_core.cli.plane import control_plane
-from crkafka_core.cli.snapshot import Snapshot, take
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError
@@ -19,6 +18,7 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Event, Region, Reset, ResetCause
 from crkafka_core.model.visible import visible
 from crkafka_core.plane import checkpoints, events, resets, tables
+from crkafka_core.plane.status import Status, status_of
 
 COUNTED = (CheckpointStatus.MERGED, CheckpointStatus.RETIRED, CheckpointStatus.SUPERSEDED)
 _TURNS = ("resumed", "idle", "stopped")
@@ -65,7 +65,9 @@ class Freshness:
 class Report:
     """All that the page shows, from one read of the control plane."""
 
-    snapshot: Snapshot
+    status: Status
+    events: tuple[Event, ...]
+    """The last ones, oldest first."""
     cuts: tuple[Cut, ...]
     stretches: tuple[Stretch, ...]
     resets: tuple[Reset, ...]
@@ -74,7 +76,7 @@ class Report:
 
     @property
     def begin(self) -> float:
-        return min((*(c.began for c in self.cuts), *(s.since for s in self.stretches)), default=self.snapshot.now)
+        return min((*(c.began for c in self.cuts), *(s.since for s in self.stretches)), default=self.status.now)
 
 
 def report(config: RegionConfig, *, last: int = 500) -> Report:
@@ -91,7 +93,8 @@ def _read(reader: Reader, region: Region, config: RegionConfig, last: int) -> Re
     resumed = [e.at for e in told if e.kind == "resumed"]
     merged = {c.id: c.merged_at for c in rows if c.rows}
     return Report(
-        snapshot=take(reader, region, config, last=60),
+        status=status_of(reader, region, config.trigger),
+        events=tuple(events.last(reader, 60)),
         cuts=tuple(_cuts(rows, resumed)),
         stretches=tuple(_stretches([e for e in told if e.kind in _TURNS], begun)),
         resets=tuple(r for r in begun if r.cause not in _NOT_BREAKS),
@@ -133,7 +136,7 @@ def _stretches(turns: list[Event], resets: list[Reset]) -> list[Stretch]:
 def lags(found: Report) -> list[tuple[str, str, int, int]]:
     """Member, partition, where it stands, and how many offsets wait there, as members last told."""
     out = []
-    for member in found.snapshot.members:
+    for member in found.status.members:
         for topic, partitions in (member.metrics.get("partitions") or {}).items():
             for number, (position, high) in partitions.items():
                 out.append((member.name, f"{topic}[{number}]", int(position), max(0, int(high) - int(position))))

@@ -56,11 +56,11 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 
 def page(found: Report) -> str:
     """The whole document."""
-    r = found.snapshot.region
+    r = found.status.region
     body = [
         f"<h1>Region {_text(r.name)}</h1>",
-        f"<p>{_text(r.phase)}, head {r.head}, epoch {r.epoch}. From {moment(found.begin)} to {moment(found.snapshot.now)}.</p>",
-        f'<p class="alarm">{_text(found.snapshot.alarm)}</p>' if found.snapshot.alarm else "",
+        f"<p>{_text(r.phase)}, head {r.head}, epoch {r.epoch}. From {moment(found.begin)} to {moment(found.status.now)}.</p>",
+        f'<p class="alarm">{_text(found.status.alarm)}</p>' if found.status.alarm else "",
         _tiles(found),
         "<h2>Throughput, cuts and resets over time</h2>",
         _key(list(_COLOURS.items())),
@@ -85,7 +85,7 @@ def page(found: Report) -> str:
         "<h2>Last events</h2>",
         _table(
             ("when", "event", "checkpoint", "what", "who"),
-            [(moment(e.at), e.kind, e.checkpoint or "", e.text, e.member or e.by) for e in reversed(found.snapshot.events) if not quiet(e)],
+            [(moment(e.at), e.kind, e.checkpoint or "", e.text, e.member or e.by) for e in reversed(found.events) if not quiet(e)],
         ),
     ]  # fmt: skip
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Region {_text(r.name)}</title>'
@@ -125,7 +125,7 @@ class _Scale:
     """Time to the width of a picture."""
 
     def __init__(self, found: Report) -> None:
-        self.begin, self.end = found.begin, max(found.snapshot.now, found.begin + 1.0)
+        self.begin, self.end = found.begin, max(found.status.now, found.begin + 1.0)
 
     def x(self, at: float) -> float:
         part = (min(max(at, self.begin), self.end) - self.begin) / (self.end - self.begin)
@@ -178,7 +178,7 @@ def _stretch(scale: _Scale, stretch: Stretch, y: float) -> str:
 
 def _freshness(found: Report) -> list[str]:
     names = sorted({f.table for f in found.freshness})
-    if not found.snapshot.lags:
+    if not found.status.lags:
         return []
     colours = {name: _TABLES[n % len(_TABLES)] for n, name in enumerate(names)}
     points = []
@@ -187,7 +187,7 @@ def _freshness(found: Report) -> list[str]:
         points.append((f.at, f.seconds, said, colours[f.table]))
     state = [
         (lag.table.name, lag.table.format, lag.table.acknowledged, lag.waiting, span(lag.seconds) if lag.waiting else "fresh")
-        for lag in found.snapshot.lags
+        for lag in found.status.lags
     ]  # fmt: skip
     return [
         "<h2>Freshness of tables</h2>",

@@ -94,7 +94,7 @@ def _reset(
 
 def _is_idle(config: RegionConfig) -> bool:
     with Region.open(config) as region:
-        return region.status().phase == "IDLE"
+        return region.status().region.phase == "IDLE"
 
 
 COMMANDS: dict[str, Any] = {"reset": _reset}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import click
@@ -14,27 +15,29 @@ from rich.table import Table
 from rich.text import Text
 
 from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.history import without_configuration
+from crkafka_core.cli.history import StatusAndHistory, flat, status_and_history
 from crkafka_core.cli.output import moment, phase_for, shown, span
 from crkafka_core.cli.pauses import in_words
 from crkafka_core.cli.plane import control_plane
-from crkafka_core.cli.snapshot import Snapshot, take
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.plural import plural
 from crkafka_core.model.visible import json_text, visible
+from crkafka_core.plane.status import Status
 
+Found = StatusAndHistory | ServiceUnavailable
+"""One read, or why there is none."""
 _COLOUR = {"RUNNING": "green", "CUTTING": "cyan", "STOPPED": "bold red", "IDLE": "dim"}
 
 
-def watch(config: RegionConfig, *, interval: float = 1.0) -> Iterator[Snapshot | ServiceUnavailable]:
-    """A snapshot after each change, at the latest after `interval` seconds, for ever; or why there is none."""
+def watch(config: RegionConfig, *, interval: float = 1.0) -> Iterator[Found]:
+    """The status after each change, at the latest after `interval` seconds, for ever; or why there is none."""
     with control_plane(config) as plane:
         while True:
             try:
-                snapshot = plane.read(lambda reader, region: take(reader, region, config))
-                yield snapshot
-                plane.wait(snapshot.region.version, interval)
+                found = plane.read(partial(status_and_history, config=config))
+                yield found
+                plane.wait(found.status.region.version, interval)
             except ServiceUnavailable as error:
                 yield error
                 time.sleep(interval)
@@ -43,92 +46,94 @@ def watch(config: RegionConfig, *, interval: float = 1.0) -> Iterator[Snapshot |
 @click.command("watch")
 @with_config
 @click.option(
-    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between looks."
+    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between two views."
 )
-@click.option("--once", is_flag=True, help="One look.")
+@click.option("--once", is_flag=True, help="One view, then end.")
 @json_option
 def _watch(config: RegionConfig, interval: float, once: bool, as_json: bool) -> None:
-    """A live view: members, partitions, lag, cuts, resets. With --json, one line per look."""
-    looks = watch(config, interval=interval)
+    """A live view: members, partitions, lag, cuts, resets. With --json, one line per view."""
+    reads = watch(config, interval=interval)
     if as_json or once:
         console = Console()
-        for look in looks:
+        for found in reads:
             if as_json:
-                print(json_text(_plain(look)), flush=True)
+                print(json_text(_plain(found)), flush=True)
             else:
-                console.print(view(look, 0.0, None))
+                console.print(view(found, None))
             if once:
                 return
     else:
-        _live(looks)
+        _live(reads)
 
 
-def _live(looks: Iterator[Snapshot | ServiceUnavailable]) -> None:
-    last: Snapshot | None = None
+def _live(reads: Iterator[Found]) -> None:
+    last: StatusAndHistory | None = None
     with Live(screen=True, auto_refresh=False) as live:
-        for look in looks:
-            live.update(view(look, rate_of(last, look), last), refresh=True)
-            last = look if isinstance(look, Snapshot) else last
+        for found in reads:
+            live.update(view(found, last), refresh=True)
+            last = found if isinstance(found, StatusAndHistory) else last
 
 
-def _plain(look: Snapshot | ServiceUnavailable) -> dict[str, Any]:
-    return without_configuration(look) if isinstance(look, Snapshot) else {"error": redact(str(look))}
+def _plain(found: Found) -> dict[str, Any]:
+    return flat(found) if isinstance(found, StatusAndHistory) else {"error": redact(str(found))}
 
 
-def _submitted(look: Snapshot) -> float:
-    return sum(float(m.metrics.get("submitted", 0)) for m in look.members)
+def _submitted(status: Status) -> float:
+    return sum(float(m.metrics.get("submitted", 0)) for m in status.members)
 
 
-def rate_of(last: Snapshot | None, look: Snapshot | ServiceUnavailable) -> float:
-    """Records a second between two looks."""
-    if last is None or not isinstance(look, Snapshot) or look.now <= last.now:
+def rate_of(last: Status | None, status: Status) -> float:
+    """Records a second between two reads."""
+    if last is None or status.now <= last.now:
         return 0.0
-    return max(0.0, (_submitted(look) - _submitted(last)) / (look.now - last.now))
+    return max(0.0, (_submitted(status) - _submitted(last)) / (status.now - last.now))
 
 
-def view(look: Snapshot | ServiceUnavailable, rate: float, last: Snapshot | None) -> RenderableType:
-    """One look as a picture; when the control plane is away, the last one with the reason."""
-    if not isinstance(look, Snapshot):
-        away = Text(visible(redact(str(look))), style="bold red")
-        return away if last is None else Group(away, view(last, 0.0, None))
-    return Group(brief(look, rate), _history(look))
+def view(found: Found, last: StatusAndHistory | None) -> RenderableType:
+    """One read as a picture; when the control plane is away, the last one with the reason."""
+    if not isinstance(found, StatusAndHistory):
+        away = Text(visible(redact(str(found))), style="bold red")
+        return away if last is None else Group(away, view(last, None))
+    return Group(brief(found.status, rate_of(last.status if last else None, found.status)), _history(found))
 
 
-def brief(look: Snapshot, rate: float) -> RenderableType:
+def brief(status: Status, rate: float) -> RenderableType:
     """The upper half of the view, for who tells the history otherwise."""
-    return Group(_head(look, rate), _members(look), *([_tables(look)] if look.lags else []))
+    return Group(_head(status, rate), _members(status), *([_tables(status)] if status.lags else []))
 
 
-def _head(look: Snapshot, rate: float) -> RenderableType:
-    r = look.region
+def _head(status: Status, rate: float) -> RenderableType:
+    r = status.region
     text = Text()
-    text.append(phase_for(r, look.now), style=_COLOUR.get(r.phase, "yellow"))
+    text.append(phase_for(r, status.now), style=_COLOUR.get(r.phase, "yellow"))
     text.append(f"   epoch {r.epoch}   head {r.head}   ")
-    if look.cut_due_at is not None:
-        text.append(f"next cut {'now' if look.cut_due_at <= look.now else 'in ' + span(look.cut_due_at - look.now)}   ")
+    if status.cut_due_at is not None:
+        text.append(
+            f"next cut {'now' if status.cut_due_at <= status.now else 'in ' + span(status.cut_due_at - status.now)}   "
+        )
     if rate:
         text.append(f"{rate:,.0f} tuples/s   ")
     if r.consecutive:
         text.append(f"{plural(r.consecutive, 'reset')} in a row", style="red")
-    if look.open_cut is not None:
-        text.append(f"\ncut {look.open_cut.id} waits for {', '.join(look.missing) or 'the merge'}")
-    if look.waits_for:
-        text.append(f"\n{look.waits_for}", style="yellow")
-    if look.alarm and look.alarm != look.waits_for:
-        text.append(f"\n{look.alarm}", style="bold red")
-    if look.unfenced:
-        text.append(f"\ntables that have to follow the rewind: {', '.join(look.unfenced)}", style="yellow")
-    if look.pauses:
-        text.append(f"\npaused: {', '.join(map(in_words, look.pauses))}")
-    for who in look.held:
+    if status.open_cut is not None:
+        text.append(f"\ncut {status.open_cut.id} waits for {', '.join(status.missing) or 'the merge'}")
+    if status.waits_for:
+        text.append(f"\n{status.waits_for}", style="yellow")
+    if status.alarm and status.alarm != status.waits_for:
+        text.append(f"\n{status.alarm}", style="bold red")
+    if status.unfenced:
+        text.append(f"\ntables that have to follow the rewind: {', '.join(status.unfenced)}", style="yellow")
+    if status.pauses:
+        text.append(f"\npaused: {', '.join(map(in_words, status.pauses))}")
+    for who in status.held:
         text.append(f"\nretirement held: {who}", style="yellow")
     text.plain = visible(text.plain)
     return Panel(text, title=shown(f"region {r.name}"), title_align="left")
 
 
-def _members(look: Snapshot) -> RenderableType:
+def _members(status: Status) -> RenderableType:
     table = Table("member", "status", "host", "pid", "partitions", "epoch", "queue", "submitted", "lag", box=None)
-    for m in look.members:
+    for m in status.members:
         held = "no report" if m.partitions is None else _packed(m.partitions)
         style = "" if m.status == "LIVE" else "red"
         metrics = m.metrics
@@ -137,12 +142,12 @@ def _members(look: Snapshot) -> RenderableType:
             *(f"{metrics.get(key, 0):,}" for key in ("queueRecords", "submitted", "lag")),
             style=style,
         )
-    return Panel(table, title=f"members, {look.region.members_wanted} wanted", title_align="left")
+    return Panel(table, title=f"members, {status.region.members_wanted} wanted", title_align="left")
 
 
-def _tables(look: Snapshot) -> RenderableType:
+def _tables(status: Status) -> RenderableType:
     table = Table("table", "format", "acknowledged", "waiting", "for", box=None)
-    for lag in look.lags:
+    for lag in status.lags:
         waits = span(lag.seconds) if lag.waiting else "fresh"
         cells = (lag.table.name, lag.table.format, lag.table.acknowledged, lag.waiting, waits)
         table.add_row(*map(shown, cells), style="red" if lag.late or lag.owes_fence else "")
@@ -159,16 +164,16 @@ def _packed(tps: tuple[Any, ...]) -> str:
     )
 
 
-def _history(look: Snapshot) -> RenderableType:
+def _history(found: StatusAndHistory) -> RenderableType:
     cuts = Table("id", "status", "rows", "drain", "merged", "cause", box=None)
-    for c in look.checkpoints:
+    for c in found.checkpoints:
         cuts.add_row(
             *map(
                 shown, (c.id, c.status, f"{c.rows:,}", span(c.drain_ms / 1000), moment(c.merged_at), c.cause or c.note)
             )
         )
     log = Table("when", "event", "what", "who", box=None)
-    for e in reversed(look.events):
+    for e in reversed(found.events):
         what = f"{e.kind}{f' {e.checkpoint}' if e.checkpoint else ''}"
         log.add_row(*map(shown, (moment(e.at), what, e.text, e.member or e.by)))
     return Group(Panel(cuts, title="cuts", title_align="left"), Panel(log, title="events", title_align="left"))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from crkafka_core.control import Reader
 from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Lease, Member, MemberStatus, Region
 
 LEASE = "host"
 """Kind of the lease of who runs the members."""
+GRACE = 5.0
+"""Seconds for which a region may be without a host before another one is started for it."""
 RUNS_THEM = "`crkafka host` runs them, in a terminal or a service of its own"
 
 
@@ -30,6 +33,26 @@ def missing(reader: Reader, region: Region) -> str:
     return f"no member is there: {lease.holder} should start them anew; if it is gone, {RUNS_THEM}"
 
 
-def waits(reader: Reader, region: Region, unready: str) -> str:
-    """What a region waits for, in words, and what to do where it would wait for ever: nobody runs its members."""
-    return (missing(reader, region) or unready) if unready else ""
+def wanted(reader: Reader, region: Region) -> str:
+    """Why somebody should start a host for the region; empty when it has one, or needs none (SPEC A2)."""
+    if region.wanted is not Wanted.RUN or region.phase is Phase.IDLE:
+        return ""
+    now, lease = reader.now(), reader.get(Lease, LEASE, "")
+    if now - region.phase_since < GRACE or (lease is not None and lease.until > now - GRACE):
+        return ""
+    live = reader.count(Member, ("status", "=", MemberStatus.LIVE))
+    if lease is not None and lease.token:  # not given back: nobody starts again what is left of its members
+        return f"{lease.holder} does not host its members any more, {plural(live, 'is', 'are')} there"
+    if live:
+        return ""
+    return f"{region.phase}, {plural(region.members_wanted, 'member is', 'members are')} wanted and none is there"
+
+
+def beginning(reader: Reader) -> bool:
+    """Whether a host is there and no member yet: what it feeds tables with may still be starting."""
+    lease = reader.get(Lease, LEASE, "")
+    return (
+        lease is not None
+        and lease.until > reader.now()
+        and not reader.count(Member, ("status", "=", MemberStatus.LIVE))
+    )

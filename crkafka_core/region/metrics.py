@@ -9,8 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
+from crkafka_core.plane.status import Status
 from crkafka_core.region.region import Region
-from crkafka_core.region.status import Status
 
 GAUGES: dict[str, tuple[str, str, float]] = {
     "nPartitionsAssigned": ("partitions_assigned", "Partitions that the member holds.", 1),
@@ -34,19 +34,19 @@ class _Collector:
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
-        s = self._status
+        s, r = self._status, self._status.region
         phase = GaugeMetricFamily(
             "crkafka_region_phase", "1 for the phase that the region is in.", labels=["region", "phase"]
         )
         for p in Phase:
-            phase.add_metric([s.name, p], float(p is s.phase))
+            phase.add_metric([r.name, p], float(p is r.phase))
         yield phase
         for name, text, value in (
-            ("epoch", "Raised by every reset and abort.", s.epoch),
-            ("head", "The latest merged checkpoint.", s.head),
-            ("consecutive_resets", "Resets in a row without a completed cut.", s.consecutive_resets),
-            ("last_cut_timestamp_seconds", "When the last cut was completed, by the database's clock.", s.last_cut_at),
-            ("stopped", "1 when the region has stopped itself, and waits for a person.", s.phase is Phase.STOPPED),
+            ("epoch", "Raised by every reset and abort.", r.epoch),
+            ("head", "The latest merged checkpoint.", r.head),
+            ("consecutive_resets", "Resets in a row without a completed cut.", r.consecutive),
+            ("last_cut_timestamp_seconds", "When the last cut was completed, by the database's clock.", r.last_cut_at),
+            ("stopped", "1 when the region has stopped itself, and waits for a person.", r.phase is Phase.STOPPED),
             (
                 "last_cut_missed",
                 "1 when the last stop came about without the promised last cut.",
@@ -58,12 +58,12 @@ class _Collector:
                 bool(s.alarm),
             ),
             ("no_merge", "1 when no checkpoint was merged for three periods of the trigger.", bool(s.no_merge)),
-            ("members_wanted", "Members that are wanted.", s.members_wanted),
-            ("members_live", "Members that hold a lease.", sum(m.status == "LIVE" for m in s.members)),
+            ("members_wanted", "Members that are wanted.", r.members_wanted),
+            ("members_live", "Members that hold a lease.", len(s.live)),
             ("unfenced_tables", "Declared tables that owe a fence.", len(s.unfenced)),
         ):
             gauge = GaugeMetricFamily(f"crkafka_region_{name}", text, labels=["region"])
-            gauge.add_metric([s.name], float(value))
+            gauge.add_metric([r.name], float(value))
             yield gauge
         yield from self._of_tables()
         yield from self._of_members()
@@ -78,24 +78,24 @@ class _Collector:
             "crkafka_table_behind_seconds", "How long the first of them has waited.", labels=["region", "table"]
         )
         late = GaugeMetricFamily("crkafka_table_late", "1 when somebody should look.", labels=["region", "table"])
-        for lag in self._status.tables:
-            labels = [self._status.name, lag.table.name]
+        for lag in self._status.lags:
+            labels = [self._status.region.name, lag.table.name]
             behind.add_metric(labels, float(lag.waiting))
             seconds.add_metric(labels, lag.seconds)
             late.add_metric(labels, float(bool(lag.late)))
         yield from (behind, seconds, late)
 
     def _of_members(self) -> Iterator[Metric]:
-        live = [m for m in self._status.members if m.status == "LIVE"]
+        region = self._status.region.name
         for key, (name, text, factor) in GAUGES.items():
             gauge = GaugeMetricFamily(f"crkafka_member_{name}", text, labels=["region", "member"])
-            for m in live:
-                gauge.add_metric([self._status.name, m.name], float(m.metrics.get(key, 0)) * factor)
+            for m in self._status.live:
+                gauge.add_metric([region, m.name], float(m.metrics.get(key, 0)) * factor)
             yield gauge
         for key, (name, text) in COUNTERS.items():
             counter = CounterMetricFamily(f"crkafka_member_{name}", text, labels=["region", "member"])
-            for m in live:
-                counter.add_metric([self._status.name, m.name], float(m.metrics.get(key, 0)))
+            for m in self._status.live:
+                counter.add_metric([region, m.name], float(m.metrics.get(key, 0)))
             yield counter
 
 

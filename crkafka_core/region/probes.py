@@ -40,8 +40,8 @@ class Pulse:
 def ready(region: Region) -> str:
     """Why no records flow into checkpoints; empty when they do."""
     status = region.status()
-    if status.phase not in (Phase.RUNNING, Phase.CUTTING):
-        return status.alarm or status.waits_for or f"the region is {status.phase}"
+    if status.region.phase not in (Phase.RUNNING, Phase.CUTTING):
+        return status.alarm or status.waits_for or f"the region is {status.region.phase}"
     return status.alarm
 
 

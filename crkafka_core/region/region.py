@@ -20,6 +20,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import checkpoints, life, limits, members, pauses, resets, skips, starts
 from crkafka_core.plane import restored as restoring
+from crkafka_core.plane.status import Status, status_of
 from crkafka_core.plane.stores import open_plane
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol import subscription
@@ -29,7 +30,6 @@ from crkafka_core.region import waiting
 from crkafka_core.region.availability import check_available
 from crkafka_core.region.host import hosting, only_host
 from crkafka_core.region.lease import DriverLease
-from crkafka_core.region.status import Status, status_of
 from crkafka_core.segments import owner
 from crkafka_core.segments.storage import Storage
 
@@ -255,7 +255,7 @@ class Region:
 
     def status(self) -> Status:
         """The region, its members and what it waits for."""
-        return self.plane.read(status_of)
+        return self.plane.read(lambda reader, row: status_of(reader, row, self.config.trigger))
 
     def checkpoints(self, *, limit: int | None = None) -> list[Checkpoint]:
         """Merged checkpoints that are live, retired ones included; the newest first."""

@@ -10,7 +10,8 @@ from crkafka_core.control import Reader
 from crkafka_core.model.errors import NotRunning, NotSettled, RegionStopped
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Region
-from crkafka_core.plane import advance, cuts, hosts
+from crkafka_core.plane import advance
+from crkafka_core.plane.status import waits_for
 from crkafka_core.plane.transact import ControlPlane
 
 T = TypeVar("T")
@@ -52,9 +53,7 @@ def until_running(
             )
         if region.phase in (Phase.RUNNING, Phase.CUTTING) and region.epoch >= epoch:
             return region
-        words = (
-            f"{region.phase.lower()}: {hosts.waits(reader, region, cuts.unready(reader, region)) or 'about to resume'}"
-        )
+        words = f"{region.phase.lower()}: {waits_for(reader, region) or 'about to resume'}"
         if words != said:
             said = words
             progress(words)
@@ -77,7 +76,7 @@ def until_idle(plane: ControlPlane, progress: Callable[[str], None]) -> Region:
         nonlocal said
         if region.phase is Phase.IDLE:
             return region
-        waits = "" if region.phase is Phase.CUTTING else cuts.unready(reader, region)
+        waits = "" if region.phase is Phase.CUTTING else waits_for(reader, region)
         words = f"{region.phase.lower()}: the last cut {f'waits: {waits}' if waits else 'is on its way'}"
         if words != said:
             said = words

@@ -24,7 +24,7 @@ from crkafka_core.model.errors import CrkafkaError, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Event
-from crkafka_core.plane import cuts, events, starts
+from crkafka_core.plane import events, starts
 from crkafka_core.region import Region
 from crkafka_core.region.caught_up import consume
 from crkafka_core.testing.failpoints import HOOK, Failpoints
@@ -236,7 +236,7 @@ class Scenario:
 
     def held(self) -> set[TP]:
         """Partitions that live members report."""
-        return {tp for m in self.region.status().members if m.status == "LIVE" for tp in m.held or ()}
+        return {tp for m in self.region.status().live for tp in m.partitions or ()}
 
     def incarnation(self, number: int) -> str:
         """As registered."""
@@ -271,15 +271,15 @@ class Scenario:
 
     @property
     def phase(self) -> Phase:
-        return self.region.status().phase
+        return self.region.plane.read(lambda _, row: row.phase)
 
     @property
     def epoch(self) -> int:
-        return self.region.status().epoch
+        return self.region.plane.read(lambda _, row: row.epoch)
 
     @property
     def head(self) -> int:
-        return self.region.status().head
+        return self.region.plane.read(lambda _, row: row.head)
 
     def cut(self, *, progress: bool = False) -> Checkpoint:
         """One cut; refused or aborted is an error."""
@@ -305,9 +305,8 @@ class Scenario:
 
         def settled() -> bool:
             status = self.region.status()
-            wanted = status.members_wanted if members is None else members
-            live = [m for m in status.members if m.status == "LIVE"]
-            return status.phase is Phase.RUNNING and len(live) == wanted and not self.region.plane.read(cuts.unready)
+            wanted = status.region.members_wanted if members is None else members
+            return status.region.phase is Phase.RUNNING and len(status.live) == wanted and not status.waits_for
 
         self.wait_running(timeout=timeout)
         self.until(settled, "the region is settled", timeout=timeout)
@@ -417,7 +416,7 @@ class Scenario:
         with contextlib.suppress(Exception):
             status = self.region.status()
             lines.append(
-                f"{status.phase} epoch {status.epoch} head {status.head} waits for: {status.waits_for} {status.stop_reason}"
+                f"{status.region.phase} epoch {status.region.epoch} head {status.region.head} waits for: {status.waits_for}"
             )
             lines += [f"  {m}" for m in status.members]
             lines += [

@@ -11,6 +11,7 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.plane import checkpoints
 from crkafka_core.plane import tables as plane_tables
+from crkafka_core.plane.status import status_of
 from crkafka_core.verify import verify
 from crkafka_core.verify.verdict import Findings
 from dagster_project.failures import as_dagster_failure
@@ -136,9 +137,7 @@ def _evaluated(
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         region: RegionResource = getattr(context.resources, names.slug)
         declared = [t.name for t in region.settings.tables]
-        view = region.read(
-            lambda reader, row: observe.view_of(reader, row, names=names, declared=declared, fresh=options.fresh)
-        )
+        view = observe.view_of(region.read(status_of), names=names, declared=declared, fresh=options.fresh)
         wanted = {spec.key for spec in specs}
         for outcome in view.outcomes:
             if dg.AssetCheckKey(outcome.asset, outcome.check) in wanted:

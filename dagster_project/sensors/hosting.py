@@ -4,36 +4,9 @@ from __future__ import annotations
 
 import dagster as dg
 
-from crkafka_core.control import Reader
-from crkafka_core.model.phase import Phase, Wanted
-from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Lease, Region
-from crkafka_core.plane import members
-from crkafka_core.region.host import LEASE
+from crkafka_core.model.phase import Phase
+from crkafka_core.plane import hosts
 from dagster_project.sensors.shared import SensorSetup, attempt, on_its_way, read_or_skip, run_key
-
-GRACE = 5.0
-"""Seconds for which a region may be without members before a host is started for it."""
-
-
-def missing(reader: Reader, region: Region) -> tuple[Region, float, str]:
-    """Why a host is needed; empty when none is."""
-    now = reader.now()
-    if region.wanted is not Wanted.RUN or region.phase is Phase.IDLE:
-        return region, now, ""
-    live = len(members.live(reader))
-    lease = reader.get(Lease, LEASE, "")
-    if now - region.phase_since < GRACE or (lease is not None and lease.until > now - GRACE):
-        return region, now, ""
-    if lease is not None and lease.token:  # not given back: nobody starts again what is left of its members
-        return region, now, f"{lease.holder} does not host its members any more, {plural(live, 'is', 'are')} there"
-    if live:
-        return region, now, ""
-    return (
-        region,
-        now,
-        f"{region.phase}, {plural(region.members_wanted, 'member is', 'members are')} wanted and none is there",
-    )
 
 
 def sensor(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:
@@ -45,7 +18,7 @@ def sensor(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:
         description="Hosts the members when the region is wanted and nobody else does.",
     )
     def hosting(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        answer = read_or_skip(setup.region, missing)
+        answer = read_or_skip(setup.region, lambda reader, row: (row, reader.now(), hosts.wanted(reader, row)))
         if isinstance(answer, dg.SkipReason):
             return answer
         region, now, why = answer

@@ -13,8 +13,7 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Table
-from crkafka_core.plane import checkpoints, epochs, leases, life, members, tables
-from crkafka_core.region.host import LEASE
+from crkafka_core.plane import checkpoints, epochs, hosts, life, tables
 from dagster_project.metadata import ROWS
 from dagster_project.names import KEEPING_UP, Names, key_of
 from dagster_project.resources import RegionResource
@@ -35,7 +34,7 @@ def waiting(
     if region.phase is Phase.REWINDING or epochs.unfenced(reader):
         return region, reader.now(), {}
     behind: dict[str, Behind] = {}
-    begins = bool(leases.held(reader, LEASE)) and not members.live(reader)
+    begins = hosts.beginning(reader)
     for name in names:
         if begins and name not in alone:
             continue  # that host's Spark may still start; it feeds tables before it starts members

@@ -10,11 +10,11 @@ from typing import Any
 
 import dagster as dg
 
-from crkafka_core.control import Reader
 from crkafka_core.model.phase import UNSETTLED, Phase
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Region, Table
-from crkafka_core.plane import alarms, cuts, lateness, limits, members, retire
+from crkafka_core.plane import limits
+from crkafka_core.plane.lateness import TableLag
+from crkafka_core.plane.status import Status, status_of
 from dagster_project import metadata
 from dagster_project.names import Names
 from dagster_project.sensors.cursor import Cursor
@@ -87,58 +87,48 @@ class RegionView:
         return json.dumps(sorted(f"{o.asset.to_user_string()}:{o.check}" for o in self.outcomes if o.why))
 
 
-def view_of(
-    reader: Reader, region: Region, *, names: Names, declared: Sequence[str] = (), fresh: float = 3_600.0
-) -> RegionView:
-    """One snapshot of the control plane. `declared`: tables of the configuration; `fresh`: how long a checkpoint may wait for one."""
-    now = reader.now()
-    there = members.live(reader)
-    metrics = [json.loads(m.metrics_json) for m in there]
-    waits = "" if region.phase in (Phase.IDLE, Phase.STOPPED) else cuts.unready(reader, region)
+def view_of(status: Status, *, names: Names, declared: Sequence[str] = (), fresh: float = 3_600.0) -> RegionView:
+    """`declared`: tables of the configuration; `fresh`: how long a checkpoint may wait for one."""
+    region = status.region
     values: dict[str, Any] = {
         "phase": str(region.phase),
         "wanted": str(region.wanted),
         "epoch": region.epoch,
         "head": region.head,
-        "members": len(there),
+        "members": len(status.live),
         "members_wanted": region.members_wanted,
-        "rebalances": sum(m.rebalances for m in there),
+        "rebalances": sum(m.rebalances for m in status.live),
         "resets_in_a_row": region.consecutive,
-        "generation": max((m.generation for m in there), default=-1),
-        "waits_for": waits or "nothing",
+        "generation": max((m.generation for m in status.live), default=-1),
+        "waits_for": status.waits_for or "nothing",
     }
     for name in ("lag", "queueRecords", "queueBytes", "submitted"):
-        total = metadata.total(metrics, name)
+        total = metadata.total([m.metrics for m in status.live], name)
         if total is not None:
             values[name] = total
-    tables, kept_up = {}, []
-    for name in declared:
-        row = reader.get(Table, name)
-        if row is not None:
-            tables[name] = _table(lateness.lag(reader, row))
-        kept_up.append(Outcome(names.table(name), KEEPS_UP, _behind(name, tables.get(name), fresh)))
-    outcomes = (*_of_group(reader, region, names, waits, now), *kept_up)
-    told = [values[k] for k in ("phase", "epoch", "head", "members", "members_wanted")]
-    fingerprint = json.dumps([*told, [[n, t["acknowledged"]] for n, t in tables.items()]])
-    return RegionView(now, fingerprint, values, tables, outcomes)
+    tables = {lag.table.name: _table(lag) for lag in status.lags if lag.table.name in declared}
+    keep_up = [Outcome(names.table(name), KEEPS_UP, _behind(name, tables.get(name), fresh)) for name in declared]
+    changing = [values[k] for k in ("phase", "epoch", "head", "members", "members_wanted")]
+    fingerprint = json.dumps([*changing, [[n, t["acknowledged"]] for n, t in tables.items()]])
+    return RegionView(status.now, fingerprint, values, tables, (*_of_group(status, names), *keep_up))
 
 
-def _of_group(reader: Reader, region: Region, names: Names, waits: str, now: float) -> list[Outcome]:
-    limit, held = limits.of(region), retire.plan(reader, region)
+def _of_group(status: Status, names: Names) -> list[Outcome]:
+    region, now, limit = status.region, status.now, limits.of(status.region)
     failed: dict[str, str] = {}
     if region.phase is Phase.STOPPED:
         failed["region_runs"] = f"Stopped: {region.stop_reason}. Mend it, then run start_region."
-    if region.phase in UNSETTLED and waits and now - region.phase_since > limit.settle_timeout:
-        failed["group_settles"] = f"{region.phase} for {now - region.phase_since:.0f} s: {waits}."
-    if why := alarms.no_merge(reader, region):
+    if region.phase in UNSETTLED and status.waits_for and now - region.phase_since > limit.settle_timeout:
+        failed["group_settles"] = f"{region.phase} for {now - region.phase_since:.0f} s: {status.waits_for}."
+    if why := status.no_merge:
         failed["cuts_merge"] = f"{why[0].upper()}{why[1:]}."
-    if held.held and held.held_since and now - held.held_since > limit.hold_max:
-        failed["retirement_is_free"] = "; ".join(held.held)
+    if status.held and status.held_since and now - status.held_since > limit.hold_max:
+        failed["retirement_is_free"] = "; ".join(status.held)
     error, warn = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
     return [Outcome(names.group, check, failed.get(check, ""), error if check in SEVERE else warn) for check in CHECKS]
 
 
-def _table(lag: lateness.TableLag) -> dict[str, Any]:
+def _table(lag: TableLag) -> dict[str, Any]:
     """How far a table is; `waiting_seconds`: since when the first checkpoint that it has not got is merged."""
     return {
         "acknowledged": lag.table.acknowledged,
@@ -194,9 +184,10 @@ def sensor(setup: SensorSetup, declared: Sequence[str]) -> dg.SensorDefinition:
     )
     def observe(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         fresh = setup.options.fresh
-        view = read_or_skip(setup.region, lambda r, row: view_of(r, row, names=names, declared=declared, fresh=fresh))
-        if isinstance(view, dg.SkipReason):
-            return view
+        status = read_or_skip(setup.region, status_of)
+        if isinstance(status, dg.SkipReason):
+            return status
+        view = view_of(status, names=names, declared=declared, fresh=fresh)
         news, cursor = events(names, view, ObserveCursor.parse(context.cursor))
         if not news:
             return dg.SkipReason(f"{view.values['phase']}: nothing new")

@@ -13,7 +13,7 @@ from crkafka_core.member.observer import LossWatch
 from crkafka_core.model.errors import CrkafkaError, Stale
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Member, MemberStatus, Region
+from crkafka_core.model.rows import Member, Region
 from crkafka_core.plane import advance, limits, members, tables
 from dagster_project import opened
 from dagster_project.resources import RegionResource
@@ -23,34 +23,35 @@ BY = "the Dagster sensor"
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """One snapshot."""
+class WatchState:
+    """What the sensor acts on, from one read; it is read each second, so it is no more than that."""
 
     region: Region
     now: float
     live: tuple[Member, ...]
     due: bool
+    """Whether the region can be advanced."""
     fencing: str
     """Who lets a table follow a rewind at this moment."""
 
 
-def snapshot_of(reader: Reader, region: Region) -> Snapshot:
-    there = tuple(m for m in members.all_of(reader) if m.status is MemberStatus.LIVE)
+def state_of(reader: Reader, region: Region) -> WatchState:
+    there = tuple(members.live(reader))
     owed = tables.unfenced(reader) if region.phase is Phase.REWINDING else []
     fencing = next((who for t in owed if (who := tables.fencer(reader, t))), "")
-    return Snapshot(region, reader.now(), there, advance.due(reader, region, there), fencing)
+    return WatchState(region, reader.now(), there, advance.due(reader, region, there), fencing)
 
 
-def tend(region: RegionResource, snapshot: Snapshot) -> list[str]:
+def tend(region: RegionResource, state: WatchState) -> list[str]:
     """Do what anyone may do who finds it due; what was done, in words."""
     done: list[str] = []
-    if snapshot.due:
+    if state.due:
         phase = region.plane.do(advance.advance)
-        if phase is not snapshot.region.phase:
-            done.append(f"{snapshot.region.phase} → {phase}")
-    session = limits.of(snapshot.region).session_timeout
-    losses = opened.once("losses", snapshot.region.uid, lambda: LossWatch(session))
-    for member in losses.lost(list(snapshot.live), time.monotonic()):
+        if phase is not state.region.phase:
+            done.append(f"{state.region.phase} → {phase}")
+    session = limits.of(state.region).session_timeout
+    losses = opened.once("losses", state.region.uid, lambda: LossWatch(session))
+    for member in losses.lost(list(state.live), time.monotonic()):
         try:
             region.plane.do(partial(_lose, member=member))
             done.append(f"{member.name} is lost")
@@ -63,13 +64,13 @@ def _lose(tx: Tx, *, member: Member) -> None:
     members.lose(tx, member.name, member.incarnation, renewals=member.renewals, by=BY, why="its lease was not renewed")
 
 
-def requests(setup: SensorSetup, snapshot: Snapshot, context: dg.SensorEvaluationContext) -> list[dg.RunRequest]:
+def requests(setup: SensorSetup, state: WatchState, context: dg.SensorEvaluationContext) -> list[dg.RunRequest]:
     """Runs that the region waits for."""
-    row = snapshot.region
+    row = state.region
     if row.phase is Phase.REWINDING:
-        if snapshot.fencing or on_its_way(context.instance, setup.names.of("reset_region")):
+        if state.fencing or on_its_way(context.instance, setup.names.of("reset_region")):
             return []
-        key = run_key(row, "rewind", attempt(snapshot.now, row.phase_since))
+        key = run_key(row, "rewind", attempt(state.now, row.phase_since))
         config = {"ops": {"reset": {"config": {"follow": True, "cause": row.reset_cause}}}}
         return [
             dg.RunRequest(
@@ -97,22 +98,22 @@ def sensor(setup: SensorSetup, reset: dg.JobDefinition, alarm: dg.JobDefinition)
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         region = setup.region
         try:
-            done = tend(region, region.read(snapshot_of))
-            snapshot = region.read(snapshot_of)
+            done = tend(region, region.read(state_of))
+            state = region.read(state_of)
         except CrkafkaError as error:
             return dg.SkipReason(str(error))
         for words in done:
             context.log.warning(words)
-        launches = requests(setup, snapshot, context)
+        launches = requests(setup, state, context)
         if launches:
             return dg.SensorResult(run_requests=launches)
-        if snapshot.fencing:
-            done.append(f"{snapshot.fencing} lets a table follow the rewind")
+        if state.fencing:
+            done.append(f"{state.fencing} lets a table follow the rewind")
         return dg.SkipReason(
             "; ".join(
                 [
                     *done,
-                    f"{snapshot.region.phase}, epoch {snapshot.region.epoch}, {plural(len(snapshot.live), 'member')}",
+                    f"{state.region.phase}, epoch {state.region.epoch}, {plural(len(state.live), 'member')}",
                 ]
             )
         )

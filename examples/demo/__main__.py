@@ -128,7 +128,7 @@ def _run(narrator: Narrator, region: Region, dagster: LiveDagster) -> None:
 
 def _kill(narrator: Narrator, region: Region) -> None:
     victim = next(m for m in region.status().members if m.status == "LIVE" and m.metrics.get("pid"))
-    epoch = region.status().epoch
+    epoch = region.status().region.epoch
     began = time.monotonic()
     os.kill(int(victim.metrics["pid"]), signal.SIGKILL)
     narrator.say(

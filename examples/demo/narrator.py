@@ -8,12 +8,12 @@ import time
 from rich.console import Console
 from rich.live import Live
 
-from crkafka_core.cli.snapshot import Snapshot, take
 from crkafka_core.cli.watching import brief, rate_of
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Event, TableCommit
 from crkafka_core.plane import events
 from crkafka_core.plane.checkpoints import rows_of
+from crkafka_core.plane.status import Status
 from crkafka_core.region import Region
 
 TOLD = {
@@ -36,7 +36,7 @@ class Narrator:
         self._step = 0
         self._over = threading.Event()
         self._live: Live | None = None
-        self._look: Snapshot | None = None
+        self._look: Status | None = None
         self._seq, self._rows = 0, 0
         self._known: set[tuple[str, int]] = set()
 
@@ -62,7 +62,7 @@ class Narrator:
 
     def _show(self, region: Region) -> None:
         """Throughput, members, the open cut, and how fresh the tables are."""
-        look = region.plane.read(lambda reader, row: take(reader, row, region.config, last=0))
+        look = region.status()
         if self._live is not None:
             self._live.update(brief(look, rate_of(self._look, look)), refresh=True)
         self._look = look

@@ -39,7 +39,7 @@ def copy(config: RegionConfig) -> DeltaTable:
         region.init()
         with region.hosted():
             checkpoint = consume(region).checkpoint
-            while any(table.waiting for table in region.status().tables):
+            while any(table.waiting for table in region.status().lags):
                 time.sleep(0.1)  # members' host brings the checkpoint into the table
         print(f"new records in checkpoint {checkpoint.id}: {checkpoint.rows:,}")
     return DeltaTable(config.tables[0].path)

@@ -101,7 +101,7 @@ def test_three_partitions_are_backfilled_by_clicking(stage: Stage, page: Page, s
 
 
 def test_a_reset_from_the_launchpad_supersedes_partitions(stage: Stage, page: Page, shot: Shot) -> None:
-    before = stage.region.status()
+    before = stage.region.status().region
     page.goto(f"{stage.dagster.url}/locations/{stage.dagster.location}/jobs/orders_reset_region/playground")
     page.locator(".CodeMirror").first.wait_for()
     page.get_by_role("button", name="Launch Run").wait_for()
@@ -112,7 +112,7 @@ def test_a_reset_from_the_launchpad_supersedes_partitions(stage: Stage, page: Pa
     page.keyboard.insert_text('{ops: {reset: {config: {to: "2", cause: "by clicking"}}}}')
     shot("launchpad")
     page.get_by_role("button", name="Launch Run").click()
-    stage.dagster.until(lambda: stage.region.status().epoch > before.epoch, 120, "the region was reset")
+    stage.dagster.until(lambda: stage.region.status().region.epoch > before.epoch, 120, "the region was reset")
     (run,) = runs(stage, pipelineName="orders_reset_region")
     assert stage.dagster.finished(run["runId"], 240) == "SUCCESS"
     gone = {key_of(i) for i in range(3, before.head + 1)}
@@ -132,5 +132,5 @@ def test_a_cut_that_is_terminated_leaves_a_region_that_goes_on(stage: Stage) -> 
         "mutation T($id: String!) { terminateRun(runId: $id, terminatePolicy: MARK_AS_CANCELED_IMMEDIATELY) { __typename } }",
         id=run,
     )
-    head = stage.region.status().head
-    stage.dagster.until(lambda: stage.region.status().head > head, 180, "another checkpoint was merged")
+    head = stage.region.status().region.head
+    stage.dagster.until(lambda: stage.region.status().region.head > head, 180, "another checkpoint was merged")

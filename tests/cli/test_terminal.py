@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from crkafka_core import logs
+from crkafka_core.cli.history import status_and_history
 from crkafka_core.cli.output import note, print_json, print_pairs, print_table
-from crkafka_core.cli.snapshot import take
 from crkafka_core.cli.watching import view
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ServiceUnavailable
@@ -34,22 +34,24 @@ def test_watch_shows_any_text_as_it_is(config: RegionConfig) -> None:
     kit.running()
     kit.do(lambda tx: pauses.pause(tx, "pattern", "^" + EVIL, member="", by=EVIL))
     kit.do(lambda tx: events.log(tx, "NOTE", EVIL, by=EVIL))
-    look = kit.plane.read(lambda reader, row: take(reader, row, config))
-    look = dataclasses.replace(
-        look,
+    look = kit.plane.read(lambda reader, row: status_and_history(reader, row, config))
+    now = look.status
+    evil = dataclasses.replace(
+        now,
         waits_for=EVIL,
-        region=dataclasses.replace(look.region, name=EVIL),
-        members=tuple(dataclasses.replace(m, host=EVIL) for m in look.members),
+        region=dataclasses.replace(now.region, name=EVIL),
+        members=tuple(dataclasses.replace(m, host=EVIL) for m in now.members),
     )
+    look = dataclasses.replace(look, status=evil)
     drawn = io.StringIO()
-    Console(file=drawn, width=400).print(view(look, 1.0, look))
+    Console(file=drawn, width=400).print(view(look, look))
     assert drawn.getvalue().count(SHOWN) >= 7
     assert not {"\x1b", "\x9b", "\r"} & set(drawn.getvalue())
 
 
 def test_so_does_the_reason_why_there_is_nothing_to_watch() -> None:
     drawn = io.StringIO()
-    Console(file=drawn, width=200).print(view(ServiceUnavailable(EVIL), 0.0, None))
+    Console(file=drawn, width=200).print(view(ServiceUnavailable(EVIL), None))
     assert SHOWN in drawn.getvalue()
 
 
@@ -90,9 +92,9 @@ def test_and_json_for_programs_and_logs(capsys: pytest.CaptureFixture[str]) -> N
 def test_watch_fits_a_terminal_of_80_columns_and_shows_tables(config: RegionConfig) -> None:
     kit = Kit(tables=("bronze",))
     kit.running()
-    look = kit.plane.read(lambda reader, row: take(reader, row, config))
+    look = kit.plane.read(lambda reader, row: status_and_history(reader, row, config))
     drawn = io.StringIO()
-    Console(file=drawn, width=80).print(view(look, 1.0, look))
+    Console(file=drawn, width=80).print(view(look, look))
     lines = drawn.getvalue().splitlines()
     assert not any("…" in line for line in lines if "submitted" in line)
     assert any("bronze" in line and "fresh" in line for line in lines)

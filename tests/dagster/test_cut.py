@@ -34,7 +34,7 @@ def test_a_cut_makes_a_checkpoint_and_its_numbers_are_shown(seat: Seat, member: 
     output = next(e for e in result.get_step_success_events() if e.step_key == "checkpoint")
     shown = next(e for e in result.all_events if e.is_successful_output and e.step_key == "checkpoint")
     assert output and shown.event_specific_data.metadata["rows"].value == 20
-    assert seat.region.status().phase is Phase.RUNNING
+    assert seat.region.status().region.phase is Phase.RUNNING
     seat.publish()
     told = seat.instance.fetch_materializations(seat.names.records, limit=1).records[0].asset_materialization
     assert told is not None and told.metadata["cut_by"] == dg.MetadataValue.dagster_run(result.run_id)
@@ -68,7 +68,7 @@ def test_a_service_that_is_away_is_tried_for_two_minutes() -> None:
 
 
 def test_a_cut_whose_reason_is_past_opens_nothing(seat: Seat, member: HandMember) -> None:
-    now = seat.region.status()
+    now = seat.region.status().region
     result = seat.run("cut", {"open_cut": {"epoch": now.epoch, "head": now.head + 1}})
     assert result.success
     assert checkpoints(seat) == []
@@ -198,7 +198,7 @@ def test_a_cut_that_fails_in_a_step_is_retried_from_failure(
 
 def test_all_of_an_old_cut_executed_again_is_another_cut(seat: Seat, member: HandMember) -> None:
     """SPEC A6: a retry goes on with what was begun; *Re-execute all* begins anew, also where a sensor's reason is past."""
-    now = seat.region.status()
+    now = seat.region.status().region
     old = seat.run_anew("cut", {"open_cut": {"epoch": now.epoch, "head": now.head}})
     first = seat.run_again(old.run_id, "cut")
     assert first.success and seat.run_again(first.run_id, "cut").success

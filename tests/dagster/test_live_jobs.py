@@ -56,7 +56,7 @@ def host_of(stage: Live) -> int:
 def test_start_region_and_the_host_sensor_starts_members(stage: Live) -> None:
     stage.succeed("start_region")
     stage.scenario.settle(timeout=120)
-    assert stage.scenario.region.status().members_wanted == 2
+    assert stage.scenario.region.status().region.members_wanted == 2
 
 
 def test_observe_group_shows_lag_and_topics(stage: Live) -> None:
@@ -186,7 +186,7 @@ def test_every_checkpoint_with_rows_is_a_partition(stage: Live) -> None:
 def test_stop_region_cuts_and_members_leave(stage: Live) -> None:
     head = stage.scenario.head
     stage.succeed("stop_region")
-    status = stage.scenario.region.status()
+    status = stage.scenario.region.status().region
     assert status.phase is Phase.IDLE and status.head > head
     stage.dagster.until(
         lambda: not [m for m in stage.scenario.region.status().members if m.status == "LIVE"],
@@ -198,7 +198,7 @@ def test_stop_region_cuts_and_members_leave(stage: Live) -> None:
 def test_consume_until_caught_up_starts_consumes_cuts_and_stops(stage: Live) -> None:
     head = stage.scenario.head
     stage.succeed("consume_until_caught_up", patience=180)
-    status = stage.scenario.region.status()
+    status = stage.scenario.region.status().region
     assert status.phase is Phase.IDLE and status.head > head
 
 
@@ -211,7 +211,7 @@ def test_a_bounded_run_that_was_killed_is_retried_and_stops_what_it_started(stag
     stage.release("open_cut")
     retried = stage.dagster.retry(run)
     assert stage.dagster.finished(retried, 240) == "SUCCESS", stage.dagster.failures(retried)
-    assert stage.scenario.region.status().phase is Phase.IDLE
+    assert stage.scenario.region.status().region.phase is Phase.IDLE
     stage.scenario.quieten()
     stage.succeed("consume_until_caught_up", patience=180)
     stage.scenario.verify(quiet=True)

@@ -36,7 +36,7 @@ def test_a_reset_to_the_head_names_who_asked(seat: Seat, member: HandMember) -> 
     last = resets(seat)[-1]
     assert last.by.startswith(f"dagster run {result.run_id}")
     assert last.text == f"back to initial state, as asked by {last.by}: a bad deployment"
-    assert seat.region.status().phase is Phase.RUNNING
+    assert seat.region.status().region.phase is Phase.RUNNING
 
 
 @pytest.mark.parametrize("keys", BRONZE)
@@ -47,7 +47,7 @@ def test_going_back_takes_partitions_away_before_the_region_goes_on(seat: Seat, 
     result = seat.run("reset_region", {"reset": {"to": 1, "cause": "back"}})
     assert result.success
     assert seat.partitions() == [key_of(1)]
-    assert seat.region.status().head == 1 and seat.region.status().unfenced == ()
+    assert seat.region.status().region.head == 1 and seat.region.status().unfenced == ()
     steps = [e.step_key for e in result.all_events if e.is_step_success]
     assert steps == ["reset", "rewind", "resume"]
     assert seat.run("cut").success
@@ -108,7 +108,7 @@ def test_a_dry_run_tells_what_would_go_and_asks_for_nothing(
         result = seat.run("reset_region", {"reset": {"to": to, "dry_run": True}})
         assert result.success and {e.step_key for e in result.all_events if e.is_step_skipped} == {"rewind", "resume"}
         assert f"A reset to {to} would supersede {said}" in "".join(capfd.readouterr())
-    assert len(resets(seat)) == before and seat.region.status().head == 3
+    assert len(resets(seat)) == before and seat.region.status().region.head == 3
 
 
 def test_a_reset_to_the_beginning_is_refused_until_the_regions_name_is_said(seat: Seat, member: HandMember) -> None:
@@ -118,9 +118,9 @@ def test_a_reset_to_the_beginning_is_refused_until_the_regions_name_is_said(seat
         result = seat.run("reset_region", {"reset": {"to": "initial", "sure": sure}}, raise_on_error=False)
         said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
         assert f"`sure` says {sure!r}" in said and "write `sure: orders`" in said
-    assert len(resets(seat)) == before and seat.region.status().head == 1
+    assert len(resets(seat)) == before and seat.region.status().region.head == 1
     assert seat.run("reset_region", {"reset": {"to": "initial", "sure": "orders"}}).success
-    assert seat.region.status().head == 0
+    assert seat.region.status().region.head == 0
 
 
 def test_follow_asks_for_nothing(seat: Seat, member: HandMember) -> None:
@@ -137,6 +137,6 @@ def test_an_idle_region_is_rewound_and_waits_for_nobody(seat: Seat) -> None:
         for _ in range(2):
             seat.region.cut()
         seat.region.stop(by="test")
-    assert seat.region.status().phase is Phase.IDLE
+    assert seat.region.status().region.phase is Phase.IDLE
     assert seat.run("reset_region", {"reset": {"to": "1"}}).success
-    assert seat.region.status().head == 1 and seat.region.status().unfenced == ()
+    assert seat.region.status().region.head == 1 and seat.region.status().unfenced == ()

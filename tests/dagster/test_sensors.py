@@ -46,14 +46,14 @@ def test_a_due_cut_is_asked_for_once_and_its_run_is_void_when_it_is_past(seat: S
     time.sleep(1.1)
     (first,), (again,) = seat.tick("trigger").run_requests, seat.tick("trigger").run_requests
     assert first.run_key == again.run_key
-    now = seat.region.status()
+    now = seat.region.status().region
     assert first.run_key == f"orders:{now.uid[:8]}:cut:{now.epoch}:1:0"
     wanted = first.run_config["ops"]["open_cut"]["config"]
     assert (wanted["epoch"], wanted["head"], wanted["cause"]) == (now.epoch, 0, "every 1 s")
     assert seat.run("cut", {"open_cut": wanted}).success
-    assert seat.region.status().head == 1
+    assert seat.region.status().region.head == 1
     assert seat.run("cut", {"open_cut": wanted}).success
-    assert seat.region.status().head == 1
+    assert seat.region.status().region.head == 1
     member.rows = 0
     time.sleep(1.1)
     (due,) = seat.tick("trigger").run_requests
@@ -66,12 +66,12 @@ def test_a_due_cut_is_asked_for_once_and_its_run_is_void_when_it_is_past(seat: S
         time.sleep(1.1)
         assert f"cut {number} is opened without a run" in seat.tick("trigger").skip_message
         seat.region.await_merged(number)
-        assert seat.region.status().head == 1
+        assert seat.region.status().region.head == 1
 
 
 @pytest.mark.parametrize("keys", PERIODIC)
 def test_the_trigger_waits_for_a_cut_to_fall_due(seat: Seat, member: HandMember) -> None:
-    last = seat.region.status().last_cut_at
+    last = seat.region.status().region.last_cut_at
     while True:
         result = seat.tick("trigger")
         if result.run_requests:
@@ -106,9 +106,9 @@ def test_a_quiet_topic_costs_no_runs_and_its_first_record_is_cut_in_time(seat: S
     assert seat.run("cut").success
 
     def cut_in_a_tick() -> Checkpoint:
-        before = seat.region.status().last_cut_at
+        before = seat.region.status().region.last_cut_at
         end = time.monotonic() + 20
-        while seat.region.status().last_cut_at == before:
+        while seat.region.status().region.last_cut_at == before:
             result = seat.tick("trigger")
             assert not result.run_requests and time.monotonic() < end, result.skip_message
             while seat.region.plane.read(lambda _, row: row.open_cut):  # else the next tick sees one more fall due
@@ -119,7 +119,7 @@ def test_a_quiet_topic_costs_no_runs_and_its_first_record_is_cut_in_time(seat: S
         )[0]
 
     assert cut_in_a_tick().status is CheckpointStatus.EMPTY
-    assert seat.region.status().head == 1
+    assert seat.region.status().region.head == 1
     member.rows = 20
     assert (full := cut_in_a_tick()).rows == 40 and full.cause == "every 1 s"
     end = time.monotonic() + 20
@@ -189,7 +189,7 @@ def test_a_members_ask_ends_the_wait_at_once(seat: Seat, member: HandMember) -> 
 
     def ask() -> None:
         time.sleep(0.2)
-        now = seat.region.status()
+        now = seat.region.status().region
         seat.region.plane.do(
             lambda tx: triggers.ask(
                 tx, member=member.name, incarnation=member.incarnation, epoch=now.epoch, head=now.head
@@ -215,7 +215,7 @@ def test_a_member_whose_lease_stands_still_is_declared_lost(seat: Seat, monkeypa
     member = HandMember(seat.config, seat.region.plane)
     member.start()
     seat.region.await_running(timeout=20)
-    opened.forget("losses", seat.region.status().uid)
+    opened.forget("losses", seat.region.status().region.uid)
     assert "1 member" in seat.tick("watch").skip_message
     member.end(leave=False)
     seat.tick("watch")
@@ -225,7 +225,7 @@ def test_a_member_whose_lease_stands_still_is_declared_lost(seat: Seat, monkeypa
         time.sleep(0.2)
     row = seat.region.plane.read(lambda reader, _: reader.get(Member, "orders/0"))
     assert row is not None and row.status == "LOST"
-    assert seat.region.status().phase is Phase.RESETTING
+    assert seat.region.status().region.phase is Phase.RESETTING
 
 
 def test_a_cut_whose_run_died_is_finished_by_the_watching_sensor(seat: Seat, member: HandMember) -> None:
@@ -284,7 +284,7 @@ def test_a_stopped_region_alarms_once_and_its_check_fails(landed: LandedSeat) ->
     assert not outcome["region_runs"].passed and "5 resets in a row" in outcome["region_runs"].description
     assert outcome["group_settles"].passed and outcome["retirement_is_free"].passed
     assert landed.run("start_region").success
-    assert landed.region.status().phase is not Phase.STOPPED
+    assert landed.region.status().region.phase is not Phase.STOPPED
 
 
 def test_the_group_is_observed_when_something_changed(seat: Seat, member: HandMember) -> None:

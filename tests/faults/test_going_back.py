@@ -44,7 +44,7 @@ def test_57_member_that_dies_again_and_again_stops_the_region_with_its_name(scen
         if s.phase is Phase.STOPPED:
             break
         s.settle()
-    status = s.region.status()
+    status = s.region.status().region
     assert status.phase is Phase.STOPPED
     assert s.member(1) in status.stop_reason
     s.region.start()

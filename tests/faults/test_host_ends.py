@@ -117,7 +117,7 @@ def test_81_host_of_members_in_spark_that_is_terminated_still_makes_the_last_cut
 
 def test_18_second_host_is_refused_by_name_and_ends_without_touching_the_region(hosted: Hosted) -> None:
     s, host = hosted(rate=0)
-    before, mark = s.region.status(), s.mark()
+    before, mark = s.region.status().region, s.mark()
     second = Host(s, "second")
     try:
         assert second.process.wait(30) == 1
@@ -125,7 +125,7 @@ def test_18_second_host_is_refused_by_name_and_ends_without_touching_the_region(
         assert f"(process {host.process.pid}) already" in said, said
     finally:
         second.end()
-    after = s.region.status()
+    after = s.region.status().region
     assert (after.phase, after.epoch) == (Phase.RUNNING, before.epoch)
     assert not s.events("registered", "reset", "stop", since=mark)
     assert len(host.living()) == 2

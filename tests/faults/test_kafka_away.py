@@ -34,7 +34,7 @@ def test_25_broker_frozen_during_a_drain_aborts_the_cut_uncounted(scenario: Make
     finally:
         s.kafka.resume()
     s.settle()
-    assert s.region.status().consecutive_resets == 0
+    assert s.region.status().region.consecutive == 0
     assert s.events("abort", since=mark)
     s.finish_and_verify()
 

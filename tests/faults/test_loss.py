@@ -53,7 +53,7 @@ def test_20_topic_recreated_quickly_stops_the_region_with_both_ids(scenario: Mak
             s.cut()
             time.sleep(0.25)
     s.wait_phase(Phase.STOPPED)
-    reason = s.region.status().stop_reason
+    reason = s.region.status().region.stop_reason
     assert topic in reason
     assert old in reason, reason
     assert new in reason, reason
@@ -88,7 +88,7 @@ def test_20_topic_deleted_stops_the_region_until_it_is_forgotten(scenario: Make)
     mark = s.mark()
     s.kafka.topics.delete(gone)
     s.wait_phase(Phase.STOPPED, timeout=60)
-    assert gone in s.region.status().stop_reason
+    assert gone in s.region.status().region.stop_reason
     assert len(s.resets(mark)) <= 2, [e.text for e in s.resets(mark)]
     with pytest.raises(DataLoss, match=f"{gone}.*was deleted.*crkafka forget"):
         s.region.reset("initial")
@@ -113,7 +113,7 @@ def test_20_deletion_of_the_only_topic_stops_the_region(scenario: Make) -> None:
     s.cut()
     s.kafka.topics.delete(gone)
     s.wait_phase(Phase.STOPPED, timeout=60)
-    assert gone in s.region.status().stop_reason
+    assert gone in s.region.status().region.stop_reason
     s.region.forget(gone)
     s.kafka.topics.create(gone, 2)
     s.region.start()
@@ -139,7 +139,7 @@ def test_21_retention_that_passes_the_checkpoint_is_told_or_recorded(scenario: M
     s.region.start()
     if policy == "stop":
         s.wait_phase(Phase.STOPPED)
-        reason = s.region.status().stop_reason
+        reason = s.region.status().region.stop_reason
         assert all(word in reason for word in (topic, "200", "300")), reason
         with pytest.raises(DataLoss):
             s.region.reset("initial")
@@ -167,7 +167,7 @@ def test_21_a_transactional_log_that_expired_as_a_whole_is_passed_over_by_hand(s
     s.kafka.topics.delete_records({(topic, p): -1 for p in range(2)})
     s.region.start()
     s.wait_phase(Phase.STOPPED)
-    assert "wanted offset 20, available from 21" in s.region.status().stop_reason
+    assert "wanted offset 20, available from 21" in s.region.status().region.stop_reason
     for p in range(2):
         assert s.region.skip(TP(topic, p), 20, 20, by="test") == 21
     s.region.start()
@@ -250,12 +250,12 @@ def test_56_new_region_on_an_old_group_is_refused_unless_it_adopts(scenario: Mak
     s.region.stop()
     s.until(lambda: not s.host.pids(), "the members have ended")
     s.host.end()
-    uid = s.region.status().uid
+    uid = s.region.status().region.uid
     for adopt in ("", uid):
         again = s.region_anew(start={"position": "default", **({"adopt": adopt} if adopt else {})})
         if not adopt:
             again.wait_phase(Phase.STOPPED)
-            assert uid in again.region.status().stop_reason
+            assert uid in again.region.status().region.stop_reason
         else:
             again.settle()
             s.generator.send(topic, 60, partitions=2)

@@ -77,7 +77,7 @@ def _contributed(s: Scenario, checkpoint: int) -> set[str]:
 
 
 def _files(s: Scenario) -> dict[str, int]:
-    return {file.path: file.bytes for file in s.region.storage().list(s.region.status().uid)}
+    return {file.path: file.bytes for file in s.region.storage().list(s.region.status().region.uid)}
 
 
 def test_62_start_that_was_resolved_for_an_older_epoch_is_dropped(pair: Scenario) -> None:
@@ -126,7 +126,7 @@ def test_28_commit_that_is_refused_has_its_own_reaction(pair: Scenario, error: s
     pair.settle()
     assert (pair.incarnation(0) != was) is restarts
     assert len(pair.events("abort", since=mark)) == 1
-    assert pair.region.status().consecutive_resets == 0
+    assert pair.region.status().region.consecutive == 0
     pair.check()
 
 
@@ -150,7 +150,7 @@ def test_50_idle_member_that_takes_over_a_partition_starts_at_the_head(scenario:
     s = scenario(members=2, partitions=1, static_membership=False)
     s.cut()
     s.cut()
-    holder = next(i for i, m in enumerate(s.region.status().members) if m.held)
+    holder = next(i for i, m in enumerate(s.region.status().members) if m.partitions)
     s.kill(holder)
     s.until(lambda: s.epoch > 2, "a reset")
     s.settle()

@@ -28,7 +28,7 @@ def test_40_full_disk_aborts_the_cut_and_leaves_no_temporary_file(pair: Scenario
     pair.until(lambda: pair.resets(mark), "the full disk makes a reset")
     pair.points.clear(pair.member(0), fp.DISK)
     pair.settle()
-    assert pair.region.status().consecutive_resets == 0
+    assert pair.region.status().region.consecutive == 0
     pair.check()
     pair.region.retire()
     assert pair.verify(collected=True).orphans == 0
@@ -61,7 +61,7 @@ def test_43_static_member_cut_off_from_sql_leaves_the_group_before_its_session_e
     was = s.incarnation(0)
     began = time.monotonic()
     s.points.set(s.member(0), fp.SQL, "down")
-    s.until(lambda: len(s.region.status().members[1].held or ()) == 4, "the other has it all", timeout=60)
+    s.until(lambda: len(s.region.status().members[1].partitions or ()) == 4, "the other has it all", timeout=60)
     assert time.monotonic() - began < 25 + 2 + 6.5 + 8  # lease, isolation, the short session, two busy cores
     assert s.cut_soon().members == 1
     s.points.clear_all()
@@ -77,7 +77,7 @@ def test_43_member_cut_off_from_sql_alone_hands_over_and_comes_back(scenario: Ma
     was, pid = s.incarnation(0), s.pid(0)
     s.points.set(s.member(0), fp.SQL, "down")
     s.until(lambda: s.region.status().members[0].status == "LOST", "the member is lost", timeout=30)
-    s.until(lambda: len(s.region.status().members[1].held or ()) == 4, "the other has it all", timeout=30)
+    s.until(lambda: len(s.region.status().members[1].partitions or ()) == 4, "the other has it all", timeout=30)
     assert s.cut_soon().members == 1
     s.until(lambda: s.host.pids().get(s.member(0)) != pid, "its process has ended", timeout=30)
     s.points.clear_all()

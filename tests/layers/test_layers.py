@@ -123,6 +123,26 @@ def test_nothing_is_decided_from_the_event_log() -> None:
     assert found == []
 
 
+PARTS_OF_THE_STATUS = {
+    ("alarms", "current"), ("alarms", "no_merge"), ("alarms", "last_cut_missed"), ("cuts", "unready"), ("lateness", "late"),
+}  # fmt: skip
+
+
+def test_what_a_region_waits_for_and_what_is_wrong_is_asked_of_its_status() -> None:
+    """`show`, `watch`, `health`, metrics, probes and Dagster say the same, because they ask one place: `plane/status.py`."""
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
+        for package in PACKAGES
+        for file in sorted((ROOT / package).rglob("*.py"))
+        if not str(file.relative_to(ROOT)).startswith(("crkafka_core/plane", "crkafka_core/testing"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and (node.value.id, node.attr) in PARTS_OF_THE_STATUS
+    ]
+    assert found == []
+
+
 def test_a_member_reaches_the_control_plane_through_its_gate_alone() -> None:
     """SPEC G11: `MemberPlane` compares region, incarnation and epoch; what makes one is the only place that names anything else."""
     found = []

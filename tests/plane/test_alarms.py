@@ -9,7 +9,7 @@ import pytest
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import ResetCause
 from crkafka_core.plane import advance, alarms, cuts, life
-from crkafka_core.region.status import status_of
+from crkafka_core.plane.status import status_of
 from tests.plane.conftest import LIMITS
 
 if TYPE_CHECKING:

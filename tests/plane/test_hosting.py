@@ -17,7 +17,8 @@ from crkafka_core.machine import machine
 from crkafka_core.model.errors import LeaseHeld, LeaseLost, NotSettled
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import MemberStatus
-from crkafka_core.plane import alarms, cuts, hosts, leases, life, members
+from crkafka_core.plane import alarms, cuts, leases, life, members
+from crkafka_core.plane.status import waits_for
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import host
 from crkafka_core.region.driver import Driver
@@ -214,4 +215,4 @@ def test_a_cut_that_no_member_would_make_names_who_runs_them(kit: Kit, hosted: b
     with pytest.raises(NotSettled, match=r"no member is there.*`crkafka host` runs them") as refused:
         kit.do(lambda tx: cuts.open_cut(tx, token="a", cause="test"))
     assert "settles by itself" not in str(refused.value)
-    assert "`crkafka host` runs them" in kit.plane.read(lambda r, row: hosts.waits(r, row, cuts.unready(r, row)))
+    assert "`crkafka host` runs them" in kit.plane.read(waits_for)

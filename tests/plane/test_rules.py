@@ -29,8 +29,8 @@ from crkafka_core.plane import (
     skips,
     starts,
 )
+from crkafka_core.plane.status import status_of
 from crkafka_core.protocol.version import SPOKEN
-from crkafka_core.region.status import status_of
 from tests.plane.conftest import LIMITS
 
 if TYPE_CHECKING:

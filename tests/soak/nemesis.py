@@ -110,7 +110,7 @@ class Nemesis:
         return {name: fault for name, fault in found.items() if self.proxy is not None or name[1:3] != "44"}
 
     def someone(self) -> int:
-        return self.rng.randrange(self.s.region.status().members_wanted)
+        return self.rng.randrange(self.s.region.status().region.members_wanted)
 
     def name(self) -> str:
         return self.s.member(self.someone())
@@ -140,7 +140,7 @@ class Nemesis:
         self._at_point(fp.POLL, "raise")
 
     def f63_all_members_killed(self) -> None:
-        for number in range(self.s.region.status().members_wanted):
+        for number in range(self.s.region.status().region.members_wanted):
             self.s.kill(number)
             time.sleep(self.rng.choice((0.0, self.rng.uniform(0.0, 2.0))))
 
@@ -231,7 +231,7 @@ class Nemesis:
     # What people ask for
 
     def f16_scale(self) -> None:
-        now = self.s.region.status().members_wanted
+        now = self.s.region.status().region.members_wanted
         self.s.region.scale(self.rng.choice([n for n in range(1, MOST_MEMBERS + 1) if n != now]))
         time.sleep(self.rng.uniform(0.0, 3.0))
 

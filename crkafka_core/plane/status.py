@@ -1,4 +1,4 @@
-"""A region as one consistent look at its control plane: what `show` and `watch` display."""
+"""A region now, from one read of its control plane: what `show`, `watch`, metrics, probes, reports and Dagster's checks all ask."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from crkafka_core.config import RegionConfig
+from crkafka_core.config.sections import TriggerConfig
 from crkafka_core.control import Reader
 from crkafka_core.model.offsets import TP, unpack
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, Event, Group, Lease, Member, MemberStatus, PauseMark, Region, Table
+from crkafka_core.model.rows import Checkpoint, Group, Lease, Member, MemberStatus, PauseMark, Region, Table
 from crkafka_core.plane import (
     alarms,
-    checkpoints,
     cuts,
     epochs,
-    events,
     hosts,
     lateness,
     leases,
@@ -49,16 +47,20 @@ class MemberView:
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """Everything from one read."""
+class Status:
+    """What `Region.status()` returns; `crkafka show` adds the last checkpoints and events."""
 
     region: Region
     now: float
     """Database time."""
     waits_for: str
-    """What keeps the region from resuming or cutting; empty when nothing does."""
+    """What keeps the region from resuming or cutting, or why it is at rest; empty when nothing does."""
     alarm: str
     """What somebody should look at now; empty when all is well (SPEC G8, X8)."""
+    no_merge: str
+    """That no checkpoint was merged for three periods; empty when all is well (SPEC X6)."""
+    last_cut_missed: str
+    """That the last stop came about without the promised last cut, and why; empty otherwise (SPEC G9)."""
     cut_due_at: float | None
     """0.0 is now, None is never."""
     head: Checkpoint | None
@@ -76,41 +78,53 @@ class Snapshot:
     leases: tuple[Lease, ...]
     held: tuple[str, ...]
     """Who keeps old checkpoints from being retired."""
-    checkpoints: tuple[Checkpoint, ...]
-    """The last ones, newest first."""
-    events: tuple[Event, ...]
-    """The last ones, oldest first."""
+    held_since: float
+    """When the oldest of those checkpoints was merged."""
+
+    @property
+    def live(self) -> tuple[MemberView, ...]:
+        """The members that are neither lost nor gone."""
+        return tuple(m for m in self.members if m.status is MemberStatus.LIVE)
 
 
-def take(reader: Reader, region: Region, config: RegionConfig, *, last: int = 8) -> Snapshot:
-    """Look at the region."""
-    found = members.all_of(reader)
-    at_rest = region.phase in (Phase.IDLE, Phase.STOPPED)
+def status_of(reader: Reader, region: Region, trigger: TriggerConfig | None = None) -> Status:
+    """The region now; without its trigger no cut is due."""
+    tables = life.tables_of(reader)
+    retirement = retire.plan(reader, region)
     open_cut = reader.get(Checkpoint, region.open_cut) if region.open_cut else None
-    return Snapshot(
+    return Status(
         region=region,
         now=reader.now(),
-        waits_for=region.stop_reason if at_rest else hosts.waits(reader, region, cuts.unready(reader, region)),
+        waits_for=waits_for(reader, region),
         alarm=alarms.current(reader, region),
-        cut_due_at=triggers.due_at(region, period=config.trigger.period, counted=config.trigger.operator_driven),
+        no_merge=alarms.no_merge(reader, region),
+        last_cut_missed=alarms.last_cut_missed(reader, region),
+        cut_due_at=triggers.due_at(region, period=trigger.period, counted=trigger.operator_driven) if trigger else None,
         head=reader.get(Checkpoint, region.head) if region.head else None,
         open_cut=open_cut,
         missing=tuple(cuts.waits_for(reader, region, region.open_cut)) if open_cut else (),
-        members=tuple(_member(m) for m in sorted(found, key=lambda m: members.index(m.name))),
+        members=tuple(_member(m) for m in sorted(members.all_of(reader), key=lambda m: members.index(m.name))),
         groups=tuple(life.groups_of(reader)),
-        tables=tuple(life.tables_of(reader)),
+        tables=tuple(tables),
         lags=tuple(lateness.lags(reader, region)),
         unfenced=tuple(t.name for t in epochs.unfenced(reader)),
         pauses=tuple(pauses.all_of(reader)),
         leases=tuple(
             lease
-            for kind in ("driver", "retire", "reader", *(f"writer:{t.name}" for t in life.tables_of(reader)))
+            for kind in ("driver", "retire", "reader", *(f"writer:{t.name}" for t in tables))
             for lease in leases.held(reader, kind)
         ),
-        held=retire.plan(reader, region).held,
-        checkpoints=tuple(checkpoints.newest(reader, last) if last else ()),
-        events=tuple(events.last(reader, last) if last else ()),
+        held=retirement.held,
+        held_since=retirement.held_since,
     )
+
+
+def waits_for(reader: Reader, region: Region) -> str:
+    """What keeps the region from resuming or cutting, and what to do where it would wait for ever; why it stopped, if it has."""
+    if region.phase in (Phase.IDLE, Phase.STOPPED):
+        return region.stop_reason
+    unready = cuts.unready(reader, region)
+    return (hosts.missing(reader, region) or unready) if unready else ""
 
 
 def _member(row: Member) -> MemberView:
