@@ -21,7 +21,7 @@ from crkafka_core.dev.postgres import Postgres
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Event, MergedOffset, Region
-from crkafka_core.plane import advance, cuts, life, limits, members, starts, view
+from crkafka_core.plane import advance, cuts, life, limits, members, roster, starts, view
 from crkafka_core.plane.cuts import NamedSegment, Part
 from crkafka_core.plane.transact import ControlPlane
 
@@ -160,7 +160,7 @@ def _lengthen(store: SqlStore, crowd: Crowd, count: int) -> None:
         tx.add(*(replace(o, checkpoint=last) for o in offsets))
         events = [Event(name, row.next_event + n, tx.now(), "merged", row.epoch, head + n) for n in range(2 * count)]
         tx.add(*events)
-        there = members.all_of(tx)
+        there = roster.all_of(tx)
         tx.put(*(replace(m, base=last) for m in there))
         tx.set_region(head=last, next_checkpoint=last + 1, next_event=row.next_event + 2 * count)
 

@@ -30,6 +30,7 @@ from crkafka_core.plane import (
     reading,
     resets,
     retire,
+    roster,
     tables,
 )
 from crkafka_core.plane.transact import ControlPlane
@@ -201,7 +202,7 @@ class PlaneMachine(RuleBasedStateMachine):
         player = self.players[who]
 
         def work(tx: Tx) -> None:
-            row = next((m for m in members.all_of(tx) if m.name == player.name), None)
+            row = next((m for m in roster.all_of(tx) if m.name == player.name), None)
             if row is not None:
                 members.lose(
                     tx, player.name, row.incarnation, renewals=row.renewals, by="test", why="its counter stands still"

@@ -11,7 +11,7 @@ from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
-from crkafka_core.plane import cuts, limits, members, starts, view
+from crkafka_core.plane import cuts, limits, members, roster, starts, view
 from crkafka_core.plane.cuts import NamedSegment, Part
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.segments.path import segment_path
@@ -84,7 +84,7 @@ class Player:
         if not self.incarnation:
             return self._start()
         want = self.plane.read(
-            lambda reader, row: view.desired(reader, row, members.all_of(reader), self.name, self.incarnation)
+            lambda reader, row: view.desired(reader, row, roster.all_of(reader), self.name, self.incarnation)
         )
         if want.superseded or not want.registered:
             self.crash()

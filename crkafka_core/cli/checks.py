@@ -20,7 +20,7 @@ from crkafka_core.kafka.properties import RECEIVED_BESIDE, RECEIVED_BYTES
 from crkafka_core.model.errors import ConfigError, CrkafkaError, DataLoss, Refused, WentBack, WrongRegion
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Group, Initial, Region, Table
-from crkafka_core.plane import alarms, life, members, restored, starts
+from crkafka_core.plane import alarms, life, restored, roster, starts
 from crkafka_core.plane import tables as plane_tables
 
 _PATIENCE = 4.0
@@ -55,7 +55,7 @@ def stored(config: RegionConfig) -> Stored:
             tuple(life.all_groups(reader)),
             tuple(starts.known(reader).values()),
             tuple(life.tables_of(reader)),
-            tuple(alarms.client_id(m) for m in members.live(reader)),
+            tuple(alarms.client_id(m) for m in roster.live(reader)),
             there.store.place(),
         )
 

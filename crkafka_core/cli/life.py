@@ -20,7 +20,7 @@ from crkafka_core.model.errors import NotSettled, RegionStopped
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.plane import hosts
-from crkafka_core.plane.members import live
+from crkafka_core.plane.roster import live
 from crkafka_core.plane.status import waits_for
 from crkafka_core.region import Region, waiting
 

@@ -44,7 +44,7 @@ from crkafka_core.model.errors import (
     WrongRegion,
 )
 from crkafka_core.model.limits import Limits
-from crkafka_core.plane import limits, members
+from crkafka_core.plane import limits, members, roster
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.plane.stores import open_plane
 from crkafka_core.plane.transact import ControlPlane
@@ -157,7 +157,7 @@ class MemberProcess:
         launch = self._patiently(plane.launch, stop)
         cluster = self._patiently(admin.cluster_id, stop)
         limit = limits.of(plane.read(lambda _, row: row))
-        index = members.index(self.name)
+        index = roster.index(self.name)
         instance = f"{self.config.region}-{plane.uid[:8]}-{index}" if self.config.static_membership else ""
         since = self._patiently(lambda: self._register(plane, launch, cluster, instance), stop)
         properties = client_properties(

@@ -13,7 +13,7 @@ from crkafka_core.model.errors import CrkafkaError, NoSuchRegion, ServiceUnavail
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Member, Region
-from crkafka_core.plane import advance, cuts, members, view
+from crkafka_core.plane import advance, members, roster, settling, view
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.settle import live
@@ -119,7 +119,7 @@ class Observer(Loop):
         self._unheld_look_at = now + self._unheld_timeout / _UNHELD_LOOKS
         stable = bool(peers) and all(p.assignment_json for p in peers) and len({p.generation for p in peers}) == 1
         mine = stable and desired.phase in _HOLDING and min(p.name for p in peers) == self._member
-        if not mine or not self._plane.read(lambda reader, region: cuts.unheld(reader, region)):
+        if not mine or not self._plane.read(lambda reader, region: settling.unheld(reader, region)):
             self._unheld_since = None
         elif self._unheld_since is None:
             self._unheld_since = now
@@ -140,7 +140,7 @@ class Observer(Loop):
         )
 
     def _snapshot(self, reader: Reader, region: Region) -> tuple[Desired, bool, list[Member]]:
-        rows = members.all_of(reader)
+        rows = roster.all_of(reader)
         desired = view.desired(reader, region, rows, self._member, self._incarnation, self._plane.launched)
         there = live(rows)
         return desired, advance.due(reader, region, there), there

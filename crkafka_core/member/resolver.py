@@ -21,7 +21,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Member, Region
-from crkafka_core.plane import alarms, life, restored, starts
+from crkafka_core.plane import alarms, halting, restored, starts
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol import subscription
@@ -254,6 +254,6 @@ class Resolver(Loop):
 
     def _stop_region(self, reason: str, epoch: int) -> None:
         try:
-            self._plane.do(lambda tx: life.halt(tx, reason, member=self._member), epoch=epoch)
+            self._plane.do(lambda tx: halting.halt(tx, reason, member=self._member), epoch=epoch)
         except CrkafkaError as error:
             _log.warning("stopping the region: %s", error)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Member, Region, ResetCause
-from crkafka_core.plane import alarms, clock, cuts, epochs, events, life, limits, members, resets
+from crkafka_core.plane import alarms, clock, cuts, epochs, events, life, limits, members, resets, roster, settling
 
 
 def due(reader: Reader, region: Region, there: Sequence[Member] | None = None) -> bool:
@@ -29,7 +29,7 @@ def due(reader: Reader, region: Region, there: Sequence[Member] | None = None) -
                 return True
         case _:
             return False
-    there = members.live(reader) if there is None else there
+    there = roster.live(reader) if there is None else there
     return bool(members.behind(there)) or any(m.stale_since for m in there)
 
 
@@ -76,7 +76,7 @@ def _finish_cut(tx: Tx, region: Region) -> None:
 def _resume(tx: Tx, region: Region) -> None:
     """RUNNING again, once the group is settled, at the epoch and the head, and the back-off is over."""
     limit, now = limits.of(region), tx.now()
-    reason = cuts.unready(tx, region)
+    reason = settling.unready(tx, region)
     if not reason and now >= region.not_before:
         tx.set_region(
             phase=Phase.RUNNING,
@@ -94,7 +94,7 @@ def _resume(tx: Tx, region: Region) -> None:
             data={"seconds": round(now - region.reset_at, 3)},
         )
         return
-    missing = cuts.unsettled(tx, region)
+    missing = settling.unsettled(tx, region)
     settled = not missing
     if not settled:
         alarms.unsettled(tx, missing)
@@ -110,7 +110,7 @@ def _resume(tx: Tx, region: Region) -> None:
 
 def _held_up(reader: Reader, region: Region) -> str:
     """What a member waits for that is not the region's fault: an attempt while Kafka or the storage fails does not count (SPEC X6)."""
-    for m in members.live(reader):
+    for m in roster.live(reader):
         waits = json.loads(m.metrics_json).get("unavailable")
         if waits:
             return f"{m.name}: {waits}"

@@ -22,7 +22,7 @@ from crkafka_core.model.rows import (
     Region,
     ResetCause,
 )
-from crkafka_core.plane import events, hosts, leases, life, limits, members, resets, starts
+from crkafka_core.plane import events, halting, hosts, leases, limits, resets, roster, settling, starts
 from crkafka_core.protocol import merge as rules
 from crkafka_core.protocol import settle
 
@@ -30,36 +30,6 @@ from crkafka_core.protocol import settle
 def expects(reader: Reader, region: Region, member: str) -> bool:
     """Whether the open cut, if there is one, waits for this member."""
     return bool(region.open_cut) and reader.get(Expected, region.open_cut, member) is not None
-
-
-def unready(reader: Reader, region: Region) -> str:
-    """What keeps the region from opening a cut or resuming, in words."""
-    return settle.unready(
-        region,
-        members.all_of(reader),
-        lambda: starts.known(reader),
-        limits.of(region),
-        reader.now(),
-    )
-
-
-def unsettled(reader: Reader, region: Region) -> str:
-    """What keeps the group from being settled, in words."""
-    return settle.missing(
-        region,
-        members.all_of(reader),
-        lambda: starts.known(reader),
-        limits.of(region),
-        reader.now(),
-    )
-
-
-def unheld(reader: Reader, region: Region) -> frozenset[TP]:
-    """Known partitions that no live member reports (SPEC G8)."""
-    there = settle.live(members.all_of(reader))
-    return frozenset(starts.known(reader)) - frozenset(
-        tp for m in there if m.assignment_json for tp in unpack(m.assignment_json)
-    )
 
 
 def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None, if_new: bool = False) -> Checkpoint:
@@ -82,12 +52,12 @@ def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None,
             f"Region {region.name} is {region.phase}{': ' + region.stop_reason if region.stop_reason else ''}; a cut needs RUNNING.",
             hint=_next_step(tx, region),
         )
-    reason = unready(tx, region)
+    reason = settling.unready(tx, region)
     if reason:
         nobody = hosts.missing(tx, region)
         hint = "" if nobody else "Wait; it settles by itself."
         raise NotSettled(f"Region {region.name} is not settled: {nobody or reason}.", hint=hint)
-    now, there = tx.now(), settle.live(members.all_of(tx))
+    now, there = tx.now(), settle.live(roster.all_of(tx))
     checkpoint = Checkpoint(
         region=region.name, id=region.next_checkpoint, parent=region.head, epoch=region.epoch, status=CheckpointStatus.OPEN, cause=cause,
         token=token, generation=there[0].generation, opened_at=now, deadline=now + limits.of(region).drain_timeout, members=len(there),
@@ -105,7 +75,7 @@ def _next_step(reader: Reader, region: Region) -> str:
     """For somebody who wants a cut of a region that does not run."""
     if region.phase is Phase.STOPPED:
         return "Mend the cause, then `crkafka start`."
-    if not settle.live(members.all_of(reader)):
+    if not settle.live(roster.all_of(reader)):
         return f"No member is there: {hosts.RUNS_THEM}."
     return "`crkafka show` tells what it waits for."
 
@@ -174,7 +144,7 @@ def contribute(tx: Tx, part: Part) -> Contributed | Refused:
             part,
             NotOpen(f"Checkpoint {part.checkpoint} of region {region.name} is {what}.", hint="Drop the contribution."),
         )
-    members.of(tx, part.member, part.incarnation)
+    roster.of(tx, part.member, part.incarnation)
     if part.epoch != region.epoch:
         return _refuse(
             tx,
@@ -411,7 +381,7 @@ def _close(
     )  # fmt: skip
     tx.put(done)
     names = {c.member for c in contributions}
-    movers = [m for m in members.all_of(tx) if m.name in names]
+    movers = [m for m in roster.all_of(tx) if m.name in names]
     if movers:
         tx.put(*(replace(m, base=row.id) for m in movers))
     tx.set_region(
@@ -420,7 +390,7 @@ def _close(
     )  # fmt: skip
     events.log(tx, "merged", f"{plural(done.rows, 'row')} of {plural(done.members, 'member')}", checkpoint=row.id)
     if region.stopping:
-        life.idle(tx, f"stopped after cut {row.id}")
+        halting.idle(tx, f"stopped after cut {row.id}")
     return done
 
 
@@ -447,14 +417,14 @@ def _close_empty(tx: Tx, region: Region, row: Checkpoint) -> Checkpoint:
         proven_epoch=region.epoch,
     )  # fmt: skip
     if region.stopping:
-        life.idle(tx, f"stopped after cut {row.id}, which had nothing new")
+        halting.idle(tx, f"stopped after cut {row.id}, which had nothing new")
     return done
 
 
 def give_up(tx: Tx, checkpoint: int, *, member: str, incarnation: str, why: str, cause: ResetCause) -> None:
     """A member cannot do its part of the open cut: the cut is aborted (SPEC D2). Void when the cut is over."""
     if checkpoint and tx.region().open_cut == checkpoint:
-        members.of(tx, member, incarnation)
+        roster.of(tx, member, incarnation)
         if cause is ResetCause.REBALANCE:
             resets.rebalanced(tx, why, by=member)
         else:

@@ -11,7 +11,7 @@ from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP, pack, pack_offsets, unpack, unpack_offsets
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Goal
-from crkafka_core.plane import events, members
+from crkafka_core.plane import events, roster
 
 MOST = 20
 """Goals that are kept: one whose run was killed is dropped by nobody else."""
@@ -41,7 +41,7 @@ def reach(tx: Tx, token: str, *, member: str, incarnation: str, epoch: int, reac
     row = tx.get(Goal, token)
     if row is None or epoch != region.epoch:
         return
-    members.of(tx, member, incarnation)
+    roster.of(tx, member, incarnation)
     said = json.loads(row.reached_json)
     said[member] = [incarnation, epoch, json.loads(pack(reached))]
     text = json.dumps(said, ensure_ascii=False, sort_keys=True)

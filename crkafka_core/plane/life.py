@@ -5,9 +5,9 @@ from __future__ import annotations
 from crkafka_core.control import Reader, Store, Tx
 from crkafka_core.model.errors import NotRunning, Refused
 from crkafka_core.model.limits import MOST_MEMBERS
-from crkafka_core.model.phase import UNSETTLED, Phase, Wanted
+from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import ROWS, Group, Launch, Region, ResetCause, Table
-from crkafka_core.plane import alarms, cuts, epochs, events, limits, members
+from crkafka_core.plane import cuts, epochs, events, halting, limits, members, roster, settling
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import check_protocol
 from crkafka_core.protocol import settle
@@ -67,7 +67,7 @@ def stop(tx: Tx, *, token: str, by: str) -> Region:
         if region.phase in epochs.FLOWING:
             last_cut(tx, token=token)
         else:
-            idle(tx, f"stopped in {region.phase}")
+            halting.idle(tx, f"stopped in {region.phase}")
     return tx.region()
 
 
@@ -79,57 +79,20 @@ def last_cut(tx: Tx, *, token: str = "") -> None:
     region = tx.region()
     if region.phase is Phase.CUTTING:
         return
-    why = cuts.unready(tx, region)
+    why = settling.unready(tx, region)
     if region.phase is Phase.RUNNING and not why:
         cuts.open_cut(tx, token=token or f"last cut of epoch {region.epoch}", cause="stop")
     elif region.phase not in (Phase.RUNNING, Phase.RESETTING) or _nobody_there(tx, region) or _overdue(tx, region):
-        _give_up(tx, why or f"it is {region.phase}")
-
-
-def _give_up(tx: Tx, why: str) -> None:
-    alarms.no_last_cut(tx, why)
-    idle(tx, f"stopped without a last cut: {why}")
+        halting.without_last_cut(tx, why or f"it is {region.phase}")
 
 
 def _nobody_there(reader: Reader, region: Region) -> bool:
-    return not settle.live(members.all_of(reader))
+    return not settle.live(roster.all_of(reader))
 
 
 def _overdue(reader: Reader, region: Region) -> bool:
     """The stop was asked for longer ago than a cut may take."""
     return reader.now() > region.stopping_since + limits.of(region).drain_timeout
-
-
-def halt(tx: Tx, reason: str, *, member: str = "") -> None:
-    """STOPPED: members stay in the group, paused; only a person leaves it (SPEC X6, X8). One who wants it stopped gets it idle."""
-    region, reason = tx.region(), events.kept(reason)
-    if region.phase is Phase.STOPPED:
-        return
-    if region.stopping:
-        _give_up(tx, reason)
-        return
-    if region.phase not in UNSETTLED and region.phase is not Phase.IDLE:
-        epochs.raise_epoch(tx, ResetCause.STOP, reason, by=member, member=member)
-    tx.set_region(
-        phase=Phase.STOPPED,
-        phase_since=tx.now(),
-        stop_reason=reason,
-        stop_member=member,
-        settled_at=0.0,
-        stopping=False,
-    )
-    events.log(tx, "stopped", reason, member=member)
-
-
-def idle(tx: Tx, why: str) -> None:
-    """No members are wanted any more: they leave cleanly (SPEC G9)."""
-    region = tx.region()
-    if region.phase is Phase.CUTTING:
-        epochs.raise_epoch(tx, ResetCause.STOP, why)
-    tx.set_region(
-        phase=Phase.IDLE, phase_since=tx.now(), stopping=False, settled_at=0.0, stop_reason="", stop_member=""
-    )
-    events.log(tx, "idle", why)
 
 
 def scale(tx: Tx, wanted: int, *, by: str) -> Region:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from crkafka_core.control import Place, Reader, Tx
 from crkafka_core.model.errors import CrkafkaError, Lost, Stale, WentBack
 from crkafka_core.model.rows import Member, Region
-from crkafka_core.plane import members, restored
+from crkafka_core.plane import members, restored, roster
 from crkafka_core.plane.transact import ControlPlane
 
 _log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class MemberPlane:
                 "plane went back.",
                 hint="The host starts it anew.",
             )
-        members.of(reader, self.name, self.incarnation)
+        roster.of(reader, self.name, self.incarnation)
 
     def check_registered(self) -> None:
         """Raise what a process hears that is not the registered one any more."""

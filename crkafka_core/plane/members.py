@@ -8,43 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crkafka_core.control import Reader, Tx
-from crkafka_core.model.errors import Lost, NotRunning, OldConfiguration, Stale, Superseded, WrongRegion
+from crkafka_core.model.errors import NotRunning, OldConfiguration, Stale, Superseded, WrongRegion
 from crkafka_core.model.offsets import TP, pack
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Group, Launch, Member, MemberStatus, Region, ResetCause
-from crkafka_core.plane import cuts, epochs, events, pauses, resets, starts
+from crkafka_core.plane import cuts, epochs, events, pauses, resets, roster, starts
 from crkafka_core.protocol import subscription as subscriptions
-
-
-def all_of(reader: Reader) -> list[Member]:
-    """Every name that is or was registered."""
-    return reader.select(Member)
-
-
-def live(reader: Reader) -> list[Member]:
-    """The registered incarnations that are neither lost nor gone."""
-    return reader.select(Member, ("status", "=", MemberStatus.LIVE))
-
-
-def of(reader: Reader, name: str, incarnation: str) -> Member:
-    """The member, if this incarnation is the registered one and live; else what it must do."""
-    region = reader.region().name
-    row = reader.get(Member, name)
-    if row is None:
-        raise Lost(f"{name} is not registered in region {region}.", hint="The host starts it anew.")
-    if row.incarnation != incarnation:
-        raise Superseded(
-            f"{name} of region {region} runs elsewhere, as launch {row.launch}.", hint="This process ends for good."
-        )
-    if row.status is not MemberStatus.LIVE:
-        raise Lost(f"{name} of region {region} was declared {row.status.lower()}.", hint="The host starts it anew.")
-    return row
-
-
-def index(name: str) -> int:
-    """The number in an operator name: `orders/3` is 3."""
-    return int(name.rpartition("/")[2])
 
 
 def launch(tx: Tx, name: str) -> int:
@@ -78,7 +48,7 @@ def register(tx: Tx, who: Registration) -> Member:
     bind_group(tx, region, who)
     row = tx.get(Member, who.name)
     if row is not None and row.incarnation == who.incarnation:
-        return of(tx, who.name, who.incarnation)
+        return roster.of(tx, who.name, who.incarnation)
     if row is not None and row.launch >= who.launch:
         raise Superseded(
             f"{who.name} of region {region.name} was launched again, as {row.launch}.",
@@ -88,7 +58,7 @@ def register(tx: Tx, who: Registration) -> Member:
         raise NotRunning(
             f"Region {region.name} is not started: no members are wanted.", hint="`crkafka start` starts it."
         )
-    if index(who.name) >= region.members_wanted:
+    if roster.index(who.name) >= region.members_wanted:
         raise NotRunning(
             f"Region {region.name} wants {plural(region.members_wanted, 'member')}; {who.name} is not one.",
             hint="`crkafka scale` adds one.",
@@ -140,7 +110,7 @@ def carry_forward(tx: Tx) -> None:
     region = tx.region()
     if region.dropped_json == "[]":
         return
-    there = [m for m in all_of(tx) if m.status is MemberStatus.LIVE]
+    there = [m for m in roster.all_of(tx) if m.status is MemberStatus.LIVE]
     waiting = []
     for topic in json.loads(region.dropped_json):
         if any(subscriptions.reads(m.subscription_json, topic) for m in there):
@@ -202,7 +172,7 @@ def bind_group(tx: Tx, region: Region, who: Registration) -> None:
 
 def renew(tx: Tx, name: str, incarnation: str, metrics: Mapping[str, Any] | None = None) -> Member:
     """Renew the lease: the counter that others watch goes on (SPEC G4)."""
-    row = of(tx, name, incarnation)
+    row = roster.of(tx, name, incarnation)
     renewed = replace(
         row, renewals=row.renewals + 1, metrics_json=row.metrics_json if metrics is None else json.dumps(metrics)
     )
@@ -214,7 +184,7 @@ def report(
     tx: Tx, name: str, incarnation: str, *, epoch: int, base: int, generation: int, held: Collection[TP]
 ) -> Member:
     """What a member has reached: its starts of (epoch, base) are resolved and sought for all it holds."""
-    row = of(tx, name, incarnation)
+    row = roster.of(tx, name, incarnation)
     reported = replace(row, epoch=epoch, base=base, generation=generation, assignment_json=pack(held))
     if reported != row:
         region = tx.region()
@@ -246,7 +216,7 @@ def withdraw(
 
     `thrown_out`: Kafka took the partitions as lost, which is this member's own doing unless others were thrown out too (SPEC X6).
     """
-    row = of(tx, name, incarnation)
+    row = roster.of(tx, name, incarnation)
     if row.assignment_json:
         tx.put(replace(row, assignment_json=""))
         events.log(tx, "revoked", why, member=name, data={"held": row.assignment_json, "generation": row.generation})
@@ -308,7 +278,7 @@ def watch_generations(tx: Tx, stale_after: float, silent_after: float) -> None:
 
     Who has withdrawn its report gets `silent_after`: it may be in the new generation, and slow to resolve its starts.
     """
-    there = [m for m in all_of(tx) if m.status is MemberStatus.LIVE]
+    there = [m for m in roster.all_of(tx) if m.status is MemberStatus.LIVE]
     late, now = behind(there), tx.now()
     for m in there:
         if m not in late:

@@ -10,7 +10,7 @@ from crkafka_core.model.errors import NoSuchCheckpoint, NotRunning, RegionStoppe
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import listed
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, Region, Reset, ResetCause
-from crkafka_core.plane import epochs, events, life, limits, restored
+from crkafka_core.plane import epochs, events, halting, limits, restored
 from crkafka_core.protocol import reset_policy
 from crkafka_core.protocol.reset_policy import BUDGETED, COUNTED, POLICY, Record
 
@@ -135,7 +135,7 @@ def _explain(tx: Tx, cause: ResetCause, text: str, member: str) -> None:
     tx.put(replace(begun, cause=cause, member=member))
     decided = reset_policy.decide(cause, text, member, _record(tx, member), limits.of(region))
     if decided.stop:
-        life.halt(tx, decided.stop, member=member)
+        halting.halt(tx, decided.stop, member=member)
 
 
 def begin(
@@ -156,7 +156,7 @@ def begin(
     decided = reset_policy.decide(cause, text, member, _record(tx, member), limits.of(region))
     tx.set_region(consecutive=decided.consecutive, failing=decided.failing)
     if decided.stop:
-        life.halt(tx, decided.stop, member=_worst(tx, member) if POLICY[cause].counts else member)
+        halting.halt(tx, decided.stop, member=_worst(tx, member) if POLICY[cause].counts else member)
     else:
         epochs.rest(tx, text, decided.wait)
 

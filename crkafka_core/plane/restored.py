@@ -8,7 +8,7 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import NotRunning, WentBack
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Checkpoint, Region, Reset, ResetCause, Table
-from crkafka_core.plane import epochs, events, life
+from crkafka_core.plane import epochs, events, halting
 
 MARGIN = 1_000
 """Numbers of table commits are raised by so many: nobody outside SQL could name the last one."""
@@ -60,7 +60,7 @@ def beyond(reader: Reader, region: Region, seen: Seen) -> str:
 
 def notice(tx: Tx, reason: str, *, by: str) -> None:
     """Stop the region, and let nothing be deleted until a person has said how to go on (SPEC T3)."""
-    life.halt(tx, reason, member=by)
+    halting.halt(tx, reason, member=by)
     tx.set_region(went_back=True)
 
 

@@ -11,7 +11,7 @@ from crkafka_core.model.errors import DataLoss, Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Initial, MergedOffset, Region, Start, StartReason
-from crkafka_core.plane import events, members
+from crkafka_core.plane import events, halting, roster
 from crkafka_core.protocol import subscription
 
 
@@ -172,7 +172,7 @@ def resolve(
     `proposals` may name more partitions than the member holds: at birth all that there are (SPEC S3).
     """
     region = tx.region()
-    members.of(tx, member, incarnation)
+    roster.of(tx, member, incarnation)
     if region.epoch != epoch or region.head != base:
         raise Stale(
             f"Starts were asked for epoch {epoch} and head {base}; region {region.name} is at {region.epoch} and {region.head}."
@@ -294,14 +294,12 @@ def _records_gone(gaps: Mapping[TP, Gap]) -> dict[TP, _Lost]:
 
 def _data_loss(tx: Tx, region: Region, member: str, lost: Mapping[TP, _Lost]) -> DataLoss:
     """Stop, with a reason that says what to do: people read it long after the log (SPEC S4, X8)."""
-    from crkafka_core.plane import life
-
     words = list(
         dict.fromkeys(w.why if w.topic else f"{tp}: {w.why}" for tp, w in sorted(lost.items(), key=lambda i: i[0]))
     )
     remedies = " ".join(dict.fromkeys(w.remedy for w in lost.values()))
     said = f"Data loss in region {region.name}: {'; '.join(words[:5])}."
-    life.halt(tx, f"{said} {remedies}", member=member)
+    halting.halt(tx, f"{said} {remedies}", member=member)
     return DataLoss(said, hint=remedies)
 
 

@@ -20,9 +20,10 @@ from crkafka_core.plane import (
     lateness,
     leases,
     life,
-    members,
     pauses,
     retire,
+    roster,
+    settling,
     triggers,
 )
 from crkafka_core.plane.lateness import TableLag
@@ -103,7 +104,7 @@ def status_of(reader: Reader, region: Region, trigger: TriggerConfig | None = No
         head=reader.get(Checkpoint, region.head) if region.head else None,
         open_cut=open_cut,
         missing=tuple(cuts.waits_for(reader, region, region.open_cut)) if open_cut else (),
-        members=tuple(_member(m) for m in sorted(members.all_of(reader), key=lambda m: members.index(m.name))),
+        members=tuple(_member(m) for m in sorted(roster.all_of(reader), key=lambda m: roster.index(m.name))),
         groups=tuple(life.groups_of(reader)),
         tables=tuple(tables),
         lags=tuple(lateness.lags(reader, region)),
@@ -123,7 +124,7 @@ def waits_for(reader: Reader, region: Region) -> str:
     """What keeps the region from resuming or cutting, and what to do where it would wait for ever; why it stopped, if it has."""
     if region.phase in (Phase.IDLE, Phase.STOPPED):
         return region.stop_reason
-    unready = cuts.unready(reader, region)
+    unready = settling.unready(reader, region)
     return (hosts.missing(reader, region) or unready) if unready else ""
 
 

@@ -6,7 +6,7 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import Stale
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
-from crkafka_core.plane import events, members
+from crkafka_core.plane import events, roster
 
 AFTER_RESUME = 1.0
 """Overdue after a reset: so many seconds after the resume (SPEC V1)."""
@@ -14,7 +14,7 @@ AFTER_RESUME = 1.0
 
 def ask(tx: Tx, *, member: str, incarnation: str, epoch: int, head: int) -> None:
     """A member has submitted its count; a late ask is void by its epoch and head (SPEC V2)."""
-    members.of(tx, member, incarnation)
+    roster.of(tx, member, incarnation)
     region = tx.region()
     if (region.epoch, region.head) != (epoch, head):
         raise Stale(f"{member} asked for a cut in epoch {epoch} from head {head}; the region is past it.")

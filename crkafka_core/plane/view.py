@@ -9,7 +9,7 @@ from crkafka_core.model.desired import Aim, Desired, OpenCut
 from crkafka_core.model.offsets import unpack, unpack_offsets
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Expected, Member, MemberStatus, Region
-from crkafka_core.plane import contents, goals, members, pauses
+from crkafka_core.plane import contents, goals, pauses, roster
 from crkafka_core.protocol.settle import live
 
 
@@ -27,7 +27,7 @@ def desired(
         head=region.head,
         registered=row is not None and mine and row.status is MemberStatus.LIVE,
         superseded=row is not None and not mine and row.launch > launch,
-        wanted=region.phase is not Phase.IDLE and members.index(name) < region.members_wanted,
+        wanted=region.phase is not Phase.IDLE and roster.index(name) < region.members_wanted,
         assembled=len(live(rows)) >= region.members_wanted,
         cut=_cut(reader, region, name, incarnation) if region.open_cut else None,
         marks=pauses.marks(reader),

@@ -29,7 +29,7 @@ from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import MemberStatus, Region
-from crkafka_core.plane import members
+from crkafka_core.plane import roster
 from crkafka_core.region.feeder import feeding
 from crkafka_core.spark import java_log, launch, location, session, shipping, tables
 from crkafka_core.spark.feeder import SparkFeeder
@@ -157,7 +157,7 @@ class SparkHost(Supervisor[MemberJob]):
     def pids(self) -> dict[str, int]:
         """Process ids of the members that are registered from this machine, by name."""
         here = socket.gethostname()
-        rows = self._region.plane.read(lambda reader, row: members.all_of(reader))
+        rows = self._region.plane.read(lambda reader, row: roster.all_of(reader))
         said = {m.name: m.host.split(" pid ") for m in rows if m.status is MemberStatus.LIVE}
         return {name: int(parts[1]) for name, parts in said.items() if len(parts) == 2 and parts[0] == here}
 

@@ -6,7 +6,7 @@ from pydantic import Field
 from crkafka_core.control import Reader
 from crkafka_core.model.rows import Lease
 from crkafka_core.model.rows import Region as Row
-from crkafka_core.plane import limits, members
+from crkafka_core.plane import limits, roster
 from crkafka_core.region import Region, waiting
 from crkafka_core.region.caught_up import consume as caught_up
 from crkafka_core.region.host import LEASE
@@ -70,7 +70,7 @@ def _hosted(region: Region, mine: str) -> bool:
 
 def _hosting(reader: Reader, row: Row) -> tuple[dict[str, int], Lease | None, float, float]:
     """Renewals of each live incarnation, the lease of a run that hosts them, the time, and how long a member's lease is."""
-    there = members.live(reader)
+    there = roster.live(reader)
     lease = reader.get(Lease, LEASE, "")
     return {m.incarnation: m.renewals for m in there}, lease, reader.now(), limits.of(row).session_timeout
 

@@ -12,7 +12,7 @@ from crkafka_core.model.errors import Refused, ServiceUnavailable
 from crkafka_core.model.phase import UNSETTLED, Phase
 from crkafka_core.model.rows import MemberStatus
 from crkafka_core.model.rows import Region as Row
-from crkafka_core.plane import members
+from crkafka_core.plane import roster
 from crkafka_core.region import Region
 from crkafka_core.region.driver import driving
 from crkafka_core.region.feeder import feeding
@@ -66,7 +66,7 @@ def _join(context: dg.OpExecutionContext, region: Region, hosting: Host) -> None
 
 def state(reader: Reader, region: Row) -> str:
     """What the run's log tells when it changes: phase, epoch, members, why the region stopped. Not its cuts: there would be too many."""
-    there = members.all_of(reader)
+    there = roster.all_of(reader)
     phase = Phase.RUNNING if region.phase is Phase.CUTTING else region.phase
     live = ", ".join(m.name for m in there if m.status is MemberStatus.LIVE) or "none"
     gone = "".join(f"; {m.name} is {m.status.lower()}" for m in there if m.status is not MemberStatus.LIVE)

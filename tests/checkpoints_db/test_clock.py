@@ -13,7 +13,7 @@ from crkafka_core.control import Store
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Lease, Member, ResetCause
-from crkafka_core.plane import advance, alarms, clock, leases, life, members, triggers
+from crkafka_core.plane import advance, alarms, clock, halting, leases, life, members, triggers
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.testing.memory import MemoryStore
 from tests.plane.conftest import LIMITS, P0, P1, Kit
@@ -99,7 +99,7 @@ def test_79_the_next_cut_is_due_within_a_period(kit: Kit, step: float) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_79_no_merge_is_alarmed_after_three_periods_as_ever(kit: Kit, step: float) -> None:
-    kit.do(lambda tx: life.idle(tx, "test"))
+    kit.do(lambda tx: halting.idle(tx, "test"))
     kit.do(lambda tx: life.start(tx, by="me"))
     kit.now += step
     _looks(kit, 3 * PERIOD + 5)
@@ -139,7 +139,7 @@ def test_79_a_lease_whose_holder_is_gone_is_free_as_soon_as_ever(kit: Kit, step:
     """Also while nobody looks after the region."""
     first = kit.do(lambda tx: leases.take(tx, "driver", holder="run 1", token="a", length=30.0))
     if idle:
-        kit.do(lambda tx: life.idle(tx, "test"))
+        kit.do(lambda tx: halting.idle(tx, "test"))
     kit.now += step
     if not idle:
         _looks(kit, 31)

@@ -26,6 +26,7 @@ from crkafka_core.plane import (
     cuts,
     epochs,
     goals,
+    halting,
     leases,
     life,
     members,
@@ -35,6 +36,7 @@ from crkafka_core.plane import (
     resets,
     restored,
     retire,
+    roster,
     starts,
     tables,
     triggers,
@@ -237,7 +239,7 @@ def _ahead(stage: Stage) -> None:
     stage.open(1)
     stage.plane.do(lambda tx: leases.take(tx, "driver", holder="h", token="d", length=60))
     stage.plane.do(lambda tx: tx.set_region(phase_since=9e9))
-    stage.plane.do(lambda tx: tx.put(*(replace(m, registered_at=9e9) for m in members.all_of(tx))))
+    stage.plane.do(lambda tx: tx.put(*(replace(m, registered_at=9e9) for m in roster.all_of(tx))))
 
 
 def _stalled(stage: Stage) -> None:
@@ -257,7 +259,7 @@ def _overdue(stage: Stage) -> None:
 
 
 def _idle(stage: Stage) -> None:
-    stage.plane.do(lambda tx: life.idle(tx, "test"))
+    stage.plane.do(lambda tx: halting.idle(tx, "test"))
 
 
 def _running(stage: Stage) -> None:
@@ -313,7 +315,7 @@ CASES: dict[str, Case] = {
     "reset to an older one": (_acknowledged, lambda s: lambda tx: resets.request(tx, cause="c", by="me", target=1)),
     "stop with a last cut": (_running, lambda s: lambda tx: life.stop(tx, token="stop", by="me")),
     "cut a last time once the group is settled": (_stopping, lambda s: life.last_cut),
-    "stopped for a reason": (lambda s: s.open(1), lambda s: lambda tx: life.halt(tx, "reason", member="m")),
+    "stopped for a reason": (lambda s: s.open(1), lambda s: lambda tx: halting.halt(tx, "reason", member="m")),
     "scale": (_running, lambda s: lambda tx: life.scale(tx, 3, by="me")),
     "retire": (_acknowledged, lambda s: lambda tx: retire.retire(tx, retire.plan(tx, tx.region()).retire)),
     "forget a topic": (_running, lambda s: lambda tx: starts.forget(tx, "refunds", by="me")),
@@ -601,7 +603,8 @@ def test_every_mutation_has_a_case() -> None:
         "events.log", "members.bind_group", "members.watch_generations", "members.drop_topics", "members.carry_forward",
         "resets.begin", "resets.rebalanced", "starts.note_unread",
         "resets.thrown_out", "resets.loss", "epochs.raise_epoch", "epochs.begin_anew", "epochs.rewind", "epochs.rest",
-        "epochs.after_fence", "life.idle", "pauses.follow", "restored.notice", "alarms.stalled", "alarms.no_last_cut",
+        "epochs.after_fence", "halting.idle", "halting.without_last_cut", "pauses.follow", "restored.notice", "alarms.stalled",
+        "alarms.no_last_cut", "starts.note_unread",
         "restored.same",  # only looks
     }  # fmt: skip
     source = inspect.getsource(inspect.getmodule(_crash_everywhere))  # type: ignore[arg-type]
@@ -612,6 +615,7 @@ def test_every_mutation_has_a_case() -> None:
         cuts,
         epochs,
         goals,
+        halting,
         leases,
         life,
         members,

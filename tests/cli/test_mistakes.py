@@ -23,7 +23,7 @@ import pytest
 
 from crkafka_core.control import Tx
 from crkafka_core.model.rows import Group, MemberStatus, Region, Table
-from crkafka_core.plane import hosts, leases, life, members
+from crkafka_core.plane import hosts, leases, life, roster
 from crkafka_core.plane.transact import ControlPlane
 from tests.cli.conftest import YAML, Answer, Crkafka
 
@@ -238,7 +238,7 @@ def test_a_region_whose_host_is_gone_names_the_host_wherever_one_looks(
 ) -> None:
     def killed(tx: Tx) -> None:
         leases.take(tx, hosts.LEASE, holder="anna", token="a", length=0.0)
-        tx.put(*(replace(m, status=MemberStatus.LOST, assignment_json="") for m in members.all_of(tx)))
+        tx.put(*(replace(m, status=MemberStatus.LOST, assignment_json="") for m in roster.all_of(tx)))
 
     monkeypatch.setattr("crkafka_core.cli.life.start", lambda config, **_: plane.read(lambda _, row: row))
     assert crkafka("health").code == 0

@@ -22,7 +22,7 @@ from crkafka_core.cli.health import health
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.model.phase import Phase
-from crkafka_core.plane import advance, alarms, cuts, life
+from crkafka_core.plane import advance, alarms, cuts, halting, life
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import Region, probes
@@ -112,7 +112,7 @@ def test_rules_and_dashboard_name_only_what_is_exported(region: Region) -> None:
 
 
 def _stop(plane: ControlPlane) -> None:
-    plane.do(lambda tx: life.halt(tx, "Data loss at orders[0]: offset 7 is gone"))
+    plane.do(lambda tx: halting.halt(tx, "Data loss at orders[0]: offset 7 is gone"))
 
 
 def _merge_nothing(plane: ControlPlane) -> None:
@@ -121,7 +121,7 @@ def _merge_nothing(plane: ControlPlane) -> None:
 
 def _miss_the_last_cut(plane: ControlPlane) -> None:
     plane.do(lambda tx: life.stop(tx, token="s", by="me"))
-    plane.do(lambda tx: life.halt(tx, "the storage is full"))
+    plane.do(lambda tx: halting.halt(tx, "the storage is full"))
 
 
 def _want_more(plane: ControlPlane) -> None:

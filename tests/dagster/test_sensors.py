@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member
-from crkafka_core.plane import leases, life, permits
+from crkafka_core.plane import halting, leases, life, permits
 from crkafka_core.plane.tables import SPARK_FEEDER
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.region.host import LEASE
@@ -274,7 +274,7 @@ def test_a_rewind_launches_a_run_that_lets_tables_follow(landed: LandedSeat) -> 
 
 
 def test_a_stopped_region_alarms_once_and_its_check_fails(landed: LandedSeat) -> None:
-    landed.region.plane.do(lambda tx: life.halt(tx, "5 resets in a row", member="orders/1"))
+    landed.region.plane.do(lambda tx: halting.halt(tx, "5 resets in a row", member="orders/1"))
     (request,), (again,) = landed.tick("watch").run_requests, landed.tick("watch").run_requests
     assert request.job_name == "orders_stopped_alarm" and request.run_key == again.run_key
     failed = landed.run("stopped_alarm", raise_on_error=False)

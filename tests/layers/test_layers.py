@@ -124,7 +124,7 @@ def test_nothing_is_decided_from_the_event_log() -> None:
 
 
 PARTS_OF_THE_STATUS = {
-    ("alarms", "current"), ("alarms", "no_merge"), ("alarms", "last_cut_missed"), ("cuts", "unready"), ("lateness", "late"),
+    ("alarms", "current"), ("alarms", "no_merge"), ("alarms", "last_cut_missed"), ("cuts", "unready"),
 }  # fmt: skip
 
 

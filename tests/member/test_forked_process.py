@@ -18,7 +18,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.hosts.processes import Launch, LeashedProcess
 from crkafka_core.member.main import CODES
 from crkafka_core.model.rows import Region
-from crkafka_core.plane import life, members
+from crkafka_core.plane import life, roster
 from crkafka_core.plane.stores import open_plane
 from crkafka_core.protocol.signals import ExitKind
 from crkafka_core.testing.forked import ForkedProcess
@@ -55,7 +55,7 @@ def soon(condition: Callable[[], bool], what: str) -> None:
 def works(order: dict[str, str]) -> None:
     """Until the member is registered: it has its configuration, and has found Kafka."""
     plane = open_plane(RegionConfig.from_json(order["config"]))
-    soon(lambda: plane.read(lambda reader, _: bool(members.live(reader))), "the member is registered")
+    soon(lambda: plane.read(lambda reader, _: bool(roster.live(reader))), "the member is registered")
     plane.store.close()
 
 

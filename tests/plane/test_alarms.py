@@ -8,7 +8,7 @@ import pytest
 
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import ResetCause
-from crkafka_core.plane import advance, alarms, cuts, life
+from crkafka_core.plane import advance, alarms, cuts, halting, life
 from crkafka_core.plane.status import status_of
 from tests.plane.conftest import LIMITS
 
@@ -90,7 +90,7 @@ def test_x6_who_wants_no_cuts_by_time_or_no_region_is_not_alarmed(make_kit: type
     by_hand.advance(86_400.0)
     assert by_hand.plane.read(status_of).no_merge == ""
     stopped = make_kit().running()
-    stopped.do(lambda tx: life.idle(tx, "test"))
+    stopped.do(lambda tx: halting.idle(tx, "test"))
     stopped.now += 86_400.0
     assert stopped.plane.read(status_of).no_merge == ""
     stopped.do(lambda tx: life.start(tx, by="me"))

@@ -25,7 +25,7 @@ from crkafka_core.model.rows import (
     Region,
     Segment,
 )
-from crkafka_core.plane import life, reading, resets, retire, stores, view
+from crkafka_core.plane import halting, life, reading, resets, retire, stores, view
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.version import SPOKEN
 from crkafka_core.region import Region as Facade
@@ -58,7 +58,7 @@ def test_G6_regions_of_one_name_one_after_the_other_are_never_taken_for_each_oth
     old = kit.row.uid
     with pytest.raises(Refused):
         kit.do(life.delete)
-    kit.do(lambda tx: life.idle(tx, "test"))
+    kit.do(lambda tx: halting.idle(tx, "test"))
     kit.do(life.delete)
     life.declare(kit.plane.store, Region(name="orders", uid="another", region_index=0))
     assert (kit.row.uid, kit.row.head, kit.row.epoch) == ("another", 0, 1)

@@ -11,7 +11,7 @@ from crkafka_core.model.errors import Mismatch, Refused, Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
-from crkafka_core.plane import alarms, cuts, events, life, members, resets, starts
+from crkafka_core.plane import alarms, cuts, events, halting, life, members, resets, starts
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -54,7 +54,7 @@ def test_x8_cuts_aborts_rewinds_and_stops_are_told(kit: Kit) -> None:
     kit.settle()
     kit.do(lambda tx: resets.request(tx, cause="a person", by="me", target=0))
     kit.settle()
-    kit.do(lambda tx: life.halt(tx, "why"))
+    kit.do(lambda tx: halting.halt(tx, "why"))
     kit.do(lambda tx: life.start(tx, by="me"))
     kit.do(lambda tx: life.scale(tx, 3, by="me"))
     kit.do(lambda tx: life.scale(tx, 3, by="me"))

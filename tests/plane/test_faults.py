@@ -32,7 +32,7 @@ from crkafka_core.model.rows import (
     MemberStatus,
     ResetCause,
 )
-from crkafka_core.plane import advance, cuts, leases, life, members, permits, resets, retire
+from crkafka_core.plane import advance, cuts, halting, leases, life, members, permits, resets, retire
 from tests.plane.conftest import LIMITS
 
 if TYPE_CHECKING:
@@ -409,7 +409,7 @@ def test_G8_no_cut_and_no_resume_before_the_group_is_settled(kit: Kit) -> None:
     kit.do(lambda tx: tx.put(replace(kit.member(0), assignment_json="")))
     with pytest.raises(NotSettled, match="orders/0"):
         kit.open()
-    kit.do(lambda tx: life.halt(tx, "disk full"))
+    kit.do(lambda tx: halting.halt(tx, "disk full"))
     with pytest.raises(NotRunning, match="is STOPPED: disk full; a cut needs RUNNING"):
         kit.open()
 
@@ -518,7 +518,7 @@ def test_66_region_that_was_rewound_and_stopped_does_not_run_before_its_tables_a
     kit.cut()
     kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=first))
     assert kit.row.phase is Phase.REWINDING
-    kit.do(lambda tx: life.halt(tx, "test"))
+    kit.do(lambda tx: halting.halt(tx, "test"))
     kit.do(lambda tx: life.start(tx, by="me"))
     kit.settle()
     assert kit.row.phase is Phase.REWINDING

@@ -10,7 +10,7 @@ import pytest
 from crkafka_core.model.errors import CrkafkaError, NotRunning, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.plane import cuts, goals, life, members, starts, view
+from crkafka_core.plane import cuts, goals, life, roster, starts, view
 from crkafka_core.region import waiting
 from crkafka_core.region.caught_up import still_to_reach
 
@@ -33,7 +33,7 @@ def _reach(kit: Kit, token: str, number: int, *reached: TP) -> None:
 
 def _aims(kit: Kit) -> dict[str, dict[TP, int]]:
     desired = kit.plane.read(
-        lambda reader, row: view.desired(reader, row, members.all_of(reader), "orders/0", kit.live["orders/0"])
+        lambda reader, row: view.desired(reader, row, roster.all_of(reader), "orders/0", kit.live["orders/0"])
     )
     return {aim.token: dict(aim.ends) for aim in desired.aims}
 

@@ -17,7 +17,7 @@ from crkafka_core.machine import machine
 from crkafka_core.model.errors import LeaseHeld, LeaseLost, NotSettled
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import MemberStatus
-from crkafka_core.plane import alarms, cuts, leases, life, members
+from crkafka_core.plane import alarms, cuts, leases, life, roster
 from crkafka_core.plane.status import waits_for
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import host
@@ -195,7 +195,7 @@ def _later(kit: Kit, seconds: float = 40.0) -> None:
 
 
 def _no_member(kit: Kit) -> None:
-    kit.do(lambda tx: tx.put(*(replace(m, status=MemberStatus.LOST, assignment_json="") for m in members.all_of(tx))))
+    kit.do(lambda tx: tx.put(*(replace(m, status=MemberStatus.LOST, assignment_json="") for m in roster.all_of(tx))))
 
 
 @pytest.mark.parametrize(("before", "said"), HOSTLESS.values(), ids=HOSTLESS)

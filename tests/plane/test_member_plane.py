@@ -16,10 +16,12 @@ from crkafka_core.plane import (
     alarms,
     cuts,
     goals,
+    halting,
     life,
     members,
     resets,
     restored,
+    roster,
     starts,
     triggers,
     view,
@@ -47,7 +49,7 @@ EVERYTHING: dict[str, Callable[[Tx, str], Any]] = {
     "reach": lambda tx, me: goals.reach(tx, "g", member=NAME, incarnation=me, epoch=tx.region().epoch, reached=()),
     "topics gone": lambda tx, me: starts.topics_gone(tx, {"t": "id-t"}, member=NAME),
     "forget": lambda tx, me: starts.forget(tx, "t", by=NAME),
-    "stop the region": lambda tx, me: life.halt(tx, "x", member=NAME),
+    "stop the region": lambda tx, me: halting.halt(tx, "x", member=NAME),
     "look back": lambda tx, me: restored.check(tx, restored.Seen(99, 99, "x"), by=NAME),
     "strangers": lambda tx, me: alarms.strangers(tx, ["x"], by=NAME),
     "advance": lambda tx, me: advance.advance(tx),
@@ -101,7 +103,7 @@ def test_77_a_process_of_a_deleted_region_changes_nothing_of_the_one_that_bears_
     """SPEC G6, G11: also not by registering, and not by what it remembers of the old one."""
     kit.running()
     old = MemberPlane(kit.plane, NAME, kit.live[NAME])
-    kit.do(lambda tx: life.idle(tx, "test"))
+    kit.do(lambda tx: halting.idle(tx, "test"))
     kit.do(life.delete)
     life.declare(kit.plane.store, Region(name="orders", uid="another", region_index=0))
     kit.do(lambda tx: life.start(tx, by="test"))
@@ -188,5 +190,5 @@ def test_g10_a_process_that_a_restored_backup_does_not_know_is_lost_and_not_supe
         newer.do(lambda tx: members.renew(tx, NAME, "newer"))
     with pytest.raises(Lost):
         newer.check_registered()
-    seen = kit.plane.read(lambda r, region: view.desired(r, region, members.all_of(r), NAME, "newer", newer.launched))
+    seen = kit.plane.read(lambda r, region: view.desired(r, region, roster.all_of(r), NAME, "newer", newer.launched))
     assert (seen.registered, seen.superseded) == (False, False)

@@ -11,7 +11,7 @@ from crkafka_core.model.errors import NoSuchCheckpoint, NotRunning, RegionStoppe
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Event, Reset, ResetCause
-from crkafka_core.plane import alarms, cuts, life, members, resets, restored
+from crkafka_core.plane import alarms, cuts, halting, life, members, resets, restored
 from tests.plane.conftest import LIMITS
 
 if TYPE_CHECKING:
@@ -284,10 +284,10 @@ def test_who_asked_for_a_reset_and_where_to_is_one_sentence_wherever_it_is_told(
 def test_a_start_says_who_asked_and_where_the_region_goes_on(kit: Kit) -> None:
     kit.do(lambda tx: life.start(tx, by="anna"))
     assert kit.row.reset_cause == "the region was started by anna, and goes on from initial state"
-    kit.do(lambda tx: life.idle(tx, "test"))
+    kit.do(lambda tx: halting.idle(tx, "test"))
     kit.running()
     kit.cut()
-    kit.do(lambda tx: life.idle(tx, "test"))
+    kit.do(lambda tx: halting.idle(tx, "test"))
     kit.do(lambda tx: life.start(tx, by="anna"))
     assert kit.row.reset_cause == "the region was started by anna, and goes on from checkpoint 1"
 
@@ -397,7 +397,7 @@ def test_x6_who_was_thrown_out_of_an_older_epoch_did_not_cause_this_reset(kit: K
 def test_g9_an_idle_region_is_not_reset_and_goes_back_only_to_another_checkpoint(kit: Kit) -> None:
     kit.running()
     first, head = kit.cut(), kit.cut()
-    kit.do(lambda tx: life.idle(tx, "test"))
+    kit.do(lambda tx: halting.idle(tx, "test"))
     for target in (None, head):
         with pytest.raises(NotRunning, match=r"is idle: there is nothing to reset.*Name a target"):
             kit.do(lambda tx, t=target: resets.request(tx, by="me", target=t))  # type: ignore[misc]
@@ -409,7 +409,7 @@ def test_g9_an_idle_region_is_not_reset_and_goes_back_only_to_another_checkpoint
 
 def test_x6_a_stopped_region_tells_who_fails_why_it_is_stopped(kit: Kit) -> None:
     kit.running()
-    kit.do(lambda tx: life.halt(tx, "the disk is full"))
+    kit.do(lambda tx: halting.halt(tx, "the disk is full"))
     with pytest.raises(RegionStopped, match=r"is stopped: the disk is full.*`crkafka start`"):
         kit.fail(0)
 
@@ -420,7 +420,7 @@ def test_x6_only_a_persons_word_leads_out_of_stopped_and_none_when_it_is_wanted_
     kit: Kit, cause: ResetCause, wanted: Wanted
 ) -> None:
     kit.running()
-    kit.do(lambda tx: life.halt(tx, "the disk is full"))
+    kit.do(lambda tx: halting.halt(tx, "the disk is full"))
     kit.do(lambda tx: tx.set_region(wanted=wanted))
     kit.do(lambda tx: resets.begin(tx, cause, "x"))
     persons = cause in (ResetCause.PERSON, ResetCause.START, ResetCause.RESTORED)

@@ -19,6 +19,7 @@ from crkafka_core.plane import (
     checkpoints,
     cuts,
     events,
+    halting,
     leases,
     life,
     members,
@@ -26,6 +27,7 @@ from crkafka_core.plane import (
     reading,
     resets,
     retire,
+    settling,
     skips,
     starts,
 )
@@ -326,7 +328,7 @@ def test_m7_a_region_whose_topic_does_not_exist_yet_waits_for_it_without_attempt
     for _ in range(50):
         kit.advance(30.0)
     assert (kit.row.phase, kit.row.consecutive) == (Phase.BIRTH, 0)
-    assert "no topic" in kit.plane.read(cuts.unready)
+    assert "no topic" in kit.plane.read(settling.unready)
     kit.settle()
     assert kit.row.phase is Phase.RUNNING
 
@@ -490,7 +492,7 @@ def test_g9_what_stops_a_region_that_is_wanted_stopped_leaves_it_idle(kit: Kit) 
     kit.running()
     kit.withdraw(0, wants_reset=False)
     kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
-    kit.do(lambda tx: life.halt(tx, "data loss", member="orders/0"))
+    kit.do(lambda tx: halting.halt(tx, "data loss", member="orders/0"))
     assert kit.row.phase is Phase.IDLE
     assert _stopped(kit) == ["stopped without a last cut: data loss"]
 
@@ -509,7 +511,7 @@ def test_nor_has_any_row_that_tells_why_a_region_reset_or_stopped(kit: Kit) -> N
     kit.open()
     said = "RuntimeError: refused: canary-in-a-row \0"
     kit.do(lambda tx: members.fail(tx, "orders/0", kit.live["orders/0"], said))
-    kit.do(lambda tx: life.halt(tx, said))
+    kit.do(lambda tx: halting.halt(tx, said))
     kit.do(lambda tx: alarms._raise(tx, "unsettled", said))
     with kit.plane.store.read("orders") as reader:
         rows = [row for kind in ROWS for row in reader.select(kind)]
@@ -520,15 +522,15 @@ def test_nor_has_any_row_that_tells_why_a_region_reset_or_stopped(kit: Kit) -> N
 @pytest.mark.parametrize("wanted", [True, False])
 def test_x6_a_stop_where_nothing_flows_aborts_nothing_and_raises_no_epoch(kit: Kit, wanted: bool) -> None:
     kit.running()
-    kit.do(lambda tx: resets.request(tx, cause="c", by="me") if wanted else life.idle(tx, "test"))
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me") if wanted else halting.idle(tx, "test"))
     epoch = kit.row.epoch
-    kit.do(lambda tx: life.halt(tx, "data loss"))
+    kit.do(lambda tx: halting.halt(tx, "data loss"))
     assert (kit.row.phase, kit.row.epoch) == (Phase.STOPPED, epoch)
 
 
 def test_g9_a_region_that_rests_is_wanted_no_more_once_it_is_stopped(kit: Kit) -> None:
     kit.running()
-    kit.do(lambda tx: life.idle(tx, "test"))
+    kit.do(lambda tx: halting.idle(tx, "test"))
     kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
     assert (kit.row.wanted, kit.row.phase) == (Wanted.STOP, Phase.IDLE)
 
@@ -552,9 +554,9 @@ def test_x7_an_attempt_has_its_time_from_when_the_group_was_settled_last(kit: Ki
     epoch = kit.row.epoch
     kit.do(lambda tx: life.scale(tx, 3, by="me"))
     kit.advance(1.0)
-    assert "2 of 3 members are there" in kit.plane.read(cuts.unsettled)
+    assert "2 of 3 members are there" in kit.plane.read(settling.unsettled)
     kit.advance(LIMITS.start_grace)
-    assert kit.plane.read(cuts.unsettled) == ""
+    assert kit.plane.read(settling.unsettled) == ""
     kit.advance(LIMITS.reset_timeout)
     assert kit.row.epoch == epoch
     kit.advance(1.0)

@@ -15,7 +15,7 @@ from crkafka_core.model.errors import LeaseHeld, LeaseLost, NoSuchCheckpoint, No
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Initial, Table, TableCommit
-from crkafka_core.plane import contents, events, life, permits, restored, retire, states, tables
+from crkafka_core.plane import contents, events, halting, life, permits, restored, retire, states, tables
 from crkafka_core.plane.permits import Permit
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
@@ -558,7 +558,7 @@ def test_g10_only_a_fence_after_a_restored_backup_looks_for_what_sql_does_not_kn
     landing.rewind(1)
     assert not newer()
     fence(landing)
-    landing.region.plane.do(lambda tx: life.idle(tx, "test"))
+    landing.region.plane.do(lambda tx: halting.idle(tx, "test"))
     landing.region.plane.do(lambda tx: restored.rewind(tx, restored.Seen(), by="ann"))
     assert newer()
     fence(landing, "g")

@@ -25,6 +25,8 @@ from crkafka_core.plane import (
     resets,
     restored,
     retire,
+    roster,
+    settling,
     starts,
     tables,
     transact,
@@ -163,7 +165,7 @@ def _without(real: Callable[..., str], words: str) -> Callable[..., str]:
 
 @mutation("G8")
 def resume_before_settled(stack: ExitStack) -> None:
-    _set(stack, cuts, "unready", lambda reader, region: "")
+    _set(stack, settling, "unready", lambda reader, region: "")
 
 
 @mutation("G8", faults=CUT_OFF_IN_REBALANCES)
@@ -281,13 +283,13 @@ def a_cut_does_not_close_the_gate(stack: ExitStack) -> None:
 def incarnations_are_not_compared(stack: ExitStack) -> None:
     """Whoever bears the name of an expected member is that member."""
     _loss_forgets_the_cut(stack)
-    real_of = members.of
+    real_of = roster.of
 
     def of(reader: Any, name: str, incarnation: str) -> Any:
         row = reader.get(cuts.rows.Member, name)
         return row if row is not None and row.incarnation != incarnation else real_of(reader, name, incarnation)
 
-    _set(stack, members, "of", of)
+    _set(stack, roster, "of", of)
     _set(stack, cuts, "_mismatch", lambda checkpoint, expected, part: None)
     real = view._cut
 

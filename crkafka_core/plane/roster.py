@@ -1,0 +1,37 @@
+"""Who is a member: the registered names, who of them is live, and whether one is the process that it says it is (SPEC G3)."""
+
+from __future__ import annotations
+
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import Lost, Superseded
+from crkafka_core.model.rows import Member, MemberStatus
+
+
+def all_of(reader: Reader) -> list[Member]:
+    """Every name that is or was registered."""
+    return reader.select(Member)
+
+
+def live(reader: Reader) -> list[Member]:
+    """The registered incarnations that are neither lost nor gone."""
+    return reader.select(Member, ("status", "=", MemberStatus.LIVE))
+
+
+def of(reader: Reader, name: str, incarnation: str) -> Member:
+    """The member, if this incarnation is the registered one and live; else what it must do."""
+    region = reader.region().name
+    row = reader.get(Member, name)
+    if row is None:
+        raise Lost(f"{name} is not registered in region {region}.", hint="The host starts it anew.")
+    if row.incarnation != incarnation:
+        raise Superseded(
+            f"{name} of region {region} runs elsewhere, as launch {row.launch}.", hint="This process ends for good."
+        )
+    if row.status is not MemberStatus.LIVE:
+        raise Lost(f"{name} of region {region} was declared {row.status.lower()}.", hint="The host starts it anew.")
+    return row
+
+
+def index(name: str) -> int:
+    """The number in an operator name: `orders/3` is 3."""
+    return int(name.rpartition("/")[2])
