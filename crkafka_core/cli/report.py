@@ -78,6 +78,16 @@ class Report:
     def begin(self) -> float:
         return min((*(c.began for c in self.cuts), *(s.since for s in self.stretches)), default=self.status.now)
 
+    @property
+    def positions(self) -> list[tuple[str, str, int, int]]:
+        """Member, partition, where it stands, and how many offsets wait there, as members last told."""
+        return [
+            (member.name, f"{topic}[{number}]", int(position), max(0, int(high) - int(position)))
+            for member in self.status.members
+            for topic, partitions in (member.metrics.get("partitions") or {}).items()
+            for number, (position, high) in partitions.items()
+        ]
+
 
 def report(config: RegionConfig, *, last: int = 500) -> Report:
     """The last `last` checkpoints, and what happened meanwhile."""
@@ -130,16 +140,6 @@ def _stretches(turns: list[Event], resets: list[Reset]) -> list[Stretch]:
             out[-1] = Stretch(state, out[-1].since, until, out[-1].text)
         else:
             out.append(Stretch(state, at, until, text))
-    return out
-
-
-def lags(found: Report) -> list[tuple[str, str, int, int]]:
-    """Member, partition, where it stands, and how many offsets wait there, as members last told."""
-    out = []
-    for member in found.status.members:
-        for topic, partitions in (member.metrics.get("partitions") or {}).items():
-            for number, (position, high) in partitions.items():
-                out.append((member.name, f"{topic}[{number}]", int(position), max(0, int(high) - int(position))))
     return out
 
 

@@ -212,9 +212,7 @@ def _points(found: Report, points: Sequence[tuple[float, float, str, str]]) -> s
 
 
 def _lag(found: Report) -> str:
-    from crkafka_core.cli.report import lags
-
-    rows = lags(found)
+    rows = found.positions
     return _table(("member", "partition", "at", "waiting in Kafka"), rows) if rows else "<p>No member has told.</p>"
 
 

@@ -6,7 +6,7 @@ import ast
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -121,6 +121,56 @@ def test_nothing_is_decided_from_the_event_log() -> None:
             if "crkafka_core.model.rows.Event" in imports or asked & {"after", "since", "last"}:
                 found.append(str(file.relative_to(ROOT)))
     assert found == []
+
+
+KNOWN_CIRCLES = (
+    (
+        "crkafka_core.segments.local",
+        "crkafka_core.segments.objects",
+        "crkafka_core.segments.storage",
+    ),  # opens what extends it
+    ("crkafka_core.dev.class_archive", "crkafka_core.dev.kafka"),  # made by starting once what is started with it
+)
+
+
+def test_no_two_files_import_each_other() -> None:
+    """Also not from within a function, and not by way of others; what is imported for its types alone does not count."""
+    modules = {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
+        for package in PACKAGES
+        for file in (ROOT / package).rglob("*.py")
+    }
+    left = {name: _imports_to_run(file, modules) - {name} for name, file in modules.items()}
+    for circle in KNOWN_CIRCLES:
+        for module in circle:
+            assert left[module] & set(circle), f"{module} is in no circle any more"
+        for module in circle[:-1]:
+            left[module] -= set(circle)
+    while done := [name for name, imports in left.items() if not imports]:
+        for name in done:
+            del left[name]
+        left = {name: imports - set(done) for name, imports in left.items()}
+    assert left == {}
+
+
+def _imports_to_run(file: Path, modules: Collection[str]) -> set[str]:
+    tree = ast.parse(file.read_text())
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{name.name}" for name in node.names}
+            found |= {name if name in modules else node.module for name in names}
+    return found & set(modules)
 
 
 PARTS_OF_THE_STATUS = {
