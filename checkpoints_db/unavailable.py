@@ -20,7 +20,7 @@ def unavailable(address: Address, error: BaseException) -> ServiceUnavailable:
     reason = _AFTER.sub("", _BEFORE.sub("", _NUMBER.sub("", said))).strip().rstrip(".") or type(error).__name__
     if is_no_database(error):
         return ServiceUnavailable(
-            f"The control plane {address} is no database of SQLite, or a damaged one.",
+            f"The control plane {address} is not a SQLite database, or is damaged.",
             hint="Name another file in control_plane, or restore this one.",
         )
     if "unable to open database file" in said or "readonly database" in said:

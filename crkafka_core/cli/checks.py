@@ -193,7 +193,7 @@ def group(config: RegionConfig, stored: Stored) -> str:
     foreign = sorted(c for c in clients if alarms.is_foreign(config.region, c, stored.members))
     if foreign:
         raise Refused(
-            f"Group {name!r} has consumers that are no members of this region: {', '.join(foreign)}.",
+            f"Group {name!r} has consumers that are not members of this region: {', '.join(foreign)}.",
             hint="End them, or give the region a group.id of its own: partitions that they hold would not be read.",
         )
     return f"{name}, {plural(len(clients), 'member')} of this region in it"

@@ -1,4 +1,4 @@
-"""What the command `crkafka` starts: an interrupt while its modules are read is no traceback either."""
+"""What the command `crkafka` starts: an interrupt while its modules are read is not a traceback either."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class GroupView:
     gaps: tuple[str, ...]
     """What could not be asked, and why."""
     foreign: tuple[str, ...] = ()
-    """Client ids in the group that are no members of this region (SPEC G8)."""
+    """Client ids in the group that are not members of this region (SPEC G8)."""
 
 
 def group(config: RegionConfig) -> GroupView:

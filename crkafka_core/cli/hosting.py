@@ -221,7 +221,7 @@ def _fence(region: Region, epoch: int, told: set[tuple[int, str]], tell: Tell) -
 
 
 def quiet(event: Event) -> bool:
-    """That a cut was opened is no news. What it finds is told as it merges."""
+    """That a cut was opened is not news. What it finds is told as it merges."""
     return event.kind == "cut opened"
 
 

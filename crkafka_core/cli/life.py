@@ -41,7 +41,7 @@ def start(
     """Want the region to run; also leaves STOPPED. Members are run by a host.
 
     `restored` says how to go on after the control plane went back in time, such as by a restored backup (SPEC G10), `moved` that this
-    control plane is no copy of the one that the storage belongs to, but the same, at another place (SPEC T3).
+    control plane is not a copy of the one that the storage belongs to, but the same, at another place (SPEC T3).
     """
     with Region.open(config) as region:
         row = region.start(by=whoami(), restored=restored, moved=moved)

@@ -185,7 +185,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print(error.format_message(), file=sys.stderr)
         return 2
     except click.UsageError as error:
-        said = _RANGE.sub(_in_words, _NO_NUMBER.sub("is no number", error.format_message()))
+        said = _RANGE.sub(_in_words, _NO_NUMBER.sub("is not a number", error.format_message()))
         said += "" if said.endswith((".", "?")) else "."
         return _say(error, f"{said} See `{error.ctx.command_path} --help`." if error.ctx else said, 2)
     except click.ClickException as error:

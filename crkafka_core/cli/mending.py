@@ -68,7 +68,7 @@ def _named(reader: Reader, table: str) -> list[str]:
 @click.option("--look", is_flag=True, help="Only tell; exit code 1 if something is wrong.")
 @json_option
 def _mend(config: RegionConfig, table: str, look: bool, as_json: bool) -> int:
-    """Find in TABLE, or in every declared table, rows that no merged checkpoint gave it, or gave otherwise, and undo them.
+    """Find in TABLE, or in every declared table, rows that no merged checkpoint has, or has with other values, and undo them.
 
     Of a Parquet table it also removes files of attempts that do not count any more.
     """

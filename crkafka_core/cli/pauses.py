@@ -31,7 +31,9 @@ def _check_of_this_region(config: RegionConfig, kind: str, what: str, member: st
     pauses.check(kind, what, member)
     for name in (member, what if kind == "member" else ""):
         if name and not re.fullmatch(re.escape(config.region) + r"/\d+", name):
-            raise Refused(f"{name!r} is no member of region {config.region}.", hint=f"Write it as {config.region}/0.")
+            raise Refused(
+                f"{name!r} is not a member of region {config.region}.", hint=f"Write it as {config.region}/0."
+            )
     topic = what.rpartition("[")[0] if kind == "partition" else what
     if config.topics is not None:
         if kind in ("topic", "partition") and topic not in config.topics:

@@ -57,5 +57,5 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Say]:
 
 
 def _words(step: str) -> str:
-    """The same words with other numbers are no new step."""
+    """The same words with other numbers are not a new step."""
     return re.sub(r"[\d.,]+", "", step)

@@ -15,7 +15,7 @@ _FILES = {
     "region.yaml": "region.yaml", "order.schema.json": "order.schema.json", "produce.py": "produce.py", "read.py": "read.py",
     "definitions.txt": "definitions.py", "pyproject.toml": "pyproject.toml", "README.md": "README.md",
 }  # fmt: skip
-"""In the package → in the project. What imports Dagster's side is no module here, below it."""
+"""In the package → in the project. What imports Dagster's side is not a module here, below it."""
 _SCHEMA = "region.schema.json"
 """Which the first line of region.yaml names."""
 _IGNORED = "var/\n__pycache__/\n.tmp_dagster_home_*/\nspark-warehouse/\n"
@@ -25,7 +25,7 @@ def new(folder: Path) -> list[Path]:
     """Write the files of a starter project into a folder that has none of them; the region is called like the folder."""
     name = folder.absolute().name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-        raise ConfigError(f"{name!r} is no name for a region.", hint="Letters, digits, dot, underscore and hyphen.")
+        raise ConfigError(f"{name!r} is not a name for a region.", hint="Letters, digits, dot, underscore and hyphen.")
     targets = [folder / file for file in (*_FILES.values(), _SCHEMA, ".gitignore")]
     try:
         for target in targets:

@@ -66,7 +66,7 @@ def _names(kind: Any, path: str) -> None:
     for each in kind.get("fields", ()):
         name = each["name"]
         if not name or _UNFIT & set(name):
-            raise NoColumns(f"{_at(path)} has a field {name!r}, which is no name for a column")
+            raise NoColumns(f"{_at(path)} has a field {name!r}, which is not a name for a column")
         if seen.setdefault(name.lower(), name) != name:
             raise NoColumns(f"{_at(path)} has fields {seen[name.lower()]!r} and {name!r}, which Spark takes for one")
         _names(each["type"], f"{path}.{name}" if path else name)

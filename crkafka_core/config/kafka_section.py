@@ -9,11 +9,14 @@ from typing import Any
 from crkafka_core.config import reference, secret
 from crkafka_core.config.kafka_property import KNOWN
 from crkafka_core.config.problem import KeyedError, nearest
+from crkafka_core.model.errors import ConfigError
 
 Scalar = str | int | float
 
 ASSIGNORS = ("range", "roundrobin")
 """Eager ones; each member lists both, so that a subscription may grow (SPEC R1)."""
+MAX_METADATA_REFRESH_MS = 2_000
+"""New partitions are seen within seconds (SPEC M7)."""
 FALLBACKS = {
     "earliest": "earliest",
     "beginning": "earliest",
@@ -57,12 +60,19 @@ def normal(properties: Mapping[str, Any]) -> dict[str, Scalar]:
         out[name] = value
     for name, value in out.items():
         _check(name, value)
-    for name in ("bootstrap.servers", "group.id"):
-        if not str(out.get(name, "")).strip() and not (name == "bootstrap.servers" and "metadata.broker.list" in out):
-            raise KeyedError(name, f"is missing.{nearest(name, [n for n in out if n not in KNOWN])}")
+    _check_required(out)
     _check_timeouts(out)
     _check_tokens(out)
     return out
+
+
+def check_resolved(properties: Mapping[str, str]) -> None:
+    """What can be told of a reference only once it is resolved."""
+    try:
+        _check_required(properties)
+        assignors(properties.get("partition.assignment.strategy", ""))
+    except KeyedError as error:
+        raise ConfigError(f"kafka: `{error.key}` {error}", hint="Look at what its reference resolves to.") from None
 
 
 def warnings(properties: Mapping[str, Scalar], needed_poll_ms: int) -> list[str]:
@@ -76,6 +86,12 @@ def warnings(properties: Mapping[str, Scalar], needed_poll_ms: int) -> list[str]
         )
     if str(properties.get("group.protocol", "classic")).lower() == "consumer":
         found.append("kafka: group.protocol=consumer (KIP-848) is replaced by classic; it is not supported yet.")
+    refresh = properties.get("topic.metadata.refresh.interval.ms")
+    if refresh is not None and not 0 < int(refresh) <= MAX_METADATA_REFRESH_MS:
+        found.append(
+            f"kafka: topic.metadata.refresh.interval.ms={refresh} is replaced by {MAX_METADATA_REFRESH_MS}, so that new "
+            "partitions are seen within seconds."
+        )
     found += _unprotected({k: str(v).lower() for k, v in properties.items()})
     poll = properties.get("max.poll.interval.ms")
     if poll is not None and int(poll) < needed_poll_ms:
@@ -116,6 +132,12 @@ def effective(properties: Mapping[str, Scalar]) -> dict[str, Scalar]:
     return out
 
 
+def _check_required(properties: Mapping[str, Scalar]) -> None:
+    for name in ("bootstrap.servers", "group.id"):
+        if not str(properties.get(name, "")).strip():
+            raise KeyedError(name, f"is missing.{nearest(name, [n for n in properties if n not in KNOWN])}")
+
+
 def _check_secret(name: str, value: str) -> None:
     if name in _JAVA:
         return  # said below, with what to write instead
@@ -147,9 +169,7 @@ def _check(name: str, value: Scalar) -> None:
     if name == "auto.offset.reset" and text not in FALLBACKS:
         raise KeyedError(name, f"must be earliest, latest or error, not {value!r}.{nearest(text, FALLBACKS)}")
     if name == "partition.assignment.strategy":
-        for word in (w.strip() for w in text.split(",")):
-            if word not in (*ASSIGNORS, "cooperative-sticky") and not reference.has_reference(word):
-                raise KeyedError(name, f"knows range and roundrobin, not {word!r}.{nearest(word, ASSIGNORS)}")
+        assignors(",".join(word for word in text.split(",") if not reference.has_reference(word)))
     if name not in KNOWN and nearest(name, KNOWN):
         raise KeyedError(name, f"unknown property.{nearest(name, KNOWN)}")
 
@@ -161,7 +181,18 @@ def _check_address(name: str, address: str) -> None:
     match = _ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match["port"] or 9092) < 65536:
         shown = "what is there" if any(secret.secrets_in(address)) else repr(address)
-        raise KeyedError(name, f"{shown} is no address of a broker; write host:port, such as localhost:9092")
+        raise KeyedError(name, f"{shown} is not the address of a broker; write host:port, such as localhost:9092")
+
+
+def assignors(strategy: str) -> list[str]:
+    """The eager ones that a strategy names; refused for one that is not known."""
+    words = [word.strip() for word in strategy.lower().split(",") if word.strip()]
+    for word in words:
+        if word not in (*ASSIGNORS, "cooperative-sticky"):
+            raise KeyedError(
+                "partition.assignment.strategy", f"knows range and roundrobin, not {word!r}.{nearest(word, ASSIGNORS)}"
+            )
+    return [word for word in words if word in ASSIGNORS]
 
 
 def _check_tokens(properties: Mapping[str, Scalar]) -> None:
@@ -182,13 +213,14 @@ def _check_tokens(properties: Mapping[str, Scalar]) -> None:
 
 def _check_timeouts(properties: Mapping[str, Scalar]) -> None:
     numbers = {}
-    for name in ("session.timeout.ms", "max.poll.interval.ms", "heartbeat.interval.ms"):
+    timeouts = ("session.timeout.ms", "max.poll.interval.ms", "heartbeat.interval.ms")
+    for name in (*timeouts, "topic.metadata.refresh.interval.ms"):
         if name in properties:
             try:
                 numbers[name] = int(properties[name])
             except ValueError:
                 raise KeyedError(name, f"must be a whole number of milliseconds, not {properties[name]!r}") from None
-            if numbers[name] <= 0:
+            if numbers[name] <= 0 and name in timeouts:
                 raise KeyedError(name, "must be above 0")
     session, beat = numbers.get("session.timeout.ms"), numbers.get("heartbeat.interval.ms")
     if beat is not None and beat >= (session or 45_000):

@@ -60,7 +60,7 @@ def _parts(path: str) -> list[str]:
 
 
 def in_catalog(format: str, path: str) -> bool:
-    """Whether a table's path is no path but its name in a catalog of Spark: `catalog.schema.table`."""
+    """Whether a table's path is not a path but its name in a catalog of Spark: `catalog.schema.table`."""
     return format in ("delta", "iceberg") and _IN_CATALOG.fullmatch(path) is not None
 
 

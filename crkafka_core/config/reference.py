@@ -59,7 +59,7 @@ def anchor(text: str, base: Path) -> str:
 
 
 def mask(text: str) -> tuple[str, list[str]]:
-    """The text with one character for each reference, and the references: what they hold is no syntax of the text's."""
+    """The text with one character for each reference, and the references: what they hold is not syntax of the text's."""
     found: list[str] = []
 
     def one(match: re.Match[str]) -> str:

@@ -217,7 +217,9 @@ class RegionConfig(LimitKeys):
     def resolved_kafka(self) -> dict[str, str]:
         """What the user set for the client, resolved; `kafka.properties` fills in the rest."""
         given = kafka_section.effective(self.kafka)
-        return {name: resolve(str(value), f"kafka.{name}") for name, value in given.items()}
+        resolved = {name: resolve(str(value), f"kafka.{name}") for name, value in given.items()}
+        kafka_section.check_resolved(resolved)
+        return resolved
 
     def resolved_table_options(self, name: str) -> dict[str, str]:
         """Options of a declared table's writer."""
@@ -308,7 +310,7 @@ class RegionConfig(LimitKeys):
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error.msg} at position {error.pos}") from None
+            raise ValueError(f"{pattern!r} is not a regular expression: {error.msg} at position {error.pos}") from None
         return pattern
 
     @field_validator("tables")

@@ -104,7 +104,7 @@ def check_none(key: str, value: str) -> str:
     """The value, if there is no secret in it, not even as a reference: it is kept where secrets must not be."""
     check(key, value)
     for name, _ in secrets_in(value):
-        raise ValueError(f"{name} does not belong into a path, which SQL keeps; put it into options, as ${{env:NAME}}")
+        raise ValueError(f"{name} does not belong in a path, which SQL keeps; put it into options, as ${{env:NAME}}")
     return value
 
 

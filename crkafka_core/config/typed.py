@@ -37,7 +37,7 @@ class RegistryConfig(BaseModel):
     @field_validator("user")
     @classmethod
     def _user(cls, user: str) -> str:
-        masked, references = reference.mask(reference.check(user))  # what they hold is no syntax of ours
+        masked, references = reference.mask(reference.check(user))  # what they hold is not syntax of ours
         password = reference.unmask(masked.partition(":")[2], references)
         if (password and not reference.is_whole(password)) or any(":" in d for d in reference.defaults(user)):
             raise ValueError("user holds a password; write ${env:REGISTRY_USER}:${env:REGISTRY_PASSWORD}")

@@ -113,7 +113,7 @@ class KafkaCluster:
     # --- the whole cluster ---
 
     def start(self, *, within: float = 60.0) -> KafkaCluster:
-        """Start every node that does not run, and wait until the cluster serves. Starting a running one is no error."""
+        """Start every node that does not run, and wait until the cluster serves. Starting a running one is not an error."""
         if self._leash is not None:
             self._leash.hold(self.folder)
         fresh = not self._state_file.exists()

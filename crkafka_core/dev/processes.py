@@ -105,7 +105,7 @@ class RecordedProcess:
         return self.pid is not None
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal; a process that is gone is no error."""
+        """Send a signal; a process that is gone is not an error."""
         pid = self.pid
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):

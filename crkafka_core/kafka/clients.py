@@ -81,7 +81,7 @@ def token_function(where: str) -> Callable[[str], Any]:
             hint="Write package.module:function, and install the package where members run.",
         ) from error
     if not callable(found):
-        raise ConfigError(f"kafka: {where}, the `{CALLBACK}`, is no function.")
+        raise ConfigError(f"kafka: {where}, the `{CALLBACK}`, is not a function.")
 
     def token(config: str) -> Any:
         try:

@@ -65,7 +65,7 @@ class RangeReader:
                     kept = _below(batch, stop)
                     if kept.rows:
                         yield kept
-                        heard = time.monotonic()  # what the caller did with it is no silence of Kafka's
+                        heard = time.monotonic()  # the time the caller took does not count as silence of Kafka
                 if position < stop:
                     self._refuse_unreadable(tp, position)
                 position = max(position, end, self._position(tp) if batch is None else 0)

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from crkafka_core.model.offsets import TP
 
 _PATIENCE = 0.5
-"""If a broker does not answer a small request in so long, a quick start there is not to be had."""
+"""If a broker does not answer a small request in so long, it cannot be woken early."""
 _FRESH = 30.0
 """How long a known leader is believed: a wrong one costs a second of delay, nothing else."""
 

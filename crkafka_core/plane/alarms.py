@@ -74,13 +74,13 @@ def last_cut_missed(reader: Reader, region: Region) -> str:
 
 
 def foreign(reader: Reader, region: Region, client_ids: Collection[str]) -> list[str]:
-    """Clients in the Kafka group that are no member of this region, now or a moment ago."""
+    """Clients in the Kafka group that are not members of this region, now or a moment ago."""
     ours = {client_id(m) for m in reader.select(Member, ("status", "=", MemberStatus.LIVE))}
     return sorted(c for c in client_ids if is_foreign(region.name, c, ours))
 
 
 def is_foreign(region: str, client_id: str, ours: Collection[str] = ()) -> bool:
-    """Whether a client of the group is no member of the region, by the ids of its members or the form of its own."""
+    """Whether a client of the group is not a member of the region, by the ids of its members or the form of its own."""
     return client_id not in ours and not client_id.startswith(f"crkafka-{region}/")
 
 

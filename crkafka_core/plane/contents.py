@@ -94,7 +94,7 @@ def leaving(reader: Reader, region: Region, table: Table, shown: int = 0) -> set
 
 
 def live_in(reader: Reader, region: Region, table: Table) -> list[int]:
-    """Checkpoints whose rows belong into the table now: on the line, acknowledged, not empty."""
+    """Checkpoints whose rows belong in the table now: on the line, acknowledged, not empty."""
     if not table.acknowledged:
         return []
     line = set(reader.line(common(reader, region, table.acknowledged)))
@@ -114,7 +114,7 @@ def counted_in(reader: Reader, region: Region, table: Table) -> dict[int, int]:
 
 
 def belonging(reader: Reader, region: Region, table: Table) -> Callable[[int], bool]:
-    """Whether rows of a checkpoint belong into the table: it is live, or so old that even its row is forgotten (SPEC T2).
+    """Whether rows of a checkpoint belong in the table: it is live, or so old that even its row is forgotten (SPEC T2).
 
     What a rewind left behind is never forgotten, and no table is behind what is: retirement waits for it (SPEC T1).
     """

@@ -63,7 +63,7 @@ class MemberPlane:
             )
 
     def _registered(self, reader: Reader) -> None:
-        """An older process of this name is no successor: SQL went back to it, and it may be long gone (SPEC G3, G10)."""
+        """An older process of this name is not a successor: SQL went back to it, and it may be long gone (SPEC G3, G10)."""
         row = reader.get(Member, self.name)
         if row is not None and row.incarnation != self.incarnation and row.launch <= self.launched:
             raise Lost(

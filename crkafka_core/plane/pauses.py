@@ -43,14 +43,14 @@ def check(kind: str, what: str, member: str = "") -> None:
     if kind not in KINDS:
         raise ConfigError(f"A pause mark is on a {', '.join(KINDS)}, not on a {kind!r}.")
     if kind == "partition" and not re.fullmatch(r".+\[\d+\]", what):
-        raise ConfigError(f"{what!r} is no partition.", hint="Write it as topic[3].")
+        raise ConfigError(f"{what!r} is not a partition.", hint="Write it as topic[3].")
     if kind == "member" and member:
         raise ConfigError(f"A mark on {what} counts for {what} alone already.", hint="Leave out the second member.")
     if kind == "pattern":
         try:
             re.compile(what)
         except re.error as e:
-            raise ConfigError(f"The pattern {what!r} is no regular expression: {e}.") from e
+            raise ConfigError(f"The pattern {what!r} is not a regular expression: {e}.") from e
 
 
 def _check_held(row: Member | None, what: str, member: str) -> None:

@@ -78,7 +78,9 @@ def serving(region: Region, address: str, pulse: Pulse) -> Iterator[str]:
 def _parts(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"{address!r} is no address to serve metrics at.", hint="Write HOST:PORT, as 127.0.0.1:9400.")
+        raise ConfigError(
+            f"{address!r} is not an address to serve metrics at.", hint="Write HOST:PORT, as 127.0.0.1:9400."
+        )
     return host.strip("[]"), int(port)
 
 

@@ -115,7 +115,7 @@ class LocalStorage(Storage):
             return False
         except OSError as error:
             raise storage_error(error, "Deleting", str(full)) from error
-        with contextlib.suppress(OSError):  # an empty folder of an old epoch is no use; a full one stays
+        with contextlib.suppress(OSError):  # an empty folder of an old epoch is useless; a full one stays
             full.parent.rmdir()
         return True
 

@@ -35,7 +35,7 @@ class SegmentName:
 
     @classmethod
     def parse(cls, path: str) -> SegmentName | None:
-        """The name behind a path, or None if it is no segment of ours: such a file is left alone."""
+        """The name behind a path, or None if it is not a segment of ours: such a file is left alone."""
         found = _PATH.fullmatch(path)
         if found is None:
             return None

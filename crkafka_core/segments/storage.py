@@ -110,7 +110,7 @@ class Storage(ABC):
 
     @abstractmethod
     def delete(self, path: str) -> bool:
-        """Remove a file; False if it was not there, which is no error: deleting may be repeated."""
+        """Remove a file; False if it was not there, which is not an error: deleting may be repeated."""
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[Stored]:
@@ -132,7 +132,5 @@ def _mode(options: Mapping[str, str] | None) -> int:
     """Records are nobody else's business, unless the configuration says whose (SPEC §17)."""
     text = (options or {}).get("mode", "0600")
     if re.fullmatch(r"0?6[0-7][0-7]", text) is None:
-        raise ConfigError(
-            f"storage: mode {text!r} is no mode of a file.", hint='Write it as chmod does: "0640", "0660".'
-        )
+        raise ConfigError(f"storage: mode {text!r} is not a file mode.", hint='Write it as chmod does: "0640", "0660".')
     return int(text, 8)

@@ -67,7 +67,7 @@ def _where(permit: Permit, wrong: Collection[int]) -> Where:
 
 
 def _wrong(region: Handle, form: TableFormat, permit: Permit, history: History) -> set[int]:
-    """Checkpoints whose rows do not belong into the table; looked for when something came after what SQL acknowledged."""
+    """Checkpoints whose rows do not belong in the table; looked for when something came after what SQL acknowledged."""
     if history.version == permit.table.version:
         return set()
     check_owner(permit.table, history.seen, permit.plan.uid)

@@ -28,7 +28,7 @@ def fitter(kind: pa.DataType, path: str = "") -> Fit:
     """How values come into a column of this type. Never by rounding, cutting, or taking one kind of thing for another:
 
     a time is ISO 8601 (without a zone: UTC) or milliseconds since 1970; a date is ISO 8601; a decimal is a number or its
-    text; a number is no text, and a truth value is no number.
+    text; a number is not text, and a truth value is not a number.
     """
     if of.is_struct(kind):
         return _struct(kind, path)
@@ -101,7 +101,7 @@ def _struct(kind: pa.StructType, path: str) -> Fit:
 
     def fit(value: Any) -> Any:
         if not isinstance(value, Mapping):
-            raise Misfit(f"column {path}: {_shown(value)} is no object")
+            raise Misfit(f"column {path}: {_shown(value)} is not an object")
         return {name: make(value.get(name)) for name, make in fits}
 
     return fit
@@ -117,7 +117,7 @@ def _moment(value: Any, zoned: bool, path: str) -> dt.datetime:
                 else dt.datetime.fromisoformat(text)
             )
         except ValueError:
-            raise Misfit(f"column {path}: {_shown(value)} is no time in ISO 8601") from None
+            raise Misfit(f"column {path}: {_shown(value)} is not a time in ISO 8601") from None
     if isinstance(value, int):
         try:
             value = _EPOCH + dt.timedelta(milliseconds=value)
@@ -133,7 +133,7 @@ def _date(value: Any, path: str) -> dt.date:
         try:
             return dt.date.fromisoformat(value.strip())
         except ValueError:
-            raise Misfit(f"column {path}: {_shown(value)} is no date in ISO 8601") from None
+            raise Misfit(f"column {path}: {_shown(value)} is not a date in ISO 8601") from None
     return value  # type: ignore[no-any-return]
 
 
@@ -141,9 +141,9 @@ def _decimal(value: Any, path: str) -> Decimal:
     try:
         found = Decimal(value.strip() if isinstance(value, str) else value)
     except InvalidOperation:
-        raise Misfit(f"column {path}: {_shown(value)} is no decimal") from None
+        raise Misfit(f"column {path}: {_shown(value)} is not a decimal") from None
     if not found.is_finite():
-        raise Misfit(f"column {path}: {_shown(value)} is no decimal")
+        raise Misfit(f"column {path}: {_shown(value)} is not a decimal")
     return found
 
 

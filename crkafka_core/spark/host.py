@@ -51,7 +51,7 @@ class MemberJob:
     def __init__(
         self, spark: SparkSession, name: str, order: tuple[str, str, str, str], failed: Callable[[str], None]
     ) -> None:
-        """`order`: for `be_member`. `failed` hears why the job failed as a whole; a task that Spark restarted is no failed job."""
+        """`order`: for `be_member`. `failed` hears why the job failed as a whole; a task that Spark restarted is not a failed job."""
         self._spark, self._order, self._failed = spark, order, failed
         self._tag = f"crkafka-{uuid.uuid4().hex[:12]}"
         self._code = _FAILED
@@ -176,7 +176,7 @@ class SparkHost(Supervisor[MemberJob]):
         )
 
     def errors(self) -> dict[str, list[str]]:
-        """Jobs that failed as a whole, and why; a task that Spark restarted is no failed job."""
+        """Jobs that failed as a whole, and why; a task that Spark restarted is not a failed job."""
         return {name: list(errors) for name, errors in sorted(self._errors.items()) if errors}
 
     def also(self, region: Region) -> None:

@@ -1,4 +1,4 @@
-"""Where an Iceberg table is: at a path (`…/warehouse/name`), or, when that is no path but an identifier, in a catalog of the session."""
+"""Where an Iceberg table is: at a path (`…/warehouse/name`), or, when that is not a path but an identifier, in a catalog of the session."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def avro(registry: Registry, schema: Schema) -> tuple[Avro, dict[str, Any]]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _unfit(error) from error
     if not isinstance(found, dict) or found["type"] != "struct":
-        raise _unfit(NoColumns("it is no record"))
+        raise _unfit(NoColumns("it is not a record"))
     decoder = Avro(registry=registry.url, reader=reader, user=registry.user, headers=registry.headers)
     return decoder, _checked(found)
 

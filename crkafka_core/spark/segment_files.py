@@ -65,7 +65,7 @@ def check_names(plan: ReadPlan) -> None:
     for segment in plan.segments:
         if SegmentName.parse(segment.path) is None:
             raise DataLoss(
-                f"Region {plan.region}: {segment.path!r} of checkpoint {segment.checkpoint} is no segment's name.",
+                f"Region {plan.region}: {segment.path!r} of checkpoint {segment.checkpoint} is not the name of a segment.",
                 hint="No program of crkafka has written that: look at who may write to the control plane.",
             )
 

@@ -28,7 +28,7 @@ ALWAYS = {
     # Records are wide and few per checkpoint: Arrow keeps them off the row-by-row path.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # A restarted task of a member is no copy of a slow one (SPEC K1).
+    # A restarted task of a member is not a copy of a slow one (SPEC K1).
     "spark.speculation": "false",
     "spark.ui.showConsoleProgress": "false",
 }

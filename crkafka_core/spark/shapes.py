@@ -34,10 +34,10 @@ def load(table: Table, config: RegionConfig) -> Shape:
         raise ConfigError(
             f"Table {table.name} of region {table.region} is written by its shape {table.shape}, which is not here: {error}.",
             hint="Install the program that has it where tables are written, or put its folder on PYTHONPATH. "
-            "Nothing was written: other rows do not belong into this table.",
+            "Nothing was written: other rows do not belong in this table.",
         ) from error
     if not callable(found):
-        raise ConfigError(f"{table.shape}, the shape of table {table.name}, is no function.")
+        raise ConfigError(f"{table.shape}, the shape of table {table.name}, is not a function.")
     return found
 
 

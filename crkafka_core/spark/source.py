@@ -9,7 +9,7 @@ Other options; batch: `after`, `upto` or `ids`; stream: `after` (where
 it begins; default: birth), `maxCheckpointsPerTrigger` (default: all there are), `name` (whose lease holds back retirement) and
 `holdSeconds` (how long after its last sign of life, default 3600); both: `checkpoint` (true adds the column
 `crkafka_checkpoint`), `columns`, `topics`, `partitions`, `fromOffset`, `toOffset`, `fromTime`, `toTime`, as `checkpoints` has them.
-A stream's offsets are checkpoint ids; one that is no ancestor of the head any more fails, naming the fork.
+A stream's offsets are checkpoint ids; one that is not an ancestor of the head any more fails, naming the fork.
 
 Spark never tells a Python data source which columns a query needs: `columns`, or a schema of these names, says it. Nor does this
 one take a query's filters: PySpark 4.1 keeps what was planned with them for the next query on the same DataFrame, which then

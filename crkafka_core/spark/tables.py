@@ -96,7 +96,7 @@ def _declared(region: Handle, name: str, given: Shape | None) -> bool:
     table = region.plane.read(lambda reader, row: plane.of(reader, name))
     if table.shape and given is not None:
         raise Refused(
-            f"Table {name} of region {table.region} is declared with the shape {table.shape}; rows of another do not belong into it.",
+            f"Table {name} of region {table.region} is declared with the shape {table.shape}; rows of another do not belong in it.",
             hint="Leave `shape` out, or declare a table of another name.",
         )
     return bool(table.shape)

@@ -17,7 +17,7 @@ def column(table: str, name: str) -> list[object]:
         )
     except TableNotFoundError:
         raise SystemExit(
-            f"{table} is no table yet in {Path('var/tables').absolute()}: it is there some seconds after `crkafka host` has read "
+            f"{table} is not a table yet in {Path('var/tables').absolute()}: it is there some seconds after `crkafka host` has read "
             "the first orders, or has started Spark; `crkafka tables` tells what waits"
         ) from None
     return values

@@ -1,4 +1,4 @@
-"""What belongs into a table of adopted files, by SQL; and what counts of a version that is there (SPEC K6)."""
+"""What belongs in a table of adopted files, by SQL; and what counts of a version that is there (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from crkafka_core.tables.stamp import app_of
 
 @dataclass(frozen=True)
 class Content:
-    """What belongs into a table, by SQL."""
+    """What belongs in a table, by SQL."""
 
     uid: str
     belongs: Callable[[int], bool]

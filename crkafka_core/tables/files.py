@@ -30,7 +30,7 @@ def name_of(segment: Segment) -> str:
     """Where the table keeps a segment; made of what never changes, so that adopting again is the same file."""
     name = SegmentName.parse(segment.path)
     if name is None:
-        raise ValueError(f"{segment.path} is no segment.")
+        raise ValueError(f"{segment.path} is not a segment.")
     return f"{name.uid}/{name.epoch:08d}/{segment.checkpoint:012d}-{name.incarnation}-{name.seq}.parquet"
 
 

@@ -95,7 +95,7 @@ def chosen(reader: Reader, names: Sequence[str] = ()) -> list[str]:
 
 
 def settled(reader: Reader, region: Region, name: str) -> tuple[str, Callable[[int], bool]]:
-    """The region's uid, and whether rows of a checkpoint belong into the table for good: no reset can take them out any more."""
+    """The region's uid, and whether rows of a checkpoint belong in the table for good: no reset can take them out any more."""
     table = tables.of(reader, name)
     live = checkpoints.ids_with(reader, CheckpointStatus.MERGED)
     if table.rewind_epoch > table.fenced_epoch or not live:

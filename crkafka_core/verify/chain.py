@@ -32,7 +32,7 @@ def coverage(history: History, found: Findings) -> None:
     """I1: along the line of descent, the ranges of each partition chain without overlap or hole."""
     region = history.region
     if region.head and region.head not in history.line:
-        found.add("I1", "the head is no checkpoint of the control plane", checkpoint=region.head)
+        found.add("I1", "the head is not a checkpoint of the control plane", checkpoint=region.head)
     first = {(i.topic_id, TP(i.topic, i.partition)): i.offset for i in history.initials}
     at: dict[TP, int] = {}
     left: dict[TP, int] = {}

@@ -79,7 +79,7 @@ class WarmRunLauncher(DefaultRunLauncher):
         self._run_ids.add(run.run_id)
 
     def _forget(self, run_id: str) -> None:
-        """A process that was never told to go is no process of the run."""
+        """A process that was never told to go is not a process of the run."""
         kept = self._instance.get_run_by_id(run_id)
         if kept is not None and TAG in kept.tags:
             self._instance.add_run_tags(run_id, {TAG: ""})

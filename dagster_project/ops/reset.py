@@ -48,7 +48,7 @@ def target(to: object) -> int | Literal["initial"] | None:
         return "initial"
     if not text.isascii() or not text.isdigit():
         raise ConfigError(
-            f"{text!r} is no target of a reset.", hint="Write head, initial, or the number of a merged checkpoint."
+            f"{text!r} is not a target for a reset.", hint="Write head, initial, or the number of a merged checkpoint."
         )
     return int(text)
 

@@ -60,7 +60,7 @@ class SensorSetup:
 
 
 def read_or_skip(region: RegionResource, question: Callable[[Reader, Region], T]) -> T | dg.SkipReason:
-    """The answer of the control plane, or why there is none: a region that is not made yet is no failure of a tick."""
+    """The answer of the control plane, or why there is none: a region that is not made yet is not a failure of a tick."""
     try:
         return region.read(question)
     except CrkafkaError as error:

@@ -94,22 +94,22 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
     "a folder as configuration": (YAML, ("-c", ".", "show"), 2, r"The configuration file \. cannot be read: Is a directory\.$"),
     "a control plane that is another file": (
         YAML.replace("var/crkafka.db", "region.yaml"), ("show",), 3,
-        r"region\.yaml is no database of SQLite, or a damaged one\. Name another file in control_plane",
+        r"region\.yaml is not a SQLite database, or is damaged\. Name another file in control_plane",
     ),
     "a project in /proc": (YAML, ("new", "/proc/shop"), 2, r"/proc/shop cannot be made: No such file or directory\. Choose another folder"),
     "a schema that is no JSON": (
         YAML + "tables: [{name: t, format: delta, path: t, typed: {json: region.yaml}}]\n", ("show",), 2,
         r"region\.yaml is not JSON from line 1, column 1 on\.",
     ),
-    "a word for a number": (YAML, ("scale", "many"), 2, r"'many' is no number\. See `crkafka scale --help`"),
+    "a word for a number": (YAML, ("scale", "many"), 2, r"'many' is not a number\. See `crkafka scale --help`"),
     "a secret in clear": (
         YAML.replace("group.id", "sasl.password: hunter2, group.id"), ("show",), 2, r"kafka\.sasl\.password: is a secret written in clear",
     ),
     "an address that is a web page's": (
         YAML.replace("127.0.0.1:9", "http://broker:9092"), ("show",), 2,
-        r"region\.yaml:4: kafka\.bootstrap\.servers: 'http://broker:9092' is no address of a broker; write host:port",
+        r"region\.yaml:4: kafka\.bootstrap\.servers: 'http://broker:9092' is not the address of a broker; write host:port",
     ),
-    "a port that is none": (YAML.replace("127.0.0.1:9", "broker:99999"), ("show",), 2, r"'broker:99999' is no address of a broker"),
+    "a port that is none": (YAML.replace("127.0.0.1:9", "broker:99999"), ("show",), 2, r"'broker:99999' is not the address of a broker"),
     "addresses as a list": (
         YAML.replace('"127.0.0.1:9"', "[a:9092, b:9092]"), ("show",), 2, r"bootstrap\.servers: must be one text: write \"a:9092,b:9092\"\.",
     ),
@@ -149,7 +149,7 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
     ),
     "a checkpoint 0": (YAML, ("checkpoints", "0"), 2, r"must be at least 1, not 0\. See `crkafka checkpoints --help`"),
     "a port of dev up": (YAML, ("dev", "up", "--port", "70000"), 2, r"must be from 1 to 65535, not 70000\."),
-    "a topic of dev up": (YAML, ("dev", "up", "--topic", "my orders:4"), 2, r"'my orders' is no topic name: letters, digits"),
+    "a topic of dev up": (YAML, ("dev", "up", "--topic", "my orders:4"), 2, r"'my orders' is not a topic name: letters, digits"),
     "logs in a file": (
         YAML, ("host", "--logs", "region.yaml"), 2, r"No logs can be written to region\.yaml: File exists\. Name another folder",
     ),
@@ -441,7 +441,7 @@ Asked = Callable[..., Answer]
         ("ordesr", "does not read a topic 'ordesr'. Did you mean \"orders\"?"),
         ("refunds[3]", "does not read a topic 'refunds'. It reads orders."),
         ("^shop", "The pattern '^shop' matches no topic"),
-        ("nosuch/0", "'nosuch/0' is no member of region orders. Write it as orders/0."),
+        ("nosuch/0", "'nosuch/0' is not a member of region orders. Write it as orders/0."),
     ],
 )
 def test_a_pause_of_what_would_never_be_read_is_refused(

@@ -36,7 +36,7 @@ def test_who_paused_is_in_the_event_log(crkafka: Crkafka, plane: ControlPlane) -
 def test_a_bad_pattern_is_bad_usage(crkafka: Crkafka, plane: ControlPlane) -> None:
     answer = crkafka("pause", "^(")
     assert answer.code == 2
-    assert "no regular expression" in answer.err
+    assert "not a regular expression" in answer.err
 
 
 def test_P1_a_mark_of_one_member_is_beside_that_of_the_region(crkafka: Crkafka, plane: ControlPlane) -> None:

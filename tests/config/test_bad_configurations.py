@@ -31,7 +31,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("unknown nested key", {"trigger": {"perod": "5s"}}, "trigger.perod", 'Did you mean "period"?'),
     ("unknown key of a table", {"tables": [{**TABLE, "pth": "x"}]}, "tables[0].pth", 'Did you mean "path"?'),
     ("wrong type", {"members": "two"}, "members", "must be a whole number, not 'two'"),
-    ("a bool is no number", {"members": True}, "members", "must be a whole number, not True"),
+    ("a bool is not a number", {"members": True}, "members", "must be a whole number, not True"),
     ("negative members", {"members": -1}, "members", "at least 0"),
     ("specific offset", {"start": {"offset": 17}}, "start", "a specific offset cannot be the start of a group"),
     ("specific offset as position", {"start": {"position": 17}}, "start.position", "a specific offset"),
@@ -51,6 +51,22 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("zero tuples", {"trigger": {"tuples": 0}}, "trigger", "above 0"),
     ("auto commit", kafka(enable__auto__commit=True), "kafka.enable.auto.commit", "must be false"),
     ("auto commit as text", kafka(enable__auto__commit="true"), "kafka.enable.auto.commit", "must be false"),
+    ("auto offset store", kafka(enable__auto__offset__store="true"), "kafka.enable.auto.offset.store", "must be false"),
+    ("a timeout in words", kafka(session__timeout__ms="soon"), "kafka.session.timeout.ms", "whole number"),
+    (
+        "a refresh in words",
+        kafka(topic__metadata__refresh__interval__ms="soon"),
+        "kafka.topic.metadata.refresh.interval.ms",
+        "whole number",
+    ),
+    (
+        "a poll interval below the session",
+        kafka(max__poll__interval__ms=1_000),
+        "kafka.max.poll.interval.ms",
+        "must not be below",
+    ),
+    ("no broker", kafka(bootstrap__servers=""), "kafka.bootstrap.servers", "is missing"),
+    ("a blank group", kafka(group__id=" "), "kafka.group.id", "is missing"),
     ("group.id missing", {"kafka": {"bootstrap.servers": "x"}}, "kafka.group.id", "is missing"),
     (
         "property misspelt",
@@ -90,8 +106,8 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("topics and pattern", {"pattern": "^a"}, "", "choose one"),
     ("topics no list", {"topics": "orders"}, "topics", "must be a list"),
     ("topic twice", {"topics": ["a", "a"]}, "topics", "'a' is there twice"),
-    ("no topic name", {"topics": ["a b"]}, "topics", "no topic name"),
-    ("bad regex", {"topics": None, "pattern": "^(a"}, "pattern", "no regular expression"),
+    ("no topic name", {"topics": ["a b"]}, "topics", "not a topic name"),
+    ("bad regex", {"topics": None, "pattern": "^(a"}, "pattern", "not a regular expression"),
     ("pattern without ^", {"topics": None, "pattern": "shop.*"}, "pattern", "must begin with ^"),
     ("table format", {"tables": [{**TABLE, "format": "orc"}]}, "tables[0].format", "one of parquet, delta, iceberg"),
     ("table twice", {"tables": [TABLE, TABLE]}, "tables", "two tables are called 'bronze'"),
@@ -192,6 +208,39 @@ def test_replaced_protocols_are_warned_of() -> None:
     assert "cooperative-sticky is replaced" in told
     assert "KIP-848" in told
     assert not {"partition.assignment.strategy", "group.protocol"} & set(config.resolved_kafka())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("bootstrap.servers", "", "`bootstrap.servers` is missing"),
+        ("group.id", " ", "`group.id` is missing"),
+        ("partition.assignment.strategy", "sticky", "knows range and roundrobin, not 'sticky'"),
+    ],
+)
+def test_what_a_reference_resolves_to_is_checked_as_well(
+    key: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIVEN", value)
+    config = RegionConfig.parse({**GOOD, "kafka": {**GOOD["kafka"], key: "${env:GIVEN}"}})
+    with pytest.raises(ConfigError, match=said):
+        config.resolved_kafka()
+
+
+def test_no_error_of_the_kafka_section_has_a_secret_in_it() -> None:
+    secrets = {"sasl.password": "geheim22", "ssl.key.password": "geheim22"}
+    for broken in ("true", "yes"):
+        with pytest.raises(ConfigError) as caught:
+            RegionConfig.parse({**GOOD, "kafka": {**GOOD["kafka"], **secrets, "enable.auto.commit": broken}})
+        assert "geheim22" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [300_000, -1])
+def test_a_slow_metadata_refresh_is_warned_of(value: int) -> None:
+    """SPEC M7."""
+    config = RegionConfig.parse({**GOOD, **kafka(topic__metadata__refresh__interval__ms=value)})
+    (said,) = config.warnings()
+    assert f"topic.metadata.refresh.interval.ms={value} is replaced by 2000" in said
 
 
 def test_short_poll_interval_is_warned_of() -> None:

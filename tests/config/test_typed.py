@@ -131,7 +131,7 @@ def test_K6_columns_are_as_wide_as_their_kind_goes() -> None:
         ({"x": {"$ref": "#/$defs/x"}}, r"refers to #/\$defs/x, which is not there"),
         ({"x": {"oneOf": [{"type": "string"}, {"type": "integer"}]}}, "is one of several types"),
         ({"a": {"type": "string"}, "A": {"type": "string"}}, "which Spark takes for one"),
-        ({"a b": {"type": "string"}}, "is no name for a column"),
+        ({"a b": {"type": "string"}}, "is not a name for a column"),
         ({"kafka_offset": {"type": "integer"}}, "called as columns of ours are"),
         ({"x": 5}, "`x` has no schema"),
     ],

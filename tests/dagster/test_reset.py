@@ -90,7 +90,7 @@ def test_an_unknown_target_is_refused_with_those_that_are_there(seat: Seat, memb
 def test_a_target_that_is_none_is_refused(seat: Seat, to: str) -> None:
     result = seat.run("reset_region", {"reset": {"to": to}}, raise_on_error=False)
     said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
-    assert said == f"{to!r} is no target of a reset. Write head, initial, or the number of a merged checkpoint."
+    assert said == f"{to!r} is not a target for a reset. Write head, initial, or the number of a merged checkpoint."
     assert resets(seat) == []
 
 

@@ -225,7 +225,7 @@ def test_58_the_last_contribution_merges_and_one_that_does_not_fit_aborts(kit: K
     last = _part(kit, cut, 1)
     assert kit.do(lambda tx: cuts.hand_in(tx, last)).complete
     assert (kit.row.phase, kit.row.head) == (Phase.RUNNING, cut)
-    assert kit.do(lambda tx: cuts.hand_in(tx, last)).complete, "said again it is no error"
+    assert kit.do(lambda tx: cuts.hand_in(tx, last)).complete, "said again it is not an error"
     kit.at = {P0: 10, P1: 13}  # three records of P1 are in no checkpoint
     wrong = kit.open()
     kit.do(lambda tx: cuts.hand_in(tx, _part(kit, wrong, 0)))

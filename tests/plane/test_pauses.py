@@ -41,9 +41,9 @@ def test_p1_a_mark_pauses_what_it_names_and_nothing_else(mark: Mark, pauses_a: b
     ("kind", "what", "member", "words"),
     [
         ("group", "x", "", "not on a 'group'"),
-        ("partition", "t", "", "'t' is no partition"),
+        ("partition", "t", "", "'t' is not a partition"),
         ("member", "orders/0", "orders/1", "counts for orders/0 alone"),
-        ("pattern", "(", "", "is no regular expression"),
+        ("pattern", "(", "", "is not a regular expression"),
     ],
 )
 def test_p1_a_mark_that_could_never_pause_anything_is_refused(

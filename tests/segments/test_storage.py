@@ -252,7 +252,7 @@ def test_on_a_shared_disk_the_configuration_says_who_else_does(tmp_path: Path) -
     finally:
         os.umask(before)
     assert _modes(tmp_path / "new") == {"750", "640"}
-    with pytest.raises(ConfigError, match="is no mode of a file"):
+    with pytest.raises(ConfigError, match="is not a file mode"):
         Storage.open(tmp_path, {"mode": "rw-r--r--"})
 
 

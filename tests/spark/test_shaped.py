@@ -261,7 +261,7 @@ def test_who_has_not_got_the_shape_cannot_write(spark: SparkSession, tmp_path: P
         tables.advance(spark, landing.region, "orders", shape=lambda rows: rows)
 
 
-@pytest.mark.parametrize(("function", "said"), [("one", "takes the output dead"), ("NO_FUNCTION", "is no function")])
+@pytest.mark.parametrize(("function", "said"), [("one", "takes the output dead"), ("NO_FUNCTION", "is not a function")])
 def test_a_shape_that_cannot_be_meant_is_refused(
     spark: SparkSession, tmp_path: Path, shop: Any, function: str, said: str
 ) -> None:

@@ -266,7 +266,7 @@ def test_a_name_out_of_sql_that_is_no_segments_is_not_opened(spark: SparkSession
     named = plane.read(lambda reader, row: reader.select(Segment))[0]
     plane.do(lambda tx: tx.delete(Segment, ("path", "=", named.path)))
     plane.do(lambda tx: tx.put(replace(named, path=path)))
-    with pytest.raises(Exception, match="is no segment's name"):
+    with pytest.raises(Exception, match="is not the name of a segment"):
         spark.read.format("crkafka").options(**options(landing)).load().count()
-    with pytest.raises(DataLoss, match="is no segment's name"):
+    with pytest.raises(DataLoss, match="is not the name of a segment"):
         checkpoints(spark, landing.region).count()

@@ -117,7 +117,7 @@ WRONG: dict[str, tuple[str, dict[str, str | None], type[CrkafkaError], str]] = {
     "a function that is not there": ("OAUTH", {clients.CALLBACK: "tests.transport.conftest:nothing"}, ConfigError,
         r"names tests\.transport\.conftest:nothing, which is not here.*package\.module:function"),
     "a package that is not there": ("OAUTH", {clients.CALLBACK: "no.such.package:token"}, ConfigError, r"No module named"),
-    "what is no function": ("OAUTH", {clients.CALLBACK: "tests.transport.conftest:TOKENS"}, ConfigError, r"is no function"),
+    "what is not a function": ("OAUTH", {clients.CALLBACK: "tests.transport.conftest:TOKENS"}, ConfigError, r"is not a function"),
 }  # fmt: skip
 
 

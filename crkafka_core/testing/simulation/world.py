@@ -70,7 +70,7 @@ class World:
         self.store.run(self.region, lambda tx: tx.set_region(protocol=self.spoken))
         self.disk: Disk = {}
         self.files: dict[str, bytes] = {}
-        """Small files on the disk that are no segments."""
+        """Small files on the disk that are not segments."""
         self.broker = Broker(self.limits.session_timeout, 3 * self.limits.drain_timeout, lambda: self.now)
         for i, count in enumerate(plan.partitions):
             self.broker.create(f"t{i}", count)
