@@ -111,7 +111,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("pattern without ^", {"topics": None, "pattern": "shop.*"}, "pattern", "must begin with ^"),
     ("table format", {"tables": [{**TABLE, "format": "orc"}]}, "tables[0].format", "one of parquet, delta, iceberg"),
     ("table twice", {"tables": [TABLE, TABLE]}, "tables", "two tables are called 'bronze'"),
-    ("region name", {"region": "or ders"}, "region", "no name"),
+    ("region name", {"region": "or ders"}, "region", "not a name"),
     ("missing region", {"region": None}, "region", "is missing"),
     ("path as control plane", {"control_plane": "var/x.db"}, "control_plane", "sqlite:///var/x.db"),
     ("two slashes", {"control_plane": "sqlite://var/x.db"}, "control_plane", "three slashes"),
