@@ -36,6 +36,11 @@ KILL_S = 10.0
 """For a member that was killed to be gone."""
 
 
+def restart_delay(failures: int, longest: float = STABLE_S) -> float:
+    """Seconds before a member is started again that failed so often in a row: at once after the first failure."""
+    return 0.0 if failures < 2 else min(0.5 * 2 ** (failures - 2), longest)
+
+
 class Running(Protocol):
     """A member that was started."""
 
@@ -197,7 +202,7 @@ class Supervisor(Generic[R]):
             child.failures, child.next_start = 0, now + CLEAN_END_PAUSE_S
             return
         child.failures = 1 if now - child.started > self._stable else child.failures + 1
-        child.next_start = now + (0.0 if child.failures == 1 else min(0.5 * 2 ** (child.failures - 2), self._stable))
+        child.next_start = now + restart_delay(child.failures, self._stable)
         self.restarts += 1
         if code < 0:  # the event log has it, which whoever follows the host reads
             self._killed.append((child.name, -code))

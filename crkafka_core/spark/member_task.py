@@ -13,14 +13,11 @@ from pyspark import TaskContext
 
 from crkafka_core import logs
 from crkafka_core.config.region_config import RegionConfig
+from crkafka_core.hosts.supervisor import STABLE_S, restart_delay
 from crkafka_core.member.main import NO_RESTART, run_member
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Member
 from crkafka_core.plane.stores import open_plane
-
-STABLE = 30.0
-"""A member that lived so long is restarted at once."""
-_LONGEST_WAIT = 30.0
 
 
 class MemberEnded(RuntimeError):
@@ -55,5 +52,5 @@ def _back_off(config: RegionConfig, name: str, attempt: int) -> None:
             plane.store.close()
     except CrkafkaError:
         lived = 0.0
-    if lived < STABLE:
-        time.sleep(min(0.5 * 2 ** (attempt - 2), _LONGEST_WAIT))
+    if lived < STABLE_S:
+        time.sleep(restart_delay(attempt))
