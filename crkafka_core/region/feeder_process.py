@@ -103,9 +103,13 @@ class FeederProcess:
 
         def take(tx: Tx) -> Lease:
             return leases.take(
-                tx, plane.SPARK_FEEDER, holder=writing.holder(), token=uuid.uuid4().hex,
-                length=limits.of(tx.region()).driver_lease, data=data,
-            )  # fmt: skip
+                tx,
+                plane.SPARK_FEEDER,
+                holder=writing.holder(),
+                token=uuid.uuid4().hex,
+                length=limits.of(tx.region()).driver_lease,
+                data=data,
+            )
 
         return self._region.plane.do(take)
 

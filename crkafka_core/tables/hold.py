@@ -20,7 +20,7 @@ class Hold(Loop):
 
     def __init__(
         self, renew: Callable[[], object], release: Callable[[], object], every: float, what: str, runtime: Runtime
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(f"hold {what}", runtime)
         self._renew, self._release, self._every, self._what = renew, release, every, what
         self._over = threading.Event()

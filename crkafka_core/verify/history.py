@@ -22,7 +22,7 @@ from crkafka_core.model.rows import (
     Row,
     Segment,
     Start,
-)  # fmt: skip
+)
 
 R = TypeVar("R", bound=Row)
 KEPT = (CheckpointStatus.MERGED, CheckpointStatus.SUPERSEDED)
@@ -91,9 +91,12 @@ class History:
     def left_of(self, checkpoint: int) -> list[str]:
         """What is there of a checkpoint beside its own row."""
         parts: dict[str, Mapping[int, object]] = {
-            "expectations": self.expected, "contributions": self.contributions, "contributed offsets": self.contributed,
-            "merged offsets": self.merged, "segments": self.segments,
-        }  # fmt: skip
+            "expectations": self.expected,
+            "contributions": self.contributions,
+            "contributed offsets": self.contributed,
+            "merged offsets": self.merged,
+            "segments": self.segments,
+        }
         return [what for what, rows in parts.items() if rows.get(checkpoint)]
 
     @property
