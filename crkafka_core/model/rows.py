@@ -401,6 +401,11 @@ class Table(Row):
     output: str = ""
     """Which of the shape's outputs."""
 
+    @property
+    def owes_fence(self) -> bool:
+        """It has not followed the latest rewind yet (SPEC X4)."""
+        return self.rewind_epoch > self.fenced_epoch
+
 
 @dataclass(frozen=True, slots=True)
 class TableCommit(Row):

@@ -24,7 +24,6 @@ from crkafka_core.model.rows import (
 )
 from crkafka_core.plane import events, halting, hosts, leases, limits, resets, roster, settling, starts
 from crkafka_core.protocol import merge as rules
-from crkafka_core.protocol import settle
 
 
 def expects(reader: Reader, region: Region, member: str) -> bool:
@@ -57,7 +56,7 @@ def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None,
         nobody = hosts.missing(tx, region)
         hint = "" if nobody else "Wait; it settles by itself."
         raise NotSettled(f"Region {region.name} is not settled: {nobody or reason}.", hint=hint)
-    now, there = tx.now(), settle.live(roster.all_of(tx))
+    now, there = tx.now(), roster.live(tx)
     checkpoint = Checkpoint(
         region=region.name, id=region.next_checkpoint, parent=region.head, epoch=region.epoch, status=CheckpointStatus.OPEN, cause=cause,
         token=token, generation=there[0].generation, opened_at=now, deadline=now + limits.of(region).drain_timeout, members=len(there),
@@ -75,7 +74,7 @@ def _next_step(reader: Reader, region: Region) -> str:
     """For somebody who wants a cut of a region that does not run."""
     if region.phase is Phase.STOPPED:
         return "Mend the cause, then `crkafka start`."
-    if not settle.live(roster.all_of(reader)):
+    if not roster.live(reader):
         return f"No member is there: {hosts.RUNS_THEM}."
     return "`crkafka show` tells what it waits for."
 

@@ -102,7 +102,7 @@ def rest(tx: Tx, cause: str, wait: float = 0.0) -> None:
 
 def unfenced(reader: Reader) -> list[Table]:
     """Declared tables that have not committed their fence since the latest rewind."""
-    return [t for t in reader.select(Table) if t.rewind_epoch > t.fenced_epoch]
+    return [t for t in reader.select(Table) if t.owes_fence]
 
 
 def after_fence(tx: Tx) -> None:

@@ -70,5 +70,5 @@ def lag(reader: Reader, table: Table) -> TableLag:
         seconds=max(0.0, reader.now() - waits.merged_at) if waits else 0.0,
         writer=tables.writer(reader, table.name),
         feeder=tables.feeder_of(reader, table),
-        owes_fence=table.rewind_epoch > table.fenced_epoch,
+        owes_fence=table.owes_fence,
     )

@@ -10,7 +10,6 @@ from crkafka_core.model.rows import ROWS, Group, Launch, Region, ResetCause, Tab
 from crkafka_core.plane import cuts, epochs, events, halting, limits, members, roster, settling
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import check_protocol
-from crkafka_core.protocol import settle
 from crkafka_core.protocol.version import SPOKEN
 
 CONFIGURED = ("config_json", "limits_json", "period", "subscription_json")
@@ -87,7 +86,7 @@ def last_cut(tx: Tx, *, token: str = "") -> None:
 
 
 def _nobody_there(reader: Reader, region: Region) -> bool:
-    return not settle.live(roster.all_of(reader))
+    return not roster.live(reader)
 
 
 def _overdue(reader: Reader, region: Region) -> bool:

@@ -110,7 +110,7 @@ def carry_forward(tx: Tx) -> None:
     region = tx.region()
     if region.dropped_json == "[]":
         return
-    there = [m for m in roster.all_of(tx) if m.status is MemberStatus.LIVE]
+    there = roster.live(tx)
     waiting = []
     for topic in json.loads(region.dropped_json):
         if any(subscriptions.reads(m.subscription_json, topic) for m in there):
@@ -230,8 +230,8 @@ def withdraw(
 
 def leave(tx: Tx, name: str, incarnation: str) -> None:
     """A clean end: no reset is asked for (SPEC R5); an open cut that still expects it is aborted."""
-    row = tx.get(Member, name)
-    if row is None or row.incarnation != incarnation or row.status is not MemberStatus.LIVE:
+    row = roster.if_live(tx, name, incarnation)
+    if row is None:
         return
     tx.put(replace(row, status=MemberStatus.LEFT, assignment_json="", moved_epoch=_moving_in(tx.region())))
     events.log(tx, "left", member=name)
@@ -242,8 +242,8 @@ def leave(tx: Tx, name: str, incarnation: str) -> None:
 
 def lose(tx: Tx, name: str, incarnation: str, *, renewals: int, by: str, why: str) -> None:
     """Declare an incarnation lost, by somebody who saw its counter stand still for a whole lease (SPEC G4)."""
-    row = tx.get(Member, name)
-    if row is None or row.incarnation != incarnation or row.status is not MemberStatus.LIVE:
+    row = roster.if_live(tx, name, incarnation)
+    if row is None:
         return
     if row.renewals != renewals:
         raise Stale(f"{name} has renewed its lease meanwhile.")
@@ -259,8 +259,8 @@ def _lose(tx: Tx, row: Member, why: str, by: str) -> None:
 
 def fail(tx: Tx, name: str, incarnation: str, why: str) -> None:
     """A process says of itself that it failed: the loss need not wait for its lease."""
-    row = tx.get(Member, name)
-    if row is not None and row.incarnation == incarnation and row.status is MemberStatus.LIVE:
+    row = roster.if_live(tx, name, incarnation)
+    if row is not None:
         _lose(tx, row, why, by=name)
 
 
@@ -278,7 +278,7 @@ def watch_generations(tx: Tx, stale_after: float, silent_after: float) -> None:
 
     Who has withdrawn its report gets `silent_after`: it may be in the new generation, and slow to resolve its starts.
     """
-    there = [m for m in roster.all_of(tx) if m.status is MemberStatus.LIVE]
+    there = roster.live(tx)
     late, now = behind(there), tx.now()
     for m in there:
         if m not in late:

@@ -50,7 +50,7 @@ def permit_commit(
     if refused := restored.refuse(region):
         raise refused
     table = tables.of(tx, name)
-    if table.rewind_epoch > table.fenced_epoch:
+    if table.owes_fence:
         raise NotRunning(
             f"Table {name} of region {region.name} has not followed the rewind of epoch {table.rewind_epoch}.",
             hint="It takes a fence first; `crkafka reset` or the Spark host makes it.",
@@ -93,7 +93,7 @@ def permit_fence(tx: Tx, name: str, *, holder: str, token: str) -> Permit | None
     if refused := restored.refuse(region):
         raise refused
     table = tables.of(tx, name)
-    if table.rewind_epoch <= table.fenced_epoch:
+    if not table.owes_fence:
         return None
     nothing = reading.ReadPlan(region=region.name, uid=region.uid, line=())
     mine = _mine(tx, table, token)
@@ -171,7 +171,7 @@ def _permit(
 def renew(tx: Tx, permit: Permit) -> Lease:
     """Go on writing; refused once somebody else writes, or a rewind has asked for a fence."""
     table = tables.of(tx, permit.table.name)
-    if permit.commit.kind != FENCE and table.rewind_epoch > table.fenced_epoch:
+    if permit.commit.kind != FENCE and table.owes_fence:
         raise LeaseLost(
             f"Region {table.region} was rewound: table {table.name} takes a fence first.", hint="Stop; nothing is lost."
         )
@@ -192,7 +192,7 @@ def _still(reader: Reader, region: Region, permit: Permit) -> tuple[Table, Table
         raise LeaseLost(
             f"Commit {commit.number} to table {table.name} was overtaken.", hint="Stop; the next one goes on."
         )
-    if commit.kind != FENCE and table.rewind_epoch > table.fenced_epoch:
+    if commit.kind != FENCE and table.owes_fence:
         raise Stale(
             f"Region {region.name} was rewound while commit {commit.number} to {table.name} was written.",
             hint="The fence removes it.",
@@ -297,7 +297,7 @@ def owe_fence(tx: Tx, name: str) -> None:
     """Let the table take a fence though no rewind has asked for it: it shows rows that have to leave."""
     region = tx.region()
     table = tables.of(tx, name)
-    if table.rewind_epoch <= table.fenced_epoch:
+    if not table.owes_fence:
         tx.put(replace(table, rewind_epoch=region.epoch, fenced_epoch=min(table.fenced_epoch, region.epoch - 1)))
 
 

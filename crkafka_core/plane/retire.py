@@ -21,7 +21,7 @@ from crkafka_core.model.rows import (
     StartReason,
     Table,
 )
-from crkafka_core.plane import checkpoints, events, leases, limits
+from crkafka_core.plane import checkpoints, epochs, events, leases, limits
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def plan(reader: Reader, region: Region) -> Plan:
     candidates = merged[: max(0, len(merged) - max(1, limit.retain))]
     bound, held = _bound(reader, region)
     stopped = [c for c in candidates if c > bound]
-    deletable = [] if _fences_owed(reader, region) else _deletable(reader, region)
+    deletable = [] if epochs.unfenced(reader) else _deletable(reader, region)
     read, readers = _read(reader, region)
     first = reader.get(Checkpoint, stopped[0]) if stopped else None
     return Plan(
@@ -53,10 +53,6 @@ def plan(reader: Reader, region: Region) -> Plan:
         tuple(held) if stopped else tuple(readers) if any(c > read for c in deletable) else (),
         first.merged_at if first else 0.0,
     )
-
-
-def _fences_owed(reader: Reader, region: Region) -> bool:
-    return any(t.rewind_epoch > t.fenced_epoch for t in reader.select(Table))
 
 
 def _deletable(reader: Reader, region: Region) -> list[int]:

@@ -32,6 +32,12 @@ def of(reader: Reader, name: str, incarnation: str) -> Member:
     return row
 
 
+def if_live(reader: Reader, name: str, incarnation: str) -> Member | None:
+    """The member, while this incarnation is the registered one and live."""
+    row = reader.get(Member, name)
+    return row if row is not None and row.incarnation == incarnation and row.status is MemberStatus.LIVE else None
+
+
 def index(name: str) -> int:
     """The number in an operator name: `orders/3` is 3."""
     return int(name.rpartition("/")[2])

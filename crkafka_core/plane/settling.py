@@ -33,7 +33,7 @@ def unsettled(reader: Reader, region: Region) -> str:
 
 def unheld(reader: Reader, region: Region) -> frozenset[TP]:
     """Known partitions that no live member reports (SPEC G8)."""
-    there = settle.live(roster.all_of(reader))
+    there = roster.live(reader)
     return frozenset(starts.known(reader)) - frozenset(
         tp for m in there if m.assignment_json for tp in unpack(m.assignment_json)
     )

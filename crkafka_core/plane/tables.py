@@ -212,11 +212,6 @@ def advances(reader: Reader) -> list[TableCommit]:
     return reader.select(TableCommit, ("status", "=", DONE), ("kind", "=", ADVANCE), order=("number",))
 
 
-def unfenced(reader: Reader) -> list[Table]:
-    """Tables that have not followed the latest rewind yet."""
-    return epochs.unfenced(reader)
-
-
 def behind(reader: Reader, region: Region, table: Table) -> list[int]:
     """Checkpoints on the line that the table has not acknowledged, oldest first."""
     return reader.line(region.head, after=table.acknowledged)

@@ -227,7 +227,7 @@ def due(reader: Reader, row: rows.Region, left: frozenset[str]) -> list[tuple[li
     """Families with something to write, by their names in the order in which they are written; and which of them owe a fence."""
     found = []
     for family in plane.fed_by_spark(reader, row, left):
-        owed = [t.name for t in family if t.rewind_epoch > t.fenced_epoch]
+        owed = [t.name for t in family if t.owes_fence]
         if owed or any(t.acknowledged < row.head for t in family):
             found.append(([t.name for t in family], owed))
     return found

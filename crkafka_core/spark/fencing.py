@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.rows import Table
+from crkafka_core.plane import epochs
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.spark.adopted import adopting, adopts
@@ -44,7 +45,7 @@ def fence(spark: SparkSession | None, region: Handle, name: str) -> Table:
 def fence_all(spark: SparkSession | None, region: Handle) -> list[Table]:
     """Fence every table that owes it, but those that somebody fences at this moment; the region leaves REWINDING with the last one."""
     done = []
-    for table in region.plane.read(lambda reader, row: plane.unfenced(reader)):
+    for table in region.plane.read(lambda reader, row: epochs.unfenced(reader)):
         with contextlib.suppress(LeaseHeld):
             done.append(fence(spark, region, table.name))
     return done

@@ -107,7 +107,7 @@ def _attempts(reader: Reader, row: Region, table: Table) -> _Attempts:
 def sweep(region: Handle, name: str) -> list[int]:
     """Remove folders of a Parquet table whose attempts count for nothing any more; their numbers. Never one that may be open."""
     table, attempts = region.plane.read(lambda reader, row: _state(reader, row, name))
-    if table.format != "parquet" or table.rewind_epoch > table.fenced_epoch:
+    if table.format != "parquet" or table.owes_fence:
         return []
     writing.refuse_copy(region, deletes=True)
     storage = Storage.open(table.path, region.config.resolve().storage_options)

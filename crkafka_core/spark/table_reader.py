@@ -31,7 +31,7 @@ def read_table(spark: SparkSession, region: Handle, name: str) -> DataFrame:
     version = form.history(table.version).version
     if not version:
         return no_records(spark)
-    known = version == table.version and table.rewind_epoch <= table.fenced_epoch
+    known = version == table.version and not table.owes_fence
     rows = form.read().where(f"{CHECKPOINT} <= {table.acknowledged}")
     return rows if known or not gone else rows.where(f"{CHECKPOINT} NOT IN ({', '.join(map(str, gone))})")
 

@@ -149,7 +149,7 @@ def _once_sql_knows(region: Handle, name: str, once: Callable[[], T], means: Mea
 
 def _owes_fence(region: Handle, name: str) -> bool:
     table = region.plane.read(lambda reader, row: tables.of(reader, name))
-    return table.rewind_epoch > table.fenced_epoch
+    return table.owes_fence
 
 
 def _advance(region: Handle, permit: Permit, hold: Hold, means: Means) -> Written:

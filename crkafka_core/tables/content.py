@@ -58,7 +58,7 @@ def visible(region: Handle, table: Table, logs: Logs) -> View | None:
     if snapshot is None or not snapshot.at:
         return None
     uid = region.plane.read(lambda _, row: row.uid)
-    if table.version == str(snapshot.version) and table.rewind_epoch <= table.fenced_epoch:
+    if table.version == str(snapshot.version) and not table.owes_fence:
         return View(uid, snapshot.at, [], [])
 
     def ask(reader: Reader, row: Region) -> tuple[Content, list[Piece]]:

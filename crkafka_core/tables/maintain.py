@@ -98,7 +98,7 @@ def settled(reader: Reader, region: Region, name: str) -> tuple[str, Callable[[i
     """The region's uid, and whether rows of a checkpoint belong in the table for good: no reset can take them out any more."""
     table = tables.of(reader, name)
     live = checkpoints.ids_with(reader, CheckpointStatus.MERGED)
-    if table.rewind_epoch > table.fenced_epoch or not live:
+    if table.owes_fence or not live:
         return region.uid, lambda _: False
     belongs = contents.belonging(reader, region, table)
     return region.uid, lambda checkpoint: checkpoint < live[0] and belongs(checkpoint)

@@ -14,7 +14,7 @@ from crkafka_core.model.errors import CrkafkaError, Stale
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Member, Region
-from crkafka_core.plane import advance, limits, members, roster, tables
+from crkafka_core.plane import advance, epochs, limits, members, roster, tables
 from dagster_project import opened
 from dagster_project.resources import RegionResource
 from dagster_project.sensors.shared import SensorSetup, attempt, on_its_way, run_key
@@ -37,7 +37,7 @@ class WatchState:
 
 def state_of(reader: Reader, region: Region) -> WatchState:
     there = tuple(roster.live(reader))
-    owed = tables.unfenced(reader) if region.phase is Phase.REWINDING else []
+    owed = epochs.unfenced(reader) if region.phase is Phase.REWINDING else []
     fencing = next((who for t in owed if (who := tables.fencer(reader, t))), "")
     return WatchState(region, reader.now(), there, advance.due(reader, region, there), fencing)
 

@@ -15,7 +15,7 @@ from crkafka_core.model.errors import LeaseHeld, LeaseLost, NoSuchCheckpoint, No
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Initial, Table, TableCommit
-from crkafka_core.plane import contents, events, halting, life, permits, restored, retire, states, tables
+from crkafka_core.plane import contents, epochs, events, halting, life, permits, restored, retire, states, tables
 from crkafka_core.plane.permits import Permit
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
@@ -129,7 +129,7 @@ def test_after_a_rewind_only_a_fence_is_permitted_and_the_region_waits_for_it(la
     finish(landing, allowed(landing))
     landing.rewind(1)
     assert landing.region.plane.read(lambda _, region: region.phase) is Phase.REWINDING
-    assert [t.name for t in landing.region.plane.read(lambda r, region: tables.unfenced(r))] == ["bronze"]
+    assert [t.name for t in landing.region.plane.read(lambda r, region: epochs.unfenced(r))] == ["bronze"]
     with pytest.raises(NotRunning, match="fence first"):
         permit(landing, "b")
     assert fence(landing).acknowledged == 1

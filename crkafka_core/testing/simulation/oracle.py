@@ -294,7 +294,7 @@ class Oracle:
             if last.phase is not Phase.CUTTING:
                 self._resumed(reader, last, row)
             self._runs(reader, row)
-            owing = [t for t in reader.select(Table) if t.rewind_epoch > t.fenced_epoch]
+            owing = [t for t in reader.select(Table) if t.owes_fence]
             late = [t.name for t in owing if (t.name, t.rewind_epoch) not in self.declared]
             if late:
                 raise Violation("X4", f"the region runs, and tables {late} have not followed its rewind")

@@ -96,7 +96,7 @@ class Writer(TableActor):
         """Whether the table owes a fence; what is merged that it lacks, and what it has."""
         row = tables.of(reader, self.lake.name)
         has = [i for i in reader.line(region.head) if i <= row.acknowledged]
-        return row.rewind_epoch > row.fenced_epoch, tables.behind(reader, region, row), has
+        return row.owes_fence, tables.behind(reader, region, row), has
 
     def read(self, plan: ReadPlan) -> dict[int, tuple[Tuple, ...]]:
         """The rows of a plan: those of segments from the disk, archived ones from Kafka again."""
@@ -206,7 +206,7 @@ def judge(world: World) -> None:
         there = {table.name: table for table in reader.select(TableRow)}
     for lake in world.lakes:
         table = there.get(lake.name)
-        if table is None or table.rewind_epoch > table.fenced_epoch:
+        if table is None or table.owes_fence:
             continue
         rows = lake.rows(oracle.row.uid)
         strange = sorted(rows.keys() - set(line))
