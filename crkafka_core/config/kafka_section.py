@@ -32,6 +32,7 @@ _DENIED = {
     "sasl.kerberos.kinit.cmd": "runs a command line of its choice in every member; the client's own `kinit` is run without it",
 }
 """Whoever writes a line of configuration should not thereby run programs."""
+_BROKERS = ("bootstrap.servers", "metadata.broker.list")
 _OFF = ("false", "0", "f", "no", "off")
 _ADDRESS = re.compile(
     r"(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[0-9a-f:.%\w]+\]|[^\s:/\[\]@]+)(?::(?P<port>\d{1,5}))?",
@@ -153,6 +154,8 @@ def _check(name: str, value: Scalar) -> None:
         raise KeyedError(name, f"is a property of the Java client: {_JAVA[name]}")
     if name in _DENIED:
         raise KeyedError(name, f"{_DENIED[name]}; leave it out")
+    if name in _BROKERS and "@" in reference.mask(text)[0]:
+        raise KeyedError(name, "takes host:port; a login does not belong there: write sasl.username and sasl.password")
     if name in ("enable.auto.commit", "auto.commit.enable") and text not in _OFF:
         raise KeyedError(name, "must be false: offsets are committed by the cut, never on a timer; leave it out")
     if name == "enable.auto.offset.store" and text not in _OFF:

@@ -36,6 +36,16 @@ def defaults(text: str) -> Iterator[str]:
             yield default
 
 
+def with_defaults(text: str) -> str:
+    """The text as it is meant where no variable is set: each reference that has a default is that default."""
+
+    def one(match: re.Match[str]) -> str:
+        default = parts(match[0])[2]
+        return match[0] if default is None else default
+
+    return _REFERENCE.sub(one, text)
+
+
 def check(text: str) -> str:
     """The text, if each `${…}` in it can be read, and nothing in it looks like a masked one; else ValueError."""
     if _MASKED.search(text):

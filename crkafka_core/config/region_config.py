@@ -272,6 +272,10 @@ class RegionConfig(LimitKeys):
     @field_validator("storage_options")
     @classmethod
     def _options(cls, options: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        try:
+            secret.check_no_login("endpoint", options.get("endpoint", ""))
+        except ValueError as error:
+            raise KeyedError("endpoint", str(error)) from None
         return _checked(options, _base(info))
 
     @field_validator("kafka", mode="before")
@@ -348,7 +352,7 @@ class RegionConfig(LimitKeys):
     @classmethod
     def _host(cls, host: HostConfig, info: ValidationInfo) -> HostConfig:
         if host.spark is not None:
-            secret.check("host.spark", host.spark)
+            secret.check_no_login("host.spark", host.spark)
         for key, value in host.conf.items():
             if key.endswith("JavaOptions") and next(secret.secrets_in(value), None):
                 raise KeyedError(

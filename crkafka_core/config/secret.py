@@ -23,6 +23,8 @@ _NO_SECRET = re.compile(
     r"(\.url|_url|\.location|\.file|\.provider|\.class|\.header|endpoint|\.id|\.type)$", re.IGNORECASE
 )
 _URL = re.compile(r"(.*?://)([^:/@?#]*(?::[^@]*)?@)?([^/?#;]*)([^?;]*)(.*)", re.DOTALL)
+_CONNECT = re.compile(r"(sc://)([^:/@?#;]*(?::[^@;]*)?@)?([^/?#;]*)([^?;]*)(.*)", re.DOTALL)
+"""Spark Connect's address, whose parameters may hold an @ where it has no login: `sc://host:15002/;user_id=me@home`."""
 _PARAMETER = re.compile(r"[?&;#](?P<name>[^=&;?#]+)=(?P<value>[^&;#]*)")
 _ASSIGNED = re.compile(
     r"(?:^|[\s,;&\"'{(])(?:-D|--)?(?P<name>[\w.-]+)(?:\s*=\s*|:\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&})]*)"
@@ -52,7 +54,7 @@ class Url:
 
     @classmethod
     def of(cls, text: str) -> Url:
-        match = _URL.match(text)
+        match = _CONNECT.match(text) or _URL.match(text)
         return cls(*(match.group(i) or "" for i in range(1, 6))) if match else cls(text)
 
 
@@ -62,19 +64,24 @@ def is_secret_key(key: str) -> bool:
 
 
 def secrets_in(text: str) -> Iterator[tuple[str, str]]:
-    """Secrets inside of a text that is not one as a whole: what each is, and how it is written."""
+    """Secrets inside of a text that is not one as a whole: what each is, and how it is written, in a default too."""
+    yield from _secrets_in(text)
+    if (meant := reference.with_defaults(text)) != text:
+        yield from _secrets_in(meant)
+
+
+def _secrets_in(text: str) -> Iterator[tuple[str, str]]:
     masked, references = reference.mask(text)
     url = Url.of(masked)
-    urls = [Url.of(masked[mark.start() :]) for mark in re.finditer("://", masked)]  # there may be a list of them
+    urls = [
+        Url.of(masked[mark.start() :]) for mark in re.finditer(r"[\w+.-]*://", masked)
+    ]  # there may be a list of them
     passwords = [each.userinfo.removesuffix("@").partition(":")[2] for each in urls]
     for password in (*passwords, *(found["password"] for found in _ORACLE.finditer(masked))):
         if password:
             yield "the password", reference.unmask(password, references)
     if _PEM in masked:
         yield "a private key", text
-    for default in reference.defaults(reference.unmask(url.userinfo, references)):
-        if ":" in default:  # a user of which more than the user is written
-            yield "the password", default
     for found in _PARAMETER.finditer(url.path + url.parameters):
         if is_secret_key(unquote(found["name"])):
             yield unquote(found["name"]), reference.unmask(found["value"], references)
@@ -94,9 +101,14 @@ def check(key: str, value: str) -> str:
     for name, part in secrets_in(value):
         if part and not reference.is_whole(part):
             raise ValueError(_clear(part, f"{name} in it is a secret"))
-    for default in reference.defaults(value):
-        if next(secrets_in(default), None):
-            raise ValueError(f"the default of a reference holds a secret; {_HOW}")
+    return value
+
+
+def check_no_login(key: str, value: str) -> str:
+    """The value, an address that has no login in front of its host: one would be taken for a part of the host's name, and asked for."""
+    check(key, value)
+    if Url.of(reference.mask(reference.with_defaults(value))[0]).userinfo:
+        raise ValueError("has a user or password in front of the host, where this address takes none; leave it out")
     return value
 
 

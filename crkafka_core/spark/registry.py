@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from crkafka_core.config.resolving import remember, resolve
+from crkafka_core.config.secret import Url
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 
 TIMEOUT = 10.0
@@ -74,11 +75,9 @@ class Registry:
             wait = min(2 * wait, 5.0)
 
     def _ask(self, path: str) -> Schema:
-        url = resolve(self.url, "registry").rstrip("/")
+        url, sent = self._where()
         try:
-            with urllib.request.urlopen(
-                urllib.request.Request(url + path, headers=self._sent()), timeout=TIMEOUT
-            ) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url + path, headers=sent), timeout=TIMEOUT) as answer:
                 return _schema(json.load(answer))
         except urllib.error.HTTPError as error:
             code = _code(error) if error.code == 404 else 0
@@ -94,10 +93,15 @@ class Registry:
         except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
             raise _away(url, f"{path}: {type(error).__name__}: {error}") from None
 
-    def _sent(self) -> dict[str, str]:
+    def _where(self) -> tuple[str, dict[str, str]]:
+        """The URL, and the headers of a question. A login in the URL is taken off: urllib would ask the name service for it."""
+        url = Url.of(resolve(self.url, "registry").rstrip("/"))
+        pair = resolve(self.user, "registry.user.password") or unquote(url.userinfo.removesuffix("@"))
+        return url.before + url.host + url.path + url.parameters, self._sent(pair)
+
+    def _sent(self, pair: str) -> dict[str, str]:
         sent = {name: resolve(value, name) for name, value in self.headers.items()}
-        if self.user:
-            pair = resolve(self.user, "registry.user.password")
+        if pair:
             remember(pair.partition(":")[2])
             sent["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         return {"Accept": "application/vnd.schemaregistry.v1+json, application/json", **sent}

@@ -50,6 +50,12 @@ def _spark(master: str = "local[2]", **conf: str) -> dict[str, Any]:
         {"control_plane": "${env:URL:postgresql+psycopg://u:hunter2@h/db}"},
         {"control_plane": "u:hunter2@h/db"},
         {"control_plane": "postgresql+psycopg://${env:A:u:hunter2}@h/db"},
+        {"control_plane": "postgresql+psycopg://${env:A:u:hunter2@h}/db"},
+        {"control_plane": "postgresql+psycopg://${env:A:u:hunter2@h:5432}/db?sslmode=verify-full"},
+        {"control_plane": "postgresql+psycopg://h${env:A:/db?password=hunter2}"},
+        {"control_plane": "${env:A:postgresql+psycopg}://u:${env:B:hunter2}@h/db"},
+        {"storage": "s3://${env:A:key:hunter2@bucket}/p"},
+        _kafka(bootstrap_servers="u:hunter2@h:9092"),
         {"control_plane": "postgresql+psycopg://h/db?p%61ssword=hunter2"},
         {"control_plane": "postgresql+psycopg://h/db?options=-c%20password%3Dhunter2"},
         {"control_plane": "postgresql+psycopg://h/db#password=hunter2"},
@@ -172,6 +178,7 @@ def test_not_even_a_reference_to_a_secret_where_sql_or_a_command_line_would_hold
         _kafka(bootstrap_servers="${env:BROKERS:localhost:9092}", sasl_password="${env:X}"),
         _kafka(sasl_oauthbearer_config="scope=a,clientSecret=${env:X}"),
         _spark("sc://localhost:15002/;token=${env:X}"),
+        _spark("sc://localhost:15002/;user_id=me@home.example;token=${env:X}"),
         _spark(**{"spark.hadoop.fs.s3a.secret.key": "${file:/run/s3}", "spark.executor.memory": "2g"}),
         {"storage": "s3://bucket/design=3/sigma#4"},
         _spark(**{"spark.shuffle.sort.bypassMergeThreshold": "200", "spark.x.bypass": "true"}),
@@ -186,6 +193,23 @@ def test_not_even_a_reference_to_a_secret_where_sql_or_a_command_line_would_hold
 )
 def test_references_are_taken(written: dict[str, Any], tmp_path: Path) -> None:
     RegionConfig.parse({**MINIMAL, **written}, base=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"storage_options": {"endpoint": "https://u:${env:P}@h"}},
+        {"storage_options": {"endpoint": "https://${env:E:u@h}"}},
+        _spark("spark://u:${env:P}@h:7077"),
+        _spark("sc://u:${env:P}@localhost:15002"),
+    ],
+    ids=str,
+)
+def test_a_login_is_refused_where_it_would_become_a_part_of_a_host_name(
+    written: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(BadConfiguration, match="in front of the host, where this address takes none"):
+        RegionConfig.parse({**MINIMAL, **written}, base=tmp_path)
 
 
 def test_a_password_in_a_url_is_quoted_so_that_its_characters_stay_its_own() -> None:

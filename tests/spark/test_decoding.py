@@ -313,6 +313,17 @@ def test_an_outage_inside_a_decoder_of_ones_own_fails_the_write() -> None:
         decoded([b"x"], Away(), ID)
 
 
+def test_a_login_in_the_url_of_a_registry_is_a_header_and_no_name_of_a_host(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """urllib takes it for a part of the host, and asks the name service for the password."""
+    monkeypatch.setenv("CRK_LOGIN", "geheim@wort")
+    registry.answers["/schemas/ids/7"] = [(200, {"schema": "x"})]
+    url = registry.url.replace("://", "://me:${env:CRK_LOGIN}@")
+    assert Registry(url).schema(7).text == "x"
+    assert registry.asked[-1][1] == "Basic " + base64.b64encode(b"me:geheim@wort").decode()
+
+
 def test_a_registry_answers_by_subject(registry: FakeRegistry) -> None:
     registry.answers["/subjects/orders-value/versions/latest"] = [(200, {"schema": "x", "id": 3})]
     assert Registry(registry.url).version("orders-value", "latest").text == "x"
