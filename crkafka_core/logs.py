@@ -52,7 +52,10 @@ def begin(level: str, form: str, *, who: str = "", anew: bool = False) -> None:
     else:
         handler.setFormatter(_Text(logging.BASIC_FORMAT))
     logging.basicConfig(level=level, handlers=[handler], force=anew)
-    # Python would print an error that nobody caught past the log, with all that it says.
+    # Python would print warnings, and an error that nobody caught, past the log, with all that they say.
+    logging.captureWarnings(True)
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _unraisable
     if threading.excepthook is threading.__excepthook__:
         threading.excepthook = _thread_failed
     if sys.excepthook is sys.__excepthook__:
@@ -70,6 +73,11 @@ def _thread_failed(failed: threading.ExceptHookArgs) -> None:
     if failed.exc_value is not None and failed.exc_type is not SystemExit:
         name = failed.thread.name if failed.thread else "?"
         _log.critical("the thread %s ends", name, exc_info=failed.exc_value)
+
+
+def _unraisable(failed: sys.UnraisableHookArgs) -> None:
+    if failed.exc_value is not None:
+        _log.error("%s %r", failed.err_msg or "an error ended in", failed.object, exc_info=failed.exc_value)
 
 
 def _process_failed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,6 +27,7 @@ from crkafka_core.model import rows
 from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused, ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Event
+from crkafka_core.model.visible import one_line
 from crkafka_core.plane import events, tables
 from crkafka_core.plane.status import waits_for
 from crkafka_core.region import Region
@@ -233,9 +235,8 @@ def line(event: Event) -> str:
     """An event as one line."""
     where = f" checkpoint {event.checkpoint}" if event.checkpoint else ""
     who = " ".join(dict.fromkeys(w for w in (event.member, event.by) if w))
-    return (
-        f"{moment(event.at)} {event.kind}{where}{': ' + event.text if event.text else ''}{f' ({who})' if who else ''}"
-    )
+    text = f": {event.text}" if event.text else ""
+    return one_line(f"{moment(event.at)} {event.kind}{where}{text}{f' ({who})' if who else ''}")
 
 
 @click.command("host")
@@ -279,7 +280,7 @@ def _host(
                 until_idle=until_idle,
                 logs=logs,
                 metrics=metrics,
-                tell=_tell,
+                tell=partial(_tell, stop),
             )
         except CrkafkaError as error:
             if not stop.is_set():
@@ -292,7 +293,7 @@ def _host(
 
 @contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """The first interrupt sets the event; a second one ends at once."""
+    """The first interrupt sets the event; a second one ends at once. A closed terminal, which may be told twice, is no second one."""
     stop = threading.Event()
 
     def interrupted(number: int, frame: object) -> None:
@@ -304,6 +305,8 @@ def _interrupts() -> Iterator[threading.Event]:
         stop.set()
 
     before = {n: signal.signal(n, interrupted) for n in (signal.SIGINT, signal.SIGTERM)}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: stop.set())
     try:
         yield stop
     finally:
@@ -318,8 +321,13 @@ def _end() -> None:
     os._exit(130)
 
 
-def _tell(text: str) -> None:
-    print(logs_of.log_line(text), flush=True)
+def _tell(stop: threading.Event, text: str) -> None:
+    """Nobody reads along any more, as of a terminal that is gone: the last cut comes first."""
+    try:
+        print(logs_of.log_line(text), flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        stop.set()
 
 
 COMMANDS: dict[str, Any] = {"host": _host}

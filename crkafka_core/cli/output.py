@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -81,12 +82,14 @@ def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     there = [(name, _cell(value)) for name, value in pairs if value not in (None, "", ())]
     width = max((len(name) for name, _ in there), default=0)
     for name, text in there:
-        print(f"{name.ljust(width)}  {visible(text)}")
+        # What goes on in the next line stands below its value, so that it looks like no other name's.
+        print(f"{name.ljust(width)}  {visible(text)}".replace("\n", "\n" + " " * (width + 2)))
 
 
 def note(text: str, level: str = "INFO") -> None:
-    """Something beside the answer, on stderr."""
-    print(logs.log_line(text, level), file=sys.stderr, flush=True)
+    """Something beside the answer, on stderr, if there is anybody to read it."""
+    with suppress(OSError):
+        print(logs.log_line(text, level), file=sys.stderr, flush=True)
 
 
 def shown(value: object) -> Text:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -124,6 +125,59 @@ else:
     assert "RuntimeError: no connection with ***" in said["exception"] and "canary" not in line
 
 
+def test_what_python_itself_would_print_is_a_log_too() -> None:
+    """A warning of a library, and an error in a destructor."""
+    program = """
+import warnings
+from crkafka_core import logs
+from crkafka_core.config.resolving import remember
+
+class Thing:
+    def __del__(self):
+        raise RuntimeError("no end with canary-45")
+
+remember("canary-45")
+logs.begin("INFO", "json", who="orders/0")
+warnings.warn("old, says canary-45")
+Thing()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    warned, ended = map(json.loads, done.stderr.splitlines())
+    assert (warned["level"], warned["logger"], warned["member"]) == ("WARNING", "py.warnings", "orders/0")
+    assert "UserWarning: old, says ***" in warned["message"]
+    assert "RuntimeError: no end with ***" in ended["exception"] and "Thing.__del__" in ended["message"]
+
+
+def test_a_terminal_that_is_closed_asks_for_the_last_cut_and_is_no_second_interrupt() -> None:
+    """Bash says so to its jobs, and the kernel says it too."""
+    with hosting._interrupts() as stop:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.wait(5)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with hosting._interrupts() as stop:  # `nohup crkafka host`
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.wait(0.05)
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def test_a_host_whose_reader_is_gone_makes_its_last_cut() -> None:
+    """As `crkafka host | head`, or whose terminal was closed; it comes to its end without another word."""
+    program = (
+        "import sys, threading; from crkafka_core.cli import hosting; stop = threading.Event(); hosting._tell(stop, 'one');"
+        "assert stop.is_set(); hosting._tell(stop, 'two'); from crkafka_core.cli.output import note; note('three')"
+    )
+    gone, output = os.pipe()
+    os.close(gone)
+    try:
+        done = subprocess.run([sys.executable, "-c", program], stdout=output, stderr=output, timeout=60, check=False)
+    finally:
+        os.close(output)
+    assert done.returncode == 0
+
+
 def test_a_folder_of_logs_is_for_this_user_alone(tmp_path: Path) -> None:
     process = processes.LeashedProcess({"name": "orders/0"}, tmp_path / "logs" / "orders-0.log")
     process.kill()
@@ -159,7 +213,7 @@ def test_whoever_reads_json_meets_no_other_lines(crkafka: Crkafka, monkeypatch: 
     (line,) = said.err.splitlines()
     assert (json.loads(line)["level"], said.code) == ("ERROR", 2), said
     assert "crkafka init" in json.loads(line)["message"]
-    hosting._tell("two\nlines")
+    hosting._tell(threading.Event(), "two\nlines")
     assert json.loads(logs.log_line("two\nlines"))["message"] == "two\nlines"
     remember("canary-told")
     assert "canary" not in logs.log_line("refused: canary-told")

@@ -62,6 +62,8 @@ def test_and_every_table_pair_and_note(capsys: pytest.CaptureFixture[str]) -> No
     out, err = capsys.readouterr()
     assert (out.count(SHOWN), err) == (2, SHOWN + "\n")
     assert "\x1b" not in out
+    print_pairs([("reason", "gone\nphase   RUNNING"), ("x", 1)])
+    assert capsys.readouterr().out.splitlines() == ["reason  gone", "        phase   RUNNING", "x       1"]
     print_table(("a", "b"), [("one", "two\nthree  four")])
     assert capsys.readouterr().out.splitlines()[1:] == [r"one  two\nthree  four"], "no line that looks like another row"
 

@@ -84,16 +84,23 @@ def test_85_killed_host_of_local_processes_takes_its_members_with_it(hosted: Hos
     s.finish_and_verify()
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.soak), signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, marks=pytest.mark.soak),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.soak),
+        signal.SIGTERM,
+    ],
+)
 def test_81_signal_to_the_whole_group_and_to_each_member_still_makes_the_last_cut(
     hosted: Hosted, number: signal.Signals
 ) -> None:
-    """Ctrl-C reaches the process group; systemd's default reaches every process of the service, members too."""
+    """Ctrl-C and a closed terminal reach the process group; systemd's default reaches every process of the service, members too."""
     s, host = hosted(rate=0)
     s.generator.send(s.topics[0], 300, partitions=2)
     s.until(lambda: s.submitted() >= 300, "all is submitted")
     os.killpg(host.process.pid, number)
-    for pid in host.members:
+    for pid in host.members if number != signal.SIGHUP else ():
         os.kill(pid, number)
     assert host.process.wait(40) == 0, host.output.read_text()
     assert host.living() == []
