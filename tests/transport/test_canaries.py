@@ -52,17 +52,23 @@ with dg.DagsterInstance.get() as instance:
 
 
 class Watch(threading.Thread):
-    """Looks at the command line and the environment of every process on this machine, again and again."""
+    """Looks at the command line and the environment of every process on this machine, again and again.
 
-    def __init__(self, secrets: dict[str, str]) -> None:
+    `tasks`: a variable that `spark.executorEnv` gives to the tasks of Spark, and to no other process.
+    """
+
+    def __init__(self, secrets: dict[str, str], tasks: str = "") -> None:
         super().__init__(daemon=True)
         self._secrets = {name: value.encode() for name, value in secrets.items()}
         self._given = f"{BY_ENVIRONMENT}={secrets[BY_ENVIRONMENT]}".encode()
+        self._of_tasks = tasks.encode()
         self._end = threading.Event()
         self.found: set[str] = set()
         self.looked = 0
         self.inherited = 0
         """Processes that were seen with the one secret that was given to them by their environment."""
+        self.tasks = 0
+        """Tasks of Spark that were seen with theirs."""
 
     def run(self) -> None:
         while not self._end.wait(0.1):
@@ -75,7 +81,11 @@ class Watch(threading.Thread):
                 command, environment = ((entry / what).read_bytes() for what in ("cmdline", "environ"))
                 shown = environment.split(b"\0")
                 self.inherited += self._given in shown
-                others = b"\0".join(each for each in shown if each != self._given)
+                meant = {self._given}
+                if b"pyspark.worker" in command.split(b"\0") and self._of_tasks in shown:
+                    self.tasks += 1
+                    meant.add(self._of_tasks)
+                others = b"\0".join(each for each in shown if each not in meant)
                 for name, value in self._secrets.items():
                     for what, text in (("command line", command), ("environment", others)):
                         if value in text:
@@ -102,7 +112,7 @@ class Run:
         self.topic = unique("orders")
         self.bucket = unique("b")
         self.said: list[str] = []
-        kinds = (BY_ENVIRONMENT, "POSTGRES", "S3_KEY", "S3_SECRET", "REGISTRY", "SPARK", "TOKEN")
+        kinds = (BY_ENVIRONMENT, "POSTGRES", "S3_KEY", "S3_SECRET", "REGISTRY", "SPARK", "EXECUTOR", "TOKEN")
         self.secrets = {kind: f"canary-{kind.lower()}-{os.urandom(6).hex()}" for kind in kinds}
         for kind, value in self.secrets.items():
             (folder / f"{kind}.secret").write_text(value)
@@ -250,6 +260,7 @@ def test_the_watch_sees_a_secret_on_a_command_line_and_in_an_environment() -> No
     secrets = {BY_ENVIRONMENT: "canary-given", "OTHER": "canary-other"}
     watch = Watch(secrets)
     given = {**os.environ, BY_ENVIRONMENT: "canary-given", "ANOTHER": "has canary-other"}
+    watch._of_tasks = b"ANOTHER=has canary-other"  # which this process, no task of Spark, should not have
     command = [sys.executable, "-c", "import time; time.sleep(60)", "--password=canary-given"]
     with subprocess.Popen(command, env=given) as process:
         end = time.monotonic() + 20
@@ -302,7 +313,7 @@ def test_spark_dagster_a_registry_and_an_object_store_have_no_secret(
             (tmp_path / "events").mkdir()
             keys["host"] = {"spark": "local[4]", "conf": {
                 "spark.hadoop.fs.s3a.secret.key": f"${{file:{tmp_path}/SPARK.secret}}", "spark.ui.port": str(ui),
-                "spark.executorEnv.DB_PASSWORD": f"${{file:{tmp_path}/TOKEN.secret}}", "spark.eventLog.enabled": "true",
+                "spark.executorEnv.DB_PASSWORD": f"${{file:{tmp_path}/EXECUTOR.secret}}", "spark.eventLog.enabled": "true",
                 "spark.eventLog.dir": (tmp_path / "events").as_uri(), "spark.eventLog.compress": "false",
             }}  # fmt: skip
         else:
@@ -313,10 +324,9 @@ def test_spark_dagster_a_registry_and_an_object_store_have_no_secret(
             address = cluster.start_connect(token=run.secrets["TOKEN"], **{"spark.executor.memory": "512m"})
             run.configure(host={"spark": f"{address}/;token={run.file('TOKEN')}"})
         _typed(run, registry)
-        watch = stack.enter_context(Watch(run.secrets))
+        watch = stack.enter_context(Watch(run.secrets, f"DB_PASSWORD={run.secrets['EXECUTOR']}"))
         run.cli("init")
         with run.hosted("--no-drive"):
-            assert RUNS
             run.cli("cut")
             run.python("-c", RUNS)
             run.until(lambda: registry.asked != [])
@@ -326,4 +336,5 @@ def test_spark_dagster_a_registry_and_an_object_store_have_no_secret(
     assert not [kind for kind, value in run.secrets.items() if value.encode() in pages]
     assert registry.asked[-1][1] is not None and registry.asked[-1][1].startswith("Basic ")
     assert any(name.startswith("object ") for name in left) and any("/dagster/" in name for name in left)
+    assert kind == "connect" or watch.tasks
     assert kind == "connect" or (b"spark.app.name" in pages and any("/events/" in name for name in left))
