@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from crkafka_core import logs, maven
+from crkafka_core import maven
 from crkafka_core.config.reference import has_reference
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.dev.cache import cache_folder
@@ -75,8 +75,6 @@ def open_session(
         settings["spark.jars.packages"] = ",".join(packages)
         settings.setdefault("spark.jars.excludes", ",".join(maven.NOT_NEEDED))
         settings.setdefault(IVY, str(cache_folder() / "ivy"))
-    if logs.form() == "json":  # Java writes into the log of our members' tasks
-        settings.setdefault("spark.log.structuredLogging.enabled", "true")
     settings |= {"spark.master": master, "spark.app.name": name or f"crkafka {config.region}"}
     hidden = {k for k, v in config.host.conf.items() if has_reference(v)}
     return launch.start(settings, hidden=hidden, log=log)

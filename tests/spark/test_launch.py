@@ -25,7 +25,6 @@ from crkafka_core.spark.host import SparkHost
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-STRUCTURED = "spark.log.structuredLogging.enabled"
 CANARIES = {"CANARY_KEY": "canary-key-7f3a", "CANARY_ENV": "canary env=\\ü 91", "CANARY_PLAIN": "canary-plain-55c1"}
 PROGRAM = """
 import sys
@@ -217,18 +216,3 @@ def test_spark_has_its_jars_in_the_cache_of_ours_and_says_only_of_new_ones_that_
     (tmp_path / "ivy" / "jars").mkdir(parents=True)
     (tmp_path / "ivy" / "jars" / f"{organisation}_{name}-{version}.jar").touch()
     assert sessions.fetches(config) == []
-
-
-def test_where_logs_are_json_java_writes_its_own_as_json_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members and tables in Spark log into the same file."""
-    given: dict[str, str] = {}
-    monkeypatch.setattr(sessions.launch, "start", lambda settings, **_: given.update(settings))
-    config = RegionConfig.of(
-        region="orders", control_plane="sqlite:///x.db", storage="s", topics=["t"], host={"spark": "local[1]"},
-        kafka={"bootstrap.servers": "localhost:1", "group.id": "g"},
-    )  # fmt: skip
-    sessions.open_session(config)
-    assert STRUCTURED not in given
-    monkeypatch.setenv("CRKAFKA_LOG_FORMAT", "json")
-    sessions.open_session(config)
-    assert given[STRUCTURED] == "true"
