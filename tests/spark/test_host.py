@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.model.errors import ConfigError
-from crkafka_core.spark import frames, host, tables
+from crkafka_core.spark import frames, host, location, tables
 from crkafka_core.spark.host import SparkHost
 from crkafka_core.testing.scenario import Scenario
 
@@ -78,6 +78,15 @@ def test_scaling_starts_and_ends_tasks_and_a_rewind_is_fenced_by_the_host(scenar
     assert frames.checkpoints(s.spark, s.region).count() == verdict.rows
     s.region.stop()
     assert s.host.join(30)
+
+
+def test_slots_of_a_connect_server_that_does_not_tell_them_are_counted(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one without `spark.cores.max` and `spark.default.parallelism`."""
+    monkeypatch.setattr(location, "is_connect", lambda _: True)
+    assert not spark.conf.get("spark.default.parallelism", "")
+    assert location.slots(spark) == 4
 
 
 def test_too_few_slots_are_said_at_once_with_the_number(spark: SparkSession) -> None:

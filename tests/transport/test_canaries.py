@@ -178,7 +178,8 @@ class Run:
                 cwd=self.folder, env=self.environment, stdout=log, stderr=log,
             )  # fmt: skip
         try:
-            self.until(lambda: self.sql("SELECT phase FROM crkafka.region") == "RUNNING")
+            self.until(lambda: host.poll() is not None or self.sql("SELECT phase FROM crkafka.region") == "RUNNING")
+            assert host.poll() is None, self.host_log()
             yield
             host.send_signal(signal.SIGTERM)
             assert host.wait(120) == 0, self.host_log()
