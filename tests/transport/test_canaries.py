@@ -323,7 +323,9 @@ def test_spark_dagster_a_registry_and_an_object_store_have_no_secret(
         if kind == "connect":
             cluster = stack.enter_context(SparkCluster(tmp_path / "cluster", workers=1, cores=4))
             address = cluster.start_connect(token=run.secrets["TOKEN"], **{"spark.executor.memory": "512m"})
-            run.configure(host={"spark": f"{address}/;token={run.file('TOKEN')}"})
+            # The server's executors do not have our environment.
+            kafka = {**run.config["kafka"], "sasl.password": run.file(BY_ENVIRONMENT)}
+            run.configure(host={"spark": f"{address}/;token={run.file('TOKEN')}"}, kafka=kafka)
         _typed(run, registry)
         watch = stack.enter_context(Watch(run.secrets, f"DB_PASSWORD={run.secrets['EXECUTOR']}"))
         run.cli("init")
