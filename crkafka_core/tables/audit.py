@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from crkafka_core.control import Reader
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
-from crkafka_core.plane import contents, lateness, tables
+from crkafka_core.plane import contents, tables
 from crkafka_core.plane.contents import Piece
 from crkafka_core.tables import last_commit, places, stamp
 from crkafka_core.tables.delta_log import open_log
@@ -43,15 +43,6 @@ class TableAudit:
 def miscounted(expected: Mapping[int, int], counts: Mapping[int, int]) -> tuple[int, ...]:
     """Checkpoints of which a table has more or fewer rows than were merged."""
     return tuple(sorted(c for c, n in expected.items() if counts.get(c, 0) != n))
-
-
-def wrong(region: Handle) -> list[str]:
-    """What is wrong with declared tables, in words: late ones, and of those that adopt segments whatever they should not hold."""
-    found = region.plane.read(lateness.late)
-    for lag in region.plane.read(lateness.lags):
-        if not (tables.needs_spark(lag.table) or lag.owes_fence):
-            found += [f"table {lag.table.name}: {text}" for text in in_words(look(region, lag.table.name))]
-    return found
 
 
 def in_words(audit: TableAudit) -> list[str]:

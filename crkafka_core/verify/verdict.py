@@ -64,6 +64,8 @@ class Verdict:
     """How often each invariant is broken; `findings` has the first of each."""
     notes: tuple[str, ...] = ()
     """What could not be compared, and why."""
+    tables: tuple[str, ...] = ()
+    """Declared tables whose rows were compared."""
 
     @property
     def ok(self) -> bool:
@@ -74,6 +76,8 @@ class Verdict:
         what = (
             f"{plural(self.rows, 'row')} in {where}, compared with {'Kafka' if self.truth == 'kafka' else self.truth}"
         )
+        if self.tables:
+            what += f", and for {plural(len(self.tables), 'declared table')}"
         if self.ok:
             return f"Region {self.region} at head {self.head}: every invariant holds for {what}."
         counts = ", ".join(f"{name} × {count}" for name, count in sorted(self.broken.items()))

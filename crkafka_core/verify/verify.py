@@ -18,7 +18,7 @@ from crkafka_core.plane import reading, starts
 from crkafka_core.region import Region
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.reader import read_segment
-from crkafka_core.verify import chain
+from crkafka_core.verify import chain, in_tables
 from crkafka_core.verify.committed import commits
 from crkafka_core.verify.history import History
 from crkafka_core.verify.landed import Landed, orphans
@@ -129,6 +129,8 @@ def _look(
         )
     if replay is not None:
         _replay(region, history, replay, found)
+    progress("reading declared tables")
+    tables = in_tables.look(region, found)
     on_line = set(history.line)
     return Verdict(
         region=history.region.name, head=history.region.head, epoch=history.region.epoch,
@@ -136,7 +138,7 @@ def _look(
         superseded=sum(c.id not in on_line for c in history.kept),
         partitions=len(history.merged.get(history.region.head, {})), segments=landed.segments, rows=landed.rows, bytes=landed.bytes,
         orphans=count, truth=truth.name, seconds=round(time.monotonic() - began, 3), findings=tuple(found.kept), broken=dict(found.counts),
-        notes=tuple(found.notes),
+        notes=tuple(found.notes), tables=tables,
     )  # fmt: skip
 
 

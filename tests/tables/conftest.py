@@ -26,6 +26,8 @@ from crkafka_core.tables.log import TableLog
 from crkafka_core.tables.writing import Committed
 from crkafka_core.testing.landing import Landing, records
 from crkafka_core.testing.memory import MemoryStore
+from crkafka_core.verify import in_tables
+from crkafka_core.verify.verdict import Findings
 
 Row = tuple[int, int]
 """Partition and offset."""
@@ -78,6 +80,12 @@ class Lake:
 
     def look(self) -> TableAudit:
         return audit.look(self.region, "bronze", self.logs)
+
+    def verified(self) -> list[str]:
+        """What `crkafka verify` finds in the table."""
+        found = Findings()
+        in_tables.look(self.region, found)
+        return list(map(str, found.kept))
 
     def maintain(self, target: int) -> None:
         maintain.maintain(self.region, "bronze", target=target)

@@ -281,6 +281,7 @@ class Story:
         assert values == Counter(lake.truth())
         assert lake.table().acknowledged == self.row().head
         assert lake.look().clean or not values
+        assert lake.verified() == []
 
     def row(self) -> Region:
         return self.lake.region.plane.read(lambda _, row: row)

@@ -34,6 +34,7 @@ def right(lake: Lake) -> None:
     advance(lake)
     assert lake.values() == lake.truth()
     assert audit.look(lake.region, "bronze").clean
+    assert lake.verified() == []
 
 
 def test_permit_that_never_committed_takes_no_rows_of_the_old_topic_with_it(lake: Lake) -> None:

@@ -1,0 +1,573 @@
+"""What declared tables hold, row by row: each record of the line once, and nothing that a rewind left behind (SPEC K6, I2, I3).
+
+Read from the tables' own files, without Spark. Of what writes and mends tables nothing is asked but which files a version has.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crkafka_core.config.json_columns import PREFIX
+from crkafka_core.config.typed import name_of
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.plural import plural
+from crkafka_core.model.rows import Region, Table, TableCommit
+from crkafka_core.plane import contents, tables
+from crkafka_core.plane.contents import Piece
+from crkafka_core.segments import rows as parquet
+from crkafka_core.spark.names import CHECKPOINT
+from crkafka_core.tables import files as names
+from crkafka_core.tables.delta_log import Snapshot, log_of
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.log import storage_of
+from crkafka_core.verify.verdict import Findings
+
+PATIENCE = 60.0
+"""Seconds for which a table that is being written is waited for."""
+_SOON = 0.2
+_pause = time.sleep
+_ATTEMPT = re.compile(rf"crkafka_commit=(?P<number>\d+)/{CHECKPOINT}=(?P<checkpoint>\d+)/[^/]+\.parquet")
+NOWHERE = -1
+"""The checkpoint of a row that is in none."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Offsets that a checkpoint took of a partition, and how many records there are."""
+
+    start: int
+    stop: int
+    rows: int
+
+
+def look(region: Handle, found: Findings) -> tuple[str, ...]:
+    """Compare every declared table whose files can be read here; the names of those that were."""
+    compared: list[str] = []
+    for family in region.plane.read(_families):
+        told = _steady(region, family, found)
+        if told is not None:
+            state, snapshots = told
+            compare(Tables(region, state, snapshots, found))
+            compared += family
+    return tuple(sorted(compared))
+
+
+def _families(reader: Reader, row: Region) -> list[tuple[str, ...]]:
+    """Tables that are written together, since each row is in one of them."""
+    declared = reader.select(Table, order=("name",))
+    return sorted({tuple(t.name for t in tables.siblings(reader, table)) for table in declared})
+
+
+@dataclass(frozen=True)
+class State:
+    """What SQL says of tables of one shape, in one snapshot."""
+
+    uid: str
+    family: tuple[Table, ...]
+    written: bool
+    """Somebody does, at this moment."""
+    owes: bool
+    """A rewind is to be followed yet."""
+    torn: bool
+    """A pass has been acknowledged for some of them only."""
+    commits: Mapping[str, tuple[TableCommit, ...]]
+    line: frozenset[int]
+    live: tuple[int, ...]
+    """Checkpoints with rows that all of the tables have."""
+    pieces: tuple[Piece, ...]
+    belongs: Callable[[int], bool]
+    forgotten: bool
+    counting: Mapping[str, Mapping[int, int]]
+    """Table → checkpoint → the commit that counts for it."""
+
+    @property
+    def words(self) -> str:
+        return f"table{'s' if len(self.family) > 1 else ''} {', '.join(t.name for t in self.family)}"
+
+    def same(self, other: State) -> bool:
+        return (self.family, self.commits) == (other.family, other.commits)
+
+
+def _state(reader: Reader, row: Region, family: Sequence[str]) -> State:
+    declared = tuple(tables.of(reader, name) for name in family)
+    least = min(declared, key=lambda t: t.acknowledged)
+    live = contents.live_in(reader, row, least)
+    passes = {
+        (t.acknowledged, last.token if (last := tables.last_write(reader, t)) is not None else "") for t in declared
+    }
+    return State(
+        row.uid, declared, any(tables.writer(reader, name) for name in family), any(t.rewind_epoch > t.fenced_epoch for t in declared),
+        len(passes) > 1,
+        {t.name: tuple(tables.commits(reader, t)) for t in declared}, frozenset(reader.line(row.head)), tuple(live),
+        tuple(contents.pieces(reader, row, live)), contents.belonging(reader, row, least), contents.forgotten(reader, row),
+        {t.name: contents.counting(reader, row, t) for t in declared},
+    )  # fmt: skip
+
+
+def _steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[State, dict[str, Snapshot | None]] | None:
+    """The tables at a moment at which SQL knows all that is in them; None, with a note, where there is none, or no way to read them."""
+    end, ask = time.monotonic() + PATIENCE, partial(_state, family=family)
+    while True:
+        before = region.plane.read(ask)
+        if unread := [t for t in before.family if not (t.format == "parquet" or tables.has_log(t.format, t.path))]:
+            found.note(
+                f"{before.words}: only Spark reads {unread[0].format} at {unread[0].path}; `crkafka mend --look` does"
+            )
+            return None
+        if before.owes:
+            found.note(f"{before.words}: a rewind is still to be followed, and they were not compared")
+            return None
+        try:
+            snapshots = {t.name: log_of(region, t).snapshot() for t in before.family if t.format == "delta"}
+        except ConfigError as error:
+            found.note(f"{before.words}: could not be compared: {error.message}")
+            return None
+        after = region.plane.read(ask)
+        if not before.same(after):
+            unsteady = "they change all the time"
+        elif any(_of_ours_unacknowledged(after, t, snapshots.get(t.name)) for t in after.family):
+            unsteady = "a commit is not acknowledged, and the next writer finishes it"
+        elif after.torn:
+            unsteady = "one has what another lacks, and the next writer finishes it"
+        else:
+            return after, snapshots
+        if time.monotonic() > end or (before.same(after) and not after.written):
+            found.note(f"{before.words}: {unsteady}; they were not compared")
+            return None
+        _pause(_SOON)
+
+
+def _of_ours_unacknowledged(state: State, table: Table, snapshot: Snapshot | None) -> bool:
+    entries = snapshot.since(table.version) if snapshot is not None else ()
+    return any(e.changes_rows and e.stamp is not None and e.stamp.uid == state.uid for e in entries)
+
+
+@dataclass(frozen=True)
+class File:
+    """One data file, and from which checkpoint on its rows are."""
+
+    table: Table
+    path: str
+    first: int | None
+    """None: of any."""
+    one: int | None
+    """All rows are of this one, and do not say it themselves."""
+    kept: Sequence[bool] | None = None
+    """Rows that are marked as deleted beside the file are false."""
+
+
+class Tables:
+    """Tables of one shape, or a single one, at one moment, and where what is wrong with them is told."""
+
+    def __init__(self, region: Handle, state: State, snapshots: Mapping[str, Snapshot | None], found: Findings) -> None:
+        self.region, self.state, self.snapshots, self.found = region, state, snapshots, found
+        table, config = state.family[0], region.config
+        declared = config.table(name_of(table.shape) or table.name)
+        self.topics = declared.topics if declared is not None else None
+        self.skips = declared is not None and declared.on_bad_record == "skip"
+        """Records that cannot be decoded are in none of them."""
+        self.typed, self.adopted = bool(name_of(table.shape)), table.layout == tables.FILES
+        raw = not table.shape and not region.plane.read(lambda reader, row: tables.shaped(reader, table))
+        self.placed = raw or self.typed
+        """Each row is a record, and tells which one."""
+        self.keys = {t.name: tuple(of.keys or ()) for t in state.family if (of := config.table(t.name)) is not None}
+        """Table → columns of which it has one row for each value, if it does."""
+        self.expected: dict[int, dict[TP, list[Range]]] = {c: defaultdict(list) for c in state.live}
+        """Checkpoint → partition → what was merged of it, in the order of offsets."""
+        for piece in state.pieces:
+            for r in piece.ranges:
+                if self.topics is None or r.topic in self.topics:
+                    self.expected[piece.checkpoint][TP(r.topic, r.partition)].append(Range(r.start, r.stop, r.rows))
+        options = region.config.resolve().storage_options
+        self.storages = {t.name: storage_of(t.path, options) for t in state.family}
+
+    def say(
+        self, tables: Sequence[Table], text: str, checkpoint: int = 0, tp: TP | None = None, offset: int | None = None
+    ) -> None:
+        who = f"table{'s' if len(tables) > 1 else ''} {', '.join(t.name for t in tables)}"
+        self.found.add("K6", f"{who}: {text}", checkpoint=checkpoint, tp=tp, offset=offset)
+
+    def files(self, table: Table) -> Iterator[File]:
+        """Those that count."""
+        if table.format == "parquet":
+            yield from self._attempts(table)
+            return
+        snapshot = self.snapshots[table.name]
+        for file in snapshot.files() if snapshot is not None else ():
+            if self.adopted:
+                first, last = names.checkpoints_of(file.path, self.state.uid) or (None, None)
+                one = first if first == last else None
+            else:
+                inside = file.partition_values.get(CHECKPOINT)
+                one = int(inside) if inside is not None else None
+                first = file.lowest.get(CHECKPOINT) if one is None else one
+            yield File(table, file.path, first, one, file.kept)
+
+    def _attempts(self, table: Table) -> Iterator[File]:
+        counting = self.state.counting[table.name]
+        for number in sorted(set(counting.values())):
+            for stored in self.storages[table.name].list(f"crkafka_commit={number}"):
+                told = _ATTEMPT.fullmatch(stored.path)
+                if told is not None and counting.get(c := int(told["checkpoint"])) == number:
+                    yield File(table, stored.path, c, c)
+
+    def batches(self, file: File, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """These columns of a file, without rows that are marked as deleted beside it."""
+        at = 0
+        for batch in parquet.batches(self.storages[file.table.name], file.path, columns, only=True):
+            if file.kept is not None:
+                flags = list(file.kept[at : at + batch.num_rows])
+                at += batch.num_rows
+                batch = batch.filter(pa.array(flags + [True] * (batch.num_rows - len(flags)), pa.bool_()))
+            yield batch
+
+    def place_columns(self, table: Table) -> list[str]:
+        """Where a row tells its topic, partition and offset."""
+        prefix = PREFIX if self.typed and table.output in ("", "good") else ""
+        return [prefix + name for name in ("topic", "partition", "offset")]
+
+    def belongs(self, checkpoint: int) -> bool:
+        """Of the line; or so old that SQL knows nothing of it any more. What is not acknowledged may just be coming."""
+        return checkpoint in self.state.line or self.state.belongs(checkpoint)
+
+
+def compare(there: Tables) -> None:
+    """Whatever is in them and should not be, or is not and should."""
+    try:
+        for table in there.state.family:
+            _compare_history(there, table)
+        keyed = [t for t in there.state.family if there.keys.get(t.name)]
+        rest = [t for t in there.state.family if t not in keyed]
+        rows = _RowByRow(there, rest, whole=not keyed)
+        if rest:
+            rows.run()
+        for table in keyed:
+            LastOfEachKey(there, table, rows.offsets if rest else {}).compare()
+    except parquet.OtherColumns as odd:
+        there.found.note(
+            f"{there.state.words}: the file {odd} lacks columns that tell its rows; they were not compared"
+        )
+
+
+def _compare_history(there: Tables, table: Table) -> None:
+    snapshot = there.snapshots.get(table.name)
+    if table.format != "delta" or not table.version:
+        return
+    if snapshot is None or snapshot.version < int(table.version):
+        is_ = "is not there" if snapshot is None else f"is at version {snapshot.version}"
+        there.say([table], f"it {is_}, and version {table.version} was acknowledged")
+    elif others := [e for e in snapshot.since(table.version) if e.changes_rows]:
+        there.say(
+            [table], f"{plural(len(others), 'commit')} of somebody else, the first is version {others[0].version}"
+        )
+
+
+class _RowByRow:
+    """Tables with a row for each record, or with what a program makes of each."""
+
+    def __init__(self, there: Tables, family: Sequence[Table], *, whole: bool) -> None:
+        """`whole`: all rows of a checkpoint are in these tables."""
+        self.there, self.family, self.whole = there, family, whole and not there.skips
+        self.counts: Counter[tuple[str, int]] = Counter()
+        """(table, checkpoint) → rows."""
+        self.offsets: dict[tuple[int, TP], list[np.ndarray]] = {}
+        """Of all rows, by checkpoint and partition, where another table of the shape has to know."""
+        self._places = Places(there.expected) if there.adopted else None
+        self._left = set(there.state.live)
+
+    def run(self) -> None:
+        """What is known of a checkpoint is let go once no file can have more of it."""
+        everything = [file for table in self.family for file in self.there.files(table)]
+        everything.sort(key=lambda f: -1 if f.first is None else f.first)
+        pending: dict[int, dict[TP, list[np.ndarray]]] = {}
+        for at, file in enumerate(everything):
+            for batch in self.there.batches(file, self._columns(file)):
+                self._sort_in(pending, file, batch)
+            coming = everything[at + 1].first if at + 1 < len(everything) else None
+            self._judge_all(pending, [c for c in pending if coming is not None and c < coming])
+        self._judge_all(pending, [*pending, *(c for c in self._left if c not in pending)])
+        for table in self.family:
+            self._as_committed(table)
+
+    def _columns(self, file: File) -> list[str]:
+        columns = self.there.place_columns(file.table) if self.there.placed else []
+        return columns if file.one is not None or self.there.adopted else [*columns, CHECKPOINT]
+
+    def _sort_in(self, pending: dict[int, dict[TP, list[np.ndarray]]], file: File, batch: pa.RecordBatch) -> None:
+        placed = self.there.placed
+        topic, partition, offset = (
+            (batch.column(name) for name in self.there.place_columns(file.table))
+            if placed
+            else (pa.repeat("", batch.num_rows), pa.repeat(0, batch.num_rows), pa.repeat(0, batch.num_rows))
+        )
+        encoded = topic.dictionary_encode()
+        topics, codes = encoded.dictionary.to_pylist(), _whole(encoded.indices)
+        partitions, offsets = _whole(partition), _whole(offset)
+        if file.one is not None:
+            ids = np.full(batch.num_rows, file.one, np.int64)
+        elif self._places is not None:
+            ids = self._places.of(topics, codes, partitions, offsets)
+        else:
+            ids = _whole(batch.column(CHECKPOINT))
+        for (checkpoint, code, number), rows in _groups(ids, codes, partitions):
+            tp = TP(topics[code] if code >= 0 else "", number)
+            pending.setdefault(checkpoint, {}).setdefault(tp, []).append(offsets[rows])
+            self.counts[file.table.name, checkpoint] += len(rows)
+            if not self.whole and placed:
+                self.offsets.setdefault((checkpoint, tp), []).append(offsets[rows])
+
+    def _judge_all(self, pending: dict[int, dict[TP, list[np.ndarray]]], ids: Collection[int]) -> None:
+        for checkpoint in sorted(ids):
+            self._left.discard(checkpoint)
+            rows = {tp: np.sort(np.concatenate(parts)) for tp, parts in pending.pop(checkpoint, {}).items()}
+            if checkpoint in self.there.expected:
+                self._judge(checkpoint, rows)
+            elif checkpoint == NOWHERE and self.there.state.forgotten:
+                continue  # of a time of which SQL knows nothing any more
+            elif checkpoint == NOWHERE or not self.there.belongs(checkpoint):
+                self._stranger(checkpoint, rows)
+
+    def _stranger(self, checkpoint: int, rows: Mapping[TP, np.ndarray]) -> None:
+        tp = min(rows)
+        count, place = sum(map(len, rows.values())), (tp, int(rows[tp][0])) if self.there.placed else (None, None)
+        if checkpoint == NOWHERE:
+            self._say(f"{plural(count, 'row')} of no checkpoint that belongs there", 0, *place)
+        else:
+            self._say(f"{plural(count, 'row')} of a checkpoint that is not on the line", checkpoint, *place)
+
+    def _say(self, text: str, checkpoint: int, tp: TP | None = None, offset: int | None = None) -> None:
+        self.there.say(self.family, text, checkpoint, tp, offset)
+
+    def _judge(self, checkpoint: int, rows: Mapping[TP, np.ndarray]) -> None:
+        expected = self.there.expected[checkpoint]
+        if not self.there.placed:
+            due, there = sum(r.rows for ranges in expected.values() for r in ranges), sum(map(len, rows.values()))
+            if self.whole and len(self.family) > 1 and due != there:
+                self._say(f"{plural(there, 'row')}, and {due} were merged", checkpoint)
+            return
+        for tp in sorted(expected.keys() | rows.keys()):
+            if self._places is None or tp not in self._places.unsure:
+                self._judge_offsets(checkpoint, tp, rows.get(tp, _NONE), expected.get(tp, []))
+
+    def _judge_offsets(self, checkpoint: int, tp: TP, there: np.ndarray, expected: Sequence[Range]) -> None:
+        twice = there[1:][np.diff(there) == 0]
+        if len(twice):
+            self._say(
+                f"{plural(len(np.unique(twice)), 'record is', 'records are')} there more than once",
+                checkpoint,
+                tp,
+                int(twice[0]),
+            )
+        there, due, inside = np.unique(there), sum(r.rows for r in expected), 0
+        strange = np.ones(len(there), bool)
+        for r in expected:
+            first, last = np.searchsorted(there, [r.start, r.stop])
+            strange[first:last] = False
+            inside += int(last - first)
+        if strange.any():
+            offset = int(there[strange][0])
+            self._say(f"{plural(int(strange.sum()), 'row')} outside of what was merged", checkpoint, tp, offset)
+        if inside > due or (self.whole and inside < due):
+            missing = next((o for r in expected if r.rows == r.stop - r.start for o in _lacking(there, r)), None)
+            self._say(f"{inside} of {plural(due, 'record is', 'records are')} there", checkpoint, tp, missing)
+
+    def _as_committed(self, table: Table) -> None:
+        """As many rows as were counted when each commit was acknowledged: all that is known of rows that a program makes."""
+        counting = self.there.state.counting[table.name]
+        for commit in () if self.there.adopted else self.there.state.commits[table.name]:
+            ids = json.loads(commit.checkpoints_json)
+            if commit.status != tables.DONE or any(counting.get(i) != commit.number for i in ids):
+                continue
+            rows = sum(self.counts[table.name, i] for i in ids)
+            if rows != commit.rows:
+                text = f"{plural(rows, 'row')} of what commit {commit.number} wrote; it had {commit.rows} when it was acknowledged"
+                self.there.say([table], text, ids[-1])
+
+
+class LastOfEachKey:
+    """A table that keeps one row for each key."""
+
+    def __init__(self, there: Tables, table: Table, bad: Mapping[tuple[int, TP], list[np.ndarray]]) -> None:
+        """`bad`: records that are not decoded, by offset: they leave the row of their key as it was."""
+        self.there, self.table, self.keys = there, table, there.keys[table.name]
+        self.bad = {at: set(np.concatenate(parts).tolist()) for at, parts in bad.items()}
+
+    def compare(self) -> None:
+        found = self._rows()
+        if found.num_rows == 0 and not self.there.typed:
+            return
+        self._each_key_once(found)
+        self._belonging(found)
+        if self.there.typed and not self.there.skips:
+            self._last_ones(found)
+
+    def _rows(self) -> pa.Table:
+        """Keys, checkpoint and place of each row."""
+        place = self.there.place_columns(self.table)
+        schema = pa.schema(
+            [("topic", pa.string()), ("partition", pa.int64()), ("offset", pa.int64()), (CHECKPOINT, pa.int64())]
+        )
+        parts = []
+        for file in self.there.files(self.table):
+            for batch in self.there.batches(file, list(dict.fromkeys([*self.keys, *self._told(place), CHECKPOINT]))):
+                columns = {f"key {k}": batch.column(k) for k in self.keys}
+                told = [
+                    batch.column(c) if c in batch.schema.names else pa.nulls(batch.num_rows)
+                    for c in (*place, CHECKPOINT)
+                ]
+                columns |= {field.name: c.cast(field.type) for field, c in zip(schema, told, strict=True)}
+                parts.append(pa.table(columns))
+        return pa.concat_tables(parts, promote_options="permissive") if parts else schema.empty_table()
+
+    def _told(self, place: Sequence[str]) -> Sequence[str]:
+        """A shape has to keep partition and offset alone."""
+        return place if self.there.typed else place[1:]
+
+    def _each_key_once(self, found: pa.Table) -> None:
+        if not found.num_rows:
+            return
+        counted = found.group_by([f"key {k}" for k in self.keys]).aggregate(
+            [([], "count_all"), ("offset", "max"), ("partition", "max")]
+        )
+        twice = counted.filter(pc.greater(counted["count_all"], 1))
+        if twice.num_rows:
+            self._say(
+                f"{plural(twice.num_rows, 'key has', 'keys have')} more than one row",
+                offset=twice["offset_max"][0].as_py(),
+            )
+
+    def _belonging(self, found: pa.Table) -> None:
+        """Each row is a record of a checkpoint of the line."""
+        topic = found["topic"].combine_chunks().dictionary_encode()
+        topics, codes = topic.dictionary.to_pylist(), _whole(topic.indices)
+        ids, partitions, offsets = (
+            _whole(found[name].combine_chunks()) for name in (CHECKPOINT, "partition", "offset")
+        )
+        for (checkpoint, code, partition), rows in _groups(ids, codes, partitions):
+            tp, there = TP(topics[code] if code >= 0 else "", partition), offsets[rows]
+            if checkpoint not in self.there.expected:
+                if not self.there.belongs(checkpoint):
+                    self._say(
+                        f"{plural(len(rows), 'row')} of a checkpoint that is not on the line",
+                        checkpoint,
+                        tp,
+                        int(there[0]),
+                    )
+                continue
+            known = self.there.expected[checkpoint].items()
+            ranges = [r for at, of in known if at.partition == partition and tp.topic in ("", at.topic) for r in of]
+            inside = (
+                np.any([(r.start <= there) & (there < r.stop) for r in ranges], axis=0)
+                if ranges
+                else np.zeros(len(there), bool)
+            )
+            if not np.all(inside):
+                self._say("a row outside of what was merged", checkpoint, tp, int(there[~inside][0]))
+
+    def _last_ones(self, found: pa.Table) -> None:
+        """By the segments that are kept: of each key the last record that could be decoded, unless it is a tombstone."""
+        there = {
+            (key, row["topic"], row["partition"], row["offset"])
+            for row in found.to_pylist()
+            for key in [row[f"key {self.keys[0]}"]]
+        }
+        last: dict[bytes, tuple[int, str, int, int]] = {}
+        alive: set[bytes] = set()
+        for checkpoint, batch in self._records():
+            gone = batch.column("value").is_null().to_pylist()
+            columns = [batch.column(name).to_pylist() for name in ("key", "topic", "partition", "offset")]
+            for key, topic, partition, offset, deleted in zip(*columns, gone, strict=True):
+                if self.there.topics is not None and topic not in self.there.topics:
+                    continue
+                place = checkpoint, topic, partition, offset
+                bad = offset in self.bad.get((checkpoint, TP(topic, partition)), ())
+                if bad or (key in last and last[key] > place):
+                    continue
+                last[key] = place
+                (alive.discard if deleted else alive.add)(key)
+        if self._retired():
+            self.there.found.note(
+                f"table {self.table.name}: rows of keys that are in retired checkpoints alone were not compared with their records"
+            )
+        due = {(key, *last[key][1:]) for key in alive}
+        for key, topic, partition, offset in sorted(due - there, key=lambda row: row[1:]):
+            self._say("the last record of its key has no row", last[key][0], TP(topic, partition), offset)
+        strange = sorted((row[1:], row[0]) for row in there - due if row[0] in last)
+        for (topic, partition, offset), _ in strange:
+            self._say("a later record of its key replaced it, or deleted it", 0, TP(topic, partition), offset)
+        unknown = [row for row in there if row[0] not in last]
+        if unknown and not self._retired():
+            _, topic, partition, offset = min(unknown, key=lambda row: row[1:])
+            self._say(f"{plural(len(unknown), 'row')} with a key that no record has", 0, TP(topic, partition), offset)
+
+    def _retired(self) -> bool:
+        return self.there.state.forgotten or any(piece.segment is None for piece in self.there.state.pieces)
+
+    def _records(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        storage = self.there.region.storage()
+        for piece in sorted(self.there.state.pieces, key=lambda p: p.checkpoint):
+            if piece.segment is not None:
+                columns = ["key", "value", "topic", "partition", "offset"]
+                for batch in parquet.batches(storage, piece.segment.path, columns, only=True):
+                    yield piece.checkpoint, batch
+
+    def _say(self, text: str, checkpoint: int = 0, tp: TP | None = None, offset: int | None = None) -> None:
+        self.there.say([self.table], text, checkpoint, tp, offset)
+
+
+class Places:
+    """Whose a record is, by where it lies in Kafka: rows of compacted files of a raw table tell nothing else."""
+
+    def __init__(self, expected: Mapping[int, Mapping[TP, Sequence[Range]]]) -> None:
+        ranges: defaultdict[TP, list[tuple[int, int, int]]] = defaultdict(list)
+        for checkpoint, of in expected.items():
+            for tp, there in of.items():
+                ranges[tp] += [(r.start, r.stop, checkpoint) for r in there]
+        self._columns = {tp: np.array(sorted(there), np.int64).T for tp, there in ranges.items()}
+        self.unsure = {tp for tp, (starts, stops, _) in self._columns.items() if np.any(starts[1:] < stops[:-1])}
+        """Of a topic that was made anew, whose offsets began anew."""
+
+    def of(self, topics: Sequence[str], codes: np.ndarray, partitions: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        found = np.full(len(offsets), NOWHERE, np.int64)
+        for (code, partition), rows in _groups(codes, partitions):
+            known = self._columns.get(TP(topics[code], partition))
+            if known is not None:
+                starts, stops, ids = known
+                at = np.maximum(np.searchsorted(starts, offsets[rows], side="right") - 1, 0)
+                inside = (starts[at] <= offsets[rows]) & (offsets[rows] < stops[at])
+                found[rows] = np.where(inside, ids[at], NOWHERE)
+        return found
+
+
+_NONE = np.zeros(0, np.int64)
+
+
+def _whole(values: pa.Array) -> np.ndarray:
+    return np.asarray(values.fill_null(NOWHERE)).astype(np.int64)
+
+
+def _groups(*keys: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    """Each combination of values, and the rows that have it."""
+    if not len(keys[0]):
+        return
+    order = np.lexsort(keys[::-1])
+    there = np.stack([key[order] for key in keys])
+    starts = [0, *(np.flatnonzero(np.any(np.diff(there, axis=1) != 0, axis=0)) + 1).tolist()]
+    for at, stop in zip(starts, [*starts[1:], len(order)], strict=True):
+        yield tuple(there[:, at].tolist()), order[at:stop]
+
+
+def _lacking(there: np.ndarray, r: Range) -> Iterator[int]:
+    yield from np.setdiff1d(np.arange(r.start, r.stop), there)[:1].tolist()

@@ -1,0 +1,98 @@
+"""`crkafka verify` reads the rows of declared tables, and names the first that is doubled, missing or left behind (SPEC K6, I2, I3)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from crkafka_core.model.rows import Lease
+from crkafka_core.tables import adopt
+from crkafka_core.verify import in_tables
+from tests.tables.conftest import Crash, Lake, dies_at
+
+
+@pytest.fixture
+def filled(lake: Lake) -> Lake:
+    for _ in range(3):
+        lake.land(), lake.advance()
+    assert lake.verified() == []
+    return lake
+
+
+def row(lake: Lake, partition: int, offset: int) -> pa.Table:
+    there = lake.delta().to_pyarrow_table()
+    return there.filter(pc.and_(pc.equal(there["partition"], partition), pc.equal(there["offset"], offset)))
+
+
+def append(lake: Lake, rows: pa.Table) -> None:
+    write_deltalake(lake.delta(), rows, mode="append")
+
+
+def test_a_doubled_row_is_named(filled: Lake) -> None:
+    append(filled, row(filled, 1, 7))
+    assert filled.verified() == [
+        "K6: table bronze: 1 commit of somebody else, the first is version 4",
+        "K6: table bronze: 1 record is there more than once (checkpoint 2, orders[1], offset 7)",
+    ]
+
+
+def test_a_row_that_is_missing_is_named(filled: Lake) -> None:
+    filled.delta().delete("partition = 0 AND offset = 3")
+    assert "K6: table bronze: 4 of 5 records are there (checkpoint 1, orders[0], offset 3)" in filled.verified()
+
+
+def test_one_doubled_and_one_missing_of_a_checkpoint_are_found_though_their_number_is_right(filled: Lake) -> None:
+    """Also when a later commit of ours was acknowledged over them: nothing in the table's history tells of it any more."""
+    append(filled, row(filled, 0, 6))
+    filled.delta().delete("partition = 0 AND offset = 8")
+    filled.land(), filled.advance()
+    assert filled.look().clean, "counts alone do not see it"
+    assert filled.verified() == [
+        "K6: table bronze: 1 record is there more than once (checkpoint 2, orders[0], offset 6)",
+        "K6: table bronze: 4 of 5 records are there (checkpoint 2, orders[0], offset 8)",
+    ]
+
+
+def test_a_row_that_a_rewind_left_behind_is_named(filled: Lake) -> None:
+    left = row(filled, 1, 12)
+    filled.landing.rewind(2)
+    filled.fence()
+    assert filled.verified() == []
+    append(filled, left)
+    assert "K6: table bronze: 1 row of no checkpoint that belongs there (orders[1], offset 12)" in filled.verified()
+
+
+def test_compacted_and_retired_it_is_compared_all_the_same(filled: Lake) -> None:
+    filled.compact()
+    filled.land(), filled.advance()
+    filled.landing.retire(1, 2)
+    assert filled.verified() == []
+    append(filled, row(filled, 0, 2))
+    assert "K6: table bronze: 1 record is there more than once (checkpoint 1, orders[0], offset 2)" in filled.verified()
+
+
+def test_a_commit_that_is_not_acknowledged_is_no_finding_and_one_under_way_is_waited_for(
+    filled: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled.land()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Crash):
+        dies_at("after the commit")(patch)
+        filled.advance()
+    pauses = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        filled.writer_dies()
+        adopt.advance(filled.region, "bronze")
+
+    monkeypatch.setattr(in_tables, "_pause", pause)
+    assert filled.verified() == [] and pauses
+    filled.region.plane.do(lambda tx: tx.delete(Lease))
+
+
+def test_a_table_that_is_not_there_is_a_finding(filled: Lake) -> None:
+    filled.path.rename(filled.path.with_name("away"))
+    assert filled.verified()[0] == "K6: table bronze: it is not there, and version 3 was acknowledged"
+    assert not DeltaTable.is_deltatable(str(filled.path))
