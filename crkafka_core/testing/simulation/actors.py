@@ -45,27 +45,6 @@ class Actor(Owner):
         world.owners.append(self)
 
 
-class Host(Actor):
-    """The real host of local processes; what it starts are simulated ones."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world, "host")
-        self._start()
-
-    def _start(self) -> None:
-        world = self.world
-        self.host = ProcessHost(world.config, self.plane, launch=launcher(world), runtime=self.runtime, stable=STABLE)
-        self.host.begin()
-
-    def supervise(self) -> None:
-        """A host that will start none of its members any more ends with 1, and is started anew; here once the duplicates are gone too."""
-        if self.host.given_up() and all(member.dead for member in self.world.members):
-            self.world.note("host", "is started anew")
-            self.host.stop_starting()
-            SimulatedRegion(self).init()  # as `crkafka host` does
-            self._start()
-
-
 class SimulatedRegion(Region):
     """The facade, as a driver's process has it."""
 
@@ -91,6 +70,49 @@ class Restarted(Actor):
 
     def another(self) -> None:
         raise NotImplementedError
+
+
+class Host(Restarted):
+    """The real host of local processes; what it starts are simulated ones."""
+
+    def __init__(self, world: World, *, again: bool = False) -> None:
+        super().__init__(world, "host")
+        self._start(again=again)
+
+    def _start(self, *, again: bool) -> None:
+        world = self.world
+        self.host = ProcessHost(world.config, self.plane, launch=launcher(world), runtime=self.runtime, stable=STABLE)
+        if again:
+            world.note(self.name, "is started anew")
+            world.scheduler.spawn(self, "init", partial(self._begin, self.host))
+        else:
+            self.host.begin()
+
+    def _begin(self, host: ProcessHost) -> None:
+        """As `crkafka host` does, which ends where that is refused, and is started anew."""
+        while True:
+            try:
+                SimulatedRegion(self).init()
+                host.begin()
+                return
+            except CrkafkaError:
+                self.world.scheduler.sleep(1.0)
+
+    def replace(self) -> None:
+        """Its members end with it (fault 85)."""
+        if not self.dead:
+            for member in self.host.running().values():
+                self.world.later(0.5 * self.world.rng.random(), member.kill)
+        super().replace()
+
+    def another(self) -> None:
+        self.world.host = Host(self.world, again=True)
+
+    def supervise(self) -> None:
+        """A host that will start none of its members any more ends with 1, and is started anew; here once the duplicates are gone too."""
+        if self.host.given_up() and all(member.dead for member in self.world.members):
+            self.host.stop_starting()
+            self._start(again=True)
 
 
 class DriverProcess(Restarted):
@@ -172,15 +194,23 @@ class Person(Actor):
                 there = self.plane.do(lambda tx: tables.declare(tx, name, "delta", f"lake/{name}", by="person"))
                 self.world.oracle.declared.add((name, there.rewind_epoch))
             case "pause":
-                tps = sorted(self.world.broker.all())
-                tp = tps[int(ask.value * len(tps))]
-                self.world.paused.add(str(tp))
-                self.world.ever_paused.add(tp)
-                self.plane.do(lambda tx: pauses.pause(tx, "partition", str(tp), by="person"))
+                self._pause(ask)
             case "resume":
-                for what in sorted(self.world.paused):
-                    self.plane.do(partial(pauses.resume, kind="partition", what=what, by="person"))
+                for kind, what, member in sorted(self.world.paused):
+                    self.plane.do(partial(pauses.resume, kind=kind, what=what, member=member, by="person"))
                 self.world.paused.clear()
+
+    def _pause(self, ask: Fault) -> None:
+        """A partition, for whoever holds it or for one member alone; a topic, by its name or by a pattern; or a member (SPEC P1, P2)."""
+        world, tps = self.world, sorted(self.world.broker.all())
+        tp, member = tps[int(ask.value * len(tps))], world.config.member_name(ask.who % 2)
+        kind, what, where = (
+            ("partition", str(tp), ""), ("partition", str(tp), ""), ("partition", str(tp), member),
+            ("topic", tp.topic, ""), ("pattern", f"^{tp.topic}$", ""), ("member", member, ""),
+        )[ask.who % 6]  # fmt: skip
+        world.paused.add((kind, what, where))
+        world.ever_paused |= {tp} if kind == "partition" else set(tps)
+        self.plane.do(lambda tx: pauses.pause(tx, kind, what, by="person", member=where))
 
     def _skip(self, ask: Fault) -> None:
         """Some of what comes next in a partition, as a person does who is told that no client can read it (SPEC X9)."""

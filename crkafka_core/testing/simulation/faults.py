@@ -68,7 +68,7 @@ class Faults:
         if fault.kind in PERSON:
             world.person.ask(fault)
             if fault.kind == "stop":
-                world.person.ask(Fault(fault.at, "start"))
+                world.later(3.0 * fault.value, lambda: world.person.ask(Fault(fault.at, "start")))
         elif fault.kind == "sql down":
             self.sql_down_until = world.now + short_or_long
         elif fault.kind == "lake fails":
@@ -87,6 +87,10 @@ class Faults:
             world.drivers[fault.who % len(world.drivers)].stalled_until = world.now + short_or_long
         elif fault.kind == "driver kill":
             world.drivers[fault.who % len(world.drivers)].replace()
+        elif fault.kind == "host stall":
+            world.host.stalled_until = world.now + short_or_long
+        elif fault.kind == "host kill":
+            world.host.replace()
         elif fault.kind == "clock step":
             world.clock_offset += (fault.value - 0.5) * 7200.0
         elif fault.kind == "slow":

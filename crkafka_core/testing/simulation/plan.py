@@ -5,7 +5,7 @@ A plan can be shrunk: its faults are a list, and the scheduler's chance does not
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
@@ -17,7 +17,7 @@ EDGE_FAULTS = ("poll fails", "seek fails", "seek is lost", "commit fails", "late
 """Of the Kafka client, now and then for a while."""
 REGION_FAULTS = (
     "sql down", "kafka down", "add partition", "rebalance", "driver stall", "driver kill", "writer stall", "writer kill", "clock step",
-    "stranger", "slow", "retention", "restore", "lake fails", "copy", "upgrade",
+    "stranger", "slow", "retention", "restore", "lake fails", "copy", "upgrade", "host kill", "host stall",
 )  # fmt: skip
 PERSON = ("rewind", "initial", "reset", "scale", "stop", "pause", "configure", "skip", "undeclare")
 VISITS = ("read", "consume")
@@ -26,6 +26,12 @@ TO_TABLES = frozenset({"rewind", "initial", "undeclare", "lake fails", "writer s
 """Kinds that need a table."""
 LOOPS = ("main", "process", "reporter", "resolver", "observer")
 MOMENTS = ("", "", "CUTTING", "CUTTING", "RESETTING", "RESETTING", "BIRTH", "REWINDING")
+RARE: dict[str, tuple[tuple[str, ...], ...]] = {
+    "REWINDING": (("writer stall", "rewind"), ("lake fails", "rewind"), ("writer kill", "initial")),
+    "STOPPED": (("restore",), ("trouble",) * 16),
+    "IDLE": (("stop",),),
+}
+"""Phases to which few kinds of faults lead, and what brings a region there: some schedules are about one of them."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,11 @@ def plan(seed: int) -> Plan:
         (PROCESS_FAULTS, EDGE_FAULTS, REGION_FAULTS, PERSON, VISITS), (5, 2, 3, 4, 1), k=rng.randint(1, 4)
     )
     kinds = [rng.choice(room) for room in rooms]
+    faults = [_fault(rng, chaos, kinds) for _ in range(rng.choice((1, 2, 2, 3, 4, 6, 8)))]
+    if phase := rng.choice(("", "", "", *RARE)):
+        bringers = rng.choice(RARE[phase])
+        chaos, kinds = 12.0, [*kinds, *bringers]
+        faults = _about(rng, phase, bringers, rng.uniform(7.0, 11.0), faults)
     trigger = rng.choice((0, 0, 0, 24))
     return Plan(
         seed=seed,
@@ -94,10 +105,19 @@ def plan(seed: int) -> Plan:
         data_loss="gap" if "retention" in kinds else "stop",
         sluggish=rng.choice(("", "", *LOOPS)),
         chaos=chaos,
-        faults=tuple(
-            sorted((_fault(rng, chaos, kinds) for _ in range(rng.choice((1, 2, 2, 3, 4, 6, 8)))), key=lambda f: f.at)
-        ),
+        faults=tuple(sorted(faults, key=lambda f: f.at)),
     )
+
+
+def _about(rng: Random, phase: str, bringers: tuple[str, ...], at: float, faults: list[Fault]) -> list[Fault]:
+    """Bring the region into the phase, and let most of the faults strike there."""
+    some = [
+        replace(f, at=round(at + rng.uniform(-1.0, 0.8), 3), when=phase) if rng.random() < 0.7 else f for f in faults
+    ]
+    return some + [
+        Fault(round(at - 0.35 * i, 3), kind, rng.randint(0, 11), round(0.3 + 0.6 * rng.random(), 3))
+        for i, kind in enumerate(reversed(bringers))
+    ]
 
 
 def _fault(rng: Random, chaos: float, kinds: list[str]) -> Fault:

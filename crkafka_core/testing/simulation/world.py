@@ -51,7 +51,8 @@ class World:
         """How far the database's clock is off."""
         self.history = History(plan.seed, tuple(map(str, plan.faults)))
         self.failure: Violation | None = None
-        self.paused: set[str] = set()
+        self.paused: set[tuple[str, str, str]] = set()
+        """Kind, what, and of which member alone."""
         self.ever_paused: set[TP] = set()
         self.launches = self.names = 0
         self._stores = stores
