@@ -13,9 +13,15 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
 from crkafka_core.dev.postgres import Postgres
+from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Lease
+from crkafka_core.tables import adopt
 from crkafka_core.testing import failpoints as fp
 from crkafka_core.testing.proxy import KafkaProxy
 from crkafka_core.testing.pytest_services import unique
@@ -33,8 +39,13 @@ import sys
 from crkafka_core.config import RegionConfig
 from crkafka_core.region import Region
 from crkafka_core.region.driver import Driver
-Driver(Region.open(RegionConfig.from_json(sys.stdin.read())), retire_every=10.0).run()
+from crkafka_core.region.feeder import Feeder
+region = Region.open(RegionConfig.from_json(sys.stdin.read()))
+region.runtime.start(Feeder(region))
+Driver(region, retire_every=10.0).run()
 """
+TABLE = "bronze"
+"""A raw Delta table, which the processes that drive also keep fresh."""
 
 
 class Database(Protocol):
@@ -259,6 +270,31 @@ class Nemesis:
         self.s.region.pause("topic", topic)
         time.sleep(self.rng.uniform(0.5, 5.0))
         self.s.region.resume("topic", topic)
+
+    def f00_table_compacted(self) -> None:
+        with contextlib.suppress(CommitFailedError):  # somebody else was quicker
+            DeltaTable(self.s.config.tables[0].path).optimize.compact()
+
+    def f00_table_written_by_others_and_mended(self) -> None:
+        """Some rows a second time, and some no more."""
+        with contextlib.suppress(CommitFailedError):
+            delta = DeltaTable(self.s.config.tables[0].path)
+            if files := delta.file_uris():
+                write_deltalake(delta, pq.read_table(files[0]).slice(0, 3), mode="append")
+            delta.delete(f"partition = 0 AND offset % {self.rng.choice((5, 50))} = 1")
+        self.mend()
+
+    def mend(self) -> None:
+        """Once the region runs: before that a rewind may have to be followed first."""
+
+        def done() -> bool:
+            try:
+                adopt.mend(self.s.region, TABLE)
+            except CrkafkaError:
+                return False
+            return True
+
+        self.s.until(done, "the table is mended")
 
     def f66_stop_and_start(self) -> None:
         self.s.region.stop(wait=self.rng.random() < 0.5)

@@ -17,14 +17,17 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from deltalake import DeltaTable
 
+from crkafka_core.tables import adopt
 from crkafka_core.testing.proxy import kafka_behind_proxy
 from crkafka_core.testing.pytest_scenarios import Lasting
 from crkafka_core.testing.pytest_services import unique
 from crkafka_core.testing.scenario import Scenario
+from crkafka_core.verify.verdict import Verdict
 from tests.soak.account import Account
 from tests.soak.conftest import SECONDS, SEED
-from tests.soak.nemesis import MEMBERS, Database, Drivers, Nemesis, PostgresAway, SqliteLocked
+from tests.soak.nemesis import MEMBERS, TABLE, Database, Drivers, Nemesis, PostgresAway, SqliteLocked
 from tests.soak.test_growth import MORE_MEMORY, Size
 
 pytestmark = pytest.mark.kafka
@@ -50,6 +53,7 @@ def nemesis(
             kafka, tmp_path, members=MEMBERS, partitions=6, names=[topic], pattern=f"^{prefix}\\..*", session=8.0, rate=0,
             producer_timeout=180.0, trigger={"period": 2.0}, retain=50, static_membership=bool(seed % 2), forced_budget=1_000,
             forced_without_cut=100, url=server.url(f"soak_{seed}") if server else "", kafka={"bootstrap.servers": address},
+            tables=[{"name": TABLE, "format": "delta", "path": str(tmp_path / TABLE)}],
         )  # fmt: skip
         away: Database = PostgresAway(server) if server else SqliteLocked(s.url)
         with s:
@@ -97,11 +101,23 @@ def _strike(nemesis: Nemesis, seconds: float, capsys: pytest.CaptureFixture[str]
         verdict = s.verify()
         sizes.append(max(Size.of(pid).mib for pid in s.host.pids().values()))
         took = time.monotonic() - began
-        _say(capsys, f"  verified in {took:.1f} s: head {verdict.head}, {verdict.rows} rows, {sizes[-1]:.0f} MiB")
+        _say(
+            capsys,
+            f"  verified in {took:.1f} s: head {verdict.head}, {verdict.rows} rows, {sizes[-1]:.0f} MiB{_uncompared(verdict)}",
+        )
     nemesis.drivers.end()
-    verdict = s.finish_and_verify()
+    s.finish_and_verify()
+    while adopt.advance(s.region, TABLE) is not None:
+        pass
+    verdict = s.verify(quiet=True)
+    assert verdict.tables == (TABLE,), verdict.notes
+    assert DeltaTable(str(s.folder / TABLE)).to_pyarrow_table(columns=["offset"]).num_rows == s.ledger.rows()
     _say(capsys, f"{account.write(s, verdict.rows)}\n{verdict}")
     return sizes
+
+
+def _uncompared(verdict: Verdict) -> str:
+    return "" if verdict.tables else f"; {'; '.join(verdict.notes)}"
 
 
 def _recovers(s: Scenario) -> None:
