@@ -64,6 +64,11 @@ def register(tx: Tx, who: Registration) -> Member:
             hint="`crkafka scale` adds one.",
         )
     _check_subscription(tx, region, who)
+    drawn = tx.get(Launch, who.name)
+    if (
+        drawn is None or drawn.number < who.launch
+    ):  # drawn before SQL went back in time: who comes next is later all the same
+        tx.put(Launch(region.name, who.name, who.launch))
     now = tx.now()
     member = Member(
         region=region.name, name=who.name, incarnation=who.incarnation, launch=who.launch, host=who.host, instance_id=who.instance_id,

@@ -179,8 +179,8 @@ class Tables:
         self.skips = declared is not None and declared.on_bad_record == "skip"
         """Records that cannot be decoded are in none of them."""
         self.typed, self.adopted = bool(name_of(table.shape)), table.layout == tables.FILES
-        raw = not table.shape and not region.plane.read(lambda reader, row: tables.shaped(reader, table))
-        self.placed = raw or self.typed
+        by_program = bool(table.shape) or region.plane.read(lambda reader, row: tables.shaped(reader, table))
+        self.placed = self.adopted or self.typed or not by_program
         """Each row is a record, and tells which one."""
         self.keys = {t.name: tuple(of.keys or ()) for t in state.family if (of := config.table(t.name)) is not None}
         """Table → columns of which it has one row for each value, if it does."""

@@ -27,6 +27,7 @@ from crkafka_core.model.rows import (
     ContributedOffset,
     Contribution,
     Expected,
+    Launch,
     Lease,
     Member,
     MemberStatus,
@@ -356,6 +357,17 @@ def test_G3_older_launch_never_registers_over_a_newer_one(kit: Kit) -> None:
         with pytest.raises(Superseded):
             kit.do(lambda tx, late=late: members.register(tx, late))
     assert kit.member(0).incarnation == "newer"
+
+
+def test_g10_a_launch_number_from_before_sql_went_back_supersedes_nobody_who_is_launched_after_it(kit: Kit) -> None:
+    """The numbers that SQL draws began at an older one then: who came next was refused for good, and its place stayed empty."""
+    kit.running()
+    (drawn,) = kit.plane.read(lambda reader, _: reader.select(Launch, ("name", "=", "orders/0")))
+    ahead = members.Registration("orders/0", "ahead", drawn.number + 3, 0, "cluster", "group")
+    kit.do(lambda tx: members.register(tx, ahead))
+    kit.do(lambda tx: members.leave(tx, "orders/0", "ahead"))
+    kit.register(0)
+    assert kit.member(0).incarnation == kit.live["orders/0"]
 
 
 def test_G3_registration_raises_the_epoch_only_where_records_flow(kit: Kit) -> None:

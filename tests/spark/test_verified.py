@@ -48,7 +48,7 @@ class Shop:
         self.landing = Landing(
             MemoryStore(), folder, partitions=2, members=1, topics=topics, tables=named, batch_of=self._records
         )
-        self.tables = [t["name"] for t in declared]
+        self.tables = [t.name for t in self.landing.config.tables]
 
     def _records(self, tp: TP, start: int, stop: int) -> Any:
         batch = records(tp, start, stop)

@@ -323,3 +323,14 @@ def test_hearing_comes_too_late_once_a_later_commit_is_acknowledged(lake: Lake) 
     rewind(lake, 1)
     assert not lake.region.plane.do(lambda tx: permits.acknowledge(tx, "bronze", 2, holds=2, version="2"))
     assert lake.table().acknowledged == 1
+
+
+def test_table_of_a_commit_that_was_heard_of_late_is_not_taken_for_a_shaped_one(lake: Lake) -> None:
+    """Nobody counted the rows of that commit; declared with a shape, its raw rows and shaped ones would have been in one table."""
+    lake.land()
+    crash(lake, "after the commit")
+    advance(lake)
+    path = str(lake.path)
+    with pytest.raises(Refused, match="its rows would be others"):
+        lake.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", path, shape="shop:rows"))
+    right(lake)
