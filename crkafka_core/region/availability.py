@@ -52,8 +52,8 @@ def _targets(reader: Reader, region: Region, known: Mapping[TP, Initial], target
     return starts.leaves_off(known, starts.merged(reader, target) if target else {})
 
 
-def check_available(plane: ControlPlane, admin: Admin, target: int) -> None:
-    """Refuse a reset that could not be completed, with the nearest checkpoint that can be."""
+def check_available(plane: ControlPlane, admin: Admin, target: int, *, otherwise: str = "") -> None:
+    """Refuse a reset that could not be completed, with the nearest checkpoint that can be, or with what to do `otherwise`."""
 
     def sought(reader: Reader, region: Region) -> tuple[dict[TP, Initial], dict[TP, int]]:
         known = starts.known(reader)
@@ -71,7 +71,9 @@ def check_available(plane: ControlPlane, admin: Admin, target: int) -> None:
     if lost := list(holds.missing(wanted)):
         nearest = plane.read(lambda reader, region: _nearest(reader, region, known, target, holds))
         can = "No checkpoint can be restored." if nearest is None else f"The nearest that can be restored is {nearest}."
-        raise DataLoss(f"{refused}: {lost[0]}{f', and {len(lost) - 1} more' if len(lost) > 1 else ''}.", hint=can)
+        raise DataLoss(
+            f"{refused}: {lost[0]}{f', and {len(lost) - 1} more' if len(lost) > 1 else ''}.", hint=otherwise or can
+        )
 
 
 def _nearest(reader: Reader, region: Region, known: Mapping[TP, Initial], target: int, holds: Holds) -> str | None:

@@ -91,7 +91,9 @@ class Region:
         if restored:
             head, tables = self.plane.read(lambda reader, row: (row.head, life.tables_of(reader)))
             if tables:  # their rows are removed, to be read again
-                check_available(self.plane, self.admin(), head)
+                kept = f"`crkafka undeclare {tables[0].name}`" + (", and so on" if len(tables) > 1 else "")
+                otherwise = f"Restore a newer backup. Or keep what the tables hold: {kept}, set data_loss: gap, then the same again."
+                check_available(self.plane, self.admin(), head, otherwise=otherwise)
             row = self.plane.do(lambda tx: restoring.rewind(tx, seen, by=by or whoami()))
         else:
             self.plane.do(lambda tx: restoring.trust(tx, seen, by=by or whoami()))

@@ -122,7 +122,7 @@ def test_verify_and_mend_look_at_tables(landing: Landing, tmp_path: Path, capsys
     crkafka(tmp_path, "verify", "--no-kafka", "--json")
     told = json.loads(capsys.readouterr().out)
     assert not told["ok"] and told["tables"] == ["bronze"]
-    assert "table bronze: 10 records are there more than once" in [f["text"] for f in told["findings"]]
+    assert "table bronze: 5 records are there more than once" in [f["text"] for f in told["findings"]]
 
 
 def test_a_package_that_the_table_needs_is_missed_before_the_start(

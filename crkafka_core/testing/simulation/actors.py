@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 from crkafka_core.config import RegionConfig
 from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.kafka.edge import Admin
-from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
+from crkafka_core.model.errors import CrkafkaError, DataLoss, ServiceUnavailable
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Table
 from crkafka_core.plane import life, pauses, resets, starts, tables
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region.driver import Driver
@@ -239,7 +239,12 @@ class Person(Actor):
         self.world.later(6.0 * ask.value, lambda: self.ask(replace(ask, kind="declare")))
 
     def _start(self, restored: Literal["", "rewind"]) -> None:
-        self.region.start(by="person", restored=restored)
+        try:
+            self.region.start(by="person", restored=restored)
+        except DataLoss:  # Kafka could not give again what would be taken from the tables: they are kept as they are
+            for table in self.plane.read(lambda reader, _: reader.select(Table)):
+                self.plane.do(partial(tables.undeclare, name=table.name, by="person"))
+            self.region.start(by="person", restored=restored)
         self.world.oracle.precious.clear()  # a person has said how to go on
 
 
