@@ -47,7 +47,7 @@ class Observer(Loop):
         self._unheld_look_at = 0.0
         self._kicked = threading.Event()
         self._over = False
-        self._version = -1
+        self._last: Desired | None = None
         self._failures = 0
         self.progress = runtime.now()
         """When this thread last came round."""
@@ -69,7 +69,7 @@ class Observer(Loop):
             return False
         self.progress = self._runtime.now()
         try:
-            self._version = self._observe(self._version, patience)
+            self._last = self._observe(patience)
             self._failures = 0
         except NoSuchRegion:
             self._post(sg.Broken("the region was deleted"))
@@ -89,10 +89,11 @@ class Observer(Loop):
             return False
         return True
 
-    def _observe(self, version: int, patience: float) -> int:
+    def _observe(self, patience: float) -> Desired:
+        """The whole is compared: SQL that went back and on since has the old version, and says something else (SPEC G10)."""
         desired, due, peers = self._plane.read(self._snapshot)
         self._plane.observed(desired.epoch, desired.version)
-        if desired.version != version or self._kicked.is_set():
+        if desired != self._last or self._kicked.is_set():
             self._kicked.clear()
             self._post(sg.Observed(desired))
         if due:
@@ -109,7 +110,7 @@ class Observer(Loop):
             self.progress = self._runtime.now()
             if self._plane.wait(desired.version, min(left, 0.25)) != desired.version:
                 break
-        return desired.version
+        return desired
 
     def _watch_unheld(self, desired: Desired, peers: list[Member]) -> None:
         """Partitions that nobody holds in a stable group: the first of the members makes it rebalance (SPEC G8)."""

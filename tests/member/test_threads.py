@@ -19,11 +19,12 @@ from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Expected, Initial, Member, Region
-from crkafka_core.plane import life, members
+from crkafka_core.plane import life, members, pauses
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol import signals as sg
 from crkafka_core.testing.memory import MemoryStore
+from crkafka_core.testing.simulation import backup
 
 LIMITS = Limits(session_timeout=3.0, isolation_timeout=60.0)
 
@@ -79,6 +80,21 @@ def test_g10_a_control_plane_that_shows_less_than_before_stops_the_region(plane:
     assert until(lambda: plane.read(lambda _, region: region.phase) is Phase.STOPPED)
     observer.end()
     assert "went back" in plane.read(lambda _, region: region.stop_reason)
+
+
+def test_g10_a_control_plane_that_went_back_and_on_to_the_same_version_is_heard_anew(plane: ControlPlane) -> None:
+    """Its number alone told nothing: a member stayed paused by a mark that nobody had set any more."""
+    events: list[Any] = []
+    observer = Observer(of(plane), "orders/0", "a", LIMITS, events.append)
+    before = backup.rows_of(plane.store, "orders")
+    plane.do(lambda tx: pauses.pause(tx, "topic", "orders", by="test"))
+    observer.turn(0.0), observer.turn(0.0)
+    assert [len(e.desired.marks) for e in events] == [1], "what has not changed is told once"
+    backup.put(plane.store, before)
+    plane.do(lambda tx: pauses.pause(tx, "topic", "refunds", by="test"))
+    observer.turn(0.0)
+    assert len({e.desired.version for e in events}) == 1
+    assert [{mark.what for mark in e.desired.marks} for e in events] == [{"orders"}, {"refunds"}]
 
 
 def test_g7_an_observer_that_fails_in_an_unknown_way_ends_the_member(
