@@ -20,7 +20,18 @@ def batches(storage: Storage, path: str, needed: Collection[str], *, only: bool)
         parquet = pq.ParquetFile(source)
         if not set(needed) <= set(parquet.schema_arrow.names):
             raise OtherColumns(path)
-        yield from parquet.iter_batches(columns=list(needed) if only else None)
+        for batch in parquet.iter_batches(columns=list(needed) if only else None):
+            plain = pa.schema([field.with_type(_plain(field.type)) for field in batch.schema])
+            yield batch if plain.equals(batch.schema) else batch.cast(plain)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Without views, as which delta-rs writes texts and bytes: Arrow filters none of them."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    return pa.binary() if pa.types.is_binary_view(kind) else pa.string() if pa.types.is_string_view(kind) else kind
 
 
 def write(storage: Storage, path: str, rows: Iterable[pa.RecordBatch], *, compression: str = "snappy") -> int:

@@ -334,3 +334,22 @@ def test_table_of_a_commit_that_was_heard_of_late_is_not_taken_for_a_shaped_one(
     with pytest.raises(Refused, match="its rows would be others"):
         lake.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", path, shape="shop:rows"))
     right(lake)
+
+
+@pytest.mark.parametrize("retired", [False, True])
+def test_rows_of_files_that_delta_rs_has_written_anew_leave_with_a_rewind_and_by_mending(
+    lake: Lake, retired: bool
+) -> None:
+    """It says in its files that bytes are `binary_view`, which Arrow cannot filter: no fence could be made, and the region ran no more."""
+    lake.land(), lake.land(), lake.land(), advance(lake)
+    lake.delta().delete("partition = 0 AND offset = 1")
+    lake.compact()
+    adopt.mend(lake.region, "bronze")
+    assert lake.values() == lake.truth()
+    lake.delta().update({"timestampType": "timestampType"}, predicate="offset >= 0")
+    lake.compact()
+    if retired:
+        lake.landing.retire(1)
+    rewind(lake, 2)
+    assert lake.values() == lake.truth()
+    right(lake)

@@ -206,6 +206,12 @@ class Oracle:
         if path in self.precious:
             raise Violation("T3", f"{who.name} deletes {path}, and a newer state of SQL names it")
 
+    def lacks(self) -> bool:
+        """Whether files are gone that SQL names: retired before it was put back to when it named them. No backup has them."""
+        with self.store.read(self.name) as reader:
+            kept = {c.id for c in reader.select(Checkpoint, ("status", "=", CheckpointStatus.MERGED))}
+            return any(s.checkpoint in kept and s.path not in self.disk for s in reader.select(Segment))
+
     def retires(self) -> None:
         """T1: what a table has not acknowledged is kept."""
         with self.store.read(self.name) as reader:

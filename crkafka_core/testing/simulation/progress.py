@@ -82,6 +82,8 @@ class Progress:
             self._ask("go on")
         elif row.phase in (Phase.STOPPED, Phase.IDLE) or row.wanted is Wanted.STOP or row.stopping:
             self._ask("start")
+        if world.oracle.lost and world.oracle.lacks():  # tables may have to have them again: all is read once more
+            self._ask("initial")
 
     def _ask(self, kind: str) -> None:
         world = self.world
