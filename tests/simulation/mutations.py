@@ -444,9 +444,10 @@ def a_fence_takes_nothing_out(stack: ExitStack) -> None:
     "X4",
     "I10",
     "machine",
-    faults=tuple(Fault(4.0 + 3 * i, "restore", value=0.5) for i in range(3)),
+    faults=tuple(Fault(3.0 + 1.2 * i, "restore", value=0.03 * (i % 5)) for i in range(9)),
     tables=1,
     adopts=True,
+    period=0.3,
 )
 def a_table_that_is_newer_than_sql_is_believed(stack: ExitStack) -> None:
     """And so is the mark beside the segments."""
@@ -465,6 +466,19 @@ def a_copy_of_the_control_plane_is_not_told_from_it(stack: ExitStack) -> None:
 @mutation("upgrade", faults=(Fault(5.0, "upgrade"),))
 def an_older_program_goes_on_after_an_upgrade(stack: ExitStack) -> None:
     _set(stack, transact, "check_protocol", lambda region, spoken: None)
+
+
+@mutation("I10", faults=tuple(Fault(4.0 + 2 * i, "restore", value=0.05 * i) for i in range(4)))
+def a_launch_number_from_before_sql_went_back_is_drawn_again(stack: ExitStack) -> None:
+    """Whoever is launched after it is taken for an older process, and ends for good."""
+    real = members.launch
+
+    def launch(tx: Any, name: str) -> int:
+        number = real(tx, name)
+        held = tx.get(cuts.rows.Member, name)
+        return min(number, held.launch) if held is not None else number
+
+    _set(stack, members, "launch", launch)
 
 
 PAUSES = tuple(Fault(3.0 + i, "pause", i, 0.1 + i / 8) for i in range(6))
