@@ -12,8 +12,10 @@ from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.errors import CrkafkaError, DataLoss, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Table
+from crkafka_core.model.rows import Region as RegionRow
 from crkafka_core.plane import life, pauses, resets, starts, tables
 from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.protocol.version import SPOKEN
 from crkafka_core.region.driver import Driver
 from crkafka_core.region.region import Region
 from crkafka_core.segments.storage import Storage
@@ -51,6 +53,10 @@ class SimulatedRegion(Region):
     def __init__(self, actor: Actor, config: RegionConfig | None = None) -> None:
         super().__init__(config or actor.world.config, actor.plane, actor.runtime)
         self._actor = actor
+
+    def init(self) -> RegionRow:
+        """By an older program it raises no protocol, as the code that runs here would."""
+        return super().init() if self.plane.spoken == SPOKEN else self.plane.read(lambda _, row: row)
 
     def storage(self) -> Storage:
         return SimulatedStorage(self._actor.world, self._actor)
@@ -181,7 +187,7 @@ class Person(Actor):
                 self._start("rewind")
             case "init":
                 SimulatedRegion(self).init()
-            case "configure":
+            case "configure" if self.plane.spoken == SPOKEN:
                 config = configured(self.world.plan, **changes(self.world.plan, ask.value))
                 SimulatedRegion(self, config).init()
                 self.world.configure(config)
