@@ -106,8 +106,8 @@ def test_of_a_typed_table_and_its_dead_letters(spark: SparkSession, tmp_path: Pa
     shop.plant("typed_dead", bad)
     shop.plant("typed", left)
     found = shop.found()
-    who = "K6: tables typed_dead, typed:"
-    assert "K6: table typed: 3 commits of somebody else" in found[1]
+    who = "K6: tables typed, typed_dead:"
+    assert any(each.startswith("K6: table typed: 3 commits of somebody else") for each in found), found
     assert f"{who} 1 record is there more than once (checkpoint 1, orders[0], offset 3)" in found
     assert f"{who} 9 of 10 records are there (checkpoint 1, orders[0], offset 2)" in found
     assert f"{who} 1 record is there more than once (checkpoint 2, orders[1], offset 11)" in found
@@ -121,15 +121,15 @@ def test_of_a_typed_table_by_key(spark: SparkSession, tmp_path: Path) -> None:
     shop = Shop(spark, tmp_path, typed(tmp_path, mode="upsert"))
     shop.land(2)
     assert shop.found() == []
-    before = shop.row("typed", kafka_partition=1, kafka_key=b"1-0")
+    before = shop.row("typed", kafka_partition=1, kafka_key=b"1-1")
     shop.land()
     assert shop.found() == []
-    now = shop.row("typed", kafka_partition=1, kafka_key=b"1-0")
+    now = shop.row("typed", kafka_partition=1, kafka_key=b"1-1")
     assert now["kafka_offset"].to_pylist() > before["kafka_offset"].to_pylist()
     shop.plant("typed", before)
-    shop.delta("typed").delete("kafka_key = 'does not matter' OR (kafka_partition = 0 AND kafka_offset = 29)")
+    shop.delta("typed").delete("kafka_partition = 0 AND kafka_offset = 29")
     found = shop.found()
-    assert "K6: table typed: 1 key has more than one row (offset 27)" in found
+    assert "K6: table typed: 1 key has more than one row (offset 28)" in found
     assert (
         f"K6: table typed: a later record of its key replaced it, or deleted it (orders[1], offset {before['kafka_offset'][0]})"
         in found
@@ -149,16 +149,16 @@ def test_of_tables_of_a_program(spark: SparkSession, tmp_path: Path, program: Ca
     )  # fmt: skip
     shop.land(2)
     assert shop.found() == []
+    shop.plant("last", shop.delta("last").to_pyarrow_table().slice(0, 1))
+    assert any("table last: 1 key has more than one row" in each for each in shop.found())
     even = shop.delta("even").to_pyarrow_table()
     shop.plant("even", even.filter(pc.equal(even["crkafka_checkpoint"], 2)).slice(0, 1))
     shop.delta("odd").delete("crkafka_checkpoint = 1")
-    shop.plant("last", shop.delta("last").to_pyarrow_table().slice(0, 1))
     found = shop.found()
     assert any(
         "table even: 11 rows of what commit 2 wrote; it had 10 when it was acknowledged" in each for each in found
     ), found
     assert any("tables good, odd: 10 rows, and 20 were merged (checkpoint 1)" in each for each in found), found
-    assert any("table last: 1 key has more than one row" in each for each in found), found
 
 
 def test_of_a_parquet_table(spark: SparkSession, tmp_path: Path) -> None:
