@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 
 
 def column(table: str, name: str) -> list[object]:
     """Of all rows of a table."""
     try:
-        values: list[object] = (
-            DeltaTable(f"var/tables/{table}").to_pyarrow_table(columns=[name]).column(name).to_pylist()
-        )
+        rows = QueryBuilder().register(table, DeltaTable(f"var/tables/{table}"))
+        values = list(rows.execute(f'SELECT "{name}" FROM {table}').read_all().column(name).to_pylist())
     except TableNotFoundError:
         raise SystemExit(
             f"{table} is not a table yet in {Path('var/tables').absolute()}: it is there some seconds after `crkafka host` has read "

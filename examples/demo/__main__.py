@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 
 from checkpoints_db import initialise
 from crkafka_core.cli.report import report
@@ -183,10 +183,10 @@ def _compare(narrator: Narrator, region: Region, ledger: Ledger) -> bool:
 
 def _records(region: Region, name: str, prefix: str = "") -> pa.Table:
     """Topic, partition and offset of a table's rows."""
-    columns = [f"{prefix}{column}" for column in PLACE]
+    columns = ", ".join(f'"{prefix}{column}"' for column in PLACE)
     (path,) = region.plane.read(lambda reader, _: [t.path for t in reader.select(Table) if t.name == name])
-    table = DeltaTable(path).to_pyarrow_table(columns=columns)
-    return table.rename_columns(list(PLACE))
+    rows = QueryBuilder().register("records", DeltaTable(path)).execute(f"SELECT {columns} FROM records").read_all()
+    return pa.table(rows).rename_columns(list(PLACE))
 
 
 def _distinct(records: pa.Table) -> int:

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 
 from crkafka import Region, RegionConfig, consume, initialise
 
@@ -45,14 +45,20 @@ def copy(config: RegionConfig) -> DeltaTable:
     return DeltaTable(config.tables[0].path)
 
 
+def orders(table: DeltaTable) -> list[bytes | None]:
+    """Their values, read without crkafka."""
+    rows = QueryBuilder().register("orders", table).execute("SELECT value FROM orders").read_all()
+    values: list[bytes | None] = rows.column("value").to_pylist()
+    return values
+
+
 def cents(table: DeltaTable) -> int:
-    """What the orders are worth, read without crkafka."""
-    values = table.to_pyarrow_table(columns=["value"]).column("value").to_pylist()
-    return sum(json.loads(value)["cents"] for value in values if value is not None)
+    """What the orders are worth."""
+    return sum(json.loads(value)["cents"] for value in orders(table) if value is not None)
 
 
 if __name__ == "__main__":
     bootstrap, topic, folder = sys.argv[1:4]
     Path(folder).mkdir(parents=True, exist_ok=True)
     bronze = copy(configuration(bootstrap, topic, Path(folder).absolute()))
-    print(f"orders: {bronze.to_pyarrow_table(columns=['offset']).num_rows:,}, worth {cents(bronze) / 100:,.2f}")
+    print(f"orders: {len(orders(bronze)):,}, worth {cents(bronze) / 100:,.2f}")
