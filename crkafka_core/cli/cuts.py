@@ -35,12 +35,12 @@ def consume(config: RegionConfig, *, logs: Path | None = None, say: Say = silent
         folder_of_logs(logs)
     with Region.open(config) as region:
         region.init()
-        if away := kafka_away(config, set()):  # members would wait for it without end
-            raise ServiceUnavailable(away)
         phase = region.plane.read(lambda _, row: row.phase)
         idle = phase is Phase.IDLE
         if phase is Phase.STOPPED or (not idle and hosted(region)):
             return caught_up.consume(region, progress=say)
+        if away := kafka_away(config, set()):  # members would wait for it without end
+            raise ServiceUnavailable(away)
         with only_host(region, say=say):
             if idle:
                 region.start(by=whoami())

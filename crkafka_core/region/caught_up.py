@@ -31,7 +31,6 @@ class CaughtUp:
 def consume(region: Region, *, token: str = "", progress: Callable[[str], None] = lambda _: None) -> CaughtUp:
     """Let a running region consume to the ends seen now, then cut. Repeated with the same token, it goes on."""
     token = token or uuid.uuid4().hex
-    region.admin().cluster_id()  # it would wait for members, which wait for Kafka without end
     region.await_running(progress=progress)
     known, left_out = region.plane.read(_known)
     if left_out:
