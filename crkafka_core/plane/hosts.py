@@ -11,7 +11,7 @@ LEASE = "host"
 """Kind of the lease of who runs the members."""
 GRACE = 5.0
 """Seconds for which a region may be without a host before another one is started for it."""
-RUNS_THEM = "`crkafka host` runs them, in a terminal or a service of its own"
+RUNS_THEM = "`crkafka host` runs them, in a terminal or a service of its own; or Dagster does, where it drives"
 
 
 def missing(reader: Reader, region: Region) -> str:
