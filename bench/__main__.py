@@ -13,7 +13,7 @@ import time
 from bench.figure import Figure
 
 MODULES = {
-    "bench.spark_source": (1,),
+    "bench.spark_source": (1, 11),
     "bench.member": (2, 4, 5, 7),
     "bench.control_plane": (3, 8, 9),
     "bench.dagster_latency": (6,),

@@ -1,11 +1,12 @@
-"""Row 1: Kafka → committed Parquet, the whole region in Spark, against Spark's own Kafka source on the same broker.
+"""Rows 1 and 11: Kafka → committed Parquet, and → a table, the whole region in Spark, against Spark's own Kafka source on the same broker.
 
 Both read the same backlog: 8 partitions of records of 140 bytes. Each side is a process of its own with a fresh session: its
 first run starts from nothing, the best of those that follow is its warm run. Spark runs a streaming query with `availableNow`; the
 region has two members as tasks of its session, SQLite as its control plane, and a cut every five seconds, and its time is from the
-start of the host until the checkpoint that holds the last record is merged. Opening the session is counted on neither side. What a
-run wrote is removed before the next. Neither side compresses these values: hex digits do not shrink by a fifth, and without it Spark
-was a little quicker too. `CRKAFKA_BENCH_ROWS` sets the number of records (8,000,000).
+start of the host until the checkpoint that holds the last record is merged. In row 11 both write a Delta or an Iceberg table of the
+records as they are, and the region's time is until a reader that knows neither Spark nor us sees every row in it. Opening the session
+is counted on neither side. What a run wrote is removed before the next. Neither side compresses these values: hex digits do not shrink
+by a fifth, and without it Spark was a little quicker too. `CRKAFKA_BENCH_ROWS` sets the number of records (8,000,000).
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
 from bench.figure import Figure
+from bench.plain_reader import READERS, rows_in
 from checkpoints_db import initialise
 from crkafka_core.config import RegionConfig
-from crkafka_core.dev.jars import SPARK_KAFKA
+from crkafka_core.dev.jars import DELTA, ICEBERG, SPARK_KAFKA
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
 from crkafka_core.kafka.admin import KafkaAdmin
@@ -36,11 +38,13 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.region import Region
 from crkafka_core.region.caught_up import consume
 from crkafka_core.region.driver import Driver
-from crkafka_core.spark import frames, session
+from crkafka_core.region.feeder import feeding
+from crkafka_core.spark import frames, iceberg_catalog, session
 from crkafka_core.spark.host import SparkHost
 from crkafka_core.testing.generator import Generator
 
 PARTITIONS = 8
+JARS = {"delta": (DELTA,), "iceberg": (ICEBERG,)}
 ROWS = int(os.environ.get("CRKAFKA_BENCH_ROWS", "8000000"))
 
 
@@ -68,7 +72,26 @@ class Runs:
 
 def figures(rows: Sequence[int]) -> Iterator[Figure]:
     with backlog() as (kafka, topic, folder):
-        theirs, ours = side("spark", kafka, topic, folder), side("region", kafka, topic, folder)
+        theirs = side("spark", kafka, topic, folder) if 1 in rows else None
+        ours = side("region", kafka, topic, folder)
+        tables = [
+            (f, side(f"region-{f}", kafka, topic, folder), side(f"spark-{f}", kafka, topic, folder))
+            for f in (READERS if 11 in rows else ())
+        ]
+    if theirs is not None:
+        yield from _row_1(theirs, ours)
+    for format, into, peer in tables:
+        what, note = f"Kafka → {format.capitalize()} table, warm run", f"{speed(into.warm)}; "
+        yield Figure(
+            11, f"{what} against row 1's", ours.warm / into.warm, "×", 0.9, at_least=True, note=note + speed(ours.warm)
+        )
+        yield Figure(
+            11, f"{what} against Spark's own streaming write", peer.warm / into.warm, "×", 2.5, at_least=True,
+            note=f"{note}Spark {speed(peer.warm)}",
+        )  # fmt: skip
+
+
+def _row_1(theirs: Runs, ours: Runs) -> Iterator[Figure]:
     pairs = (("first", 2.5, theirs.first, ours.first), ("warm", 2.6, theirs.warm, ours.warm))
     for which, bound, peer_took, took in pairs:
         note = f"{speed(took)}, {ours.once_settled:.2f} once settled; Spark {speed(peer_took)}"
@@ -130,13 +153,14 @@ def side(name: str, kafka: KafkaCluster, topic: str, folder: Path, warm_runs: in
     return Runs(tuple(took), tuple(settled))
 
 
-def open_session(folder: Path) -> SparkSession:
-    """Local, a slot for each member and one to spare."""
+def open_session(folder: Path, format: str = "") -> SparkSession:
+    """Local, a slot for each member and one to spare; with the jars of a table's format."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[3,4]").appName("crkafka bench")
+    jars = [jar for each in (SPARK_KAFKA, *JARS.get(format, ())) for jar in each.jars()]
     settings = {
-        **session.conf(), **session.HERE,
-        "spark.jars": ",".join(map(str, SPARK_KAFKA.jars())), "spark.ui.enabled": "false", "spark.driver.memory": "2g",
+        **session.conf([format]), **session.HERE,
+        "spark.jars": ",".join(map(str, jars)), "spark.ui.enabled": "false", "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1", "spark.local.dir": str(folder / "spark"),
     }  # fmt: skip
     for key, value in settings.items():
@@ -146,28 +170,33 @@ def open_session(folder: Path) -> SparkSession:
     return made
 
 
-def spark_run(spark: SparkSession, bootstrap: str, topic: str, folder: Path) -> tuple[float, float]:
-    """Seconds of one `availableNow` run of Spark's own source into Parquet."""
+def spark_run(spark: SparkSession, bootstrap: str, topic: str, folder: Path, format: str) -> tuple[float, float]:
+    """Seconds of one `availableNow` run of Spark's own source into Parquet, or into a table."""
+    out = str(folder / "out")
+    name = iceberg_catalog.named(spark, out) if format == "iceberg" else ""
     began = time.monotonic()
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
     rows = reader.option("startingOffsets", "earliest").load()
     writer = (
-        rows.writeStream.format("parquet")
-        .option("path", str(folder / "out"))
+        rows.writeStream.format(format)
         .option("checkpointLocation", str(folder / "state"))
         .option("compression", "none")
+        .trigger(availableNow=True)
     )
-    query = writer.trigger(availableNow=True).start()
+    query = writer.toTable(name) if name else writer.option("path", out).start()
     query.awaitTermination()
     took = time.monotonic() - began
-    landed = spark.read.parquet(str(folder / "out")).count()
+    landed = spark.table(name).count() if name else spark.read.format(format).load(out).count()
     if landed != ROWS:
         raise AssertionError(f"Spark's own source landed {landed} of {ROWS} rows")
     return took, 0.0
 
 
-def region_run(spark: SparkSession, bootstrap: str, topic: str, folder: Path) -> tuple[float, float]:
-    """Seconds from the start of the host to the last merge, and of these until the group was settled and flowed."""
+def region_run(spark: SparkSession, bootstrap: str, topic: str, folder: Path, format: str) -> tuple[float, float]:
+    """Seconds from the start of the host to the last merge, and of these until the group was settled and flowed.
+
+    With a table the time is until all of it is visible there.
+    """
     folder.mkdir()
     url = f"sqlite:///{folder}/crkafka.db"
     initialise(url)
@@ -180,23 +209,29 @@ def region_run(spark: SparkSession, bootstrap: str, topic: str, folder: Path) ->
         topics=[topic],
         members=2,
         trigger={"period": "5s"},
+        tables=[{"name": "bronze", "format": format, "path": str(folder / "bronze")}] if format in READERS else [],
     )
     with Region.open(config) as opened:
         opened.init()
         opened.start()
         host, driver = SparkHost(spark, opened), Driver(opened)
         began = time.monotonic()
-        host.begin()
-        driver.start()
-        try:
-            opened.await_running(timeout=120)
-            settled = time.monotonic() - began
-            consume(opened)
-            took = time.monotonic() - began
-        finally:
-            driver.end()
-            opened.stop()
-            host.end()
+        with feeding(opened, warm=host.feeder):
+            host.begin()
+            driver.start()
+            try:
+                opened.await_running(timeout=120)
+                settled = time.monotonic() - began
+                consume(opened)
+                while format in READERS and rows_in(format, folder / "bronze") != ROWS:
+                    if time.monotonic() - began > 300:
+                        raise AssertionError(f"{rows_in(format, folder / 'bronze')} of {ROWS} rows are in the table")
+                    time.sleep(0.02)
+                took = time.monotonic() - began
+            finally:
+                driver.end()
+                opened.stop()
+                host.end()
         with frames.held(spark, opened) as rows:
             landed = rows.count()
         if landed != ROWS:
@@ -206,13 +241,13 @@ def region_run(spark: SparkSession, bootstrap: str, topic: str, folder: Path) ->
 
 def main(name: str, bootstrap: str, topic: str, given: str, runs: str) -> None:
     """One side's runs, as JSON."""
-    folder = Path(given)
-    run = {"spark": spark_run, "region": region_run}[name]
-    spark = open_session(folder)
+    folder, (side, _, format) = Path(given), name.partition("-")
+    run = {"spark": spark_run, "region": region_run}[side]
+    spark = open_session(folder, format)
     found = []
     for number in range(int(runs)):
         out = folder / f"{name}-{number}"
-        found.append(run(spark, bootstrap, topic, out))
+        found.append(run(spark, bootstrap, topic, out, format or "parquet"))
         shutil.rmtree(out)
     spark.stop()
     print(json.dumps(list(zip(*found, strict=True))))

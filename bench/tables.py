@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import fastavro
-from deltalake import DeltaTable
-
 from bench.figure import Figure, percentile
+from bench.plain_reader import READERS, TIME, File
+from bench.spark_source import ROWS
 from checkpoints_db import initialise, open_store
-from crkafka_core.config import RegionConfig
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
 from crkafka_core.region import Region
@@ -26,136 +28,174 @@ from crkafka_core.region.host import hosting
 from crkafka_core.tables import adopt
 from crkafka_core.testing.generator import Generator
 from crkafka_core.testing.landing import Landing
+from dagster_project.testing.live import LiveDagster
 
-File = tuple[str, float, float]
-"""Name, and the times of its first and last record."""
-Files = Callable[[Path], list[File]]
-MANY = 10_000
+Files = Callable[[], list[File]]
+MANY = int(os.environ.get("CRKAFKA_BENCH_CHECKPOINTS", "10000"))
+BEFORE = min(ROWS, 1_000_000)
 COMMITS = 30
 RATE = 20_000
 SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table whose freshness is measured."""
+
+    name: str
+    what: str
+    table: dict[str, Any]
+    half: float
+    """Bounds of p50 and p99, in seconds."""
+    most: float
+    period: str = "1s"
+    dagster: bool = False
+    time: str = TIME
+    before: int = 0
+    """Records that are in the table when it begins."""
+
+
+_TYPED = {"format": "delta", "typed": {"json": "load.schema.json"}}
+_AMONG = f"typed Delta table of {BEFORE:,} rows"
+CASES = (
+    Case("delta", "raw Delta table, host alone, a cut every second", {"format": "delta"}, 1.5, 4),
+    Case("iceberg", "raw Iceberg table, host alone, a cut every second", {"format": "iceberg"}, 2.5, 6),
+    Case("typed", f"{_AMONG}, host alone, a cut every second", _TYPED, 3.5, 8, time="kafka_timestamp", before=BEFORE),
+    Case("dagster", "raw Delta table, Dagster driving, a cut every 5 s", {"format": "delta"}, 3.5, 8, "5s", dagster=True),
+    Case(
+        "dagster-typed", f"{_AMONG}, Dagster driving, a cut every 5 s", _TYPED, 5.5, 12, "5s", dagster=True,
+        time="kafka_timestamp", before=BEFORE,
+    ),
+)  # fmt: skip
+ONLY = set(filter(None, os.environ.get("CRKAFKA_BENCH_FRESH", "").split(",")))
+"""Cases of row 12 to measure; all of them if it is empty."""
+
+
+class JsonGenerator(Generator):
+    """Records that a schema reads."""
+
+    def value(self, seq: int, topic: str, padding: bytes = b"") -> bytes:
+        body = b'{"seq": "%012d", "amount": 17.25, "at": "2026-01-31T08:00:00Z", "note": "%s"}'
+        return body % (seq, padding)
+
+
+SCHEMA = {
+    "type": "object",
+    "required": ["seq"],
+    "properties": {
+        "seq": {"type": "string"}, "amount": {"type": "number"}, "at": {"type": "string", "format": "date-time"},
+        "note": {"type": "string"},
+    },
+}  # fmt: skip
 
 
 def figures(rows: list[int]) -> Iterable[Figure]:
     """Each row, on SQLite."""
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
     try:
-        if 12 in rows:
-            yield from _freshness(folder / "delta", "delta", _of_delta, 1.5, 4)
-            yield from _freshness(folder / "iceberg", "iceberg", _of_iceberg, 2.5, 6)
+        for case in CASES if 12 in rows else ():
+            if not ONLY or case.name in ONLY:
+                yield from _freshness(folder / case.name, case)
         if 13 in rows:
             yield from _commits(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _freshness(folder: Path, format: str, files: Files, half: float, most: float) -> Iterable[Figure]:
-    """From the time that a record has in Kafka until a plain reader finds it in the table; the host alone, a cut every second."""
+def _freshness(folder: Path, case: Case) -> Iterable[Figure]:
+    """From the time that a record has in Kafka until a plain reader finds it in the table."""
     folder.mkdir()
     leash = Leash(folder / "kafka")
     kafka = KafkaCluster(folder / "kafka", nodes=1, leash=leash)
     kafka.start()
     try:
         kafka.topics.create("load", partitions=8)
-        url = f"sqlite:///{folder}/fresh.db"
-        initialise(url)
-        config = RegionConfig.parse(
-            {
-                "region": "fresh", "control_plane": url, "storage": str(folder / "segments"), "topics": ["load"], "members": 2,
-                "trigger": {"period": "1s"}, "kafka": {"bootstrap.servers": kafka.bootstrap, "group.id": "fresh"},
-                "tables": [{"name": "bronze", "format": format, "path": str(folder / "bronze")}], "host": "processes",
-            }
-        )  # fmt: skip
-        with Region.open(config) as region:
-            region.init()
-            region.start()
-            with hosting(region, folder / "logs"):
-                region.await_running(timeout=60)
-                driver = Driver(region)
-                driver.start()
-                over, ages = threading.Event(), []
-                looking = threading.Thread(target=_look, args=(lambda: files(folder / "bronze"), over, ages))
-                looking.start()
-                _warm(kafka.bootstrap, ages)
-                _produce(kafka.bootstrap)
-                time.sleep(3)
-                over.set()
-                looking.join()
-                driver.end()
-                region.stop()
+        generator = (JsonGenerator if "typed" in case.table else Generator)(kafka.bootstrap)
+        if case.before:
+            generator.bulk("load", case.before, partitions=8)
+        ages: list[float] = []
+        with _region(folder, case, kafka.bootstrap) as region, _driven(folder, case, region):
+            region.await_running(timeout=240)
+            over = threading.Event()
+            files = partial(READERS[case.table["format"]], folder / "bronze", case.time)
+            _warm(generator, files, case.before)
+            looking = threading.Thread(target=_look, args=(files, over, ages))
+            looking.start()
+            _produce(generator)
+            time.sleep(3 * case.half)
+            over.set()
+            looking.join()
+            region.stop()
     finally:
         leash.release()
-    what = f"record produced → in the {format.capitalize()} table, host alone, a cut every second, p50"
-    yield Figure(12, what, percentile(ages, 50), "s", half)
-    yield Figure(12, "the same, p99", percentile(ages, 99), "s", most)
+    yield Figure(12, f"record produced → in the {case.what}, p50", percentile(ages, 50), "s", case.half)
+    yield Figure(12, "the same, p99", percentile(ages, 99), "s", case.most)
 
 
-def _warm(bootstrap: str, ages: list[float]) -> None:
-    """Until the first record is in the table: what writes Iceberg's has to start a Java process."""
-    Generator(bootstrap).send("load", 8, partitions=8)
-    until = time.monotonic() + 120
-    while not ages:
+@contextmanager
+def _region(folder: Path, case: Case, bootstrap: str) -> Iterator[Region]:
+    url = f"sqlite:///{folder}/fresh.db"
+    initialise(url)
+    (folder / "load.schema.json").write_text(json.dumps(SCHEMA))
+    config = {
+        "region": "fresh", "control_plane": url, "storage": str(folder / "segments"), "topics": ["load"], "members": 2,
+        "trigger": {"period": case.period}, "kafka": {"bootstrap.servers": bootstrap, "group.id": "fresh"}, "host": "processes",
+        "tables": [{"name": "bronze", "path": str(folder / "bronze"), **case.table}],
+    }  # fmt: skip
+    (folder / "fresh.yaml").write_text(json.dumps(config))
+    with Region.open(folder / "fresh.yaml") as region:
+        region.init()
+        region.start()
+        yield region
+
+
+@contextmanager
+def _driven(folder: Path, case: Case, region: Region) -> Iterator[None]:
+    """Hosted, and cut when it is due: by a host alone, or all of it by Dagster."""
+    if case.dagster:
+        made = f"from dagster_project import consistent_region\n\ndefs = consistent_region({str(folder / 'fresh.yaml')!r})\n"
+        (folder / "fresh_definitions.py").write_text(made)
+        with LiveDagster(folder, "fresh_definitions"):
+            yield
+        return
+    with hosting(region, folder / "logs"):
+        driver = Driver(region)
+        driver.start()
+        try:
+            yield
+        finally:
+            driver.end()
+
+
+def _warm(generator: Generator, files: Files, before: int) -> None:
+    """Until all that was produced is in the table: what writes other tables than Delta's raw ones has to start a Java process."""
+    generator.send("load", 8, partitions=8)
+    until = time.monotonic() + 300
+    while sum(file.rows for file in files()) < before + 8:
         if time.monotonic() > until:
-            raise AssertionError("the first record is not in the table")
+            raise AssertionError("the first records are not in the table")
         time.sleep(0.1)
-    ages.clear()
 
 
-def _produce(bootstrap: str) -> None:
+def _produce(generator: Generator) -> None:
     """20,000 records a second, in small steps."""
-    generator, step = Generator(bootstrap), RATE // 20
+    step = RATE // 20
     began = time.monotonic()
     for number in range(SECONDS * 20):
         generator.send("load", step, partitions=8)
         time.sleep(max(0.0, began + (number + 1) / 20 - time.monotonic()))
 
 
-def _look(files: Callable[[], list[File]], over: threading.Event, ages: list[float]) -> None:
+def _look(files: Files, over: threading.Event, ages: list[float]) -> None:
     """The age of each file's records at the moment at which the version that has it is seen: the oldest's and the youngest's."""
-    known: set[str] = set()
+    known = {file.name for file in files()}
     while not over.is_set():
         found, now = files(), time.time()
-        for name, first, last in found:
-            if name not in known:
-                known.add(name)
-                ages += [now - first - (last - first) * part / 10 for part in range(11)]
+        for file in found:
+            if file.name not in known:
+                known.add(file.name)
+                ages += [now - file.first - (file.last - file.first) * part / 10 for part in range(11)]
         over.wait(0.05)
-
-
-def _of_delta(path: Path) -> list[File]:
-    if not (path / "_delta_log").exists():
-        return []
-    actions = DeltaTable(str(path)).get_add_actions(flatten=True)
-    names, oldest, youngest = (actions.column(c).to_pylist() for c in ("path", "min.timestamp", "max.timestamp"))
-    return [(n, a.timestamp(), b.timestamp()) for n, a, b in zip(names, oldest, youngest, strict=True)]
-
-
-def _of_iceberg(path: Path) -> list[File]:
-    """By the format's own files, as a program reads them that knows no Spark: metadata, manifests, their entries."""
-    hint = path / "metadata" / "version-hint.text"
-    if not hint.exists():
-        return []
-    about = json.loads((path / "metadata" / f"v{hint.read_text()}.metadata.json").read_text())
-    at = next(f["id"] for f in about["schemas"][-1]["fields"] if f["name"] == "timestamp")
-    current = [
-        s["manifest-list"] for s in about.get("snapshots", ()) if s["snapshot-id"] == about["current-snapshot-id"]
-    ]
-    found = []
-    for manifest in (m for each in current for m in _avro(each)):
-        for entry in _avro(manifest["manifest_path"]):
-            file = entry["data_file"]
-            least, most = (
-                next(int.from_bytes(b["value"], "little") / 1e6 for b in file[bounds] if b["key"] == at)
-                for bounds in ("lower_bounds", "upper_bounds")
-            )
-            if entry["status"] != 2:  # deleted
-                found.append((file["file_path"], least, most))
-    return found
-
-
-def _avro(path: str) -> list[Any]:
-    with Path(path.removeprefix("file:")).open("rb") as source:
-        return list(fastavro.reader(source))
 
 
 def _commits(folder: Path) -> Iterable[Figure]:
