@@ -17,12 +17,11 @@ from crkafka_core.control import Reader
 from crkafka_core.model import rows
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.plural import plural
-from crkafka_core.plane import lateness
+from crkafka_core.plane import lateness, life
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.lateness import TableLag
 from crkafka_core.region import Region
 from crkafka_core.tables import adopt
-from crkafka_core.tables import maintain as adopted
 from crkafka_core.tables.log import NeedsSpark
 from crkafka_core.tables.maintain import Maintained, in_words
 
@@ -135,12 +134,19 @@ def _by_key(config: RegionConfig, table: str) -> bool:
 
 
 def maintain(config: RegionConfig, name: str = "", *, say: Say = silent) -> list[Maintained]:
-    """Compact one table, or all that adopt segments, and delete files that no version within the table's retention needs."""
+    """Compact one table, or every one, and delete files that no version within the table's retention needs."""
+    from crkafka_core.spark import maintain as by_format
+
     with Region.open(config) as region:
-        found = []
-        for each in region.plane.read(lambda reader, _: adopted.chosen(reader, [name] if name else [])):
+        names = region.plane.read(lambda reader, _: [t.name for t in life.tables_of(reader) if name in ("", t.name)])
+        if name and not names:
+            region.plane.read(lambda reader, _: plane.of(reader, name))
+        found, spark = [], None
+        for each in names:
+            if spark is None and by_format.needs_spark(region, each):
+                spark = open_session(config, say)
             say(f"the table {each}")
-            found.append(adopted.maintain(region, each))
+            found.append(by_format.maintain(spark, region, each))
         return found
 
 
@@ -149,7 +155,9 @@ def maintain(config: RegionConfig, name: str = "", *, say: Say = silent) -> list
 @click.argument("name", required=False, default="")
 @json_option
 def _maintain_command(config: RegionConfig, name: str, as_json: bool) -> None:
-    """Make few large files of the many small ones of table NAME, or of every table that adopts segments; no row changes.
+    """Make few large files of the many small ones of table NAME, or of every table; no row changes.
+
+    With Spark, by the format's own compaction, only where Spark writes the table, and for Iceberg.
 
     Old files that no version within the table's retention (a week, unless its properties say otherwise) needs are deleted.
     """

@@ -13,6 +13,12 @@ from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.maintain import Maintained
 
 
+def needs_spark(region: Handle, name: str) -> bool:
+    """Whether its compaction is Spark's; one that has no rows yet needs none."""
+    table = region.plane.read(lambda reader, row: plane.of(reader, name))
+    return bool(table.version) and table.format != "parquet" and plane.needs_spark(table)
+
+
 def maintain(spark: SparkSession | None, region: Handle, name: str) -> Maintained:
     """The format's own compaction, and the deletion of what no version within its retention needs; no row changes.
 
@@ -24,9 +30,9 @@ def maintain(spark: SparkSession | None, region: Handle, name: str) -> Maintaine
     if table.format == "parquet":
         return Maintained(name, deleted=len(parquet_table.sweep(region, name)))
     writing.refuse_copy(region, deletes=True)
-    form = table_of(session_for(spark, name), region, table)
     if not table.version:
         return Maintained(name)
+    form = table_of(session_for(spark, name), region, table)
     merged, into = form.compact()
     form.clean()
     return Maintained(name, merged, into)

@@ -81,19 +81,6 @@ def maintain(region: Handle, name: str, *, target: int = TARGET) -> Maintained:
     return Maintained(name, merged, into, vacuum(region, log))
 
 
-def chosen(reader: Reader, names: Sequence[str] = ()) -> list[str]:
-    """These tables, or all that adopt segments without Spark; refused for any other."""
-    for name in names:
-        table = tables.of(reader, name)
-        if tables.needs_spark(table):
-            raise Refused(
-                f"Table {name} of region {table.region} is written by Spark: it is compacted by its format's own means.",
-                hint="OPTIMIZE and VACUUM in Delta, rewrite_data_files and expire_snapshots in Iceberg: they are harmless at any time. "
-                "In a program `tables.maintain(spark, region, name)` runs both.",
-            )
-    return list(names) or [t.name for t in tables.adopting(reader) if not tables.needs_spark(t)]
-
-
 def settled(reader: Reader, region: Region, name: str) -> tuple[str, Callable[[int], bool]]:
     """The region's uid, and whether rows of a checkpoint belong in the table for good: no reset can take them out any more."""
     table = tables.of(reader, name)

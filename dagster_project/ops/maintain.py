@@ -1,35 +1,37 @@
-"""Compaction of the declared tables that adopt segments (SPEC K6)."""
+"""Compaction of the declared tables (SPEC K6)."""
 
 import dagster as dg
 from pydantic import Field
 
 from dagster_project.failures import as_dagster_failure
-from dagster_project.resources import RegionResource
+from dagster_project.resources import RegionResource, SparkSessionResource
 
 
 class Maintain(dg.Config):
     """Which tables."""
 
-    tables: list[str] = Field(default_factory=list, description="Tables that adopt segments; none named: all of these.")
+    tables: list[str] = Field(default_factory=list, description="Declared tables to compact; none named: all of them.")
 
 
 @dg.op(
     description="Make few large files of many small ones, and delete what no version within a table's retention needs."
 )
-def maintain(context: dg.OpExecutionContext, config: Maintain, region: RegionResource) -> dg.Output[int]:
-    from crkafka_core.tables import maintain as adopted
+def maintain(
+    context: dg.OpExecutionContext, config: Maintain, region: RegionResource, spark: SparkSessionResource
+) -> dg.Output[int]:
+    from crkafka_core.spark import maintain as by_format
+    from crkafka_core.tables.maintain import in_words
 
     merged, said = 0, {}
     with as_dagster_failure():
-        for name in region.handle.plane.read(lambda reader, _: adopted.chosen(reader, config.tables)):
-            done = adopted.maintain(region.handle, name)
-            merged, said[name] = merged + done.merged, adopted.in_words(done)
+        for name in config.tables or [t.name for t in region.settings.tables]:
+            session = spark.session() if by_format.needs_spark(region.handle, name) else None
+            done = by_format.maintain(session, region.handle, name)
+            merged, said[name] = merged + done.merged, in_words(done)
             context.log.info(f"{name}: {said[name]}")
     return dg.Output(merged, metadata={"files": merged, **said})
 
 
-@dg.graph(
-    description="Compact the tables that adopt segments: few large files in the place of many small ones; no row changes."
-)
+@dg.graph(description="Compact the declared tables: few large files in the place of many small ones; no row changes.")
 def maintain_tables() -> None:
     maintain()
