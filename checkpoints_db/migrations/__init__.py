@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-VERSIONS: tuple[str, ...] = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+VERSIONS: tuple[str, ...] = (
+    "0001",
+    "0002",
+    "0003",
+    "0004",
+    "0005",
+    "0006",
+    "0007",
+    "0008",
+    "0009",
+    "0010",
+    "0011",
+    "0012",
+)
 """Every revision there is; a test holds it to the files in `versions`."""
 
 VERSION_TABLE = "crkafka_version"

@@ -31,7 +31,7 @@ VERBS = {
     "retire": "retention", "forget": "retention", "skip": "retention", "undeclare": "retention",
     "checkpoints": "history", "show": "history", "events": "history", "health": "health",
     "group": "group", "pause": "pauses", "resume": "pauses", "tables": "declared",
-    "replay": "replaying", "mend": "mending", "watch": "watching",
+    "replay": "replaying", "mend": "mending", "erase": "erasing", "watch": "watching",
     "report": "report", "verify": "proving", "simulate": "proving", "dev": "services",
 }  # fmt: skip
 """Verb → the module beside this one that has it; a module is imported only when one of its verbs is used."""
@@ -64,6 +64,7 @@ _ABOUT = {
     "tables": "Declared tables: how far each is, what waits for it, who writes it.",
     "replay": "Write the rows of a range of checkpoints again.",
     "mend": "Undo in tables what others have written into them.",
+    "erase": "Take records out of every table for good, as a person's by law.",
     "watch": "A live view: members, partitions, lag, cuts, resets.",
     "report": "What the region has done, as one HTML file.",
     "verify": "Read back what landed, and name the first record that breaks an invariant.",
@@ -87,6 +88,7 @@ EXAMPLES = {
     "scale": ("scale 4",),
     "pause": ("pause orders", "pause 'orders[3]'", "pause '^shop'", "pause orders/0", "pause"),
     "replay": ("replay orders_bronze --after 3 --upto 7",),
+    "erase": ("erase records.csv", "erase - --yes --json < records.csv"),
     "checkpoints": ("checkpoints", "checkpoints 17", "checkpoints --all --json"),
     "watch": ("watch", "watch --once", "watch --json --interval 5"),
     "report": ("report", "report -o monday.html --last 2000"),

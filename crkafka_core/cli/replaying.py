@@ -31,7 +31,7 @@ def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say 
         from crkafka_core.spark.adopted import adopts
         from crkafka_core.tables.log import NeedsSpark
 
-        said = f"writing {plural(plan.rows, 'row')} of {plural(len(plan.filled), 'checkpoint')} into {table}"
+        said = f"writing {plural(sum(plan.rows_for_tables.values()), 'row')} of {plural(len(plan.filled), 'checkpoint')} into {table}"
         if adopts(region, table):
             say(said)
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -209,6 +210,19 @@ class Checkpoint(Row):
     """Written when retired: {topic: its id}. An archive of before ids were kept has none for a topic that was made anew (SPEC T2)."""
     if_new: bool = False
     """The cut becomes a checkpoint only if anything is new since its parent, as one that falls due by itself (SPEC V1)."""
+    erased_json: str = "{}"
+    """Records that were erased for good: {topic: {partition: [offset]}}. Tables are without them (SPEC K6)."""
+
+    @property
+    def erased(self) -> dict[str, dict[int, list[int]]]:
+        """Topic → partition → offsets that were erased for good, in order."""
+        read = json.loads(self.erased_json)
+        return {topic: {int(p): offsets for p, offsets in partitions.items()} for topic, partitions in read.items()}
+
+    @property
+    def rows_for_tables(self) -> int:
+        """How many were merged, without those that were erased since."""
+        return self.rows - sum(len(offsets) for of in self.erased.values() for offsets in of.values())
 
 
 @dataclass(frozen=True, slots=True)

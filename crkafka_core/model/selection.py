@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from crkafka_core.model.errors import ConfigError
@@ -28,6 +28,10 @@ class Between:
         return (self.start is None or stop > self.start) and (self.stop is None or first < self.stop)
 
 
+Erased = tuple[int, str, int, tuple[int, ...]]
+"""Checkpoint, topic, partition, and offsets of records that were erased for good."""
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What is wanted. Each part narrows; None and an open interval narrow nothing."""
@@ -37,6 +41,8 @@ class Selection:
     offsets: Between = Between()
     times: Between = Between()
     """Microseconds since 1970."""
+    erased: tuple[Erased, ...] = ()
+    """These are not."""
 
     @classmethod
     def of(
@@ -71,14 +77,22 @@ class Selection:
             and self.offsets.touches(first, stop)
         )
 
+    def within(self, checkpoint: int) -> Selection:
+        """For records of this checkpoint: a topic that was made anew has other ones at the same offsets."""
+        if not self.erased:
+            return self
+        return replace(self, erased=tuple(e for e in self.erased if e[0] == checkpoint))
+
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Selection:
         read = json.loads(text)
-        topics, partitions = read.pop("topics"), read.pop("partitions")
-        return cls(_tuple(topics), _tuple(partitions), **{key: Between(**value) for key, value in read.items()})
+        topics, partitions, erased = (read.pop(name) for name in ("topics", "partitions", "erased"))
+        betweens = {key: Between(**value) for key, value in read.items()}
+        gone = tuple((checkpoint, topic, partition, tuple(offsets)) for checkpoint, topic, partition, offsets in erased)
+        return cls(_tuple(topics), _tuple(partitions), **betweens, erased=gone)
 
 
 EVERYTHING = Selection()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crkafka_core.control import Cond, Reader
 from crkafka_core.model.offsets import TP
@@ -56,6 +56,8 @@ class Piece:
     rows: int
     ranges: tuple[reading.KafkaRange, ...]
     segment: Segment | None = None
+    erased: bool = False
+    """Of records that were erased for good: there are none, where some may still be in a file."""
 
 
 def pieces(reader: Reader, region: Region, ids: Collection[int]) -> list[Piece]:
@@ -75,7 +77,30 @@ def pieces(reader: Reader, region: Region, ids: Collection[int]) -> list[Piece]:
         for row in rows:
             if row.id in archived and row.archive_json not in ("", "{}"):
                 found.append(Piece(row.id, row.rows, tuple(reading.archived(region, row))))
+    erased = reader.select(
+        Checkpoint, ("id", ">=", min(ids)), ("id", "<=", max(ids)), ("rows", ">", 0), ("erased_json", "!=", "{}")
+    )
+    for row in erased:
+        found = [part for piece in found for part in (_parts(piece, row) if piece.checkpoint == row.id else [piece])]
     return found
+
+
+def _parts(piece: Piece, checkpoint: Checkpoint) -> list[Piece]:
+    """What is left of a piece, and what of it was erased."""
+    left: list[reading.KafkaRange] = []
+    gone: list[reading.KafkaRange] = []
+    for r in piece.ranges:
+        offsets = [o for o in checkpoint.erased.get(r.topic, {}).get(r.partition, ()) if r.start <= o < r.stop]
+        gone += (replace(r, start=o, stop=o + 1, rows=0) for o in offsets)
+        bounds, rows = [r.start, *(b for o in offsets for b in (o, o + 1)), r.stop], r.rows - len(offsets)
+        for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
+            if start < stop:
+                left.append(replace(r, start=start, stop=stop, rows=rows))
+                rows = 0
+    if not gone:
+        return [piece]
+    rest = replace(piece, rows=piece.rows - len(gone), ranges=tuple(left))
+    return [rest, replace(piece, rows=0, ranges=tuple(gone), erased=True)]
 
 
 def _spans(segment: Segment) -> list[reading.KafkaRange]:
@@ -110,7 +135,7 @@ def counted_in(reader: Reader, region: Region, table: Table) -> dict[int, int]:
     if not live:
         return {}
     found = reader.select(Checkpoint, ("rows", ">", 0), ("id", "<=", max(live)))
-    return {c.id: c.rows for c in found if c.id in live}
+    return {c.id: c.rows_for_tables for c in found if c.id in live}
 
 
 def belonging(reader: Reader, region: Region, table: Table) -> Callable[[int], bool]:

@@ -216,6 +216,13 @@ def finish_commit(tx: Tx, permit: Permit, *, version: str, rows: int, folder: st
         raise Stale(
             f"Checkpoint {gone[0]} of region {region.name} is not live any more; commit {commit.number} to {table.name} is void."
         )
+    read = {c.id: c.erased_json for c in permit.plan.line}
+    erased = tx.select(Checkpoint, ("id", "in", ids), ("erased_json", "!=", "{}"))
+    if any(c.erased_json != read.get(c.id, "{}") for c in erased):
+        raise Stale(
+            f"Records were erased while commit {commit.number} to table {table.name} was written.",
+            hint="Write again: what it wrote does not count, and is replaced.",
+        )
     if commit.kind == ADVANCE and table.acknowledged != commit.after:
         raise Stale(
             f"Table {table.name} was advanced to {table.acknowledged} while commit {commit.number} went on from {commit.after}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Reader, Tx
@@ -61,6 +61,7 @@ class ReadPlan:
         """For these records only. What is left out is what SQL knows to hold none of them; the rest is read with a filter."""
         if selection.everything:
             return self
+        selection = replace(selection, erased=self.selection.erased)
         return replace(
             self,
             segments=tuple(s for s in self.segments if _may_hold(selection, s)),
@@ -76,6 +77,11 @@ class ReadPlan:
     def filled(self) -> tuple[int, ...]:
         """Checkpoints with rows (SPEC C6)."""
         return tuple(c.id for c in self.line if c.rows)
+
+    @property
+    def rows_for_tables(self) -> dict[int, int]:
+        """Checkpoint → rows that a table has to get."""
+        return {c.id: c.rows_for_tables for c in self.line}
 
     @property
     def rows(self) -> int:
@@ -188,8 +194,17 @@ def _located(reader: Reader, region: Region, line: Sequence[Checkpoint]) -> Read
         _complete(region, kept, segments)
     ranges = [r for c in line if c.status is CheckpointStatus.RETIRED and c.rows for r in archived(region, c)]
     return ReadPlan(
-        region=region.name, uid=region.uid, line=tuple(line), segments=tuple(segments), ranges=tuple(ranges)
+        region=region.name, uid=region.uid, line=tuple(line), segments=tuple(segments), ranges=tuple(ranges),
+        selection=without_erased(line),
+    )  # fmt: skip
+
+
+def without_erased(line: Iterable[Checkpoint]) -> Selection:
+    """All of their records, but for those that were erased for good."""
+    found = (
+        (c.id, topic, p, tuple(offsets)) for c in line for topic, of in c.erased.items() for p, offsets in of.items()
     )
+    return Selection(erased=tuple(found))
 
 
 def _complete(region: Region, kept: dict[int, Checkpoint], segments: Sequence[Segment]) -> None:

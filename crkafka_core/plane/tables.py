@@ -156,7 +156,12 @@ def _by_program(reader: Reader, table: Table) -> bool:
         return False
     ids = json.loads(last.checkpoints_json)
     found = reader.select(Checkpoint, ("id", "in", ids))
-    return len(found) == len(ids) and sum(c.rows for c in found) != last.rows
+    return len(found) == len(ids) and not _as_merged(found, last.rows)
+
+
+def _as_merged(found: Collection[Checkpoint], rows: int) -> bool:
+    """Whether so many rows are all that were merged, before or after some of them were erased."""
+    return sum(c.rows_for_tables for c in found) <= rows <= sum(c.rows for c in found)
 
 
 def fence_needs_spark(table: Table) -> bool:
@@ -240,9 +245,9 @@ def shaped(reader: Reader, table: Table) -> bool:
     """
     if table.layout == FILES:
         return False
-    merged = {c.id: c.rows for c in reader.select(Checkpoint)}
+    merged = {c.id: c for c in reader.select(Checkpoint)}
     done = ((c.rows, json.loads(c.checkpoints_json)) for c in commits(reader, table) if c.status == DONE)
-    return any(rows != sum(merged[i] for i in ids) for rows, ids in done if merged.keys() >= set(ids))
+    return any(not _as_merged([merged[i] for i in ids], rows) for rows, ids in done if merged.keys() >= set(ids))
 
 
 def superseded(reader: Reader) -> list[int]:

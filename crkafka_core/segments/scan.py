@@ -72,6 +72,9 @@ def selected(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
         masks.append(pc.is_in(batch.column("partition"), pa.array(selection.partitions, pa.int32())))
     masks += _inside(batch, "offset", selection.offsets, pa.int64())
     masks += _inside(batch, "timestamp", selection.times, pa.timestamp("us", tz="UTC"))
+    for _, topic, partition, offsets in selection.erased:
+        here = pc.and_(pc.equal(batch.column("topic"), topic), pc.equal(batch.column("partition"), partition))
+        masks.append(pc.invert(pc.and_(here, pc.is_in(batch.column("offset"), pa.array(offsets, pa.int64())))))
     for mask in masks[1:]:
         masks[0] = pc.and_kleene(masks[0], mask)
     return batch.filter(masks[0]) if masks else batch
@@ -89,9 +92,9 @@ def _inside(batch: pa.RecordBatch, name: str, between: Between, kind: pa.DataTyp
 def _filtered(selection: Selection) -> set[str]:
     """The columns that the selection looks at."""
     looked = {
-        "topic": selection.topics is not None,
-        "partition": selection.partitions is not None,
-        "offset": selection.offsets != Between(),
+        "topic": selection.topics is not None or selection.erased,
+        "partition": selection.partitions is not None or selection.erased,
+        "offset": selection.offsets != Between() or selection.erased,
         "timestamp": selection.times != Between(),
     }
     return {name for name, does in looked.items() if does}

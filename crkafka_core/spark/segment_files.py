@@ -1,9 +1,9 @@
 """Segments as a DataFrame (SPEC K2, K7).
 
-Spark reads the named files itself, so that pruning and filters reach Parquet. Two kinds its tasks read as members write
+Spark reads the named files itself, so that pruning and filters reach Parquet. Four kinds its tasks read as members write
 them, with Arrow: those in an object store, with the region's own `storage_options`, so that no session needs jars or
-credentials for it; a great many small ones, each of which would cost Spark's reader five times as much; and those in a
-folder whose name Spark would take for a pattern.
+credentials for it; a great many small ones, each of which would cost Spark's reader five times as much; those in a
+folder whose name Spark would take for a pattern; and those of checkpoints of which records were erased.
 """
 
 from __future__ import annotations
@@ -42,7 +42,13 @@ def frame(
     """The rows of the plan's segments; with `arrow` never by Spark's own reader."""
     root = resolve(config.storage, "storage")
     check_names(plan)
-    if arrow or location.in_object_store(root) or location.is_pattern(root) or _many_and_small(plan.segments):
+    if (
+        arrow
+        or plan.selection.erased
+        or location.in_object_store(root)
+        or location.is_pattern(root)
+        or _many_and_small(plan.segments)
+    ):
         return tasks.of_work(spark, config, packed(plan.segments, _tasks(spark, plan.segments)), wanted)
     paths = [location.uri(root, s.path) for s in plan.segments]
     location.list_on_driver(spark)

@@ -11,7 +11,10 @@ from crkafka_core.model.selection import Selection
 
 
 def condition(selection: Selection) -> Column | None:
-    """The rows that are selected; None: all. Checkpoints are left to the plan, which names files of only those."""
+    """The rows that are selected; None: all. Checkpoints are left to the plan, which names files of only those.
+
+    What was erased is told by checkpoint: where there is such a record, Arrow reads.
+    """
     found: list[Column] = []
     if selection.topics is not None:
         found.append(F.col("topic").isin(*selection.topics))

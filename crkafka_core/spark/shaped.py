@@ -244,7 +244,7 @@ def _topics(region: Handle, family: Sequence[Table]) -> tuple[str, ...] | None:
 def _merged_rows(region: Handle, plan: ReadPlan, topics: Collection[str] | None) -> dict[int, int]:
     """Checkpoint → rows that were merged, of these topics."""
     if topics is None:
-        return {c.id: c.rows for c in plan.line}
+        return plan.rows_for_tables
     found = dict.fromkeys(plan.checkpoints, 0)
     for piece in region.plane.read(lambda reader, row: contents.pieces(reader, row, plan.filled)):
         found[piece.checkpoint] += sum(each.rows for each in piece.ranges if each.topic in topics)

@@ -110,7 +110,7 @@ def _writer(spark: SparkSession | None, region: Handle, shape: Shape | None) -> 
         frame = frames.from_plan(session, region.config, permit.plan, numbered=True)
         if shape is not None:
             return write(session, region, permit, hold, shape(frame), None)
-        return write(session, region, permit, hold, frame, {c.id: c.rows for c in permit.plan.line})
+        return write(session, region, permit, hold, frame, permit.plan.rows_for_tables)
 
     return write_rows
 

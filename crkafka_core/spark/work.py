@@ -127,7 +127,11 @@ def _files(config: RegionConfig, files: Iterable[File], wanted: ReadRequest) -> 
     storage = Storage.of(config)
     for file in files:
         for batch in scan_segment(
-            storage, file.path, landed=file.rows, columns=wanted.of_record, selection=wanted.selection
+            storage,
+            file.path,
+            landed=file.rows,
+            columns=wanted.of_record,
+            selection=wanted.selection.within(file.checkpoint),
         ):
             yield wanted.answer(batch, file.checkpoint)
 
@@ -185,11 +189,11 @@ def _ranges(config: RegionConfig, ranges: Sequence[KafkaRange], wanted: ReadRequ
     kafka = config.resolved_kafka()
     with RangeReader(kafka) as reader:
         for item in ranges:
-            count = 0
+            count, selection = 0, wanted.selection.within(item.checkpoint)
             for batch in reader.read(TP(item.topic, item.partition), item.start, item.stop):
                 for piece in batch.pieces():
                     count += piece.num_rows
-                    kept = selected(piece, wanted.selection)
+                    kept = selected(piece, selection)
                     if kept.num_rows:
                         yield wanted.answer(kept, item.checkpoint)
             if count != item.rows:

@@ -21,7 +21,8 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Segment, Table
-from crkafka_core.plane import contents, permits, reading, tables
+from crkafka_core.model.selection import EVERYTHING
+from crkafka_core.plane import contents, erasure, permits, reading, tables
 from crkafka_core.plane.contents import Piece
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
@@ -165,8 +166,9 @@ def _advance(region: Handle, permit: Permit, hold: Hold, means: Means) -> Writte
     def once(snapshot: Snapshot) -> Written:
         check(region, permit, snapshot, stamp)
         hold.check()
-        version = snapshot.commit(made, (), stamp, _about(permit, plan.rows), holds=permit.commit.upto)
-        return Written(str(version), plan.rows)
+        rows = sum(plan.rows_for_tables.values())
+        version = snapshot.commit(made, (), stamp, _about(permit, rows), holds=permit.commit.upto)
+        return Written(str(version), rows)
 
     return on_a_snapshot(log, stamp, once)
 
@@ -190,7 +192,7 @@ def _fence(region: Handle, permit: Permit, hold: Hold, means: Means) -> str:
         content, gone, holds = region.plane.read(ask)
         there, storage = snapshot.files(), log.storage()
         found = content.among(there)
-        if standing is Standing.NEWER:
+        if standing is Standing.NEWER or not holds:  # nothing belongs there: neither what names no checkpoint
             leaving = leftover.foreign(permit.table, storage, found, _lost, forgotten=content.forgotten)
         else:
             left = {piece.checkpoint for piece in gone}
@@ -215,7 +217,7 @@ def _mend(region: Handle, permit: Permit, hold: Hold, checkpoints: frozenset[int
         found, storage = content.among(snapshot.files()), log.storage()
         leaving = leftover.foreign(permit.table, storage, found, int.__ne__, forgotten=content.forgotten)
         leaving.take_marked(found, content.pieces, checkpoints)
-        rows, holds = permit.plan.rows, permit.table.acknowledged
+        rows, holds = sum(permit.plan.rows_for_tables.values()), permit.table.acknowledged
         return Written(
             _commit_replacement(region, permit, hold, log, snapshot, leaving, rows, holds, means.fetch), rows
         )
@@ -250,7 +252,15 @@ def _adopt_segments(
         used = not log.reuses_names and (again or own.exists(usual))
         return files.other_name_of(segment, stamp) if used else usual
 
-    return [files.adopt(storage, segment, own, name(segment)) for segment in segments]
+    rest = region.plane.read(lambda reader, _: erasure.without(reader, {s.checkpoint for s in segments}))
+    made = []
+    for segment in segments:
+        selection = rest.get(segment.checkpoint, EVERYTHING)
+        if erasure.touches(selection, segment):
+            made += files.adopt_rest(storage, segment, own, files.other_name_of(segment, stamp), selection)
+        else:
+            made.append(files.adopt(storage, segment, own, name(segment)))
+    return made
 
 
 def _fetch_archived(
@@ -269,7 +279,7 @@ def _fetch_archived(
     folder, storage = f"{stamp.uid}/fetched/{stamp.number:012d}-{stamp.token[-8:]}", log.storage(stamp)
     try:
         fetch(plan, f"{storage.url}/{folder}")
-        return files.fetched(storage, folder, plan.ranges, stamp)
+        return files.fetched(storage, folder, plan, stamp)
     finally:
         storage.delete_folder(folder)
 

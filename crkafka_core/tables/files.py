@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from typing import Any
+
+import pyarrow as pa
 
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Segment
-from crkafka_core.plane.reading import KafkaRange
+from crkafka_core.model.selection import Selection
+from crkafka_core.plane.reading import KafkaRange, ReadPlan
+from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.footer import footer
 from crkafka_core.segments.path import SegmentName
+from crkafka_core.segments.scan import scan_segment
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables.stamp import Stamp
 
@@ -92,6 +98,22 @@ def adopt(storage: Storage, segment: Segment, table: Storage, name: str) -> Adde
     return Added(name, size, bounds_of(segment, storage))
 
 
+def adopt_rest(storage: Storage, segment: Segment, table: Storage, name: str, selection: Selection) -> list[Added]:
+    """Have the table own what is selected of the segment's records, in a file of its own; none if that is nothing."""
+    found = scan_segment(storage, segment.path, landed=segment.rows, selection=selection)
+    first, rows = next(found, None), [0]
+    if first is None:
+        return []
+
+    def selected() -> Iterator[pa.RecordBatch]:
+        for batch in chain([first], found):
+            rows[0] += batch.num_rows
+            yield batch
+
+    size = parquet.write(table, name, selected(), compression="zstd")
+    return [Added(name, size, replace(bounds_of(segment, storage), rows=rows[0]))]
+
+
 def bounds_of(segment: Segment, storage: Storage) -> Bounds:
     """From what SQL knows of a segment, and from its footer."""
     spans = [(str(t), int(p), int(first), int(next_)) for t, p, first, next_, _ in json.loads(segment.spans_json)]
@@ -106,10 +128,10 @@ def bounds_of(segment: Segment, storage: Storage) -> Bounds:
     )
 
 
-def fetched(storage: Storage, folder: str, ranges: Sequence[KafkaRange], stamp: Stamp) -> list[Added]:
+def fetched(storage: Storage, folder: str, plan: ReadPlan, stamp: Stamp) -> list[Added]:
     """Files below a folder of the table, in one folder for each checkpoint, under names that tell it."""
     expected: dict[int, list[KafkaRange]] = {}
-    for r in ranges:
+    for r in plan.ranges:
         expected.setdefault(r.checkpoint, []).append(r)
     counts: Counter[int] = Counter()
     add = []
@@ -125,12 +147,12 @@ def fetched(storage: Storage, folder: str, ranges: Sequence[KafkaRange], stamp: 
             rows, _least_and_greatest(r.topic for r in of), _least_and_greatest(r.partition for r in of),
             (min(r.start for r in of), max(r.stop for r in of) - 1),
         )))  # fmt: skip
-    for checkpoint, of in expected.items():
-        if counts[checkpoint] != sum(r.rows for r in of):
+    wanted = plan.rows_for_tables
+    for checkpoint in expected:
+        if counts[checkpoint] != wanted[checkpoint]:
             raise DataLoss(
                 f"Kafka gave {plural(counts[checkpoint], 'row')} of checkpoint {checkpoint} for table {stamp.table}; "
-                f"{sum(r.rows for r in of)} "
-                "were merged.",
+                f"{wanted[checkpoint]} were merged, and not erased.",
                 hint="Nothing was committed.",
             )
     return add

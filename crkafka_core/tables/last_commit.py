@@ -104,7 +104,8 @@ def acknowledge(region: Handle, name: str, logs: Logs) -> bool:
     facts, found = region.plane.read(ask)
     if found is None:
         return True
-    if snapshot.untouched_since(facts.version) or _all_there(log, snapshot, found):
+    as_written = not any(piece.erased for piece in found.pieces) and snapshot.untouched_since(facts.version)
+    if as_written or _all_there(log, snapshot, found):
         version = str(snapshot.version)
         region.plane.do(lambda tx: permits.acknowledge(tx, name, facts.number, holds=facts.holds, version=version))
         return True
@@ -120,7 +121,7 @@ def acknowledge(region: Handle, name: str, logs: Logs) -> bool:
 def _all_there(log: TableLog, snapshot: Snapshot, found: Unacknowledged) -> bool:
     """Whether the rows of all that it brought are there, as many as were merged."""
     there = places.sort_files(snapshot.files(), found.uid, lambda _: True, found.pieces)
-    at = Places([piece for piece in there.pieces if piece.rows > 0])
+    at = Places([piece for piece in there.pieces if piece.rows > 0 or piece.erased])
     groups = {n for n, group in enumerate(at.groups) if any(p.checkpoint in found.brought for p in group)}
     near = [file for file in there.others if at.near(file, groups)]
     counts = sum(places.count(found.table.name, log.storage(), near, at), Counter[int]())

@@ -43,11 +43,11 @@ class Leaving:
 
     def take_marked(self, found: SortedFiles, pieces: Sequence[Piece], checkpoints: Collection[int]) -> None:
         """Adopted files with rows that are marked as deleted beside them, of these checkpoints or all: they leave, and come again."""
-        named = {files.name_of(p.segment): p for p in pieces if p.segment is not None}
+        named = {files.name_of(p.segment): p for p in pieces if p.segment is not None and not p.erased}
         marked = [(c, f) for c, f in found.named if f.kept is not None and (c in checkpoints or not checkpoints)]
         hit, archived = {f.path for _, f in marked}, {c for c, f in marked if f.path not in named}
         self.returning.extend(named[f.path] for _, f in marked if f.path in named)
-        self.returning.extend(p for p in pieces if p.segment is None and p.checkpoint in archived)
+        self.returning.extend(p for p in pieces if p.segment is None and p.checkpoint in archived and not p.erased)
         self.files.extend(f for c, f in found.named if c in archived or f.path in hit)
 
 

@@ -122,6 +122,8 @@ def sort_files(
     """Sort files by their names; `pieces`: what belongs there, as far as SQL knows."""
     names = {files.name_of(p.segment): p.checkpoint for p in pieces if p.segment is not None}
     kept = set(names.values())
+    erased = {files.name_of(p.segment) for p in pieces if p.erased and p.segment is not None}
+    archived = {p.checkpoint for p in pieces if p.erased and p.segment is None}
     wrong, named, others, packed = [], [], [], []
     counted: Counter[int] = Counter()
     paths = set()
@@ -129,7 +131,10 @@ def sort_files(
         checkpoint, several = files.checkpoint_of(file.path, uid), files.packed_of(file.path, uid)
         if several is not None and file.kept is None and belongs(several[0]) and belongs(several[1]):
             packed.append((*several, file))
-        elif checkpoint is None or (checkpoint in kept and file.path not in names and belongs(checkpoint)):
+        elif checkpoint is None or (
+            belongs(checkpoint)
+            and (file.path in erased or checkpoint in archived or (checkpoint in kept and file.path not in names))
+        ):
             others.append(file)
         elif not belongs(checkpoint):
             wrong.append((checkpoint, file))
@@ -139,6 +144,8 @@ def sort_files(
             counted[checkpoint] += file.rows or 0
 
     def in_others(piece: Piece) -> Piece:
+        if piece.erased:
+            return piece
         if piece.segment is None:
             return replace(piece, rows=piece.rows - counted[piece.checkpoint])
         return replace(piece, rows=0) if files.name_of(piece.segment) in paths else piece

@@ -64,6 +64,29 @@ def test_maintain_makes_few_files_of_many(landing: Landing, tmp_path: Path, caps
     assert crkafka(tmp_path, "mend", "--look") == 0
 
 
+def test_erase_takes_the_records_of_a_file_out_for_good(
+    landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crkafka(tmp_path, "tables", "advance")
+    capsys.readouterr()
+    names = tmp_path / "records.csv"
+    names.write_text("topic,partition,offset\norders,0,3\norders,1,7\n\norders,0,3\n")
+    assert crkafka(tmp_path, "erase", str(names)) == 2
+    assert "2 records leave every table of region orders for good. Say --yes" in capsys.readouterr().err
+    for _ in range(2):  # again changes nothing
+        assert crkafka(tmp_path, "erase", str(names), "--yes") == 0
+        assert capsys.readouterr().out == "2 records of 2 checkpoints erased\n"
+    assert crkafka(tmp_path, "replay", "bronze", "--after", "0", "--upto", "3") == 0
+    assert capsys.readouterr().out.startswith("28 rows of 3 checkpoints written")
+    assert crkafka(tmp_path, "mend", "--look") == 0
+    left = DeltaTable(str(tmp_path / "bronze")).to_pyarrow_table().select(["partition", "offset"]).to_pylist()
+    assert len(left) == 28 and not {(0, 3), (1, 7)} & {(row["partition"], row["offset"]) for row in left}
+    for text, said in (("orders,0", "line 1 of"), ("orders,0,99", "orders[0] offset 99"), ("", "names no record")):
+        names.write_text(text)
+        assert crkafka(tmp_path, "erase", str(names), "--yes") != 0
+        assert said in capsys.readouterr().err
+
+
 def test_verify_says_when_an_orphan_is_collected(
     landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

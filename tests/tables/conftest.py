@@ -14,7 +14,7 @@ from deltalake.exceptions import DeltaError
 
 from crkafka_core.control import Tx
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Lease, Table
+from crkafka_core.model.rows import Checkpoint, Lease, Table
 from crkafka_core.plane import restored
 from crkafka_core.plane import tables as plane
 from crkafka_core.segments.batch import Batch
@@ -132,12 +132,14 @@ class Lake:
     def truth(self, upto: int | None = None) -> list[str]:
         """The values that the table has to hold: those of the line to the head, or to a checkpoint of it."""
         line = self.region.plane.read(lambda reader, row: reader.line(row.head if upto is None else upto))
+        erased = self.region.plane.read(lambda reader, _: {c.id: c.erased for c in reader.select(Checkpoint)})
         return sorted(
             f"orders#{made}:{partition}:{offset}"
             for checkpoint in line
             for made, start, stop in self._landed[checkpoint]
             for partition in range(2)
             for offset in range(start, stop)
+            if offset not in erased[checkpoint].get("orders", {}).get(partition, ())
         )
 
     def table(self) -> Table:

@@ -21,7 +21,8 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import contents, retire, tables
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.tables import last_commit, leftover, writing
+from crkafka_core.segments.scan import selected
+from crkafka_core.tables import erase, last_commit, leftover, writing
 from crkafka_core.tables.delta_log import Snapshot
 from crkafka_core.tables.last_commit import Standing
 from tests.tables.conftest import STEPS, Crash, Lake, dies_at
@@ -46,6 +47,7 @@ class Story:
             (3, self.fence), (2, self.made_anew), (6, self.compact), (2, self.vacuum), (3, self.restore), (2, self.clean),
             (1, self.declared_again), (2, self.save), (2, self.went_back), (2, self.retire), (1, self.mend), (2, self.undone),
             (1, self.crash_of_mend), (1, self.written), (2, self.lost), (4, self.maintain), (1, self.crash_of_maintain),
+            (2, self.erase),
         ]  # fmt: skip
 
     def run(self, steps: int) -> None:
@@ -87,6 +89,26 @@ class Story:
     def made_anew(self) -> None:
         self.lake.landing.make_topics_anew()
         self.made_anew_at = self.row().head
+
+    def erase(self) -> None:
+        """Some records, of what is merged or even in the table; then the table follows, or it is left to whoever comes."""
+        landed = [(c, *self.lake._landed[c][0]) for c in self.lake.region.plane.read(self.line)]
+        held = [
+            (c, start, stop)
+            for c, made, start, stop in landed
+            if made == self.lake.landing.topics_made and start < stop
+        ]
+        if not held:
+            return
+        checkpoint, start, stop = self.random.choice(held)
+        offsets = self.random.sample(range(start, stop), self.random.randint(1, stop - start))
+        self.told[-1] += f" {offsets} of {checkpoint}"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(erase, "_in_kafka", lambda _, wanted: wanted)
+            self.tried(lambda: erase.note(self.lake.region, {TP("orders", self.random.randrange(2)): offsets}))
+        if self.random.random() < 0.7:
+            self.tried(lambda: self.lake.mend([checkpoint], fetch=self.fetch))
+        self.damaged = True
 
     def retire(self) -> None:
         """Segments go; from here on SQL cannot be put back to before."""
@@ -276,6 +298,7 @@ class Story:
                 shutil.rmtree(lake.path)
                 lake.undeclare()
                 lake.declare()
+                self.backup = None  # of a table that is gone: whoever put it back would be refused for good
         self.damaged = False
         values = self.values()
         assert values == Counter(lake.truth())
@@ -289,6 +312,9 @@ class Story:
     def live(self, reader: Reader, row: Region) -> list[int]:
         return contents.live_in(reader, row, tables.of(reader, "bronze"))
 
+    def line(self, reader: Reader, row: Region) -> list[int]:
+        return [c for c in reader.line(row.head) if c in self.lake._landed] if row.head else []
+
     def fetch(self, plan: ReadPlan, folder: str) -> None:
         """Kafka still has everything, of every topic that there was."""
         now = self.lake.landing.topics_made
@@ -296,6 +322,9 @@ class Story:
             self.lake.landing.topics_made = self.lake._landed[r.checkpoint][0][0]
             batch = self.lake._records(TP(r.topic, r.partition), r.start, r.stop).records
             self.lake.landing.topics_made = now
+            batch = selected(batch, plan.selection.within(r.checkpoint))
+            if not batch.num_rows:
+                continue
             target = Path(folder) / f"crkafka_checkpoint={r.checkpoint}" / f"part-{i}.parquet"
             target.parent.mkdir(parents=True, exist_ok=True)
             with pq.ParquetWriter(target, batch.schema) as writer:

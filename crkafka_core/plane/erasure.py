@@ -1,0 +1,95 @@
+"""Records that were erased for good, as a person's by law: SQL keeps their offsets, and no table gets them again (SPEC K6).
+
+What reads a checkpoint for a table leaves them out (`reading.without_erased`), and what counts a table's rows does not count them.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from crkafka_core.control import Reader, Tx
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.plural import plural
+from crkafka_core.model.rows import Checkpoint, Segment
+from crkafka_core.model.selection import Selection
+from crkafka_core.plane import contents, events, reading
+from crkafka_core.plane.contents import Piece
+
+Records = Mapping[TP, Collection[int]]
+"""Offsets, by partition."""
+
+
+def found(reader: Reader, records: Records) -> dict[int, dict[TP, list[int]]]:
+    """Checkpoint → which of these records are in it, as far as SQL tells; of all that lead to the head.
+
+    Where an offset is in several, as of a topic that was made anew, the record is taken for one of the latest.
+    """
+    region = reader.region()
+    ids = reader.line(region.head) if region.head else ()
+    at: dict[TP, list[tuple[int, int, Piece]]] = defaultdict(list)
+    for piece in contents.pieces(reader, region, ids):
+        for r in piece.ranges:
+            if r.tp in records:
+                at[r.tp].append((r.start, r.stop, piece))
+    where: dict[int, dict[TP, list[int]]] = {}
+    for tp, offsets in records.items():
+        for offset in sorted(set(offsets)):
+            holding = [p.checkpoint for start, stop, p in at[tp] if start <= offset < stop]
+            if holding:
+                where.setdefault(max(holding), {}).setdefault(tp, []).append(offset)
+    return where
+
+
+def record(tx: Tx, checkpoint: int, records: Records, *, by: str) -> int:
+    """Note that these records of a checkpoint are erased; how many were not yet."""
+    row = tx.get(Checkpoint, checkpoint)
+    assert row is not None
+    erased = row.erased
+    new = 0
+    for tp, offsets in records.items():
+        known = erased.setdefault(tp.topic, {}).setdefault(tp.partition, [])
+        more = set(offsets) - set(known)
+        new += len(more)
+        known[:] = sorted({*known, *more})
+    if new:
+        tx.put(replace(row, erased_json=json.dumps(erased, ensure_ascii=False, separators=(",", ":"))))
+        events.log(
+            tx, "erase", f"{plural(new, 'record')} of checkpoint {checkpoint} erased, by {by}", checkpoint=checkpoint
+        )
+    return new
+
+
+def without(reader: Reader, ids: Collection[int]) -> dict[int, Selection]:
+    """Of these checkpoints those of which records were erased, each with what selects the others."""
+    if not ids:
+        return {}
+    rows = reader.select(Checkpoint, ("id", ">=", min(ids)), ("id", "<=", max(ids)), ("erased_json", "!=", "{}"))
+    return {row.id: reading.without_erased([row]) for row in rows if row.id in set(ids)}
+
+
+def touches(selection: Selection, segment: Segment) -> bool:
+    """Whether the segment has one of the erased records."""
+    spans = json.loads(segment.spans_json)
+    return any(
+        topic == t and partition == p and _any_between(offsets, first, stop)
+        for _, topic, partition, offsets in selection.erased
+        for t, p, first, stop, *_ in spans
+    )
+
+
+def _any_between(offsets: Collection[int], first: int, stop: int) -> bool:
+    ordered = sorted(offsets)
+    at = bisect_left(ordered, first)
+    return at < len(ordered) and ordered[at] < stop
+
+
+def by_partition(records: Iterable[tuple[str, int, int]]) -> dict[TP, set[int]]:
+    """Topic, partition, offset of each as offsets by partition."""
+    given: dict[TP, set[int]] = {}
+    for topic, partition, offset in records:
+        given.setdefault(TP(topic, partition), set()).add(offset)
+    return given

@@ -1,0 +1,90 @@
+"""Notes in SQL which records are erased for good, once it is sure that they are there (SPEC K6).
+
+An offset without a record (a transaction's mark, what compaction took) is refused: a table's rows are counted by what was merged,
+without what was erased. Where neither a segment nor Kafka has the record any more, nothing can bring it back, and it is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from crkafka_core.kafka.range_reader import RangeReader
+from crkafka_core.model.errors import DataLoss, Refused
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
+from crkafka_core.model.selection import Between, Selection
+from crkafka_core.plane import contents, erasure
+from crkafka_core.plane.erasure import Records
+from crkafka_core.segments.errors import SegmentMissing
+from crkafka_core.segments.scan import scan_segment
+from crkafka_core.tables import writing
+from crkafka_core.tables.handle import Handle
+
+_SHOWN = 5
+
+
+def note(region: Handle, records: Records) -> dict[int, int]:
+    """Checkpoint → how many of the records it has; all of them are noted as erased, or none and the first unknown ones are named."""
+    writing.refuse_copy(region)
+    where = region.plane.read(lambda reader, _: erasure.found(reader, records))
+    missing = {(tp, offset) for tp, offsets in records.items() for offset in offsets}
+    for checkpoint, of in where.items():
+        there = _there(region, checkpoint, of)
+        missing -= {(tp, offset) for tp, offsets in there.items() for offset in offsets}
+    if missing:
+        shown = ", ".join(f"{tp} offset {offset}" for tp, offset in sorted(missing)[:_SHOWN])
+        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        raise Refused(
+            f"Region {region.plane.region} has no such record in a checkpoint that leads to its head: {shown}{more}.",
+            hint="Nothing was erased. A query of a table has topic, partition and offset of each record.",
+        )
+    by = writing.holder()
+    region.plane.do(lambda tx: [erasure.record(tx, checkpoint, of, by=by) for checkpoint, of in where.items()])
+    return {checkpoint: sum(map(len, of.values())) for checkpoint, of in sorted(where.items())}
+
+
+def _there(region: Handle, checkpoint: int, wanted: Mapping[TP, Collection[int]]) -> dict[TP, set[int]]:
+    """Those of the records that a checkpoint really has; noted ones are believed."""
+    row, pieces = region.plane.read(
+        lambda reader, region: (reader.get(Checkpoint, checkpoint), contents.pieces(reader, region, [checkpoint]))
+    )
+    assert row is not None
+    known = {tp: set(row.erased.get(tp.topic, {}).get(tp.partition, ())) & set(of) for tp, of in wanted.items()}
+    left = {tp: set(of) - known[tp] for tp, of in wanted.items()}
+    found: dict[TP, set[int]] = {}
+    if row.status is CheckpointStatus.MERGED:
+        try:
+            found = _in_segments(region, [p.segment for p in pieces if p.segment and not p.erased], left)
+        except SegmentMissing:  # retired meanwhile
+            found = _in_kafka(region, left)
+    else:
+        found = _in_kafka(region, left)
+    return {tp: known[tp] | found.get(tp, set()) for tp in wanted}
+
+
+def _in_segments(region: Handle, segments: Collection[Segment], wanted: Mapping[TP, set[int]]) -> dict[TP, set[int]]:
+    storage, found = region.storage(), dict[TP, set[int]]()
+    for tp, offsets in wanted.items():
+        if not offsets:
+            continue
+        near = Selection((tp.topic,), (tp.partition,), Between(min(offsets), max(offsets) + 1))
+        for segment in segments:
+            for batch in scan_segment(
+                storage, segment.path, landed=segment.rows, columns=["partition", "offset"], selection=near
+            ):
+                found.setdefault(tp, set()).update(offsets.intersection(batch.column("offset").to_pylist()))
+    return found
+
+
+def _in_kafka(region: Handle, wanted: Mapping[TP, set[int]]) -> dict[TP, set[int]]:
+    found: dict[TP, set[int]] = {}
+    with RangeReader(region.config.resolved_kafka()) as reader:
+        for tp, offsets in wanted.items():
+            for offset in offsets:
+                try:
+                    there = any(batch.rows for batch in reader.read(tp, offset, offset + 1))
+                except DataLoss:  # Kafka has let it go
+                    there = True
+                if there:
+                    found.setdefault(tp, set()).add(offset)
+    return found
