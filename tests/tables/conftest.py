@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
@@ -48,7 +51,7 @@ class Lake:
 
     def __init__(self, folder: Path, **keys: object) -> None:
         self.path = folder / "tables" / "bronze"
-        declared = {"name": "bronze", "format": self.format, "path": str(self.path)}
+        declared = {"name": "bronze", "format": self.format, "path": self.place}
         self.store = MemoryStore()
         self.landing = Landing(
             self.store, folder, partitions=2, tables=[declared], batch_of=self._records, **{"members": 2, **keys}
@@ -63,6 +66,11 @@ class Lake:
         at = batch.records.schema.get_field_index("value")
         values = records(TP(f"{tp.topic}#{made}", tp.partition), start, stop).records.column(at)
         return replace(batch, records=batch.records.set_column(at, batch.records.schema.field(at), values))
+
+    @property
+    def place(self) -> str:
+        """Where the table is, as it is declared."""
+        return str(self.path)
 
     # What the program does
 
@@ -110,6 +118,16 @@ class Lake:
 
     def delta(self) -> DeltaTable:
         return DeltaTable(str(self.path))
+
+    def remove(self) -> None:
+        """All of it."""
+        shutil.rmtree(self.path)
+
+    def put(self, folder: str, name: str, batch: pa.RecordBatch) -> None:
+        """A Parquet file below a folder of the table."""
+        target = Path(folder) / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_batches([batch]), target)
 
     def rows(self) -> list[Row]:
         """Of every row, in order: doubled ones show."""

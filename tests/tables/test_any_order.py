@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from crkafka_core.control import Reader
@@ -295,7 +293,7 @@ class Story:
                 if "declared again" not in str(refused):
                     raise
                 self.told.append("from birth")
-                shutil.rmtree(lake.path)
+                lake.remove()
                 lake.undeclare()
                 lake.declare()
                 self.backup = None  # of a table that is gone: whoever put it back would be refused for good
@@ -325,10 +323,7 @@ class Story:
             batch = selected(batch, plan.selection.within(r.checkpoint))
             if not batch.num_rows:
                 continue
-            target = Path(folder) / f"crkafka_checkpoint={r.checkpoint}" / f"part-{i}.parquet"
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with pq.ParquetWriter(target, batch.schema) as writer:
-                writer.write_batch(batch)
+            self.lake.put(folder, f"crkafka_checkpoint={r.checkpoint}/part-{i}.parquet", batch)
 
 
 def tell(folder: Path, seed: int) -> str:
