@@ -1,25 +1,31 @@
-"""Apache Iceberg, written row by row: overwrite by partition, refused by the table when somebody wrote the same partitions since.
+"""Apache Iceberg, written row by row: overwrite by checkpoint, refused by the table when somebody wrote the same checkpoints since.
 
-What Iceberg cannot refuse, a late write to partitions that nobody else has written, is found by every later writer, by the
+A commit replaces whole files, known by the bounds that Iceberg keeps of their checkpoints; what stays of a file that also holds
+other checkpoints, as `rewrite_data_files` makes them, is written anew by the same commit. So there are no partitions by checkpoint.
+What Iceberg cannot refuse, a late write to checkpoints that nobody else has written, is found by every later writer, by the
 stamps in the snapshots' summaries, and undone (SPEC K6, docs/clients.md P5). Raw tables adopt segments instead (`iceberg_log`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
 from crkafka_core.spark import iceberg_catalog
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.spark.table_format import TableFormat, Where
+from crkafka_core.spark.table_format import Range, TableFormat, Where, joined
 from crkafka_core.tables.stamp import Dropped, History, LogEntry, Stamp
 
 _STAMP = "crkafka"
 _ANY = "write.spark.accept-any-schema"
+_DATA = 0
+"""Kind of a file that has rows; others mark rows as deleted."""
+_MOST = 2**63 - 1
 
 
 class IcebergTable(TableFormat):
@@ -58,19 +64,30 @@ class IcebergTable(TableFormat):
         return History("" if current is None else str(current), tuple(reversed(found)))
 
     def present(self) -> set[int]:
-        return {r[0] for r in self._partitions().select(CHECKPOINT).collect()} if self._exists() else set()
-
-    def _partitions(self) -> DataFrame:
-        table = self.spark.table(f"{self._name}.partitions")
-        return table.select(F.col(f"partition.{CHECKPOINT}").alias(CHECKPOINT), F.col("record_count")).where(
-            "record_count > 0"
-        )
+        return set(self._counts(-_MOST, _MOST))
 
     def counts(self, ids: Collection[int]) -> dict[int, int]:
-        if not ids or not self._exists():
+        found = self._counts(min(ids), max(ids)) if ids else {}
+        return {i: found[i] for i in ids if i in found}
+
+    def _counts(self, least: int, greatest: int) -> dict[int, int]:
+        """By the metadata alone, as long as each file has rows of one checkpoint, and none of them is marked as deleted."""
+        if not self._exists():
             return {}
-        wanted = set(ids)
-        return {r[0]: r[1] for r in self._partitions().collect() if r[0] in wanted}
+        files = self._files(least, greatest)
+        if all(kind == _DATA and first is not None and first == last for kind, first, last, _ in files):
+            found: Counter[int] = Counter()
+            for _, checkpoint, _, rows in files:
+                found[checkpoint] += rows
+            return dict(found)
+        near = self.spark.table(self._name).where(F.col(CHECKPOINT).between(least, greatest))
+        return {row[0]: row[1] for row in near.groupBy(CHECKPOINT).count().collect()}
+
+    def _files(self, least: int, greatest: int) -> list[Row]:
+        """Files that may have rows of these checkpoints: kind, lowest and highest checkpoint, rows."""
+        first, last = (F.col(f"readable_metrics.{CHECKPOINT}.{end}_bound") for end in ("lower", "upper"))
+        files = self.spark.table(f"{self._name}.files").select("content", first, last, "record_count")
+        return files.where(first.isNull() | last.isNull() | ((first <= greatest) & (last >= least))).collect()
 
     def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> None:
         if frame is None:
@@ -86,12 +103,16 @@ class IcebergTable(TableFormat):
         self.needs_column(there.fieldNames())
         self.must_fit(there, frame.schema)
         based_on = based_on or self._first(stamp)
+        ranges = self._of_whole_files(where.ranges())
+        if ranges != where.ranges():
+            staying = self.spark.table(self._name).where(f"({_within(ranges)}) AND NOT ({where.sql()})")
+            frame = frame.unionByName(staying, allowMissingColumns=True)
         writer = frame.sortWithinPartitions(CHECKPOINT).writeTo(self._name).options(**self.options)
         if self.table.shape:  # columns may become more, and come in another order
             writer = writer.option("mergeSchema", "true").option("check-ordering", "false")
         writer = writer.option("isolation-level", "serializable").option("validate-from-snapshot-id", based_on)
         try:
-            writer.option(f"snapshot-property.{_STAMP}", stamp.to_json()).overwrite(F.expr(where.sql()))
+            writer.option(f"snapshot-property.{_STAMP}", stamp.to_json()).overwrite(F.expr(_within(ranges)))
         except Exception as error:  # classic and Connect wrap Iceberg's in classes of their own
             if "org.apache.iceberg.exceptions.ValidationException" in str(error) or "Found conflicting" in str(error):
                 raise Dropped(
@@ -99,6 +120,17 @@ class IcebergTable(TableFormat):
                     hint="Stop; the later writer goes on.",
                 ) from error
             raise
+
+    def _of_whole_files(self, ranges: list[Range]) -> list[Range]:
+        """The ranges, grown until no file has checkpoints both inside and outside of them."""
+        while ranges:
+            near = self._files(ranges[0][0], ranges[-1][1])
+            files = {(first, last) for kind, first, last, _ in near if kind == _DATA and first is not None}
+            grown = joined([*ranges, *(f for f in files if any(f[0] <= b and f[1] >= a for a, b in ranges))])
+            if grown == ranges:
+                break
+            ranges = grown
+        return ranges
 
     def _make(self, frame: DataFrame, stamp: Stamp) -> None:
         """For a first write: when we looked there was nothing. Who has made the table since, a fence above all, refuses it."""
@@ -135,11 +167,15 @@ class IcebergTable(TableFormat):
         empty = frame.where(F.lit(False))
         self.needs_column(empty.columns)
         made = empty.withColumn(CHECKPOINT, F.col(CHECKPOINT).cast(LongType())).writeTo(self._name).using("iceberg")
-        made = made.partitionedBy(F.col(CHECKPOINT)).tableProperty("format-version", "2")
+        made = made.tableProperty("format-version", "2")
+        made = made.tableProperty(
+            f"write.metadata.metrics.column.{CHECKPOINT}", "full"
+        )  # also behind a hundred columns
         if self.table.shape:
             made = made.tableProperty(_ANY, "true")
-        made = made.tableProperty("write.distribution-mode", "none").tableProperty("write.spark.fanout.enabled", "true")
-        made.option(f"snapshot-property.{_STAMP}", stamp.to_json()).create()
+        made.tableProperty("write.distribution-mode", "none").option(
+            f"snapshot-property.{_STAMP}", stamp.to_json()
+        ).create()
 
     def _first(self, stamp: Stamp) -> str:
         """A first snapshot, so that there is one to validate from."""
@@ -151,7 +187,7 @@ class IcebergTable(TableFormat):
         return self.history("").version
 
     def fence(self, stamp: Stamp, where: Where, in_flight: Collection[int], based_on: str) -> None:
-        # A removal without hits fences nothing: a row of ours in each partition that a late write may be for makes the
+        # A removal without hits fences nothing: a row of ours in each checkpoint that a late write may be for makes the
         # table refuse it, and is removed at once (docs/clients.md P5).
         marked = [i for i in in_flight if i in where.ids]
         if marked:
@@ -174,3 +210,8 @@ class IcebergTable(TableFormat):
 
     def read(self) -> DataFrame:
         return self.spark.table(self._name)
+
+
+def _within(ranges: list[Range]) -> str:
+    """As a condition that Iceberg can compare with the bounds of a file."""
+    return " OR ".join(f"({CHECKPOINT} >= {a} AND {CHECKPOINT} <= {b})" for a, b in ranges) or "false"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +30,10 @@ def _first_difference(there: DataType, new: DataType, path: str) -> tuple[str, s
     return None if same else (path, there.simpleString(), new.simpleString())
 
 
+Range = tuple[int, int]
+"""From one checkpoint to another, both included."""
+
+
 @dataclass(frozen=True)
 class Where:
     """Which checkpoints a commit replaces."""
@@ -48,6 +52,22 @@ class Where:
         if self.ids:
             parts.append(f"{CHECKPOINT} IN ({', '.join(map(str, sorted(self.ids)))})")
         return " OR ".join(parts) or "false"
+
+    def ranges(self) -> list[Range]:
+        """The same as few ranges, both ends included."""
+        given = [(self.after + 1, self.upto)] if self.upto > self.after else []
+        return joined([*given, *((i, i) for i in self.ids)])
+
+
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """Those that overlap or follow each other as one."""
+    found: list[Range] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return found
 
 
 class TableFormat(ABC):

@@ -1,4 +1,4 @@
-"""How Delta tables that Spark writes are laid out: by no checkpoint, by declared columns, in a catalog, compacted (SPEC K6)."""
+"""How tables that Spark writes are laid out: by no checkpoint, by declared columns, in a catalog, compacted (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from crkafka_core.model.errors import ConfigError, LeaseLost
-from crkafka_core.spark import formats, tables
+from crkafka_core.spark import formats, iceberg_catalog, tables
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.testing.landing import Landing
@@ -224,3 +224,75 @@ def test_other_formats_are_maintained_by_their_own_means(
     assert done.merged == 0 and tables.look(spark, landing.region, "orders").clean
     advanced(spark, landing, 1)
     assert rows_in(spark, landing) == expected((1, 0, 4), (2, 4, 8), (3, 8, 12))
+
+
+def iceberg(folder: Path) -> Landing:
+    return made(folder, format="iceberg")
+
+
+def ice(spark: SparkSession, folder: Path, of: str) -> Any:
+    return spark.table(f"{iceberg_catalog.named(spark, str(folder / 'orders'))}.{of}")
+
+
+def test_iceberg_has_no_partition_per_checkpoint_and_a_rewind_takes_out_exactly_its_rows_also_after_maintain(
+    spark: SparkSession, tmp_path: Path, shop: Any
+) -> None:
+    landing = iceberg(tmp_path)
+    advanced(spark, landing, 6)
+    assert "partition" not in ice(spark, tmp_path, "files").columns
+    before = ice(spark, tmp_path, "files").count()
+    done = tables.maintain(spark, landing.region, "orders")
+    assert (done.merged, done.into, ice(spark, tmp_path, "files").count()) == (before, 1, 1)
+    assert tables.look(spark, landing.region, "orders").clean
+    landing.rewind(4)
+    tables.fence_all(spark, landing.region)
+    kept = [(i + 1, 4 * i, 4 * i + 4) for i in range(4)]
+    assert rows_in(spark, landing) == expected(*kept)
+    landing.land(4)
+    tables.advance(spark, landing.region, "orders")
+    tables.rewrite(spark, landing.region, "orders", [2])
+    assert rows_in(spark, landing) == expected(*kept, (7, 16, 20))
+    assert tables.look(spark, landing.region, "orders").clean
+
+
+def test_an_iceberg_table_whose_passes_have_several_checkpoints_is_rewound_into_the_middle_of_one(
+    spark: SparkSession, tmp_path: Path, shop: Any
+) -> None:
+    landing = iceberg(tmp_path)
+    for _ in range(2):
+        for _ in range(3):
+            landing.land(2)
+        tables.advance(spark, landing.region, "orders")
+    bounds = ice(spark, tmp_path, "files").select(f"readable_metrics.{CHECKPOINT}.*")
+    assert {(r["lower_bound"], r["upper_bound"]) for r in bounds.collect()} & {(1, 3), (4, 6)}
+    landing.rewind(5)
+    tables.fence_all(spark, landing.region)
+    assert rows_in(spark, landing) == expected(*((i + 1, 2 * i, 2 * i + 2) for i in range(5)))
+    name = iceberg_catalog.named(spark, str(tmp_path / "orders"))
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    spark.sql(f"DELETE FROM {name} WHERE `offset` = 3")
+    assert tables.look(spark, landing.region, "orders").foreign == 1
+    landing.land(2)
+    tables.advance(spark, landing.region, "orders")
+    tables.rewrite(spark, landing.region, "orders", [2])
+    rows = [*((i + 1, 2 * i, 2 * i + 2) for i in range(5)), (7, 10, 12)]
+    assert rows_in(spark, landing) == expected(*rows)
+
+
+def test_an_iceberg_table_that_is_partitioned_by_checkpoint_goes_on_so(
+    spark: SparkSession, tmp_path: Path, shop: Any
+) -> None:
+    landing = iceberg(tmp_path)
+    name = iceberg_catalog.named(spark, str(tmp_path / "orders"))
+    advanced(spark, landing, 1)
+    java: Any = getattr(spark, "_jvm")  # noqa: B009
+    util, session = java.org.apache.iceberg.spark.Spark3Util, getattr(spark, "_jsparkSession")  # noqa: B009
+    util.loadIcebergTable(session, name).updateSpec().addField(CHECKPOINT).commit()
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.spark.fanout.enabled' = 'true')")
+    advanced(spark, landing, 2)
+    assert ice(spark, tmp_path, "partitions").count() == 3
+    landing.rewind(2)
+    tables.fence_all(spark, landing.region)
+    advanced(spark, landing, 1)
+    assert rows_in(spark, landing) == expected((1, 0, 4), (2, 4, 8), (4, 8, 12))
+    assert tables.look(spark, landing.region, "orders").clean
