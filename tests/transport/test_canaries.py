@@ -62,6 +62,8 @@ class Watch(threading.Thread):
         self._secrets = {name: value.encode() for name, value in secrets.items()}
         self._given = f"{BY_ENVIRONMENT}={secrets[BY_ENVIRONMENT]}".encode()
         self._of_tasks = tasks.encode()
+        self._of_server = f"SPARK_CONNECT_AUTHENTICATE_TOKEN={secrets.get('TOKEN')}".encode()
+        """How a Connect server that is not ours is told whom to let in."""
         self._end = threading.Event()
         self.found: set[str] = set()
         self.looked = 0
@@ -82,6 +84,8 @@ class Watch(threading.Thread):
                 shown = environment.split(b"\0")
                 self.inherited += self._given in shown
                 meant = {self._given}
+                if b"org.apache.spark.sql.connect.service.SparkConnectServer" in command:
+                    meant.add(self._of_server)
                 if b"pyspark.worker" in command.split(b"\0") and self._of_tasks in shown:
                     self.tasks += 1
                     meant.add(self._of_tasks)
