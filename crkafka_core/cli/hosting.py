@@ -28,8 +28,7 @@ from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused, Servic
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Event
 from crkafka_core.model.visible import one_line
-from crkafka_core.plane import events, tables
-from crkafka_core.plane.status import waits_for
+from crkafka_core.plane import events, settling, tables
 from crkafka_core.region import Region
 from crkafka_core.region.driver import driving
 from crkafka_core.region.host import Host, hosting, only_host
@@ -167,7 +166,7 @@ def kafka_away(config: RegionConfig, told: set[str]) -> str:
 def waits(reader: Reader, row: rows.Region) -> tuple[float, str]:
     """Since when the region waits for its members, and for what, once that is longer than moments; else nothing."""
     slow = row.phase in (Phase.BIRTH, Phase.RESETTING) and reader.now() - row.phase_since >= WAITED
-    return (row.phase_since, waits_for(reader, row)) if slow else (0.0, "")
+    return (row.phase_since, settling.unready(reader, row)) if slow else (0.0, "")
 
 
 def _follow(

@@ -141,6 +141,11 @@ _GONE = {
 _FENCED = {KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED}
 
 
+def _cut_off(error: KafkaError) -> bool:
+    """Whether the connection went away during its login, which librdkafka calls a refused login (docs/clients.md K29)."""
+    return error.code() == KafkaError._AUTHENTICATION and "Broker transport failure" in error.str()
+
+
 def broker_in(error: KafkaError) -> str:
     """Which broker does not answer, to stand behind what was done; empty where the error names none, or its own text is told."""
     if error.code() not in _SILENT:
@@ -164,7 +169,7 @@ def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
             hint="Did the authority in `ssl.ca.location` sign the broker's certificate, and is the broker's name, as "
             "`bootstrap.servers` and the broker's own advertised address have it, in that certificate?",
         )
-    if code in _SILENT:
+    if code in _SILENT or _cut_off(error):
         why = next((why for said, why in _ENDED.items() if re.search(said, error.str())), "")
         return KafkaUnavailable(
             f"Kafka {'ends the connection' if why else 'does not answer'} ({what}).",

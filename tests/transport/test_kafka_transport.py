@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ from tests.transport.conftest import Broker
 
 pytestmark = pytest.mark.kafka
 KINDS = ("TLS", "MTLS", "SCRAM", "OAUTH")
+UNTIL_LOGIN = 3
+"""Pieces that a client sends before it begins to log in: two for TLS, and the question which requests there are."""
 
 
 @contextmanager
@@ -153,6 +157,41 @@ def test_what_is_wrong_is_told_in_a_sentence_without_a_secret(broker: Broker, na
             wait_until(lambda: asks._client.poll(0.1) or asks._refusal)
         asks.cluster_id()
     assert "-word" not in str(caught.value)
+
+
+def test_a_connection_that_goes_away_during_its_login_is_no_refused_login(broker: Broker) -> None:
+    """docs/clients.md K29: a broker that restarts, or is busy, must cost no member."""
+    properties = broker.properties("SCRAM")
+    target, heard = int(properties["bootstrap.servers"].rpartition(":")[2]), list[KafkaError]()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_end_in_login, args=(listener, target), daemon=True).start()
+        there = {"bootstrap.servers": f"127.0.0.1:{listener.getsockname()[1]}"}
+        consumer = clients.consumer({**properties, **there}, heard.append)
+        try:
+            wait_until(lambda: consumer.poll(0.1) or any("mechanism handshake failed" in e.str() for e in heard))
+        finally:
+            consumer.close()
+    assert KafkaError._AUTHENTICATION in [error.code() for error in heard]
+    assert {type(error_of(error, "in group g")) for error in heard} == {KafkaUnavailable}
+
+
+def _end_in_login(listener: socket.socket, target: int) -> None:
+    """Pass on what a client sends up to its login, and end each connection there."""
+    with suppress(OSError):
+        while True:
+            near, _ = listener.accept()
+            with suppress(OSError), near, socket.create_connection(("127.0.0.1", target)) as far:
+                threading.Thread(target=_pass_on, args=(far, near), daemon=True).start()
+                for _ in range(UNTIL_LOGIN):
+                    far.sendall(near.recv(1 << 16))
+                near.recv(1 << 16)
+                near.shutdown(socket.SHUT_RDWR)
+
+
+def _pass_on(source: socket.socket, to: socket.socket) -> None:
+    with suppress(OSError):
+        while chunk := source.recv(1 << 16):
+            to.sendall(chunk)
 
 
 def test_a_function_that_gives_no_token_is_named_and_what_it_raised_is_logged(
