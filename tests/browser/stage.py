@@ -26,9 +26,9 @@ from dagster_project.partitions import definition
 
 @dg.asset(
     partitions_def=definition(Names("orders")), deps=[Names("orders").records], backfill_policy=dg.BackfillPolicy.single_run(),
-    required_resource_keys={{"orders"}},
+    group_name="orders", required_resource_keys={{"orders"}},
 )
-def mine(context):
+def mine(context) -> None:
     for checkpoint in context.resources.orders.checkpoints(context):
         context.add_asset_metadata({{"checkpoint": checkpoint}}, partition_key=key_of(checkpoint))
 
