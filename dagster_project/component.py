@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -60,6 +62,12 @@ class ConsistentRegion(Component):
         values = dict(context.resolution_context.resolve_value(given))
         options = Options.parse(values.pop("dagster", None), str(context.path))
         return cls(RegionConfig.parse(values, base=project_of(context.path), source=str(context.path)), options)
+
+    @classmethod
+    def of(cls, region: Mapping[str, Any], *, file: str | Path, **dagster: Any) -> ConsistentRegion:
+        """In Python, in a `component.py`: the region's keys, the file that they stand in, and keys of `Options`."""
+        config = RegionConfig.parse(region, base=project_of(Path(file)), source=str(file))
+        return cls(config, Options.parse(dagster, str(file)))
 
     def build_defs(self, context: ComponentLoadContext) -> dg.Definitions:
         return build(self.config, self.options)

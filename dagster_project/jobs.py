@@ -74,6 +74,16 @@ GRAPHS = (
 )
 
 
+class Unkept(dg.IOManager):
+    """What an op returns is shown by its metadata, and handed to no other op: each run would leave a file of it behind."""
+
+    def handle_output(self, context: dg.OutputContext, obj: object) -> None:
+        """Nothing to keep."""
+
+    def load_input(self, context: dg.InputContext) -> None:
+        raise NotImplementedError("ops of a region hand nothing on but their order")
+
+
 ALONE = {"dagster/max_retries": "0"}
 """An instance that retries runs leaves this one alone: it says something that does not change by repetition."""
 
@@ -113,6 +123,7 @@ def _job(
         resource_defs={
             "region": dg.ResourceDefinition.hardcoded_resource(region, f"Region {names.region}."),
             "spark": dg.ResourceDefinition.hardcoded_resource(spark, "The region's Spark session."),
+            "io_manager": dg.IOManagerDefinition.hardcoded_io_manager(Unkept(), "Keeps no outputs."),
         },
         executor_def=dg.in_process_executor,
         config=None if launchpad is None else {"ops": {op: {"config": keys} for op, keys in launchpad.items()}},

@@ -15,6 +15,12 @@ WIDTH = 12
 KEEPING_UP = "crkafka/table"
 """Tag of the runs that bring a table what it has not got yet: which table."""
 
+RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+"""Tags of a run of several partitions."""
+
+ASKED_AT, FOLLOWS = ".dagster/crkafka_asked_at", ".dagster/crkafka_follows"
+"""Tags by which sensors speak to the runs that they launch; Dagster shows none that begin so, and no launchpad offers them."""
+
 RESERVED = ("records", "group", "topics")
 """Assets of every region: no table may be called so."""
 

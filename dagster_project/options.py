@@ -63,6 +63,13 @@ class Options(BaseModel):
     host: bool = Field(
         default=True, description="Whether Dagster starts the members when the region is wanted and nobody hosts them."
     )
+    pace: int = Field(
+        default=1,
+        ge=1,
+        le=3_600,
+        description="Seconds between two ticks of the sensors that publish, watch, observe, host and keep tables up, at least; the daemon "
+        "looks every five. Each tick costs the daemon some time: 30 where many regions share an instance.",
+    )
     keep_up: int = Field(default=200, ge=1, le=5_000, description="Checkpoints that one run of a table takes at most.")
     consume: str = Field(
         default="0 * * * *",

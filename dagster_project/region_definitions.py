@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import dagster as dg
 
@@ -21,6 +23,9 @@ from dagster_project.options import Options
 from dagster_project.resources import RegionResource, SparkSessionResource
 from dagster_project.sensors import check, hosting, keep_up, observe, publish, trigger, watch
 from dagster_project.sensors.shared import SensorSetup, UnresolvedJob
+
+_made: WeakValueDictionary[str, RegionResource] = WeakValueDictionary()
+"""The regions of this process whose definitions somebody has, by the beginning of their jobs' names."""
 
 
 def consistent_region(
@@ -42,7 +47,9 @@ def build(config: RegionConfig, options: Options) -> dg.Definitions:
     """The definitions, once both are validated."""
     names = options.names(config)
     _refuse_reserved(config)
+    _refuse_one_key(config, names)
     region = RegionResource.of(config, names, cuts=options.cuts)
+    _refuse_twins(region, names)
     spark = SparkSessionResource(definition=region.definition)
     jobs = jobs_.make(names, region, spark)
     of_records = checks.of_records(names)
@@ -62,6 +69,34 @@ def build(config: RegionConfig, options: Options) -> dg.Definitions:
         schedules=schedules.make(names, jobs, options),
         resources={names.slug: region, names.spark: spark, names.rows: rows.manager(names)},
     )
+
+
+def _refuse_twins(region: RegionResource, names: Names) -> None:
+    """Regions of one code location whose jobs would have one name. Those that nobody has any more do not count."""
+    other = _made.get(names.slug)
+    if other is not None and other.settings.region != names.region:
+        del other
+        gc.collect()
+        other = _made.get(names.slug)
+    if other is not None and other.settings.region != names.region:
+        raise ConfigError(
+            f"Regions {other.settings.region} and {names.region} cannot be in one code location: the jobs of both would be called "
+            f"{names.of('…')}.",
+            hint="Rename one, or give it a code location of its own.",
+        )
+    _made[names.slug] = region
+
+
+def _refuse_one_key(config: RegionConfig, names: Names) -> None:
+    """Keys that were chosen, table by table."""
+    taken = {names.records: "records", names.group: "group"}
+    for table in config.tables:
+        other = taken.setdefault(key := names.table(table.name), table.name)
+        if other != table.name:
+            raise ConfigError(
+                f"Assets {other} and {table.name} of region {config.region} have one key, {key.to_user_string()}.",
+                hint=f"Choose another `key` for {table.name} under `assets`.",
+            )
 
 
 def _refuse_reserved(config: RegionConfig) -> None:

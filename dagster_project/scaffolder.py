@@ -41,11 +41,9 @@ attributes:
 PYTHON = """\
 \"\"\"Region {name}: a Kafka consumer group whose checkpoints are partitions.\"\"\"
 
-from pathlib import Path
-
 import dagster as dg
 
-from dagster_project import consistent_region
+from dagster_project import ConsistentRegion
 
 REGION = {{
     "region": "{name}",
@@ -59,14 +57,14 @@ REGION = {{
 }}
 
 
-@dg.definitions
-def defs() -> dg.Definitions:
-    return consistent_region(REGION, file=Path(__file__))  # and what concerns Dagster alone: sensors="stopped", …
+@dg.component_instance
+def region(context: dg.ComponentLoadContext) -> ConsistentRegion:
+    return ConsistentRegion.of(REGION, file=__file__)  # and what concerns Dagster alone: sensors="stopped", …
 """
 
 
 class RegionScaffolder(Scaffolder[RegionParams]):
-    """Writes a region that works on a machine with Kafka: `defs.yaml`, or `region.py` with `--format python`."""
+    """Writes a region that works on a machine with Kafka: `defs.yaml`, or `component.py` with `--format python`."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[RegionParams]:
@@ -76,7 +74,7 @@ class RegionScaffolder(Scaffolder[RegionParams]):
         request.target_path.mkdir(parents=True, exist_ok=True)
         python = request.scaffold_format == "python"
         text = rendered(PYTHON if python else YAML, request.type_name, request.target_path, request.params)
-        (request.target_path / ("region.py" if python else "defs.yaml")).write_text(text)
+        (request.target_path / ("component.py" if python else "defs.yaml")).write_text(text)
 
 
 def rendered(template: str, type_name: str, folder: Path, params: RegionParams) -> str:

@@ -37,7 +37,7 @@ def make(names: Names, jobs: Jobs, options: Options) -> list[dg.ScheduleDefiniti
             job=jobs.prune_runs,
             cron_schedule=PRUNE,
             default_status=dg.DefaultScheduleStatus.STOPPED,
-            description="Remove old runs of the region's own jobs from Dagster; never those that materialize.",
+            description="Remove old runs and events of the region from Dagster; never anything of live partitions.",
         ),
         dg.ScheduleDefinition(
             name=names.of("maintain"),

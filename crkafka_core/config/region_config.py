@@ -59,7 +59,9 @@ class RegionConfig(LimitKeys):
     members: StrictInt = Field(1, ge=0, le=MOST_MEMBERS)
     """Wanted number of members."""
     start: StartConfig = StartConfig()
+    """Where partitions begin that the region has not consumed yet."""
     trigger: TriggerConfig = TriggerConfig(period=60.0)
+    """When checkpoints are made."""
     commit: Literal["drain", "consistent"] = "drain"
     """When offsets are committed to Kafka: while draining, as designed, or after the merge."""
     data_loss: Literal["stop", "gap"] = "stop"

@@ -161,6 +161,7 @@ class TableConfig(Typing):
     name: StrictStr = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
     """Letters, digits and underscores; unique in the region."""
     format: Literal["parquet", "delta", "iceberg"]
+    """Of its files: parquet, delta or iceberg."""
     path: StrictStr
     """Folder or URL; or, of a Delta or Iceberg table, its name in a catalog of the Spark session, as `main.bronze.orders`."""
     options: dict[str, StrictStr] = Field(default_factory=dict)

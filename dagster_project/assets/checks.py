@@ -42,6 +42,7 @@ def of_records(names: Names) -> dg.AssetChecksDefinition:
 
     @dg.multi_asset_check(
         name=names.of("records_checks"),
+        description="Reads the latest checkpoints back, and compares them with what was merged.",
         required_resource_keys={names.slug},
         specs=[dg.AssetCheckSpec(name, asset=names.records, description=text) for name, (text, _) in RECORDS.items()],
     )
@@ -133,7 +134,12 @@ def of_table_state(table: TableConfig, names: Names, options: Options) -> dg.Ass
 def _evaluated(
     name: str, names: Names, specs: Sequence[dg.AssetCheckSpec], options: Options
 ) -> dg.AssetChecksDefinition:
-    @dg.multi_asset_check(name=name, required_resource_keys={names.slug}, specs=specs)
+    @dg.multi_asset_check(
+        name=name,
+        description="Evaluates by hand what the observing sensor evaluates by itself; reads SQL only.",
+        required_resource_keys={names.slug},
+        specs=specs,
+    )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         region: RegionResource = getattr(context.resources, names.slug)
         declared = [t.name for t in region.settings.tables]

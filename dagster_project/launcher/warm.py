@@ -34,8 +34,8 @@ from dagster_project.launcher.zygote import GOES
 
 _log = logging.getLogger(__name__)
 
-TAG = "crkafka/process"
-"""Where a warm run's process is: for terminating it and for seeing that it died."""
+TAG = ".dagster/crkafka_process"
+"""Where a warm run's process is: for terminating it and for seeing that it died. Of no use to a person: not shown in the list of runs."""
 ANSWER = 5.0
 """Seconds within which a zygote forks; past it the run is launched as usual."""
 START = 60.0

@@ -11,30 +11,30 @@ from pydantic import Field
 from crkafka_core.model.errors import CutOpen, NotRunning, NotSettled, Refused
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
+from crkafka_core.model.rows import Region as Row
 from crkafka_core.plane import checkpoints
 from crkafka_core.region import Region
 from crkafka_core.region.lease import DriverLease
 from dagster_project.failures import as_dagster_failure
+from dagster_project.names import ASKED_AT
 from dagster_project.resources import RegionResource
 from dagster_project.run_identity import asker, is_reexecution, token
 
 
 class OpenCut(dg.Config):
-    """Why, and for which state of the region."""
+    """Why."""
 
     cause: str = Field("by hand", description="Shown with the checkpoint and in the event log.")
-    epoch: int = Field(0, description="Only if the region is still in this epoch; 0: whatever it is. Sensors set it.")
-    head: int = Field(
-        -1, description="Only if this is still the latest checkpoint; -1: whatever it is. Sensors set it."
-    )
-    if_new: bool = Field(
-        False, description="Make no checkpoint if nothing was submitted since the last one. Sensors set it."
-    )
     patience: float = Field(
         120.0,
         description="Seconds to wait for a region that is settling, resetting, or in another cut, before giving up.",
         ge=0,
     )
+
+
+def at(region: Row) -> str:
+    """The state for which a sensor asks for a cut: its run makes none once this is past, or nothing new was submitted."""
+    return f"{region.epoch}/{region.head}"
 
 
 def driver(region: RegionResource, context: dg.OpExecutionContext) -> AbstractContextManager[DriverLease | None]:
@@ -89,17 +89,18 @@ def _opened(
     if mine and mine[-1].status is not CheckpointStatus.ABORTED:
         return mine[-1]
     name = _token(token(context), len(mine))
+    asked_at = "" if is_reexecution(context) else context.run.tags.get(ASKED_AT, "")
     left = config.patience
     while True:
         row = region.plane.read(lambda _, row: row)
-        if config.epoch and not is_reexecution(context) and (row.epoch, row.head) != (config.epoch, config.head):
+        if asked_at and asked_at != at(row):
             context.log.info(
                 f"Region {row.name} is at epoch {row.epoch}, head {row.head}: the reason for this cut is past."
             )
             return None
         try:
             return region.open_cut(
-                token=name, cause=config.cause, lease=driver.lease if driver else None, if_new=config.if_new
+                token=name, cause=config.cause, lease=driver.lease if driver else None, if_new=bool(asked_at)
             )
         except CutOpen as there:
             context.log.info(f"{there} Waiting for it.")

@@ -1,4 +1,4 @@
-"""Runs end, their records stay: what a region's own jobs leave in Dagster, removed once nobody looks at it (SPEC A2, A3)."""
+"""What a region leaves in Dagster, removed once nobody looks at it: runs with their files, events of what has left (SPEC A2, A3)."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,11 +6,17 @@ import dagster as dg
 from pydantic import Field
 
 from crkafka_core.model.plural import plural
-from dagster_project.names import Names
+from dagster_project import history
+from dagster_project.names import RANGE_END, Names
 from dagster_project.resources import RegionResource
 
-JOBS = ("cut", "observe_group", "check_data", "retire_checkpoints", "stopped_alarm", "prune_runs")
-"""Their runs materialize nothing: materializations of checkpoints belong to no run, those of tables to runs that stay."""
+JOBS = (
+    "cut", "observe_group", "check_data", "retire_checkpoints", "stopped_alarm", "prune_runs", "host_members", "consume_until_caught_up",
+)  # fmt: skip
+"""Their runs materialize nothing: materializations of checkpoints belong to no run."""
+
+WRITES = "write_tables"
+"""Its runs materialize partitions of tables: they stay until those have left."""
 
 PAGE = 100
 
@@ -18,30 +24,47 @@ PAGE = 100
 class Prune(dg.Config):
     """How old."""
 
-    days: float = Field(14, ge=0, description="Runs that succeeded or were cancelled are removed after so many days.")
+    days: float = Field(
+        14,
+        ge=0,
+        description="Runs that succeeded or were cancelled are removed after so many days, and events of no run.",
+    )
     failures: float = Field(60, ge=0, description="Runs that failed, after so many days.")
     limit: int = Field(20_000, ge=1, description="Runs that one run removes at most.")
 
 
 @dg.op(
-    description="Remove the region's old runs of jobs that materialize nothing, with their events; the newest of each job stays.",
+    description="Remove the region's old runs of jobs that materialize nothing, with their events and files, and the events of "
+    "checkpoints that have left the partitions; the newest run of each job stays, and the latest observation and outcome of each check.",
 )
 def prune(context: dg.OpExecutionContext, config: Prune, region: RegionResource) -> dg.Output[int]:
+    instance, names = context.instance, region.names
+    lowest = instance.get_paginated_dynamic_partitions(names.partitions, limit=1, ascending=True).results
+    below = lowest[0] if lowest else ""
     ended = {
         dg.DagsterRunStatus.SUCCESS: config.days,
         dg.DagsterRunStatus.CANCELED: config.days,
         dg.DagsterRunStatus.FAILURE: config.failures,
     }
-    removed = 0
-    for job in JOBS:
+    runs = 0
+    for job in (*JOBS, WRITES):
         for status, days in ended.items():
-            removed += _prune(context.instance, region.names, job, status, days, config.limit - removed)
-    context.log.info(f"{plural(removed, 'run')} removed")
-    return dg.Output(removed, metadata={"runs": removed})
+            runs += _prune(instance, names, job, status, days, config.limit - runs, below)
+    old = datetime.now(UTC) - timedelta(days=config.days)
+    assets = [names.records, names.group, *(names.table(t.name) for t in region.settings.tables)]
+    events = sum(history.forget(instance, asset, before=old, below=below) for asset in assets)
+    context.log.info(f"{plural(runs, 'run')} and {plural(events, 'event')} removed")
+    return dg.Output(runs, metadata={"runs": runs, "events": events})
 
 
 def _prune(
-    instance: dg.DagsterInstance, names: Names, job: str, status: dg.DagsterRunStatus, days: float, limit: int
+    instance: dg.DagsterInstance,
+    names: Names,
+    job: str,
+    status: dg.DagsterRunStatus,
+    days: float,
+    limit: int,
+    below: str,
 ) -> int:
     """Page by page, oldest first, so that no listing is longer than a page."""
     newest = instance.get_runs(dg.RunsFilter(job_name=names.of(job)), limit=1)
@@ -57,10 +80,10 @@ def _prune(
         page = [
             r.run_id
             for r in instance.get_runs(old, limit=min(PAGE, limit - removed), ascending=True)
-            if r.run_id != keep
+            if r.run_id != keep and (job != WRITES or r.tags.get(RANGE_END, "") < below)
         ]
         for run_id in page:
-            instance.delete_run(run_id)
+            history.delete_run(instance, run_id)
         removed += len(page)
         if not page:
             return removed
@@ -68,7 +91,8 @@ def _prune(
 
 
 @dg.graph(
-    description="Remove old runs of the region's own jobs from Dagster. Never those that materialize, nor anything of live partitions."
+    description="Remove what the region has left in Dagster long ago: runs of its own jobs, events of checkpoints that have left. Never "
+    "anything of live partitions."
 )
 def prune_runs() -> None:
     prune()

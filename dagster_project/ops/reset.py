@@ -1,4 +1,7 @@
-"""A reset in three ops: ask for it, let partitions and tables follow, wait until the region runs (SPEC §11, X4)."""
+"""A reset in three ops: ask for it, let partitions and tables follow, wait until the region runs (SPEC §11, X4).
+
+The ops hand nothing on but their order: each finds the run's reset by its token.
+"""
 
 from typing import Any, Literal
 
@@ -13,6 +16,7 @@ from crkafka_core.model.rows import Region as Row
 from crkafka_core.plane import checkpoints, epochs, resets
 from crkafka_core.plane import tables as plane_tables
 from dagster_project.failures import as_dagster_failure
+from dagster_project.names import FOLLOWS
 from dagster_project.ops.partitions import remove_superseded
 from dagster_project.resources import RegionResource, SparkSessionResource
 from dagster_project.run_identity import asker, token
@@ -33,9 +37,6 @@ class Reset(dg.Config):
     sure: str = Field(
         default="",
         description="For `initial` alone: the region's name, since every checkpoint is superseded and leaves the tables.",
-    )
-    follow: bool = Field(
-        False, description="Ask for nothing: only finish what somebody else has asked for. Sensors set it."
     )
 
 
@@ -70,7 +71,7 @@ def _confirmed(config: Reset, region: str) -> None:
 
 
 @dg.op(
-    out=dg.Out(int, is_required=False, description="The epoch of the reset; nothing after a dry run."),
+    out=dg.Out(dg.Nothing, is_required=False, description="Nothing at all after a dry run."),
     description="Raise the epoch: members seek back and rest. Refused if Kafka no longer holds the target.",
 )
 def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource):  # type: ignore[no-untyped-def]
@@ -90,21 +91,21 @@ def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource)
         row, asked = it.plane.read(lambda reader, row: (row, resets.of_token(reader, mine)))
         if asked is not None:
             epoch = asked.epoch
-        elif config.follow:
-            epoch = row.epoch
+        elif FOLLOWS in context.run.tags:
+            epoch = row.epoch  # a sensor's run finishes what somebody else has asked for
         else:
             _confirmed(config, row.name)
             epoch = it.reset(target(config.to), by=asker(context), cause=config.cause, token=mine)
         head = it.plane.read(lambda _, row: row.head)
-    yield dg.Output(epoch, metadata={"epoch": epoch, "head": head})
+    yield dg.Output(None, metadata={"epoch": epoch, "head": head})
 
 
 @dg.op(
+    ins={"asked": dg.In(dg.Nothing)},
+    out=dg.Out(dg.Nothing),
     description="Remove superseded partitions, and their rows from every declared table that owes it.",
 )
-def rewind(
-    context: dg.OpExecutionContext, region: RegionResource, spark: SparkSessionResource, epoch: int
-) -> dg.Output[int]:
+def rewind(context: dg.OpExecutionContext, region: RegionResource, spark: SparkSessionResource) -> dg.Output[None]:
     with as_dagster_failure():
         removed = remove_superseded(context.instance, region)
         owed = region.read(lambda reader, row: epochs.unfenced(reader))
@@ -114,25 +115,26 @@ def rewind(
             session = spark.session() if any(plane_tables.fence_needs_spark(t) for t in owed) else None
             fence_all(session, region.handle)
     return dg.Output(
-        epoch, metadata={"partitions_removed": len(removed), "tables": ", ".join(t.name for t in owed) or "none"}
+        None, metadata={"partitions_removed": len(removed), "tables": ", ".join(t.name for t in owed) or "none"}
     )
 
 
-@dg.op(description="Wait until the region runs again.")
-def resume(context: dg.OpExecutionContext, region: RegionResource, epoch: int) -> dg.Output[int]:
+@dg.op(ins={"rewound": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing), description="Wait until the region runs again.")
+def resume(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
+    mine = token(context)
     with as_dagster_failure():
         it = region.open()
-        row = it.plane.read(lambda _, row: row)
+        row, asked = it.plane.read(lambda reader, row: (row, resets.of_token(reader, mine)))
         if row.phase is Phase.IDLE:
             context.log.info("The region is idle: it goes on from its head when it is started.")
         else:
-            row = it.await_running(epoch, progress=context.log.info)
+            row = it.await_running(row.epoch if asked is None else asked.epoch, progress=context.log.info)
     return dg.Output(
-        row.epoch,
+        None,
         metadata={"epoch": row.epoch, "head": row.head, "seconds": round(max(0.0, row.resumed_at - row.reset_at), 3)},
     )
 
 
 @dg.graph(description="Go back to the latest checkpoint, to an older one, or to the beginning; always accepted.")
 def reset_region() -> None:
-    resume(rewind(reset()))
+    resume(rewound=rewind(asked=reset()))

@@ -13,7 +13,7 @@ def sensor(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:
     @dg.sensor(
         name=setup.names.of("host"),
         job=job,
-        minimum_interval_seconds=5,
+        minimum_interval_seconds=setup.every(5),
         default_status=setup.status if setup.options.host else dg.DefaultSensorStatus.STOPPED,
         description="Hosts the members when the region is wanted and nobody else does.",
     )

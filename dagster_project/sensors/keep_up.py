@@ -15,13 +15,11 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import checkpoints, epochs, hosts, life, tables
 from dagster_project.metadata import ROWS
-from dagster_project.names import KEEPING_UP, Names, key_of
+from dagster_project.names import KEEPING_UP, RANGE_END, RANGE_START, Names, key_of
 from dagster_project.resources import RegionResource
+from dagster_project.sensors.counted import Counted, count
 from dagster_project.sensors.cursor import Cursor
 from dagster_project.sensors.shared import SensorSetup, UnresolvedJob, attempt, on_its_way, read_or_skip, run_key
-
-RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
-
 
 Behind = tuple[str, list[int]]
 """Of a table that may be written: who writes it at this moment, and which checkpoints wait for it."""
@@ -57,6 +55,7 @@ class Fed:
     by: str
     about: dict[str, int | str]
     """How far the table is: what its page shows."""
+    counted: Counted
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,10 @@ class TablesCursor(Cursor):
     """Per table, the checkpoint up to which its materializations were told."""
 
     told: dict[str, int] = field(default_factory=dict)
+    counted: dict[str, Counted] = field(default_factory=dict)
 
 
-def fed(reader: Reader, region: Region, names: list[str], told: Mapping[str, int], *, limit: int) -> dict[str, Fed]:
+def fed(reader: Reader, names: list[str], cursor: TablesCursor, *, limit: int) -> dict[str, Fed]:
     """Per table that a host brings forward: what it has acknowledged and was not told yet."""
     brought: dict[str, Fed] = {}
     for name in names:
@@ -76,13 +76,18 @@ def fed(reader: Reader, region: Region, names: list[str], told: Mapping[str, int
         by = tables.feeder_of(reader, row)
         if not by and tables.needs_spark(row):
             continue  # what runs bring there they tell themselves
-        after = min(told.get(name, 0), row.acknowledged)
+        after = min(cursor.told.get(name, 0), row.acknowledged)
         ids = checkpoints.filled(reader, above=after, upto=row.acknowledged, oldest=limit) if row.acknowledged else []
         upto = ids[-1] if len(ids) == limit else row.acknowledged
         behind = checkpoints.count_filled(reader, above=row.acknowledged)
-        about: dict[str, int | str] = {"checkpoints_behind": behind, "version": row.version or "none"}
+        counted = count(reader, row, cursor.counted.get(name))
+        about: dict[str, int | str] = {
+            "checkpoints_behind": behind,
+            "total_rows": counted[2],
+            "version": row.version or "none",
+        }
         rows = checkpoints.rows_of(reader, ids)
-        brought[name] = Fed(upto, rows, by, about)
+        brought[name] = Fed(upto, rows, by, about, counted)
     return brought
 
 
@@ -151,7 +156,7 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.Se
     @dg.sensor(
         name=names.of("tables"),
         job=job,
-        minimum_interval_seconds=1,
+        minimum_interval_seconds=setup.every(1),
         default_status=setup.status,
         description="Tells what a host has brought into tables; launches one run for all checkpoints that a table has not got yet.",
     )
@@ -160,20 +165,21 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.Se
         refused = declare(resource)
         if refused:
             return dg.SkipReason(refused)
-        told, limit = TablesCursor.parse(context.cursor).told, setup.options.keep_up
+        known, limit = TablesCursor.parse(context.cursor), setup.options.keep_up
         alone = resource.settings.left_to_others
         answer = read_or_skip(
             resource,
             lambda r, row: (
                 waiting(r, row, declared, limit=limit, alone=alone),
-                fed(r, row, declared, told, limit=limit),
+                fed(r, declared, known, limit=limit),
             ),
         )
         if isinstance(answer, dg.SkipReason):
             return answer
         (region, now, behind), new = answer
         events = materializations(context.instance, names, new) if any(part.rows for part in new.values()) else []
-        cursor = str(TablesCursor({**told, **{name: part.upto for name, part in new.items()}}))
+        told = {**known.told, **{name: part.upto for name, part in new.items()}}
+        cursor = str(TablesCursor(told, {**known.counted, **{name: part.counted for name, part in new.items()}}))
         # The attempt goes on with time, so that what a failed run left is asked for again.
         requests, reasons = requests_for(context, names, region, behind, attempt(now, region.last_cut_at))
         if requests or events:

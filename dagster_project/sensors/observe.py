@@ -178,8 +178,11 @@ def sensor(setup: SensorSetup, declared: Sequence[str]) -> dg.SensorDefinition:
 
     @dg.sensor(
         name=names.of("observe"),
-        minimum_interval_seconds=5,
+        minimum_interval_seconds=setup.every(5),
         default_status=setup.status,
+        asset_selection=dg.AssetSelection.assets(
+            names.group
+        ),  # it launches nothing: the asset's page names its automation
         description="Observes the group and the tables, when something changed and once a minute, and evaluates the checks that read SQL.",
     )
     def observe(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:

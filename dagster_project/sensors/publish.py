@@ -139,7 +139,7 @@ def sensor(setup: SensorSetup) -> dg.SensorDefinition:
 
     @dg.sensor(
         name=names.of("publish"),
-        minimum_interval_seconds=1,
+        minimum_interval_seconds=setup.every(1),
         default_status=setup.status,
         asset_selection=dg.AssetSelection.assets(
             names.records

@@ -54,6 +54,10 @@ class SensorSetup:
     region: RegionResource
     """Held, and not asked of Dagster: a sensor that requires resources opens the instance at each tick, which costs ten times the rest."""
 
+    def every(self, seconds: int) -> int:
+        """The least interval of a sensor."""
+        return max(seconds, self.options.pace)
+
     @property
     def status(self) -> dg.DefaultSensorStatus:
         return dg.DefaultSensorStatus.RUNNING if self.options.sensors == "running" else dg.DefaultSensorStatus.STOPPED

@@ -15,6 +15,8 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
 from crkafka_core.plane import leases, triggers
 from crkafka_core.region.lease import DriverLease
+from dagster_project.names import ASKED_AT
+from dagster_project.ops.cut import at
 from dagster_project.resources import RegionResource
 from dagster_project.sensors.shared import SensorSetup, attempt, lingering, on_its_way, run_key, threads_of
 
@@ -106,9 +108,8 @@ def sensor(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:
             return dg.SkipReason(open_here(region, due))
         # By the number that it would get: a cut that finds nothing new leaves the head where it is.
         key = run_key(row, "cut", attempt(due.now, due.since), checkpoint=row.next_checkpoint)
-        wanted = {"cause": due.cause, "epoch": row.epoch, "head": row.head, "if_new": True}
-        config = {"ops": {"open_cut": {"config": wanted}}}
-        tags = {"crkafka/region": row.name}
+        config = {"ops": {"open_cut": {"config": {"cause": due.cause}}}}
+        tags = {"crkafka/region": row.name, ASKED_AT: at(row)}
         return dg.SensorResult(run_requests=[dg.RunRequest(run_key=key, run_config=config, tags=tags)])
 
     return trigger

@@ -16,6 +16,7 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Member, Region
 from crkafka_core.plane import advance, epochs, limits, members, roster, tables
 from dagster_project import opened
+from dagster_project.names import FOLLOWS
 from dagster_project.resources import RegionResource
 from dagster_project.sensors.shared import SensorSetup, attempt, on_its_way, run_key
 
@@ -71,13 +72,13 @@ def requests(setup: SensorSetup, state: WatchState, context: dg.SensorEvaluation
         if state.fencing or on_its_way(context.instance, setup.names.of("reset_region")):
             return []
         key = run_key(row, "rewind", attempt(state.now, row.phase_since))
-        config = {"ops": {"reset": {"config": {"follow": True, "cause": row.reset_cause}}}}
+        config = {"ops": {"reset": {"config": {"cause": row.reset_cause}}}}
         return [
             dg.RunRequest(
                 run_key=key,
                 job_name=setup.names.of("reset_region"),
                 run_config=config,
-                tags={"crkafka/region": row.name},
+                tags={"crkafka/region": row.name, FOLLOWS: str(row.epoch)},
             )
         ]
     if row.phase is Phase.STOPPED:
@@ -91,7 +92,7 @@ def sensor(setup: SensorSetup, reset: dg.JobDefinition, alarm: dg.JobDefinition)
     @dg.sensor(
         name=setup.names.of("watch"),
         jobs=[reset, alarm],
-        minimum_interval_seconds=1,
+        minimum_interval_seconds=setup.every(1),
         default_status=setup.status,
         description="Declares members lost, ends cuts whose run died, lets tables follow a reset, alarms when the region has stopped.",
     )

@@ -17,9 +17,25 @@ from crkafka_core.testing.generator import Generator
 from dagster_project.testing.live import LiveDagster
 
 DEFINITIONS = """
-from dagster_project import consistent_region
+import dagster as dg
 
-defs = consistent_region({config!r})
+from dagster_project import consistent_region
+from dagster_project.names import Names, key_of
+from dagster_project.partitions import definition
+
+
+@dg.asset(
+    partitions_def=definition(Names("orders")), deps=[Names("orders").records], backfill_policy=dg.BackfillPolicy.single_run(),
+    group_name="orders", required_resource_keys={{"orders"}},
+)
+def mine(context) -> None:
+    for checkpoint in context.resources.orders.checkpoints(context):
+        context.add_asset_metadata({{"checkpoint": checkpoint}}, partition_key=key_of(checkpoint))
+
+
+of_user = dg.Definitions(assets=[mine], executor=dg.in_process_executor)
+defs = dg.Definitions.merge(of_user, consistent_region({config!r}))
+del of_user  # a module has one only
 """
 
 

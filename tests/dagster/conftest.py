@@ -50,19 +50,29 @@ class Seat:
         found = self.defs.resolve_job_def(self.names.of(job))
         return found.execute_in_process(run_config=ops, instance=self.instance, **more)
 
+    def launch(self, job: str, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
+        """The run that a sensor asks for."""
+        found = self.defs.resolve_job_def(request.job_name or self.names.of(job))
+        return found.execute_in_process(run_config=request.run_config, tags=dict(request.tags), instance=self.instance)
+
     def retry(self, failed: str, job: str = "cut") -> dg.JobExecutionResult:
         """Retry a run from its failure."""
         return reconstructed.execute(self.config, job, self.instance, {}, retry_of=failed)
 
-    def run_anew(self, job: str, config: dict[str, Any] | None = None) -> dg.JobExecutionResult:
+    def run_anew(
+        self, job: str, config: dict[str, Any] | None = None, tags: dict[str, str] | None = None
+    ) -> dg.JobExecutionResult:
         """Run a job so that it can be retried."""
         ops = {"ops": {op: {"config": keys} for op, keys in (config or {}).items()}}
-        return reconstructed.execute(self.config, job, self.instance, ops)
+        return reconstructed.execute(self.config, job, self.instance, ops, tags=tags)
 
     def run_again(self, run: str, job: str) -> dg.JobExecutionResult:
         """*Re-execute all* of a run."""
-        config = self.instance.get_run_by_id(run).run_config  # type: ignore[union-attr]
-        return reconstructed.execute(self.config, job, self.instance, dict(config), again=run)
+        old = self.instance.get_run_by_id(run)
+        assert old is not None
+        return reconstructed.execute(
+            self.config, job, self.instance, dict(old.run_config), again=run, tags=dict(old.tags)
+        )
 
     def tick(self, sensor: str, *, cursor: str | None = None) -> Any:
         """One evaluation of a sensor, resources and dynamic partitions included."""

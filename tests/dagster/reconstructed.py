@@ -20,7 +20,7 @@ def job(definition: str, what: str) -> dg.JobDefinition:
 
 def execute(
     config: RegionConfig, what: str, instance: dg.DagsterInstance, run_config: dict[str, Any], *,
-    retry_of: str = "", again: str = "",
+    retry_of: str = "", again: str = "", tags: dict[str, str] | None = None,
 ) -> dg.JobExecutionResult:  # fmt: skip
     """Execute a job; with `retry_of`, from the failure of that run; with `again`, all of that run once more, as the UI does it."""
     made = build_reconstructable_job(
@@ -28,5 +28,5 @@ def execute(
     )
     options = dg.ReexecutionOptions.from_failure(retry_of, instance) if retry_of else None
     options = dg.ReexecutionOptions(again) if again else options
-    tags = {RESUMES: "true"} if retry_of else {}
+    tags = {**(tags or {}), **({RESUMES: "true"} if retry_of else {})}
     return dg.execute_job(made, instance=instance, run_config=run_config, reexecution_options=options, tags=tags)

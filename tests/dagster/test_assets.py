@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -18,8 +20,10 @@ from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Checkpoint, Segment
 from crkafka_core.plane import reading
 from crkafka_core.plane import tables as plane_tables
+from crkafka_core.spark import frames
 from dagster_project import consistent_region, opened, partitions, resources, windows
 from dagster_project.assets import checks
+from dagster_project.assets import tables as tables_
 from dagster_project.downstream import checkpointed, nothing_superseded, removed, superseded
 from dagster_project.names import key_of
 from dagster_project.sensors.keep_up import RANGE_END, RANGE_START
@@ -51,29 +55,48 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
     )
 
 
-def test_a_range_of_records_is_read_back_and_described_by_partition(landed: LandedSeat) -> None:
-    for rows in (10, 20, 30):
-        landed.landing.land(rows)
+def test_what_follows_the_records_is_woken_by_their_publication_and_nothing_in_dagster_makes_them(
+    landed: LandedSeat,
+) -> None:
+    @dg.asset(
+        partitions_def=partitions.definition(landed.names),
+        deps=[landed.names.records],
+        automation_condition=dg.AutomationCondition.eager(),
+    )
+    def follower() -> None:
+        """Follows each publication."""
+
+    merged = dg.Definitions.merge(landed.defs, dg.Definitions(assets=[follower]))
+    assert not merged.resolve_asset_graph().get(landed.names.records).is_executable
+    cursor = None
+
+    def woken() -> set[str]:
+        nonlocal cursor
+        found = dg.evaluate_automation_conditions(defs=merged, instance=landed.instance, cursor=cursor)
+        cursor = found.cursor
+        return set(found.get_requested_partitions(follower.key))
+
+    woken()
+    landed.landing.land(10), landed.landing.land(10)
     landed.publish()
-    landed.instance.wipe_assets([landed.names.records])
-    assert materialize(landed, landed.names.records, 1, 3).success
-    found = numbers(landed, landed.names.records)
-    assert [(found[key_of(i)]["rows"], found[key_of(i)]["read_back"]) for i in (1, 2, 3)] == [
-        (20, 20),
-        (40, 40),
-        (60, 60),
-    ]
+    assert woken() == {key_of(1), key_of(2)}
+    assert woken() == set()
+    landed.landing.land(10)
+    landed.publish()
+    assert woken() == {key_of(3)}
 
 
-def test_records_of_a_superseded_checkpoint_are_refused(landed: LandedSeat) -> None:
+@pytest.mark.parametrize("tables", BRONZE)
+def test_a_superseded_checkpoint_is_refused(landed: LandedSeat) -> None:
     for _ in range(3):
         landed.landing.land(10)
     landed.publish()
     landed.landing.rewind(1)
-    result = materialize(landed, landed.names.records, 2, 3, raise_on_error=False)
+    result = materialize(landed, landed.names.table("bronze"), 2, 3, raise_on_error=False)
     assert "Checkpoint 2 of region orders is superseded" in failure(result)
 
 
+@pytest.mark.parametrize("tables", BRONZE)
 def test_a_backfill_that_is_too_large_is_refused_with_the_way_to_replay(
     landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,8 +104,12 @@ def test_a_backfill_that_is_too_large_is_refused_with_the_way_to_replay(
         landed.landing.land(10)
     landed.publish()
     monkeypatch.setattr(partitions, "LARGEST", 2)
-    assert materialize(landed, landed.names.records, 2, 3).success
-    said = failure(materialize(landed, landed.names.records, 1, 3, raise_on_error=False))
+    wrote: list[Any] = []
+    monkeypatch.setattr(tables_, "write", lambda *args: wrote.append(args[-1]) or dict.fromkeys(args[-1], 20))
+    bronze = landed.names.table("bronze")
+    assert materialize(landed, bronze, 2, 3).success
+    said = failure(materialize(landed, bronze, 1, 3, raise_on_error=False))
+    assert wrote == [[2, 3]]
     assert "3 checkpoints of region orders are too many" in said and "`after: 0` and `upto: 3`" in said
 
 
@@ -397,3 +424,38 @@ def test_nothing_is_opened_before_it_is_used(landed: LandedSeat, monkeypatch: py
     assert (stores, sockets) == ([], [])
     assert resource.read(lambda reader, row: reader.count(Checkpoint)) == 0
     assert stores == [landed.config.control_plane] and sockets == []
+
+
+def test_a_users_asset_asks_for_the_rows_of_its_range_or_hour_alone(
+    landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without Spark: which checkpoints are held and read."""
+    asked: list[list[int]] = []
+
+    @contextmanager
+    def held(*_: Any, ids: list[int], **__: Any) -> Iterator[str]:
+        asked.append(list(ids))
+        yield "rows"
+
+    monkeypatch.setattr(frames, "held", held)
+    monkeypatch.setattr(resources.SparkSessionResource, "session", lambda _: None)
+
+    @checkpointed("orders")
+    def totals(records: str) -> None:
+        assert records == "rows"
+
+    @checkpointed("orders", by=HOURS)
+    def hourly(records: str) -> None:
+        assert records == "rows"
+
+    for _ in range(4):
+        landed.landing.land(10)
+    merge_at(landed, {1: AT, 2: AT + 5, 3: AT + HOUR, 4: AT + HOUR})
+    landed.publish()
+    merged = dg.Definitions.merge(landed.defs, dg.Definitions(assets=[totals, hourly]))
+    job = merged.resolve_implicit_job_def_def_for_assets([hourly.key])
+    assert job is not None
+    assert run_range(landed, totals, 2, 4).success and run_range(landed, totals, 3, 3).success
+    window = {"asset_selection": [hourly.key], "partition_key": "2024-01-01-12:00"}
+    assert job.execute_in_process(instance=landed.instance, **window).success
+    assert asked == [[2, 3, 4], [3], [1, 2]]

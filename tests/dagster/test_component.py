@@ -19,7 +19,7 @@ from crkafka_core.model.errors import ConfigError
 from dagster_project import ConsistentRegion, consistent_region
 from dagster_project.component import Attributes
 from dagster_project.names import Names
-from dagster_project.options import AssetOptions, Options
+from dagster_project.resources import ControlPlaneResource, RegionResource, SparkSessionResource
 from dagster_project.scaffolder import PYTHON, YAML, RegionParams, rendered
 
 ROOT = Path(__file__).parents[2]
@@ -84,11 +84,16 @@ def test_regions_whose_names_differ_by_punctuation_share_nothing_on_an_instance(
     """Code locations share partitions and asset keys: each publisher would remove what the other has published."""
     three = [Names(name) for name in ("shop.orders", "shop-orders", "shop_orders")]
     assert len({n.partitions for n in three}) == len({n.records for n in three}) == 3
-    with pytest.raises(
-        Exception, match="Error while building"
-    ) as caught:  # in one code location their jobs would have one name
-        dg.Definitions.validate_loadable(load(attributes("shop.orders"), attributes("shop-orders")))
-    assert "shop_orders" in chain(caught.value)
+    said = "cannot be in one code location: the jobs of both would be called shop_orders_…"
+    with pytest.raises(Exception, match="Error while building") as caught:
+        load(attributes("shop.orders"), attributes("shop-orders"))
+    assert said in chain(caught.value) and "Rename one" in chain(caught.value)
+    del caught
+    first = consistent_region(attributes("shop.orders"))
+    with pytest.raises(ConfigError, match=said):
+        dg.Definitions.merge(first, consistent_region(attributes("shop_orders")))
+    del first
+    assert consistent_region(attributes("shop-orders")), "a location that is loaded anew knows nothing of the old one"
 
 
 @pytest.mark.parametrize("name", ["records", "group", "topics"])
@@ -173,15 +178,14 @@ def test_what_is_scaffolded_is_the_same_valid_region_in_yaml_and_python(tmp_path
     folder = tmp_path / "defs" / "web-clicks"
     folder.mkdir(parents=True)
     params = RegionParams(topic="shop.clicks", members=3)
-    for template, file in ((YAML, "defs.yaml"), (PYTHON, "region.py")):
+    for template, file in ((YAML, "defs.yaml"), (PYTHON, "component.py")):
         (folder / file).write_text(rendered(template, "dagster_project.ConsistentRegion", folder, params))
     config = RegionConfig.load(folder / "defs.yaml")
     assert (config.region, config.topics, config.members) == ("web-clicks", ("shop.clicks",), 3)
     assert config.storage == str(tmp_path / "var" / "segments")
-    module: dict[str, Any] = {"__file__": str(folder / "region.py")}
-    exec((folder / "region.py").read_text(), module)
-    region = module["defs"]().resources["web_clicks"]
-    assert region.settings == config
+    module: dict[str, Any] = {"__file__": str(folder / "component.py")}
+    exec((folder / "component.py").read_text(), module)
+    assert module["region"](None).config == config
 
 
 def test_regions_that_read_one_topic_show_it_as_one_asset() -> None:
@@ -214,13 +218,22 @@ def test_single_assets_are_called_and_described_as_told() -> None:
 @pytest.mark.parametrize(
     ("assets", "said"),
     [
-        ({"silver": {}}, "has no asset 'silver'"),
+        ({"bronze": {}}, "has no asset 'bronze'"),
         ({"records": {"key": ["rows"]}}, "The key of records of region orders cannot be chosen alone"),
+        (
+            {"silver": {"key": ["lake"]}, "gold": {"key": ["lake"]}},
+            "Assets silver and gold of region orders have one key, lake",
+        ),
+        (
+            {"gold": {"key": ["orders", "records"]}},
+            "Assets records and gold of region orders have one key, orders/records",
+        ),
     ],
 )
 def test_an_asset_that_is_not_there_or_whose_key_is_fixed_is_refused(assets: dict[str, Any], said: str) -> None:
+    tables = [{"name": name, "format": "parquet", "path": name} for name in ("silver", "gold")]
     with pytest.raises(ConfigError, match=said):
-        consistent_region(attributes(), assets=assets)
+        consistent_region(attributes(tables=tables), assets=assets)
 
 
 def test_every_job_op_sensor_schedule_asset_check_and_field_says_what_it_is() -> None:
@@ -233,12 +246,32 @@ def test_every_job_op_sensor_schedule_asset_check_and_field_says_what_it_is() ->
     silent += [str(c.key) for c in checks_of(defs) if not c.description]
     for job in repository.get_all_jobs():
         for node in job.graph.nodes if not job.name.startswith("__") else ():
+            if not node.definition.description and not node.name.startswith("orders__"):  # checks say it themselves
+                silent.append(f"{job.name}: {node.name}")
             fields = getattr(node.definition.config_schema.config_type, "fields", {}) or {}  # type: ignore[attr-defined]
             silent += [f"{job.name}.{name}" for name, one in fields.items() if not one.description]
-    silent += [f"option {name}" for name, one in Options.model_fields.items() if not one.description]
-    silent += [f"option {name}" for name, one in AssetOptions.model_fields.items() if not one.description]
+    schema = Attributes.model_json_schema()
+    silent += undescribed(schema, {**schema["$defs"], **schema["properties"]["dagster"]["$defs"]})
+    silent += [
+        f"{kind.__name__}.{name}"
+        for kind in (RegionResource, SparkSessionResource, ControlPlaneResource)
+        for name, one in kind.model_fields.items()
+        if not one.description
+    ]
     silent += [f"scaffold {name}" for name, one in RegionParams.model_fields.items() if not one.description]
     assert silent == []
+
+
+def undescribed(part: dict[str, Any], known: dict[str, Any], path: str = "") -> list[str]:
+    """Keys of a schema that say nothing of themselves, at any depth."""
+    if "$ref" in part:
+        part = known[part["$ref"].rpartition("/")[2]]
+    silent = [f"{path}.{key}" for key, one in part.get("properties", {}).items() if not one.get("description")]
+    within = list(part.get("properties", {}).items())
+    within += [("", part[k]) for k in ("items", "additionalProperties") if isinstance(part.get(k), dict)]
+    for key, one in [*within, *(("", each) for each in part.get("anyOf", []))]:
+        silent += undescribed(one, known, f"{path}.{key}".rstrip("."))
+    return silent
 
 
 def checks_of(defs: dg.Definitions) -> list[dg.AssetCheckSpec]:
@@ -313,3 +346,12 @@ def test_a_password_that_a_template_has_resolved_is_refused(monkeypatch: pytest.
         load({**keys, "kafka": {**keys["kafka"], "sasl.password": "{{ env.ORDERS_PASSWORD }}"}})
     shown = str(serializable_error_info_from_exc_info((caught.type, caught.value, caught.tb)))  # as the UI has it
     assert "sasl.password" in shown and "hunter2" not in shown
+
+
+def test_sensors_keep_the_pace_that_is_said_and_the_trigger_its_own() -> None:
+    bronze = {"tables": [{"name": "bronze", "format": "parquet", "path": "t"}]}
+    for options, every in (({}, {1, 5, 30}), ({"pace": 60}, {1, 60, 30})):
+        found = {
+            s.name: s.minimum_interval_seconds for s in consistent_region(attributes(**bronze), **options).sensors or ()
+        }
+        assert set(found.values()) == every and found["orders_trigger"] == 1

@@ -17,6 +17,7 @@ from crkafka_core.region import Region
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.testing.hand_member import HandMember
 from dagster_project import consistent_region, failures
+from dagster_project.names import ASKED_AT
 from tests.dagster.conftest import Seat
 
 pytestmark = pytest.mark.dagster
@@ -38,9 +39,8 @@ def test_a_cut_makes_a_checkpoint_and_its_numbers_are_shown(seat: Seat, member: 
     seat.publish()
     told = seat.instance.fetch_materializations(seat.names.records, limit=1).records[0].asset_materialization
     assert told is not None and told.metadata["cut_by"] == dg.MetadataValue.dagster_run(result.run_id)
-    assert (
-        list(Path(seat.instance.storage_directory()).rglob("*result*")) == []
-    )  # ops hand nothing on that would have to be kept
+    assert seat.run("scale_region", {"scale": {"members": 2}}).success
+    assert list(Path(seat.instance.storage_directory()).rglob("*result*")) == [], "each run would leave files behind"
 
 
 def test_where_the_host_drives_cuts_a_persons_cut_goes_beside_it(seat: Seat, member: HandMember) -> None:
@@ -69,7 +69,7 @@ def test_a_service_that_is_away_is_tried_for_two_minutes() -> None:
 
 def test_a_cut_whose_reason_is_past_opens_nothing(seat: Seat, member: HandMember) -> None:
     now = seat.region.status().region
-    result = seat.run("cut", {"open_cut": {"epoch": now.epoch, "head": now.head + 1}})
+    result = seat.run("cut", tags={ASKED_AT: f"{now.epoch}/{now.head + 1}"})
     assert result.success
     assert checkpoints(seat) == []
     assert {e.step_key for e in result.all_events if e.is_step_skipped} == {"drain", "checkpoint"}
@@ -199,7 +199,7 @@ def test_a_cut_that_fails_in_a_step_is_retried_from_failure(
 def test_all_of_an_old_cut_executed_again_is_another_cut(seat: Seat, member: HandMember) -> None:
     """SPEC A6: a retry goes on with what was begun; *Re-execute all* begins anew, also where a sensor's reason is past."""
     now = seat.region.status().region
-    old = seat.run_anew("cut", {"open_cut": {"epoch": now.epoch, "head": now.head}})
+    old = seat.run_anew("cut", tags={ASKED_AT: f"{now.epoch}/{now.head}"})
     first = seat.run_again(old.run_id, "cut")
     assert first.success and seat.run_again(first.run_id, "cut").success
     assert [(c.id, c.status) for c in checkpoints(seat)] == [(i, CheckpointStatus.MERGED) for i in (1, 2, 3)]

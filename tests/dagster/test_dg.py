@@ -8,11 +8,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.soak]
+pytestmark = [pytest.mark.dagster, pytest.mark.slow]
 
 PAGE = (ROOT / "docs" / "dagster.md").read_text(encoding="utf-8")
 
@@ -38,6 +39,7 @@ def dg(folder: Path, home: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.soak
 def test_the_project_is_checked_and_listed(tmp_path: Path) -> None:
     assert "All definitions loaded successfully" in dg(ROOT, tmp_path, "check", "defs")
     dg(ROOT, tmp_path, "check", "toml")
@@ -47,13 +49,31 @@ def test_the_project_is_checked_and_listed(tmp_path: Path) -> None:
     assert "dagster_project.ConsistentRegion" in dg(ROOT, tmp_path, "list", "components", "--json")
 
 
-def test_a_region_is_scaffolded_in_a_project_of_somebody_else(tmp_path: Path) -> None:
-    project = tmp_path / "shop"
+def somebodys(folder: Path) -> Path:
+    """A project as the page writes it."""
+    project = folder / "shop"
     (project / "shop" / "defs").mkdir(parents=True)
     (project / "pyproject.toml").write_text(block("toml", "pyproject.toml"))
     (project / "shop" / "__init__.py").touch()
     (project / "shop" / "defs" / "__init__.py").touch()
     (project / "shop" / "definitions.py").write_text(block("python", "shop/definitions.py"))
+    return project
+
+
+def test_a_region_in_python_is_scaffolded_with_parameters_and_checked(tmp_path: Path) -> None:
+    project = somebodys(tmp_path)
+    said = ("--topic", "shop.views", "--members", "4", "--table-format", "parquet")
+    dg(project, tmp_path, "scaffold", "defs", "dagster_project.ConsistentRegion", "views", "--format", "python", *said)
+    assert "All definitions loaded successfully" in dg(project, tmp_path, "check", "defs")
+    module: dict[str, Any] = {"__file__": str(project / "shop" / "defs" / "views" / "component.py")}
+    exec(Path(module["__file__"]).read_text(), module)
+    region = module["region"](None).config
+    assert (region.topics, region.members, region.tables[0].format) == (("shop.views",), 4, "parquet")
+
+
+@pytest.mark.soak
+def test_a_region_is_scaffolded_in_a_project_of_somebody_else(tmp_path: Path) -> None:
+    project = somebodys(tmp_path)
     dg(project, tmp_path, "scaffold", "defs", "dagster_project.ConsistentRegion", "clicks")
     written = (project / "shop" / "defs" / "clicks" / "defs.yaml").read_text()
     assert "region: clicks" in written and "format: delta" in written, "the first table needs no Spark"

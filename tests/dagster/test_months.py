@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 from dagster._core.storage.runs.schema import RunsTable
 
-from crkafka_core.control import Tx
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from dagster_project.names import key_of
+from dagster_project.sensors.observe import CHECKS
+from dagster_project.testing.live import LiveDagster
 from tests.dagster.conftest import LandedSeat
+from tests.dagster.month import CHECKED, DAYS, HISTORY, LOOKS, PER_DAY, Month, merge, pages
 
 pytestmark = pytest.mark.dagster
 
-DAYS = 30
 KEPT_DAYS = 14
-ARCHIVE = json.dumps({"orders": {str(p): [10**9, 10**9 + 5, 5] for p in range(64)}})
-
-
-def merge(seat: LandedSeat, first: int, count: int) -> None:
-    """So many checkpoints in SQL alone, each with a full archive."""
-
-    def write(tx: Tx) -> None:
-        tx.add(
-            *(
-                Checkpoint(
-                    "orders", i, i - 1, 1, CheckpointStatus.RETIRED, rows=5, merged_at=tx.now(), opened_at=tx.now(), archive_json=ARCHIVE
-                )
-                for i in range(first, first + count)
-            )
-        )  # fmt: skip
-        tx.set_region(head=first + count - 1, next_checkpoint=first + count)
-
-    seat.landing.region.plane.do(write)
 
 
 def run_cuts(seat: LandedSeat, count: int, age: float) -> None:
@@ -59,9 +41,9 @@ def live_through(seat: LandedSeat, cuts_a_day: int, step: int) -> list[float]:
     """Thirty days, in steps of so many; the processor time of publishing one more checkpoint, after each."""
     costs, number, cuts = [], 0, cuts_a_day * step
     for day in range(step, DAYS + 1, step):
-        merge(seat, number + 1, cuts - 1)
+        merge(seat.landing, number + 1, cuts - 1)
         seat.publish()
-        merge(seat, number + cuts, 1)
+        merge(seat.landing, number + cuts, 1)
         began = time.thread_time()
         seat.tick("publish", cursor=seat.cursor)
         costs.append(time.thread_time() - began)
@@ -90,13 +72,33 @@ def test_thirty_days_leave_the_partitions_of_the_history_and_the_runs_of_two_wee
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(7_200)
-def test_thirty_days_of_a_cut_a_minute_leave_the_partitions_of_the_history_and_the_runs_of_two_weeks(
-    landed: LandedSeat,
-) -> None:
-    costs = live_through(landed, 1_440, 1)
-    bounded(landed, 1_440, 20_000, 1)
-    print(
-        f"one more checkpoint was published in {min(costs[:5]):.3f} s at first, {min(costs[-5:]):.3f} s after a month"
-    )
-    assert min(costs[-5:]) < min(costs[:5]) + 0.2
+@pytest.mark.timeout(3_600)
+def test_thirty_days_of_a_cut_a_minute_are_pruned_to_bounded_tables_and_quick_pages(tmp_path: Path) -> None:
+    """A real Dagster over what thirty days leave: before `prune_runs`, after it, and one more checkpoint published."""
+    month = Month(tmp_path)
+    dagster = LiveDagster(tmp_path, "months_definitions")
+    month.fill(dagster.home)
+    with dagster:
+        before = month.sizes(dagster.home)
+        pages(dagster)  # the first answers fill caches
+        slow = pages(dagster)
+        began = time.monotonic()
+        assert (
+            dagster.finished(
+                dagster.launch("orders_prune_runs", {"ops": {"prune": {"config": {"limit": 100_000}}}}), 1_800
+            )
+            == "SUCCESS"
+        )
+        took = time.monotonic() - began
+        after = month.sizes(dagster.home)
+        quick = pages(dagster)
+        published = month.publish_one_more(dagster)
+    print(f"pruned in {took:.0f} s; one more checkpoint was published within {published:.1f} s")
+    for what in before:
+        print(f"{what}: {before[what]:,} → {after[what]:,}")
+    for page in slow:
+        print(f"{page}: {slow[page] * 1000:.0f} → {quick[page] * 1000:.0f} ms")
+    assert after["materializations"] == 2 * HISTORY and after["observations"] <= 2 * KEPT_DAYS * PER_DAY + 10
+    assert after["outcomes of checks"] <= len(CHECKS) * KEPT_DAYS * CHECKED + len(CHECKS)
+    assert after["runs"] <= KEPT_DAYS * (PER_DAY + LOOKS) + 10
+    assert max(quick.values()) < 2.0 and published < 20

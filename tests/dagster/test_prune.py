@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
 import dagster as dg
 import pytest
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as EVENTS
+from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
+from sqlalchemy import select
 
+from dagster_project.names import RANGE_END, RANGE_START, key_of
+from dagster_project.sensors import observe
 from tests.dagster.conftest import LandedSeat
 
 pytestmark = pytest.mark.dagster
@@ -32,3 +44,80 @@ def test_old_runs_that_materialize_nothing_are_removed_and_nothing_else(landed: 
     assert len(landed.instance.fetch_materializations(landed.names.records, limit=10).records) == 1
     assert landed.run("prune_runs", {"prune": {"days": 0, "failures": 0}}).success
     assert kept[0] not in {r.run_id for r in landed.instance.get_runs()}
+
+
+def told(seat: LandedSeat) -> dict[str, int]:
+    """Events of no run that Dagster keeps, by kind and asset: in the index, and in the copy that SQLite has beside it."""
+    storage: Any = seat.instance.event_log_storage
+    counted: Counter[str] = Counter()
+    for connect in (storage.index_connection, lambda: storage.run_connection("")):
+        with connect() as c:
+            rows = c.execute(select(EVENTS.c.asset_key, EVENTS.c.dagster_event_type).where(EVENTS.c.run_id == "")).all()
+        counted.update(f"{kind.removeprefix('ASSET_')} {json.loads(key or '[]')}" for key, kind in rows)
+    return dict(counted)
+
+
+@pytest.mark.parametrize("keys", [{"ui_history": 2}])
+def test_old_events_of_no_run_leave_but_for_those_of_live_partitions_and_the_latest_of_the_rest(
+    landed: LandedSeat,
+) -> None:
+    instance, mine = landed.instance, dg.AssetKey("theirs")
+    for _ in range(4):
+        landed.landing.land(1)
+        landed.publish()
+        for event in landed.tick("observe").asset_events:
+            instance.report_runless_asset_event(event)
+        instance.report_runless_asset_event(dg.AssetMaterialization(mine, partition=key_of(1)))
+        instance.report_runless_asset_event(dg.AssetCheckEvaluation(asset_key=mine, check_name="ours", passed=True))
+    assert landed.partitions() == [key_of(3), key_of(4)]
+    before = told(landed)
+    assert before["OBSERVATION ['orders', 'group']"] == before["MATERIALIZATION ['orders', 'records']"] == 8
+    assert landed.run("prune_runs", {"prune": {"days": 1}}).success
+    assert told(landed) == before, "nothing is old yet"
+    assert landed.run("prune_runs", {"prune": {"days": 0}}).success
+    assert instance.get_materialized_partitions(landed.names.records) == {key_of(3), key_of(4)}
+    assert told(landed) == {
+        "MATERIALIZATION ['orders', 'records']": 4,
+        "OBSERVATION ['orders', 'group']": 2,
+        "MATERIALIZATION ['theirs']": 8,
+        "CHECK_EVALUATION []": 2 * 4 + 2 * len(observe.CHECKS),  # theirs, and the latest of ours
+    }
+    for check in observe.CHECKS:
+        key = dg.AssetCheckKey(landed.names.group, check)
+        (kept,) = instance.event_log_storage.get_asset_check_execution_history(key, limit=10)
+        assert kept.status is AssetCheckExecutionRecordStatus.SUCCEEDED
+
+
+def test_a_run_that_is_removed_leaves_no_file(landed: LandedSeat) -> None:
+    runs = [landed.run("retire_checkpoints", {"retire": {"dry_run": True}}).run_id for _ in range(2)]
+    logs = Path(landed.instance.storage_directory()) / runs[0] / "compute_logs"
+    logs.mkdir(parents=True)
+    home = Path(landed.instance.root_directory)
+    assert list(home.rglob(f"{runs[0]}*"))
+    manager = LocalComputeLogManager(landed.instance.storage_directory())
+    with patch.object(type(landed.instance), "compute_log_manager", manager):
+        assert landed.run("prune_runs", {"prune": {"days": 0}}).success
+    assert not list(home.rglob(f"{runs[0]}*")) and list(home.rglob(f"{runs[1]}*"))
+
+
+@pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]])
+@pytest.mark.parametrize("keys", [{"ui_history": 2}])
+def test_a_run_that_wrote_a_table_stays_while_one_of_its_partitions_is_there(landed: LandedSeat) -> None:
+    job = landed.defs.resolve_job_def("orders_write_tables")
+
+    def wrote(first: int, last: int) -> str:
+        tags = {RANGE_START: key_of(first), RANGE_END: key_of(last), "crkafka/region": "orders"}
+        return landed.instance.create_run_for_job(job, status=dg.DagsterRunStatus.SUCCESS, tags=tags).run_id
+
+    landed.landing.land(1), landed.landing.land(1)
+    landed.publish()
+    gone = wrote(1, 2)
+    landed.landing.land(1)
+    landed.publish()
+    half, there = wrote(2, 3), wrote(3, 3)
+    landed.landing.land(1)
+    landed.publish()
+    newest = wrote(4, 4)
+    assert landed.run("prune_runs", {"prune": {"days": 0}}).success
+    kept = {r.run_id for r in landed.instance.get_runs()}
+    assert gone not in kept and {half, there, newest} <= kept

@@ -12,7 +12,7 @@ from crkafka_core.model.rows import Event
 from crkafka_core.region import Region
 from crkafka_core.region import region as region_room
 from crkafka_core.testing.hand_member import HandMember
-from dagster_project.names import key_of
+from dagster_project.names import FOLLOWS, key_of
 from tests.dagster.conftest import Seat
 
 pytestmark = pytest.mark.dagster
@@ -125,7 +125,7 @@ def test_a_reset_to_the_beginning_is_refused_until_the_regions_name_is_said(seat
 
 def test_follow_asks_for_nothing(seat: Seat, member: HandMember) -> None:
     before = len(resets(seat))
-    assert seat.run("reset_region", {"reset": {"follow": True}}).success
+    assert seat.run("reset_region", tags={FOLLOWS: "1"}).success
     assert len(resets(seat)) == before
 
 

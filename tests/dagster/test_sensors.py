@@ -17,16 +17,17 @@ from confluent_kafka.admin import AdminClient
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member
-from crkafka_core.plane import halting, leases, life, permits
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, Table
+from crkafka_core.plane import checkpoints, halting, leases, life, permits
 from crkafka_core.plane.tables import SPARK_FEEDER
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.region.host import LEASE
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.testing.hand_member import HandMember
 from dagster_project import consistent_region, opened
-from dagster_project.names import KEEPING_UP, key_of
+from dagster_project.names import ASKED_AT, FOLLOWS, KEEPING_UP, key_of
 from dagster_project.sensors import check, observe, shared
+from dagster_project.sensors.counted import count
 from dagster_project.sensors.keep_up import RANGE_END, RANGE_START
 from dagster_project.sensors.shared import attempt
 from tests.dagster.conftest import LandedSeat, Seat
@@ -48,17 +49,17 @@ def test_a_due_cut_is_asked_for_once_and_its_run_is_void_when_it_is_past(seat: S
     assert first.run_key == again.run_key
     now = seat.region.status().region
     assert first.run_key == f"orders:{now.uid[:8]}:cut:{now.epoch}:1:0"
-    wanted = first.run_config["ops"]["open_cut"]["config"]
-    assert (wanted["epoch"], wanted["head"], wanted["cause"]) == (now.epoch, 0, "every 1 s")
-    assert seat.run("cut", {"open_cut": wanted}).success
+    assert first.run_config == {"ops": {"open_cut": {"config": {"cause": "every 1 s"}}}}
+    assert first.tags[ASKED_AT] == f"{now.epoch}/0"
+    assert seat.launch("cut", first).success
     assert seat.region.status().region.head == 1
-    assert seat.run("cut", {"open_cut": wanted}).success
+    assert seat.launch("cut", first).success
     assert seat.region.status().region.head == 1
     member.rows = 0
     time.sleep(1.1)
     (due,) = seat.tick("trigger").run_requests
     assert due.run_key == f"orders:{now.uid[:8]}:cut:{now.epoch}:2:0"
-    assert seat.run("cut", {"open_cut": due.run_config["ops"]["open_cut"]["config"]}).success
+    assert seat.launch("cut", due).success
     for number in (
         3,
         4,
@@ -270,7 +271,7 @@ def test_a_rewind_launches_a_run_that_lets_tables_follow(landed: LandedSeat) -> 
     landed.landing.rewind(1)
     (request,) = landed.tick("watch").run_requests
     assert request.job_name == "orders_reset_region"
-    assert request.run_config["ops"]["reset"]["config"]["follow"] is True
+    assert FOLLOWS in request.tags and request.run_config["ops"]["reset"]["config"].keys() == {"cause"}
 
 
 def test_a_stopped_region_alarms_once_and_its_check_fails(landed: LandedSeat) -> None:
@@ -336,6 +337,37 @@ def test_a_table_that_has_everything_keeps_up_however_quiet_the_topic_is(landed:
     shown = next(e for e in landed.tick("observe").asset_events if e.asset_key == landed.names.table("bronze"))
     values = {k: v.value for k, v in shown.metadata.items()}
     assert (values["acknowledged"], values["checkpoints_behind"], values["version"]) == (2, 0, "7")
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_the_rows_of_a_table_are_counted_on_from_the_last_look_and_anew_after_a_rewind(
+    landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    kept = checkpoints.rows_of
+    monkeypatch.setattr(checkpoints, "rows_of", lambda reader, ids: asked.append(len(ids)) or kept(reader, ids))
+    known = None
+
+    def total() -> int:
+        nonlocal known
+        known = landed.region.plane.read(lambda r, _: count(r, r.get(Table, "bronze"), known))
+        return known[2]
+
+    def write() -> None:
+        permit = landed.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="h", token="t"))
+        assert permit is not None
+        landed.region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=0))
+
+    for rows, expected, looked_at in ((10, 20, 1), (20, 60, 1), (0, 60, 0), (30, 120, 1)):
+        landed.landing.land(rows)
+        write()
+        asked.clear()
+        assert (total(), asked) == (expected, [looked_at])
+    landed.landing.rewind(2)
+    fence = landed.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="h", token="f"))
+    assert fence is not None
+    landed.region.plane.do(lambda tx: permits.finish_fence(tx, fence, version="2"))
+    assert total() == 60
 
 
 @pytest.mark.parametrize("tables", BRONZE)
@@ -528,8 +560,8 @@ def test_what_a_host_feeds_starts_no_run_and_is_told_as_materializations(landed:
     assert feeder.turn(0.0)
     told = landed.tick("tables")
     assert not told.run_requests
-    shown = {e.partition: e.metadata["rows"].value for e in told.asset_events}
-    assert shown == {key_of(1): 2, key_of(3): 4}
+    shown = {e.partition: (e.metadata["rows"].value, e.metadata["total_rows"].value) for e in told.asset_events}
+    assert shown == {key_of(1): (2, 6), key_of(3): (4, 6)}
     assert landed.tick("tables", cursor=told.cursor).asset_events == []
     feeder._over.set()
     feeder.turn(0.0)
