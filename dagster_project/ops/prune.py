@@ -6,7 +6,6 @@ import dagster as dg
 from pydantic import Field
 
 from crkafka_core.model.plural import plural
-from dagster_project import history
 from dagster_project.names import RANGE_END, Names
 from dagster_project.resources import RegionResource
 
@@ -38,6 +37,8 @@ class Prune(dg.Config):
     "checkpoints that have left the partitions; the newest run of each job stays, and the latest observation and outcome of each check.",
 )
 def prune(context: dg.OpExecutionContext, config: Prune, region: RegionResource) -> dg.Output[int]:
+    from dagster_project import history  # private names of Dagster: where they have changed, no more than this op fails
+
     instance, names = context.instance, region.names
     lowest = instance.get_paginated_dynamic_partitions(names.partitions, limit=1, ascending=True).results
     below = lowest[0] if lowest else ""
@@ -67,6 +68,8 @@ def _prune(
     below: str,
 ) -> int:
     """Page by page, oldest first, so that no listing is longer than a page."""
+    from dagster_project import history
+
     newest = instance.get_runs(dg.RunsFilter(job_name=names.of(job)), limit=1)
     keep = newest[0].run_id if newest else ""
     old = dg.RunsFilter(
