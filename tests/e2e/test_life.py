@@ -92,7 +92,7 @@ def test_18_partitions_added_while_running_lose_nothing(scenario: Make) -> None:
 
 
 def _held(s: Scenario) -> set:  # type: ignore[type-arg]
-    return {tp for m in s.region.status().members if m.status == "LIVE" for tp in m.held or ()}
+    return {tp for m in s.region.status().members if m.status == "LIVE" for tp in m.partitions or ()}
 
 
 def test_19_a_new_topic_that_matches_the_pattern_is_consumed_within_seconds(scenario: Make) -> None:
