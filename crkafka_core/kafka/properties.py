@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from crkafka_core.config.kafka_section import ASSIGNORS, MAX_METADATA_REFRESH_MS, assignors
+from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.limits import Limits
 
 DEFAULTS: dict[str, str] = {
@@ -71,6 +72,8 @@ def client_properties(
 def admin_properties(kafka: Mapping[str, str], *, client_id: str) -> dict[str, str]:
     """Properties of a client that only asks: connection and security of the user, nothing of the group."""
     given = {name: _text(value) for name, value in kafka.items()}
+    if not given.get("bootstrap.servers", "").strip():  # a reader's own options have passed no configuration
+        raise ConfigError("kafka: `bootstrap.servers` is missing.", hint="Say where Kafka is by `bootstrap.servers`.")
     kept = {name: value for name, value in given.items() if name.startswith(_CONNECTION)}
     return {"reconnect.backoff.max.ms": "2000", "socket.keepalive.enable": "true", **kept, "client.id": client_id}
 
