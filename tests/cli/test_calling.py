@@ -62,8 +62,12 @@ def test_help_names_the_extra_where_the_option_needs_one(crkafka: Crkafka) -> No
 
 
 @pytest.mark.parametrize("example", [line for lines in EXAMPLES.values() for line in lines])
-def test_help_has_examples_that_can_be_typed(crkafka: Crkafka, example: str) -> None:
-    words = shlex.split(example)
+def test_help_has_examples_that_can_be_typed(
+    crkafka: Crkafka, example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "records.csv").touch()
+    words = shlex.split(example.partition(" < ")[0])
     words = words[2:] if words[0] == "-c" else words
     assert f"crkafka {example}" in crkafka(words[0], "--help").out
     command = import_module(f"crkafka_core.cli.{VERBS[words[0]]}").COMMANDS[words[0]]
