@@ -33,6 +33,8 @@ class MemberPlane:
         """The number that this process drew; 0 before."""
         self._seen = (0, 0)
         """The highest epoch and version that this process has seen, or made itself."""
+        self._head = (0, 0)
+        """The highest epoch that it has seen, and the highest head in it: within an epoch a head never goes back (SPEC I6)."""
 
     def do(self, work: Callable[[Tx], T | CrkafkaError], *, epoch: int | None = None) -> T:
         """Run a mutation of the registered incarnation; with `epoch`, only while that is the region's."""
@@ -52,7 +54,7 @@ class MemberPlane:
 
         made: list[Region] = []
         result = self._plane.do(gated)
-        self._saw(made[-1].epoch, made[-1].version)
+        self._saw(made[-1].epoch, made[-1].version, made[-1].head)
         return result
 
     def _same_region(self, tx: Tx) -> None:
@@ -106,35 +108,39 @@ class MemberPlane:
         """Say that this process has failed, so that nobody waits for its lease."""
         self.do(lambda tx: members.fail(tx, self.name, self.incarnation, why))
 
-    def observed(self, epoch: int, version: int) -> None:
+    def observed(self, epoch: int, version: int, head: int) -> None:
         """SQL shows this. If that is less than this process has seen of it, the region stops, though SQL may not know the process."""
-        if self._is_older(epoch, version):
+        if self._is_older(epoch, version, head):
 
             def testify(tx: Tx) -> None:
                 self._same_region(tx)
                 self._went_back(tx)
 
             self._plane.do(testify)
-        self._saw(epoch, version)
+        self._saw(epoch, version, head)
 
     def _went_back(self, tx: Tx) -> WentBack | None:
         """Before anything is written: a process that sees less than it has seen stops the region (SPEC G10)."""
         now, (epoch, version) = tx.region(), self._seen
-        if not self._is_older(now.epoch, now.version) or restored.went_on(tx, after=epoch):
+        if not self._is_older(now.epoch, now.version, now.head) or restored.went_on(tx, after=epoch):
             return None
+        saw, shows = f"epoch {epoch} and version {version}", f"epoch {now.epoch} and version {now.version}"
+        if now.epoch >= epoch and now.version >= version:  # it went back, and on to the same numbers
+            saw, shows = f"checkpoint {self._head[1]} as the head of epoch {epoch}", f"checkpoint {now.head}"
         reason = (
-            f"The control plane of region {self.region} went back in time: {self.name} saw epoch {epoch} and version {version}, "
-            f"now it shows epoch {now.epoch} and version {now.version}. Was a backup restored?"
+            f"The control plane of region {self.region} went back in time: {self.name} saw {saw}, "
+            f"now it shows {shows}. Was a backup restored?"
         )
         _log.critical("%s", reason)
         restored.notice(tx, reason, by=self.name)
         return WentBack(reason, hint=restored.HINT)
 
-    def _is_older(self, epoch: int, version: int) -> bool:
-        return epoch < self._seen[0] or version < self._seen[1]
+    def _is_older(self, epoch: int, version: int, head: int) -> bool:
+        return epoch < self._seen[0] or version < self._seen[1] or (epoch == self._head[0] and head < self._head[1])
 
-    def _saw(self, epoch: int, version: int) -> None:
+    def _saw(self, epoch: int, version: int, head: int) -> None:
         self._seen = max(self._seen[0], epoch), max(self._seen[1], version)
+        self._head = max(self._head, (epoch, head))
 
     # Reading
 

@@ -113,7 +113,7 @@ def test_77_a_process_of_a_deleted_region_changes_nothing_of_the_one_that_bears_
         "register": lambda: old.register(members.Registration(NAME, old.incarnation, 9, 0, "cluster", "group")),
         "leave": old.leave,
         "fail": lambda: old.fail("x"),
-        "observed": lambda: [old.observed(epoch, 99) for epoch in (99, 98)],
+        "observed": lambda: [old.observed(epoch, 99, 0) for epoch in (99, 98)],
     }
     with pytest.raises(Lost, match="made anew"):
         acts[what]() if what in acts else old.do(lambda tx: EVERYTHING[what](tx, old.incarnation))
@@ -144,13 +144,35 @@ def test_g10_who_has_seen_more_than_sql_shows_stops_the_region_though_sql_does_n
     kit.running()
     forgotten = MemberPlane(kit.plane, "orders/7", "registered after the backup was made")
     row = kit.row
-    forgotten.observed(row.epoch, row.version)
-    forgotten.observed(row.epoch, row.version)
+    forgotten.observed(row.epoch, row.version, row.head)
+    forgotten.observed(row.epoch, row.version, row.head)
     assert kit.row.phase is Phase.RUNNING, "SQL shows all that it has seen"
-    forgotten.observed(row.epoch + 1, row.version + 3)
-    forgotten.observed(row.epoch, row.version)
+    forgotten.observed(row.epoch + 1, row.version + 3, row.head)
+    forgotten.observed(row.epoch, row.version, row.head)
     assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)
     assert f"saw epoch {row.epoch + 1} and version {row.version + 3}" in kit.row.stop_reason
+
+
+def test_g10_who_saw_a_later_head_in_the_same_epoch_stops_the_region_though_sql_went_on_to_the_same_version(
+    kit: Kit,
+) -> None:
+    """Its open segments alone told that the head was merged, and it drops them as it ends (found by seed 831)."""
+    kit.running()
+    gate, row = MemberPlane(kit.plane, NAME, kit.live[NAME]), kit.row
+    gate.observed(row.epoch, row.version, row.head + 1)
+    with pytest.raises(
+        WentBack, match=rf"saw checkpoint {row.head + 1} as the head of epoch {row.epoch}, now it shows"
+    ):
+        gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
+    assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)
+
+
+def test_g10_a_rewind_is_no_older_state(kit: Kit) -> None:
+    kit.running()
+    gate, row = MemberPlane(kit.plane, NAME, kit.live[NAME]), kit.row
+    gate.observed(row.epoch, row.version, row.head + 1)
+    gate.observed(row.epoch + 1, row.version + 1, row.head)
+    assert kit.row.phase is Phase.RUNNING
 
 
 def test_g10_a_failover_that_loses_what_a_member_has_just_written_stops_the_region_before_it_writes_again(
@@ -170,7 +192,7 @@ def test_g10_a_failover_that_loses_what_a_member_has_just_written_stops_the_regi
 def test_g10_once_a_person_has_said_how_to_go_on_nobody_who_remembers_more_stops_the_region_again(kit: Kit) -> None:
     kit.running()
     gate = MemberPlane(kit.plane, NAME, kit.live[NAME])
-    gate.observed(kit.row.epoch, kit.row.version + 100)
+    gate.observed(kit.row.epoch, kit.row.version + 100, kit.row.head)
     with pytest.raises(WentBack):
         gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
     kit.do(lambda tx: restored.rewind(tx, restored.Seen(), by="me"))

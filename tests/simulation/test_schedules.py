@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from crkafka_core.testing.simulation import plan, simulate
-from crkafka_core.testing.simulation.plan import Fault
+from crkafka_core.testing.simulation.plan import Fault, Plan
 from tests.simulation.schedules import run, sqlite
 
 IN_MEMORY = int(os.environ.get("CRKAFKA_SCHEDULES", "1000"))
@@ -58,6 +58,15 @@ def test_a_partition_that_is_found_after_a_clock_stepped_back_is_no_finding(seed
     faults = (Fault(5, "clock step", 0, 0.1), Fault(6, "add partition", 0, 0.3))
     history = simulate(seed, plan=replace(plan(seed), faults=faults, chaos=9.0))
     assert history.ok, history.text(last=40)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_how_to_go_on_is_said_also_if_the_reply_was_lost(seed: int) -> None:
+    """SQL has the decision, and refuses a second one: what a newer state of it named may be collected from then on (SPEC T3)."""
+    faults = (Fault(3.6, "restore", value=0.48), Fault(5.6, "lose reply", who=1))
+    history = simulate(seed, plan=Plan(seed, period=1.0, faults=faults))
+    assert history.ok, history.text(last=40)
+    assert ("person", "go on refused") in {(who, what) for _, who, what, _ in history.entries}, "no reply was lost"
 
 
 def test_seeds_differ_in_what_they_try() -> None:

@@ -251,7 +251,6 @@ class Person(Actor):
             for table in self.plane.read(lambda reader, _: reader.select(Table)):
                 self.plane.do(partial(tables.undeclare, name=table.name, by="person"))
             self.region.start(by="person", restored=restored)
-        self.world.oracle.precious.clear()  # a person has said how to go on
 
 
 class Producer(Actor):

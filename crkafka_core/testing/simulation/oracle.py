@@ -234,6 +234,7 @@ class Oracle:
                 self._initials(reader)
             if row.epoch > last.epoch:
                 self._failures(reader, last, row)
+                self._went_on(reader, last)
             if row.open_cut and row.open_cut != last.open_cut:
                 self._opened(reader, row)
             if row.head != last.head:
@@ -264,6 +265,11 @@ class Oracle:
                 self.failures = 0
         if self.failures >= limits.of(row).max_consecutive_resets and row.phase not in (Phase.STOPPED, Phase.IDLE):
             raise Violation("X6", f"{self.failures} failures in a row, and the region is {row.phase}")
+
+    def _went_on(self, reader: Reader, last: Region) -> None:
+        """A person has said how to go on, as SQL has it: the reply may be lost on its way to them."""
+        if reader.count(Reset, ("cause", "=", "restored"), ("epoch", ">", last.epoch)):
+            self.precious.clear()
 
     def _opened(self, reader: Reader, row: Region) -> None:
         expected = reader.select(Expected, ("checkpoint", "=", row.open_cut))
