@@ -36,7 +36,7 @@ class Standing(Enum):
 
 
 class NotAcknowledged(CrkafkaError):
-    """A table shows a commit that SQL has not acknowledged. Reaction: `acknowledge`, then ask for a permit anew."""
+    """A table shows a commit that SQL had not acknowledged when ours was permitted. Reaction: `acknowledge`, and ask for another permit."""
 
 
 @dataclass(frozen=True)

@@ -68,14 +68,16 @@ def check(region: Handle, permit: Permit, snapshot: Snapshot, stamp: Stamp) -> t
             raise other_owner(table, None, stamp.uid)
     fencing = permit.commit.kind == tables.FENCE
 
-    def ask(reader: Reader, row: Region) -> tuple[Standing, bool, int, bool]:
+    def ask(reader: Reader, row: Region) -> tuple[Standing, bool, int, bool, int]:
         standing = last_commit.standing(reader, table, facts)
         waits = standing is Standing.UNACKNOWLEDGED and facts.number < stamp.number
         if waits and fencing:  # what one commit brought, the fence takes out again
             waits = not last_commit.unacknowledged(reader, row, table, facts).one_write
-        return standing, waits, permits.last_number(reader, table), fencing and permits.after_restored(reader, table)
+        acknowledged = tables.of(reader, table.name).acknowledged
+        after_restored = fencing and permits.after_restored(reader, table)
+        return standing, waits, permits.last_number(reader, table), after_restored, acknowledged
 
-    standing, waits, last, after_restored = region.plane.read(ask)
+    standing, waits, last, after_restored, acknowledged = region.plane.read(ask)
     if standing is Standing.NEWER:
         if not after_restored:
             raise _went_back(region, table, facts)
@@ -92,6 +94,12 @@ def check(region: Handle, permit: Permit, snapshot: Snapshot, stamp: Stamp) -> t
         raise dropped(stamp)
     if waits:
         raise NotAcknowledged(f"Table {table.name} has commit {facts.number}, of which the control plane was not told.")
+    if (
+        acknowledged != table.acknowledged
+    ):  # by whoever found it, without a lease: what was permitted is not what is lacking
+        raise NotAcknowledged(
+            f"Table {table.name} has commit {facts.number}, of which the control plane was told after commit {stamp.number} was permitted."
+        )
     return facts, standing
 
 

@@ -69,6 +69,11 @@ def test_how_to_go_on_is_said_also_if_the_reply_was_lost(seed: int) -> None:
     assert ("person", "go on refused") in {(who, what) for _, who, what, _ in history.entries}, "no reply was lost"
 
 
+def test_a_commit_that_another_tells_sql_of_is_not_made_twice() -> None:
+    """A clock that stepped had ended the lease of its writer; the next one had its permit before SQL knew (SPEC K6)."""
+    assert simulate(1087).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0

@@ -20,8 +20,8 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.region.retire import delete_all
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.storage import Storage
-from crkafka_core.tables import adopt, audit, writing
-from crkafka_core.tables.delta_log import DeltaLog, Snapshot
+from crkafka_core.tables import adopt, audit, last_commit, writing
+from crkafka_core.tables.delta_log import DeltaLog, Snapshot, open_log
 from crkafka_core.tables.log import Moved
 from crkafka_core.tables.stamp import OtherRegion, Stamp
 from tests.tables.conftest import STEPS, Crash, Lake, dies_at, upto
@@ -167,6 +167,32 @@ def test_a_commit_that_sql_did_not_hear_of_leaves_with_a_rewind(lake: Lake, monk
     assert lake.rows() == upto(5)
     adopt.advance(lake.region, "bronze")
     assert lake.rows() == upto(10)
+
+
+@pytest.mark.parametrize("write", [adopt.advance, adopt.mend])
+def test_a_commit_that_sql_hears_of_by_another_after_ours_was_permitted_is_neither_made_twice_nor_undone(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, write: Callable[..., Any]
+) -> None:
+    """Found by seed 1087 of the simulation: whoever finds such a commit tells SQL of it, and takes no lease for that."""
+    lake.landing.land(5)
+    adopt.advance(lake.region, "bronze")
+    lake.landing.land(5)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        dies_at("after the commit")(patch)
+        adopt.advance(lake.region, "bronze")
+    lake.writer_dies()
+    version, really = lake.delta().version(), adopt.on_a_snapshot
+
+    def another_was_quicker(*args: Any) -> Any:
+        monkeypatch.setattr(adopt, "on_a_snapshot", really)
+        assert last_commit.acknowledge(lake.region, "bronze", open_log)
+        return really(*args)
+
+    monkeypatch.setattr(adopt, "on_a_snapshot", another_was_quicker)
+    write(lake.region, "bronze")
+    assert (lake.table().acknowledged, lake.rows()) == (2, upto(10))
+    assert write is adopt.mend or lake.delta().version() == version, "a stream from the table would read it again"
+    assert audit.look(lake.region, "bronze").clean
 
 
 @pytest.mark.parametrize("forgotten", [False, True], ids=["", "of a forgotten history"])
