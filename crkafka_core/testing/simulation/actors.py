@@ -230,7 +230,7 @@ class Person(Actor):
             self.skips[ask] = tp, first, min(first + int(3 * ask.value), self.world.broker.ends[tp] - 1)
         tp, first, last = self.skips[ask]  # asked again, he says the same
         if last >= first:
-            oracle, token = self.world.oracle, f"skip {ask.at}"
+            oracle, token = self.world.oracle, f"skip {ask.at} of {ask.who}"
             oracle.skips.add((tp, first, last + 1))
             self.region.skip(tp, first, last, by="person", token=token)
             if (done := self.plane.read(lambda reader, row: resets.of_token(reader, token))) is not None:
