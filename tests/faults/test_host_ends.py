@@ -110,12 +110,15 @@ def test_81_signal_to_the_whole_group_and_to_each_member_still_makes_the_last_cu
 
 @pytest.mark.soak
 @pytest.mark.spark
-def test_81_host_of_members_in_spark_that_is_terminated_still_makes_the_last_cut(hosted: Hosted) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_81_host_of_members_in_spark_that_is_terminated_still_makes_the_last_cut(
+    hosted: Hosted, number: signal.Signals
+) -> None:
     """As Ctrl-C, systemd with KillMode=mixed, Docker and Kubernetes do it. Java, where the members are, has a session of its own."""
     s, host = hosted(rate=0, host={"spark": "local[3]", "conf": {"spark.ui.enabled": "false"}})
     s.generator.send(s.topics[0], 300, partitions=2)
     s.until(lambda: s.submitted() >= 300, "all is submitted")
-    os.killpg(host.process.pid, signal.SIGTERM)
+    os.killpg(host.process.pid, number)
     assert host.process.wait(90) == 0, host.output.read_text()
     assert s.phase is Phase.IDLE
     assert sum(c.rows for c in s.region.checkpoints()) == 300, "the last cut has it all"
