@@ -150,17 +150,18 @@ Thing()
 
 def test_a_terminal_that_is_closed_asks_for_the_last_cut_and_is_no_second_interrupt() -> None:
     """Bash says so to its jobs, and the kernel says it too."""
-    with hosting._interrupts() as stop:
-        for _ in range(2):
-            os.kill(os.getpid(), signal.SIGHUP)
-        assert stop.wait(5)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may themselves run under `nohup`
     try:
+        with hosting._interrupts() as stop:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.wait(5)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         with hosting._interrupts() as stop:  # `nohup crkafka host`
             os.kill(os.getpid(), signal.SIGHUP)
             assert not stop.wait(0.05)
     finally:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_host_whose_reader_is_gone_makes_its_last_cut() -> None:
