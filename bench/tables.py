@@ -23,7 +23,7 @@ from checkpoints_db import initialise, open_store
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
 from crkafka_core.region import Region
-from crkafka_core.region.driver import Driver
+from crkafka_core.region.driver import driving
 from crkafka_core.region.host import hosting
 from crkafka_core.tables import adopt
 from crkafka_core.testing.generator import Generator
@@ -158,13 +158,8 @@ def _driven(folder: Path, case: Case, region: Region) -> Iterator[None]:
         with LiveDagster(folder, "fresh_definitions"):
             yield
         return
-    with hosting(region, folder / "logs"):
-        driver = Driver(region)
-        driver.start()
-        try:
-            yield
-        finally:
-            driver.end()
+    with hosting(region, folder / "logs"), driving(region, drive=True):
+        yield
 
 
 def _warm(generator: Generator, files: Files, before: int) -> None:

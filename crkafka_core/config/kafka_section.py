@@ -162,7 +162,7 @@ def _check(name: str, value: Scalar) -> None:
         raise KeyedError(name, "must be false: the region keeps its own offsets; leave it out")
     if name == "ssl.providers" and not re.fullmatch(r"[\w-]+(\s*,\s*[\w-]+)*", text):
         raise KeyedError(name, f"{_DENIED['ssl.engine.location']}, if it is a path; name providers, as default,legacy")
-    if name in ("bootstrap.servers", "metadata.broker.list"):
+    if name in _BROKERS:
         for address in str(value).split(","):
             _check_address(name, address.strip())
     if name == "group.instance.id":
