@@ -26,10 +26,14 @@ def common(reader: Reader, region: Region, acknowledged: int) -> int:
 def landed(reader: Reader, region: Region, tps: AbstractSet[TP]) -> dict[TP, int]:
     """Where all declared tables have acknowledged everything below, of these partitions; nothing when they are at the head.
 
-    Read in each cut while a table is behind, so it follows the line only from there; while records flow every table is on it.
+    Read in each cut while a table is behind, so it follows the line only from there. A table that owes a fence may hold what is
+    not on the line, even beyond the head: a commit that SQL heard of after the rewind.
     """
     declared = reader.select(Table)
-    behind = min((t.acknowledged for t in declared), default=region.head)
+    behind = min(
+        (common(reader, region, t.acknowledged) if t.owes_fence else t.acknowledged for t in declared),
+        default=region.head,
+    )
     if behind == region.head or not tps:
         return {}
     oldest = reader.line(region.head, after=behind)[0]
