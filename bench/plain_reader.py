@@ -30,7 +30,7 @@ Read = Callable[[Path, str], list[File]]
 
 def of_delta(path: Path, time: str = TIME) -> list[File]:
     """`time`: the column with the record's time."""
-    if not (path / "_delta_log").exists():
+    if not (path / "_delta_log" / f"{0:020d}.json").exists():  # Spark makes the folder first
         return []
     table = DeltaTable(str(path))
     if not table.file_uris():
