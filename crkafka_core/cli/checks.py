@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -85,7 +85,7 @@ def region(config: RegionConfig, stored: Stored) -> str:
         return "not there yet: `crkafka init` makes it"
     said = f"{row.phase}"
     changed = since(row, config)
-    _refuse(row, changed)
+    refuse(row, config)
     if changed:
         said += (
             f"; changed since `crkafka init`: {'; '.join(map(str, changed))}. Run it again, then start the host anew"
@@ -100,18 +100,19 @@ def since(row: Region, config: RegionConfig) -> list[Change]:
     return changes(RegionConfig.from_json(row.config_json), config) if row.config_json else []
 
 
-def _refuse(row: Region, changed: Iterable[Change]) -> None:
-    for change in changed:
-        if change.key == "kafka.group.id" and row.group_id:
-            raise ConfigError(
-                f"The region's group is {row.group_id!r}, and the configuration says {change.after!r}: its members would be refused.",
-                hint="Write the old group.id, or make another region.",
-            )
-        if change.key == "region_index":
-            raise ConfigError(
-                f"The region has region_index {row.region_index}, and the configuration says {change.after}: its members would be refused.",
-                hint="Write the old one.",
-            )
+def refuse(row: Region, config: RegionConfig) -> None:
+    """Another group or index than the region's own: its members would not be taken (SPEC G1)."""
+    if row.group_id not in ("", config.group_id):
+        raise ConfigError(
+            f"The region's group is {row.group_id!r}, and the configuration says {config.group_id!r}: its members would be refused.",
+            hint="Write the old group.id, or make another region.",
+        )
+    if row.region_index != config.region_index:
+        raise ConfigError(
+            f"The region has region_index {row.region_index}, and the configuration says {config.region_index}: "
+            "its members would be refused.",
+            hint="Write the old one.",
+        )
 
 
 def storage(config: RegionConfig, stored: Stored) -> str:
@@ -197,6 +198,18 @@ def group(config: RegionConfig, stored: Stored) -> str:
             hint="End them, or give the region a group.id of its own: partitions that they hold would not be read.",
         )
     return f"{name}, {plural(len(clients), 'member')} of this region in it"
+
+
+def group_is_free(config: RegionConfig, stored: Stored) -> None:
+    """Refuse another region's group before this region is made; Kafka is asked only where a group of this name is known (SPEC G1)."""
+    from crkafka_core.kafka.admin import KafkaAdmin
+
+    others = [g for g in stored.groups if g.group_id == config.group_id and g.region != config.region]
+    if others:
+        cluster = KafkaAdmin(config.resolved_kafka(), timeout=_PATIENCE).cluster_id()
+        for bound in others:
+            if bound.cluster_id == cluster:
+                _belongs(config, config.group_id, bound)
 
 
 def _belongs(config: RegionConfig, name: str, bound: Group) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.hosting import folder_of_logs, kafka_away, members
+from crkafka_core.cli.hosting import folder_of_logs, members
 from crkafka_core.cli.life import silent
 from crkafka_core.cli.output import note, print_json, span
 from crkafka_core.cli.progress import Say, progress
@@ -19,6 +19,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.region import Region, caught_up
+from crkafka_core.region.availability import kafka_away
 from crkafka_core.region.caught_up import CaughtUp
 from crkafka_core.region.host import hosted, only_host
 

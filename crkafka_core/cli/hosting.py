@@ -30,6 +30,7 @@ from crkafka_core.model.rows import Event
 from crkafka_core.model.visible import one_line
 from crkafka_core.plane import events, settling, tables
 from crkafka_core.region import Region
+from crkafka_core.region.availability import kafka_away
 from crkafka_core.region.driver import driving
 from crkafka_core.region.host import Host, hosting, only_host
 from crkafka_core.region.lease import DriverLease
@@ -140,27 +141,6 @@ def _spark_starts(config: RegionConfig) -> Iterator[None]:
     note("Spark starts")
     with telling(note, spark_starts):
         yield
-
-
-def kafka_away(config: RegionConfig, told: set[str]) -> str:
-    """That Kafka does not answer, unless that was told: the host says it once, and members would each for themselves."""
-    from crkafka_core.kafka.admin import KafkaAdmin
-
-    admin = KafkaAdmin(config.resolved_kafka(), timeout=4.0)
-    try:
-        admin.cluster_id()
-    except ServiceUnavailable as error:
-        said = redact(str(error))
-        if said in told:
-            return ""
-        told.add(said)
-        return said
-    except CrkafkaError:
-        return ""  # a member says what Kafka has against it
-    finally:
-        admin.close()
-    told.clear()
-    return ""
 
 
 def waits(reader: Reader, row: rows.Region) -> tuple[float, str]:

@@ -87,7 +87,11 @@ def init(config: RegionConfig) -> Initialised:
 
     Storage.of(config).check()  # a region that could never land a record
     stores.initialise(config.resolved_control_plane())
-    before = checks.stored(config).row
+    known = checks.stored(config)
+    before = known.row
+    if before is not None:
+        checks.refuse(before, config)
+    checks.group_is_free(config, known)
     with Region.open(config) as region:
         row = region.init()
     changed = tuple(map(str, checks.since(before, config))) if before is not None else ()

@@ -78,7 +78,9 @@ def register(tx: Tx, who: Registration) -> Member:
     tx.put(member)
     events.log(tx, "registered", f"launch {who.launch} on {who.host}", member=who.name)
     if row is not None and row.status is MemberStatus.LIVE:
-        resets.loss(tx, who.name, f"{who.name} was started again while its earlier process was registered")
+        resets.loss(
+            tx, who.name, f"{who.name} was started again; its earlier process had not left, so it was killed or cut off"
+        )
     carry_forward(tx)
     return member
 

@@ -1,18 +1,38 @@
-"""Whether Kafka still holds what a reset would go back to, looked at before anything is destroyed (SPEC X4, S4)."""
+"""Whether Kafka answers; and still holds what a reset would go back to, looked at before anything is destroyed (SPEC X4, S4)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from crkafka_core.config import RegionConfig, redact
 from crkafka_core.control import Reader
-from crkafka_core.kafka.admin import TopicInfo
+from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
 from crkafka_core.kafka.edge import Admin
-from crkafka_core.model.errors import DataLoss
+from crkafka_core.model.errors import CrkafkaError, DataLoss, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import CheckpointStatus, Initial, Region
 from crkafka_core.plane import checkpoints, starts
 from crkafka_core.plane.transact import ControlPlane
+
+
+def kafka_away(config: RegionConfig, told: set[str]) -> str:
+    """That Kafka does not answer, unless that was told: the host says it once, and members would each for themselves."""
+    admin = KafkaAdmin(config.resolved_kafka(), timeout=4.0)
+    try:
+        admin.cluster_id()
+    except ServiceUnavailable as error:
+        said = redact(str(error))
+        if said in told:
+            return ""
+        told.add(said)
+        return said
+    except CrkafkaError:
+        return ""  # a member says what Kafka has against it
+    finally:
+        admin.close()
+    told.clear()
+    return ""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.machine import whoami
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model import rows
-from crkafka_core.model.errors import ManualAssignment
+from crkafka_core.model.errors import ManualAssignment, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import checkpoints, life, limits, members, pauses, resets, skips, starts
@@ -27,7 +27,7 @@ from crkafka_core.protocol import subscription
 from crkafka_core.region import cut as cutting
 from crkafka_core.region import retire as retiring
 from crkafka_core.region import waiting
-from crkafka_core.region.availability import check_available
+from crkafka_core.region.availability import check_available, kafka_away
 from crkafka_core.region.host import hosting, only_host
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.segments import owner
@@ -277,8 +277,13 @@ class Region:
 
     @contextmanager
     def hosted(self, *, progress: Progress = _silent, settle: bool = True) -> Iterator[Self]:
-        """Members run, on the host that the configuration names, until the block ends; then the region is stopped."""
+        """Members run, on the host that the configuration names, until the block ends; then the region is stopped.
+
+        Where Kafka does not answer that is an error: members would wait for it without end.
+        """
         self.init()
+        if away := kafka_away(self.config, set()):
+            raise ServiceUnavailable(away)
         with only_host(self, say=progress) as right:
             self.start()
             with hosting(self):

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from dagster_project import consistent_region
 
@@ -23,18 +22,19 @@ SILVER = dg.AssetKey(["orders", "silver"])
 def daily_revenue(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
     """What the orders of a day are worth. Made from the silver table, so a backfill of any days is right, also after a rewind."""
     day = dt.date.fromisoformat(context.partition_key)
-    midnight = dt.datetime.combine(day, dt.time(), dt.UTC)
-    silver = DeltaTable(str(FOLDER / "var/tables/silver")).to_pyarrow_dataset()
-    of_day = (pc.field("kafka_timestamp") >= midnight) & (pc.field("kafka_timestamp") < midnight + dt.timedelta(days=1))
-    orders = silver.to_table(columns=["cents"], filter=of_day)
-    cents = pc.sum(orders["cents"]).as_py() or 0
-    row = pa.table({"day": [day], "orders": [orders.num_rows], "cents": [cents]})
+    silver = QueryBuilder().register("silver", DeltaTable(str(FOLDER / "var/tables/silver")))
+    found = silver.execute(
+        "SELECT count(*) AS orders, coalesce(sum(cents), 0) AS cents FROM silver "
+        f"WHERE CAST(kafka_timestamp AS DATE) = DATE '{day}'"
+    ).read_all()
+    orders, cents = (found.column(name).to_pylist()[0] for name in ("orders", "cents"))
+    row = pa.table({"day": [day], "orders": [orders], "cents": [cents]})
     target = str(FOLDER / "var/tables/daily_revenue")
     if DeltaTable.is_deltatable(target):
         write_deltalake(target, row, mode="overwrite", predicate=f"day = '{day}'")
     else:
         write_deltalake(target, row)
-    return dg.MaterializeResult(metadata={"orders": orders.num_rows, "revenue": cents / 100})
+    return dg.MaterializeResult(metadata={"orders": orders, "revenue": cents / 100})
 
 
 defs = dg.Definitions.merge(consistent_region(FOLDER / "region.yaml"), dg.Definitions(assets=[daily_revenue]))

@@ -22,9 +22,12 @@ from typing import NoReturn
 import pytest
 
 from crkafka_core.control import Tx
+from crkafka_core.model.errors import ServiceUnavailable
+from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Group, MemberStatus, Region, Table
 from crkafka_core.plane import hosts, leases, life, roster
 from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.region import Region as Driven
 from tests.cli.conftest import YAML, Answer, Crkafka
 
 SOON = 12.0
@@ -188,6 +191,18 @@ def test_where_the_kafka_of_dev_up_is_away_its_start_is_named(crkafka: Crkafka, 
     answer = crkafka("group")
     assert (answer.code, answer.err.count("\n")) == (3, 1)
     assert answer.err.endswith(" `crkafka dev up` starts the one at 127.0.0.1:9.\n")
+
+
+def test_a_program_whose_kafka_is_away_is_told_so(crkafka: Crkafka, region_file: Path) -> None:
+    """It waited without a word."""
+    assert crkafka("init").code == 0
+    began = time.monotonic()
+    with Driven.open(region_file) as region:
+        said = r"^Kafka does not answer \(.* at 127\.0\.0\.1:9\)\. Is the broker up"
+        with pytest.raises(ServiceUnavailable, match=said), region.hosted():
+            raise AssertionError("members wait for it")
+        assert region.status().region.phase is Phase.IDLE
+    assert time.monotonic() - began < SOON
 
 
 @pytest.fixture
@@ -378,7 +393,11 @@ def test_check_and_init_tell_what_has_changed(crkafka: Crkafka, region_file: Pat
 
 def test_check_refuses_another_group(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
     region_file.write_text(YAML.replace("group.id: orders", "group.id: sales"))
-    assert "The region's group is 'orders', and the configuration says 'sales'" in _check(crkafka)["region"]
+    said = "The region's group is 'orders', and the configuration says 'sales'"
+    assert said in _check(crkafka)["region"]
+    refused = crkafka("init")
+    assert (refused.code, refused.err.startswith(said)) == (2, True), refused
+    assert said in _check(crkafka)["region"], "what was refused has changed nothing"
 
 
 def test_check_finds_a_table_whose_folder_is_gone(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
@@ -617,3 +636,7 @@ def test_check_and_group_name_whose_the_group_is_and_who_is_foreign(
     life.declare(plane.store, Region(name="sales", uid="u2", region_index=0, members_wanted=1))
     ControlPlane(plane.store, "sales").do(lambda tx: tx.put(Group(cluster, group, "sales", 0)))
     assert f"Group '{group}' belongs to region sales" in _check(crkafka)["group"]
+    before = plane.read(lambda _, row: row.config_json)
+    refused = crkafka("init")
+    assert refused.code != 0 and refused.err.startswith(f"Group '{group}' belongs to region sales"), refused
+    assert plane.read(lambda _, row: row.config_json) == before
