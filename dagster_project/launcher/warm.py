@@ -19,7 +19,7 @@ from typing import Any
 import dagster as dg
 
 from crkafka_core.private_folder import private_folder
-from dagster_project.launcher.compat import (
+from dagster_project.compat.launcher import (
     GRPC_INFO_TAG,
     CheckRunHealthResult,
     ConfigurableClassData,

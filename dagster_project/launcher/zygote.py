@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dagster_project.launcher import compat
+from dagster_project.compat import launcher as compat
 from dagster_project.launcher.sources import Sources
 
 POLL_S = 2.0
@@ -54,10 +54,7 @@ def main() -> None:
 
 def warm(origin: compat.JobPythonOrigin) -> None:
     """Import what a run imports, and keep the definitions, so that a run need not make them again."""
-    import dagster._core.execution.api
-    import dagster._core.storage.event_log.sqlite
-    import dagster._core.storage.runs.sqlite  # noqa: F401
-
+    compat.load()
     pointer = origin.repository_origin.code_pointer
     loaded: Any = compat.def_from_pointer(pointer)
     if isinstance(pointer, compat.ModuleCodePointer):

@@ -17,7 +17,7 @@ JOBS = (
 WRITES = "write_tables"
 """Its runs materialize partitions of tables: they stay until those have left."""
 
-PAGE = 100
+PAGE = 200
 
 
 class Prune(dg.Config):
@@ -29,7 +29,11 @@ class Prune(dg.Config):
         description="Runs that succeeded or were cancelled are removed after so many days, and events of no run.",
     )
     failures: float = Field(60, ge=0, description="Runs that failed, after so many days.")
-    limit: int = Field(20_000, ge=1, description="Runs that one run removes at most.")
+    limit: int = Field(
+        50_000,
+        ge=1,
+        description="Runs that one run removes at most, and events of each kind of each asset; the next one goes on.",
+    )
 
 
 @dg.op(
@@ -53,7 +57,7 @@ def prune(context: dg.OpExecutionContext, config: Prune, region: RegionResource)
             runs += _prune(instance, names, job, status, days, config.limit - runs, below)
     old = datetime.now(UTC) - timedelta(days=config.days)
     assets = [names.records, names.group, *(names.table(t.name) for t in region.settings.tables)]
-    events = sum(history.forget(instance, asset, before=old, below=below) for asset in assets)
+    events = sum(history.forget(instance, asset, before=old, below=below, limit=config.limit) for asset in assets)
     context.log.info(f"{plural(runs, 'run')} and {plural(events, 'event')} removed")
     return dg.Output(runs, metadata={"runs": runs, "events": events})
 
@@ -85,8 +89,7 @@ def _prune(
             for r in instance.get_runs(old, limit=min(PAGE, limit - removed), ascending=True)
             if r.run_id != keep and (job != WRITES or r.tags.get(RANGE_END, "") < below)
         ]
-        for run_id in page:
-            history.delete_run(instance, run_id)
+        history.delete_runs(instance, page)
         removed += len(page)
         if not page:
             return removed

@@ -143,10 +143,16 @@ def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def instance(empty_home: Path, tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+def storage() -> dict[str, Any]:
+    """Where Dagster keeps what it knows, if not in SQLite: a section of its settings."""
+    return {}
+
+
+@pytest.fixture
+def instance(empty_home: Path, tmp_path: Path, storage: dict[str, Any]) -> Iterator[dg.DagsterInstance]:
     home = tmp_path / "dagster_home"
     shutil.copytree(empty_home, home)
-    with dg.instance_for_test(overrides=OVERRIDES, temp_dir=str(home)) as made:
+    with dg.instance_for_test(overrides=OVERRIDES | storage, temp_dir=str(home)) as made:
         yield made
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import dagster as dg
 from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable, SqlEventLogStorageTable
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._core.storage.runs.schema import RunsTable, RunTagsTable
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 
 from checkpoints_db import initialise, open_store
 from crkafka_core.control import Tx
@@ -28,6 +29,7 @@ from dagster_project.testing.live import LiveDagster
 DAYS, PER_DAY, LOOKS, CHECKED = 30, 1_440, 288, 144
 CUTS = DAYS * PER_DAY
 HISTORY, CHUNK = 20_000, 5_000
+EVENTS_OF_RUN = 25
 NAMES = Names("orders")
 BRONZE = NAMES.table("bronze")
 ARCHIVE = json.dumps({"orders": {str(p): [10**9, 10**9 + 5, 5] for p in range(64)}})
@@ -91,6 +93,8 @@ class Month:
                 _copy_outcomes(instance, dg.AssetCheckEvaluation(asset_key=NAMES.group, check_name=check, passed=True))
             for job, per_day in (("cut", PER_DAY), ("observe_group", LOOKS)):
                 _copy_runs(instance, defs.resolve_job_def(NAMES.of(job)), per_day)
+            if not isinstance(storage, SqliteEventLogStorage):
+                _go_on(storage)
 
     def sizes(self, home: Path) -> dict[str, int]:
         """Rows of Dagster's tables, and bytes on disk."""
@@ -105,6 +109,7 @@ class Month:
                 ):
                     counted[what] = c.scalar(select(func.count()).where(kinds == kind))
                 counted["outcomes of checks"] = c.scalar(select(func.count()).select_from(AssetCheckExecutionsTable))
+                counted["events"] = c.scalar(select(func.count()).select_from(SqlEventLogStorageTable))
             counted["runs"] = instance.get_runs_count()
         counted["bytes"] = sum(f.stat().st_size for f in home.rglob("*") if f.is_file())
         counted["files"] = sum(f.is_file() for f in home.rglob("*"))
@@ -136,7 +141,7 @@ def _event(instance: dg.DagsterInstance, event: Any) -> Row:
     storage: Any = instance.event_log_storage
     instance.report_runless_asset_event(event)
     table, row = SqlEventLogStorageTable, None
-    for connect in (storage.index_connection, lambda: storage.run_connection("")):
+    for connect in _places(storage):
         with connect() as c:
             row = c.execute(select(table).order_by(table.c.id.desc()).limit(1)).mappings().one()
             c.execute(table.delete().where(table.c.id == row["id"]))
@@ -159,7 +164,7 @@ def _copy(storage: Any, template: Row, per_day: int, *, partitioned: bool = Fals
                 own |= {"partition": key_of(number), "event": template["event"].replace(key_of(1), key_of(number))}
             yield template | own
 
-    for connect in (storage.index_connection, lambda: storage.run_connection("")):
+    for connect in _places(storage):
         _insert(connect, SqlEventLogStorageTable, rows())
 
 
@@ -177,18 +182,17 @@ def _copy_outcomes(instance: dg.DagsterInstance, outcome: dg.AssetCheckEvaluatio
     times = [_ago(number, CHECKED) for number in range(1, DAYS * CHECKED + 1)]
     told: Sequence[Row] = [event | {"id": top + n, "timestamp": at} for n, at in enumerate(times, 1)]
     _insert(storage.index_connection, events, iter(told))
-    _insert(lambda: storage.run_connection(""), events, ({k: v for k, v in e.items() if k != "id"} for e in told))
+    for connect in _places(storage)[1:]:
+        _insert(connect, events, ({k: v for k, v in e.items() if k != "id"} for e in told))
     own = {k: v for k, v in row.items() if k != "id"}
     rows = [own | {"evaluation_event_timestamp": e["timestamp"], "evaluation_event_storage_id": e["id"]} for e in told]
     _insert(storage.index_connection, checks, iter(rows))
 
 
 def _copy_runs(instance: dg.DagsterInstance, job: dg.JobDefinition, per_day: int) -> None:
-    """Runs that have succeeded; those of one day with the database that SQLite has of each."""
+    """Runs that have succeeded, with their events; on SQLite those of one day with the database that it has of each."""
     storage, events = instance.run_storage, instance.event_log_storage
     run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.SUCCESS, tags={"crkafka/region": "orders"})
-    events.get_logs_for_run(run.run_id)  # makes its database
-    shard = Path(events.path_for_shard(run.run_id))  # type: ignore[attr-defined]
     with storage.connect() as c:  # type: ignore[attr-defined]
         row = dict(c.execute(select(RunsTable).where(RunsTable.c.run_id == run.run_id)).mappings().one())
         tags = [dict(t) for t in c.execute(select(RunTagsTable).where(RunTagsTable.c.run_id == run.run_id)).mappings()]
@@ -215,9 +219,30 @@ def _copy_runs(instance: dg.DagsterInstance, job: dg.JobDefinition, per_day: int
 
     _insert(storage.connect, RunsTable, runs())  # type: ignore[attr-defined]
     _insert(storage.connect, RunTagsTable, tagged())  # type: ignore[attr-defined]
-    content = shard.read_bytes()
-    for number in range(1, per_day + 1):
-        shard.with_name(f"{name(number)}.db").write_bytes(content)
+    if isinstance(events, SqliteEventLogStorage):
+        events.get_logs_for_run(run.run_id)  # makes its database
+        shard = Path(events.path_for_shard(run.run_id))
+        content = shard.read_bytes()
+        for number in range(1, per_day + 1):
+            shard.with_name(f"{name(number)}.db").write_bytes(content)
+        return
+    event: Row = {"event": "{}" * 150, "dagster_event_type": "STEP_OUTPUT", "timestamp": _ago(1, per_day)}
+    names = (name(number) for number in range(1, DAYS * per_day + 1))
+    told = (event | {"run_id": n} for n in names for _ in range(EVENTS_OF_RUN))
+    _insert(events.index_connection, SqlEventLogStorageTable, told)  # type: ignore[attr-defined]
+
+
+def _go_on(storage: Any) -> None:
+    """Let PostgreSQL number on behind the ids that were given here."""
+    with storage.index_connection() as c:
+        for table in ("event_logs", "runs"):
+            c.execute(text(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), max(id)) FROM {table}"))
+
+
+def _places(storage: Any) -> list[Any]:
+    """Where events of no run are: SQLite has each twice."""
+    copies = [lambda: storage.run_connection("")] if isinstance(storage, SqliteEventLogStorage) else []
+    return [storage.index_connection, *copies]
 
 
 PAGES = {

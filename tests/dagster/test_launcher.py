@@ -124,9 +124,10 @@ def test_a_process_that_is_gone_is_not_taken_for_one_of_the_same_number() -> Non
 
 
 def test_the_private_names_of_dagster_are_there() -> None:
-    from dagster_project.launcher import compat
+    from dagster_project.compat import launcher, storage
 
-    assert all(hasattr(compat, name) for name in compat.__all__)
+    for module in (launcher, storage):
+        assert all(hasattr(module, name) for name in module.__all__)
 
 
 def test_it_leaves_nothing_behind(dagster: LiveDagster) -> None:

@@ -13,7 +13,7 @@ from dagster._core.storage.runs.schema import RunsTable
 
 from dagster_project.names import key_of
 from dagster_project.sensors.observe import CHECKS
-from dagster_project.testing.live import LiveDagster
+from dagster_project.testing.live import SETTINGS, LiveDagster
 from tests.dagster.conftest import LandedSeat
 from tests.dagster.month import CHECKED, DAYS, HISTORY, LOOKS, PER_DAY, Month, merge, pages
 
@@ -73,10 +73,16 @@ def test_thirty_days_leave_the_partitions_of_the_history_and_the_runs_of_two_wee
 
 @pytest.mark.soak
 @pytest.mark.timeout(3_600)
-def test_thirty_days_of_a_cut_a_minute_are_pruned_to_bounded_tables_and_quick_pages(tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", ["dagster", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_thirty_days_of_a_cut_a_minute_are_pruned_to_bounded_tables_and_quick_pages(
+    settings: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A real Dagster over what thirty days leave: before `prune_runs`, after it, and one more checkpoint published."""
+    if settings == "postgres":
+        url = request.getfixturevalue("postgres_url").replace("postgresql+psycopg://", "postgresql+psycopg2://")
+        monkeypatch.setenv("DAGSTER_POSTGRES_URL", url)
     month = Month(tmp_path)
-    dagster = LiveDagster(tmp_path, "months_definitions")
+    dagster = LiveDagster(tmp_path, "months_definitions", settings=SETTINGS.with_name(f"{settings}.yaml"))
     month.fill(dagster.home)
     with dagster:
         before = month.sizes(dagster.home)
@@ -98,7 +104,8 @@ def test_thirty_days_of_a_cut_a_minute_are_pruned_to_bounded_tables_and_quick_pa
         print(f"{what}: {before[what]:,} → {after[what]:,}")
     for page in slow:
         print(f"{page}: {slow[page] * 1000:.0f} → {quick[page] * 1000:.0f} ms")
-    assert after["materializations"] == 2 * HISTORY and after["observations"] <= 2 * KEPT_DAYS * PER_DAY + 10
+    kept = 2 * KEPT_DAYS * PER_DAY + 10
+    assert 2 * HISTORY <= after["materializations"] <= kept and after["observations"] <= kept
     assert after["outcomes of checks"] <= len(CHECKS) * KEPT_DAYS * CHECKED + len(CHECKS)
     assert after["runs"] <= KEPT_DAYS * (PER_DAY + LOOKS) + 10
     assert max(quick.values()) < 2.0 and published < 20

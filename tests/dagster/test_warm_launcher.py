@@ -15,8 +15,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dagster_project.compat.launcher import DefaultRunLauncher
 from dagster_project.launcher import warm
-from dagster_project.launcher.compat import DefaultRunLauncher
 from dagster_project.launcher.warm import WarmRunLauncher, server_of, socket_of
 from dagster_project.launcher.zygote import told_to_go
 

@@ -1,4 +1,4 @@
-"""Private names of Dagster that the launcher needs, in one place; tests/dagster/test_launcher.py imports them on their own."""
+"""Private names of Dagster that the launcher needs."""
 
 from dagster._cli.api import _execute_run_command_body as execute_run
 from dagster._core.code_pointer import CodePointer, ModuleCodePointer
@@ -24,5 +24,13 @@ __all__ = [
     "def_from_pointer",
     "deserialize_value",
     "execute_run",
+    "load",
     "serialize_value",
 ]
+
+
+def load() -> None:
+    """Import what a run imports first: before it is asked for."""
+    import dagster._core.execution.api
+    import dagster._core.storage.event_log.sqlite
+    import dagster._core.storage.runs.sqlite  # noqa: F401
