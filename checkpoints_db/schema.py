@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FOLDER = Path(__file__).parent / "migrations"
-MAKE = "Run `crkafka init`, or the job start_region."
+MAKE = "Run `crkafka init`, or in Dagster the job start_region."
 _OPENING = Patience(bound=4.0)
 """Nothing is under way yet: whoever opens hears soon that there is nothing, and may open again."""
 _OLD_VERSION_TABLE = "alembic_version"

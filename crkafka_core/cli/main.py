@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import sys
@@ -18,7 +17,7 @@ import click
 
 from crkafka_core import logs
 from crkafka_core.cli.call import Call, config_options
-from crkafka_core.cli.output import note
+from crkafka_core.cli.output import note, of_the_machine
 from crkafka_core.config import BadConfiguration, redact
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.spark import java_log
@@ -206,7 +205,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except UnicodeEncodeError as error:
         return _say(error, "A character of a path or of an answer is none in this locale. Set LC_ALL=C.UTF-8.", 2)
     except OSError as error:
-        said = _of_the_machine(error)
+        said = of_the_machine(error)
         return _say(error, said, ServiceUnavailable.exit_code) if said else _unexpected(error)
     except Exception as error:
         if (of_spark := _of_spark(error)) is not None:
@@ -226,26 +225,6 @@ def _brought_by_us(error: CrkafkaError, said: str) -> str:
     except OSError:
         return ""
     return f" `crkafka dev up` starts the one at {here}." if here and here in said else ""
-
-
-def _of_the_machine(error: OSError) -> str:
-    """What a person may mend: rights, space, a folder that was deleted. Empty for anything else."""
-    if error.errno == errno.ENOENT and not _folder_is_there():
-        return "The current folder is no longer there. Change to another one."
-    if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT):
-        return ""
-    if error.filename is None:
-        return f"What is printed cannot be written: {error.strerror}."
-    return (
-        f"{error.filename} cannot be used: {error.strerror}. May this user read and write it, and is there space left?"
-    )
-
-
-def _folder_is_there() -> bool:
-    try:
-        return bool(Path.cwd())
-    except OSError:
-        return False
 
 
 def _unexpected(error: Exception) -> int:

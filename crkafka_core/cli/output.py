@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import errno
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -133,3 +134,23 @@ def _cell(value: object) -> str:
 
 def _number(text: str) -> bool:
     return text == "–" or text.replace(",", "").lstrip("-").isdigit()
+
+
+def of_the_machine(error: OSError) -> str:
+    """What a person may mend: rights, space, a folder that was deleted. Empty for anything else."""
+    if error.errno == errno.ENOENT and not _folder_is_there():
+        return "The current folder is no longer there. Change to another one."
+    if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT):
+        return ""
+    if error.filename is None:
+        return f"What is printed cannot be written: {error.strerror}."
+    return (
+        f"{error.filename} cannot be used: {error.strerror}. May this user read and write it, and is there space left?"
+    )
+
+
+def _folder_is_there() -> bool:
+    try:
+        return bool(Path.cwd())
+    except OSError:
+        return False

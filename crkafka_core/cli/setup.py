@@ -11,7 +11,7 @@ import click
 
 from crkafka_core.cli import checks
 from crkafka_core.cli.call import called, config_options, json_option, with_config
-from crkafka_core.cli.output import note, print_json
+from crkafka_core.cli.output import note, of_the_machine, print_json
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.plural import plural
@@ -37,23 +37,21 @@ def check(config: RegionConfig, *, offline: bool = False) -> list[Finding]:
     found.append(_finding("references", lambda: checks.references(config, known)))
     if offline or not found[-1].ok:
         return found
-    try:
+
+    def control_plane() -> str:
+        nonlocal known
         known = checks.stored(config)
-        found.append(
-            Finding(
-                "control plane",
-                True,
-                "reached" if known.row else "the region is not there yet: `crkafka init` makes it",
-            )
-        )
-    except CrkafkaError as error:
-        found.append(Finding("control plane", False, redact(str(error)), error.exit_code))
+        return "reached" if known.row else "the region is not there yet: `crkafka init` makes it"
+
+    found.append(_finding("control plane", control_plane))
     if known.row is not None:
         found.append(_finding("region", lambda: checks.region(config, known)))
     found.append(_finding("storage", lambda: checks.storage(config, known)))
     found.append(_finding("kafka", lambda: checks.kafka(config, known)))
     if found[-1].exit_code != ServiceUnavailable.exit_code:
-        found.append(_finding("group", lambda: checks.group(config, known)))
+        of_group = _finding("group", lambda: checks.group(config, known))
+        if of_group.ok or of_group.text != found[-1].text:  # what keeps both from Kafka is said once
+            found.append(of_group)
     if config.tables or known.tables:
         found.append(_finding("tables", lambda: checks.tables(config, known)))
     found.append(_finding("host", lambda: checks.host(config, known)))
@@ -65,6 +63,11 @@ def _finding(what: str, ask: Callable[[], str]) -> Finding:
         return Finding(what, True, ask())
     except CrkafkaError as error:
         return Finding(what, False, redact(str(error)), error.exit_code)
+    except OSError as error:  # a right that this user lacks: what comes after is looked at all the same
+        said = of_the_machine(error)
+        if not said:
+            raise
+        return Finding(what, False, redact(said), ServiceUnavailable.exit_code)
 
 
 @dataclass(frozen=True)

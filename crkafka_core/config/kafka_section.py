@@ -35,7 +35,7 @@ _DENIED = {
 _BROKERS = ("bootstrap.servers", "metadata.broker.list")
 _OFF = ("false", "0", "f", "no", "off")
 _ADDRESS = re.compile(
-    r"(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[0-9a-f:.%\w]+\]|[^\s:/\[\]@]+)(?::(?P<port>\d{1,5}))?",
+    r"(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[0-9a-f:.%\w]+\]|[^\s:/\[\]@$]+)(?::(?P<port>\d{1,5}))?",
     re.IGNORECASE,
 )
 _JAVA = {
@@ -56,6 +56,8 @@ def normal(properties: Mapping[str, Any]) -> dict[str, Scalar]:
         if not isinstance(value, str | int | float):
             joined = ",".join(map(str, value)) if name == "bootstrap.servers" and isinstance(value, list) else ""
             what = f'one text: write "{joined}"' if joined else "text, a number, or true or false"
+            if isinstance(value, Mapping):
+                what += f"; a property's name is one key: write {name}.{next(iter(value), '…')}"
             raise KeyedError(name, f"must be {what}")
         _check_secret(name, str(value))
         out[name] = value
@@ -184,7 +186,8 @@ def _check_address(name: str, address: str) -> None:
     match = _ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match["port"] or 9092) < 65536:
         shown = "what is there" if any(secret.secrets_in(address)) else repr(address)
-        raise KeyedError(name, f"{shown} is not the address of a broker; write host:port, such as localhost:9092")
+        write = "host:port, such as localhost:9092" if "$" not in address else "${env:NAME} for what a variable has"
+        raise KeyedError(name, f"{shown} is not the address of a broker; write {write}")
 
 
 def assignors(strategy: str) -> list[str]:

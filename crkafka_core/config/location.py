@@ -40,6 +40,8 @@ def check_scheme(path: str, known: Sequence[str]) -> None:
     match = _SCHEME.match(path)
     if match is not None and match[0][:-1].lower() not in known:
         raise ValueError(f"must be a folder, s3://bucket/prefix or hdfs://…; {match[0]} is not supported")
+    if match is not None and match[0].lower() in ("s3:", "s3a:") and not urlsplit(path).netloc:
+        raise ValueError(f"must be s3://bucket/prefix, not {path!r}")
 
 
 def overlap(one: str, other: str) -> bool:

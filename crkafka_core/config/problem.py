@@ -138,7 +138,12 @@ def _sentence(detail: ErrorDetails, loc: tuple[str | int, ...], model: type[Base
         bound = str(limit) if isinstance(limit, int) else f"{limit:g}"
         return f"must be {_BOUNDS[kind][0]} {bound}, not {_shown(loc, given)}."
     if kind == "string_pattern_mismatch":
-        return f"{_shown(loc, given)} is not a name; it takes letters, digits and underscores."
+        takes = (
+            "letters, digits, dot, underscore and hyphen"
+            if "." in detail["ctx"]["pattern"]
+            else "letters, digits and underscores"
+        )
+        return f"{_shown(loc, given)} is not a name; it takes {takes}."
     return f"{_stop(detail['msg'])} Given: {_shown(loc, given)}."
 
 

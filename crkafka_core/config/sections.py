@@ -23,6 +23,10 @@ _SPECIFIC = (
 )
 
 
+_KAFKAS = {"earliest": "beginning", "latest": "end"}
+"""What Kafka calls a position → what it is called here."""
+
+
 def _no_offset(value: Any) -> Any:
     if isinstance(value, int | dict) and not isinstance(value, bool):
         raise ValueError(_SPECIFIC)
@@ -32,6 +36,8 @@ def _no_offset(value: Any) -> Any:
         value.strip().lstrip("-").isdigit() or value.strip().lower() in ("offset", "offsets")
     ):
         raise ValueError(_SPECIFIC)
+    if isinstance(value, str) and value in _KAFKAS:
+        raise ValueError(f"must be {_KAFKAS[value]}, as {value} is called here")
     return value
 
 
@@ -55,6 +61,7 @@ def _moment(value: Any) -> Any:
     return value
 
 
+_POSITIONS = ("beginning", "end", "timestamp", "default")
 Position = Annotated[Literal["beginning", "end", "timestamp", "default"], BeforeValidator(_no_offset)]
 
 
@@ -78,7 +85,14 @@ class StartConfig(BaseModel):
     @classmethod
     def _shape(cls, value: Any) -> Any:
         if isinstance(value, str):
-            raise ValueError(f"write {{position: {value}}}")
+            meant = _KAFKAS.get(value, value)
+            if meant not in _POSITIONS:
+                raise ValueError(
+                    f"must be {{position: …}} with one of {', '.join(_POSITIONS)}.{nearest(value, _POSITIONS)}".rstrip(
+                        "."
+                    )
+                )
+            raise ValueError(f"write {{position: {meant}}}")
         if isinstance(value, int):
             raise ValueError(_SPECIFIC)
         if isinstance(value, dict):

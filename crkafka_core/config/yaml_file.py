@@ -34,7 +34,7 @@ def read(path: Path) -> list[Document]:
     except FileNotFoundError:
         raise ConfigError(f"There is no configuration file {path}.", hint="Name one with -c FILE.") from None
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8; save it as such"
         raise ConfigError(f"The configuration file {path} cannot be read: {reason}.") from None
     try:
         return [document for document in _documents(text, path) if document.value is not None]

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import (
@@ -71,6 +72,21 @@ class Committed:
     """Of the record before it, or −1 where the commit does not say (SPEC S4)."""
 
 
+def _refused(properties: Mapping[str, str], said: str) -> ConfigError:
+    """Why the client does not take these properties: what it says of a file, or of a login, is in its own language."""
+    for name, value in properties.items():
+        if name.endswith(".location") and name in said and not Path(value).is_file():
+            return ConfigError(
+                f"kafka.{name}: there is no file {value}.", hint="Put it there, on each machine that connects."
+            )
+    if "GSSAPI" in said and not {"sasl.mechanism", "sasl.mechanisms"} & properties.keys():
+        how = "Write PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."
+        return ConfigError(
+            "kafka.sasl.mechanism is missing, and this client has no GSSAPI, which it would take then.", hint=how
+        )
+    return ConfigError(f"kafka: {said.removeprefix('Failed to create admin client: ')}.", hint="Mend the property.")
+
+
 class KafkaAdmin:
     """Safe to use from several threads. Every call has a time limit, and raises KafkaUnavailable when it has passed."""
 
@@ -90,7 +106,7 @@ class KafkaAdmin:
         try:
             self._client = self._new_client()
         except KafkaException as error:
-            raise ConfigError(f"kafka: {error.args[0].str()}.", hint="Mend the property.") from error
+            raise _refused(self._properties, error.args[0].str()) from error
 
     def _new_client(self) -> AdminClient:
         return clients.admin(self._properties, self._on_error)

@@ -161,6 +161,36 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
         r"^Writing to .*/region\.yaml/ failed: Not a directory\. A part of the path is a file",
     ),
     "consume without Kafka": (YAML, ("consume",), 3, r"Kafka does not answer \(.* at 127\.0\.0\.1:9\)\. Is the broker up"),
+    "a bucket without a name": (
+        YAML.replace("var/segments", "s3://"), ("check", "--offline"), 2, r"storage: must be s3://bucket/prefix, not 's3://'\.",
+    ),
+    "a variable of a shell": (
+        YAML.replace("127.0.0.1:9", "$KAFKA"), ("show",), 2,
+        r"'\$KAFKA' is not the address of a broker; write \$\{env:NAME\} for what a variable has\.",
+    ),
+    "a region's name with a slash": (
+        YAML.replace("region: orders", "region: or/ders"), ("show",), 2,
+        r"'or/ders' is not a name; it takes letters, digits, dot, underscore and hyphen\.",
+    ),
+    "a position by Kafka's name": (YAML + "start: earliest\n", ("show",), 2, r"start: write \{position: beginning\}\."),
+    "a position that is misspelt": (
+        YAML + "start: beginnig\n", ("show",), 2, r"start: must be \{position: …\} with one of beginning, .* Did you mean \"beginning\"\?",
+    ),
+    "a property of Kafka as a tree": (
+        YAML.replace('{bootstrap.servers: "127.0.0.1:9", ', '{bootstrap: {servers: "127.0.0.1:9"}, '), ("show",), 2,
+        r"kafka\.bootstrap: must be text, .*; a property's name is one key: write bootstrap\.servers\.",
+    ),
+    "a position by Kafka's name, as its key": (
+        YAML + "start: {position: latest}\n", ("show",), 2, r"start\.position: must be end, as latest is called here\.",
+    ),
+    "a certificate that is not there": (
+        YAML.replace("group.id", "security.protocol: SSL, ssl.ca.location: /nosuch.pem, group.id"), ("check",), 2,
+        r"kafka\.ssl\.ca\.location: there is no file /nosuch\.pem\. Put it there",
+    ),
+    "a login without its mechanism": (
+        YAML.replace("group.id", "security.protocol: SASL_SSL, group.id"), ("check",), 2,
+        r"kafka\.sasl\.mechanism is missing, .* Write PLAIN, SCRAM",
+    ),
     "an unknown verb": (YAML, ("ceck",), 2, r"There is no verb 'ceck'\. Did you mean \"check\"\?"),
 }  # fmt: skip
 
@@ -421,6 +451,20 @@ def test_check_does_not_take_files_that_a_writer_has_left_for_a_delta_table(
     assert "Table bronze has rows up to checkpoint 2, and what its folder" in _check(crkafka)["tables"]
     log.mkdir()
     assert "tables" not in _check(crkafka)
+
+
+def test_check_goes_on_after_what_this_user_may_not_look_at(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    plane.do(lambda tx: tx.put(Table("orders", "bronze", "parquet", str(region_file.parent / "t"), acknowledged=2)))
+    monkeypatch.setattr("crkafka_core.cli.checks.Path.is_dir", forbidden)
+    answer = crkafka("check")
+    assert answer.code == 3 and "WRONG  tables: " in answer.out, answer
+    assert "/t cannot be used: Permission denied. May this user read and write it" in answer.out
+    assert "\nok     host: " in answer.out, "what comes after is looked at all the same"
 
 
 def test_check_counts_task_slots(crkafka: Crkafka, region_file: Path) -> None:

@@ -515,7 +515,7 @@ def test_a_control_plane_without_tables_is_named_with_the_command_and_made_by_st
         assert "There is no control plane" in (said := other.tick(sensor).skip_message) and "crkafka init" in said
     refused = other.run("cut", raise_on_error=False)
     said = next(e for e in refused.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
-    assert "Run `crkafka init`, or the job start_region." in said
+    assert "Run `crkafka init`, or in Dagster the job start_region." in said
     assert other.run("start_region").success
     assert other.tick("watch").skip_message == "BIRTH, epoch 2, 0 members"
 
