@@ -28,6 +28,11 @@ def unavailable(address: Address, error: BaseException) -> ServiceUnavailable:
             f"The control plane {address} cannot be used: {reason}.",
             hint="Is the file gone, is it a folder, or may this user not read and write it and its folder?",
         )
+    if "disk is full" in said or "No space left" in said:
+        return ServiceUnavailable(
+            f"The control plane {address} cannot be written: {reason}.",
+            hint="Free some space on the disk that it lies on.",
+        )
     if is_right(error):
         return ServiceUnavailable(
             f"The control plane {address} does not let this user do that: {reason}.",

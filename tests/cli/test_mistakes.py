@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import socketserver
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from typing import NoReturn
 
 import pytest
 
+from checkpoints_db import address
+from checkpoints_db.unavailable import unavailable
 from crkafka_core.control import Tx
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
@@ -616,6 +619,19 @@ def test_what_the_machine_refuses_is_no_mistake_of_ours(
     monkeypatch.setattr("crkafka_core.cli.history.show", fails)
     answer = crkafka("show")
     assert (answer.code, answer.err) == (code, f"{said}\n")
+
+
+def test_a_control_plane_on_a_full_disk_is_said(tmp_path: Path) -> None:
+    """It was told that the file `does not answer`."""
+    full = sqlite3.connect(tmp_path / "full.db", isolation_level=None)
+    full.execute("PRAGMA max_page_count = 2")
+    with pytest.raises(sqlite3.OperationalError) as met:
+        full.executescript("CREATE TABLE a (x); INSERT INTO a VALUES (randomblob(100000))")
+    full.close()
+    said = str(unavailable(address.parse(f"sqlite:///{tmp_path}/full.db"), met.value))
+    assert re.fullmatch(
+        r"The control plane \S+ cannot be written: database or disk is full\. Free some space on .*", said
+    ), said
 
 
 def test_answers_and_errors_that_nobody_can_hear_change_no_exit_code(region_file: Path) -> None:

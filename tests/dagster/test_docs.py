@@ -12,11 +12,14 @@ import pytest
 import yaml
 from dagster._core.workspace.autodiscovery import loadable_targets_from_python_file
 
+from crkafka_core.cli.project import new
 from crkafka_core.config import RegionConfig
 from dagster_project import consistent_region, names, partitions
 from dagster_project.options import Options
 
-PAGE = (Path(__file__).parents[2] / "docs" / "dagster.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "dagster.md").read_text(encoding="utf-8")
+TUTORIAL = (DOCS / "tutorial.md").read_text(encoding="utf-8")
 TABLES = [{"name": "orders_bronze", "format": "delta", "path": "t"}]
 pytestmark = pytest.mark.dagster
 
@@ -47,6 +50,17 @@ def test_the_sample_that_merges_is_a_module_that_dagster_loads(tmp_path: Path, m
     (tmp_path / "merged.py").write_text(before + merge)
     (found,) = loadable_targets_from_python_file(str(tmp_path / "merged.py"), str(tmp_path))
     assert isinstance(found.target_definition, dg.Definitions)
+
+
+def test_what_the_tutorial_has_one_materialize_and_launch_is_there(tmp_path: Path) -> None:
+    """It named `records`, which nothing in Dagster makes."""
+    new(tmp_path / "shop")
+    defs = consistent_region(tmp_path / "shop" / "region.yaml", sensors="running")
+    graph = defs.resolve_asset_graph()
+    assets = re.findall(r"`(\w+)`, \*Partitions\*", TUTORIAL)
+    assert assets and all(graph.get(dg.AssetKey(["shop", name])).is_materializable for name in assets)
+    jobs = re.findall(r"`(\w+)`, \*Launchpad\*", TUTORIAL)
+    assert jobs and all(defs.resolve_job_def(name) for name in jobs)
 
 
 def test_the_samples_of_python_make_definitions_that_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
