@@ -74,6 +74,11 @@ def test_a_commit_that_another_tells_sql_of_is_not_made_twice() -> None:
     assert simulate(1087).ok
 
 
+def test_a_region_that_runs_again_for_its_last_cut_owes_no_alarm_of_periods() -> None:
+    """It was asked to stop while its cut was open, and lost a member after that: the stop is given up in time, with its own alarm."""
+    assert simulate(2075).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from crkafka_core.control import Cond, Reader, Store
 from crkafka_core.model.offsets import TP, unpack
-from crkafka_core.model.phase import TRANSITIONS, Phase
+from crkafka_core.model.phase import TRANSITIONS, Phase, Wanted
 from crkafka_core.model.rows import (
     Alarm,
     Checkpoint,
@@ -325,7 +325,8 @@ class Oracle:
                 )
         started, alarm = reader.get(Reset, row.started_epoch), reader.get(Alarm, "no merge")
         since = max(last.last_cut_at, started.at if started is not None else now)
-        if row.period and now > since + 3 * row.period and (alarm is None or alarm.at <= last.last_cut_at):
+        asked_to_stop = row.wanted is Wanted.STOP  # it resumes for its last cut alone, and a stop has an alarm of its own (SPEC G9)
+        if row.period and not asked_to_stop and now > since + 3 * row.period and (alarm is None or alarm.at <= last.last_cut_at):
             raise Violation("X6", f"no merge for {now - since:.2f} s, and there is no alarm")
 
     def _head(self, reader: Reader, last: Region, row: Region) -> None:
