@@ -244,12 +244,16 @@ class Resolver(Loop):
         return {tp: starts.Proposal(wanted[tp], offset, position) for tp, (offset, position) in proposed.items()}
 
     def _gaps(self, found: starts.Resolved) -> dict[TP, starts.Gap]:
-        """Offsets that Kafka does not hold any more, or not yet, or only by another leader's log: retention, truncation (SPEC S4)."""
+        """Offsets that Kafka does not hold any more, or not yet, or only by another leader's log: retention, truncation (SPEC S4).
+
+        A log that was cut may have grown again, if only a little: its end says neither that it was nor where.
+        """
         ends = self._admin.watermarks(found.offsets, "read_uncommitted")
         gaps = {tp: starts.gap(offset, *ends[tp]) for tp, offset in found.offsets.items()}
-        asked = {tp: (found.offsets[tp], e) for tp, e in found.leader_epochs.items() if gaps[tp] is None}
+        told = {tp: (found.offsets[tp], epoch) for tp, epoch in found.leader_epochs.items()}
+        asked = {tp: (offset, epoch) for tp, (offset, epoch) in told.items() if ends[tp][0] <= offset}
         cut = self._admin.cut_below(asked) if asked else {}
-        gaps |= {tp: starts.regrown(found.offsets[tp], at) for tp, at in cut.items()}
+        gaps |= {tp: starts.regrown(found.offsets[tp], at, ends[tp][0]) for tp, at in cut.items() if at < ends[tp][1]}
         return {tp: gap for tp, gap in gaps.items() if gap is not None}
 
     def _stop_region(self, reason: str, epoch: int) -> None:

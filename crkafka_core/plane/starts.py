@@ -148,10 +148,12 @@ def gap(wanted: int, earliest: int, end: int) -> Gap | None:
     return None
 
 
-def regrown(wanted: int, cut: int) -> Gap:
-    """A log that was cut below the offset and has grown past it again (SPEC S4)."""
+def regrown(wanted: int, cut: int, earliest: int = 0) -> Gap:
+    """A log that was cut below the offset and has grown again, past it or not (SPEC S4)."""
     return Gap(
-        wanted, cut, f"the log was cut at {cut} by the election of a leader that lacked records, and has grown again"
+        wanted,
+        max(cut, earliest),
+        f"the log was cut at {cut} by the election of a leader that lacked records, and has grown again",
     )
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Literal, NoReturn, Self
 
 from crkafka_core.config import RegionConfig
+from crkafka_core.control import Tx
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.machine import whoami
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model import rows
-from crkafka_core.model.errors import ManualAssignment, ServiceUnavailable
+from crkafka_core.model.errors import ManualAssignment, ServiceUnavailable, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import checkpoints, life, limits, members, pauses, resets, skips, starts
@@ -96,8 +97,7 @@ class Region:
                 check_available(self.plane, self.admin(), head, otherwise=otherwise)
             row = self.plane.do(lambda tx: restoring.rewind(tx, seen, by=by or whoami()))
         else:
-            self.plane.do(lambda tx: restoring.trust(tx, seen, by=by or whoami()))
-            row = self.plane.do(lambda tx: life.start(tx, by=by or whoami()))
+            row = self.plane.do(lambda tx: _trust_and_start(tx, seen, by=by or whoami()))
         retiring.own(self.plane, storage, row)
         return row
 
@@ -294,3 +294,9 @@ class Region:
                 finally:
                     if right.lost is None:
                         self.stop(progress=progress)
+
+
+def _trust_and_start(tx: Tx, seen: restoring.Seen, *, by: str) -> rows.Region | WentBack:
+    """In one transaction: else somebody may notice between the two that SQL went back, and the region would run all the same (SPEC G10)."""
+    trusted = restoring.trust(tx, seen, by=by)
+    return trusted if isinstance(trusted, WentBack) else life.start(tx, by=by)

@@ -38,10 +38,13 @@ def test_71_a_log_that_was_cut_and_has_grown_again_is_noticed_by_the_leader_epoc
     kafka3.kill(1)
     kafka3.start_node(2, wait=False)
     until(lambda: kafka3.topics.leaders(topic) == {0: 2})
-    send(kafka3, topic, 200)
+    send(kafka3, topic, 20)
     forbid_unclean_elections(kafka3, topic)
-    kafka3.start_node(1)
     admin = KafkaAdmin({"bootstrap.servers": kafka3.bootstrap}, timeout=20)
+    assert admin.watermarks([tp], "read_uncommitted") == {tp: (0, 120)}
+    assert admin.cut_below({tp: (160, before[160])}) == {tp: 100}, "where it was cut, and not where it ends now"
+    send(kafka3, topic, 180)
+    kafka3.start_node(1)
     assert admin.watermarks([tp], "read_uncommitted") == {tp: (0, 300)}, "160 is within"
     after = read_epochs(kafka3, tp, 300)
     assert list(after) == [100, 300] and after[300] > before[160], "a run is of one leader epoch"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ from crkafka_core.kafka.errors import NotAllowed
 from crkafka_core.loop import Threads
 from crkafka_core.member.resolver import Resolver
 from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import StartReason
+from crkafka_core.plane.starts import Resolved
 from crkafka_core.protocol import signals as sg
 
 
@@ -79,3 +83,27 @@ def test_a_wrong_configuration_stops_at_once() -> None:
     resolver = Asked([ConfigError("A start position that is none.")], Clock())
     resolver.answer_all()
     assert resolver.stopped == ["A start position that is none."]
+
+
+@pytest.mark.parametrize(
+    ("earliest", "end", "cut_at", "goes_on"),
+    [(0, 300, 100, 100), (0, 120, 100, 100), (0, 100, 100, 100), (110, 120, 100, 110), (170, 300, 100, 170), (0, 300, None, None)],
+    ids=["grown past it", "grown a little", "not grown", "grown, and its beginning is gone", "all of it is gone", "not cut"],
+)  # fmt: skip
+def test_71_a_log_that_was_cut_is_read_from_where_it_was_cut(
+    earliest: int, end: int, cut_at: int | None, goes_on: int | None
+) -> None:
+    """What others have written there since is new, whether or not the log has grown past the offset again."""
+    tp = TP("t", 0)
+
+    class Admin:
+        def watermarks(self, tps: Any, isolation: str) -> dict[TP, tuple[int, int]]:
+            return {tp: (earliest, end)}
+
+        def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
+            return {} if cut_at is None else {tp: cut_at for tp, (offset, _) in offsets.items() if cut_at < offset}
+
+    resolver = Asked([], Clock())
+    resolver._admin = Admin()  # type: ignore[assignment]
+    found = resolver._gaps(Resolved(1, 1, {tp: 160}, {tp: StartReason.HEAD}, leader_epochs={tp: 0}))
+    assert {at: gap.available for at, gap in found.items()} == ({} if goes_on is None else {tp: goes_on})

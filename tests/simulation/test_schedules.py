@@ -79,6 +79,11 @@ def test_a_region_that_runs_again_for_its_last_cut_owes_no_alarm_of_periods() ->
     assert simulate(2075).ok
 
 
+def test_a_region_does_not_run_while_it_is_known_that_sql_went_back() -> None:
+    """A table's writer notices it while a person starts the region; what is merged then would reach no table until a person says more."""
+    assert simulate(10_000_742).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0

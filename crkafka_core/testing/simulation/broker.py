@@ -13,6 +13,15 @@ Record = tuple[int, int]
 """(offset, unique number)."""
 
 
+def between(log: list[Record], start: int, stop: int) -> list[Record]:
+    return log[bisect_left(log, (start, 0)) : bisect_left(log, (stop, 0))]
+
+
+def after(log: list[Record], start: int, most: int) -> list[Record]:
+    at = bisect_left(log, (start, 0))
+    return log[at : at + most]
+
+
 class FencedInstance(Exception):
     """A newer member uses this static member's name."""
 
@@ -62,6 +71,10 @@ class Broker:
     starts: dict[TP, int] = field(default_factory=dict)
     """Where each log begins: retention raises it."""
     ends: dict[TP, int] = field(default_factory=dict)
+    leaders: dict[TP, list[tuple[int, int]]] = field(default_factory=dict)
+    """Offset from which on a leader wrote → its epoch, of each of the log's leaders, oldest first."""
+    cuts: dict[TP, tuple[int, list[Record]]] = field(default_factory=dict)
+    """Where a log was cut, and the whole log as it was before; each at most once."""
     committed: dict[TP, int] = field(default_factory=dict)
     metadata: dict[TP, str] = field(default_factory=dict)
     seats: dict[int, Seat] = field(default_factory=dict)
@@ -85,6 +98,7 @@ class Broker:
         for p in range(self.partitions.get(topic, 0), count):
             self.logs[TP(topic, p)] = []
             self.starts[TP(topic, p)] = self.ends[TP(topic, p)] = 0
+            self.leaders[TP(topic, p)] = [(0, 0)]
         self.partitions[topic] = count
 
     def add_partition(self, topic: str) -> None:
@@ -104,18 +118,37 @@ class Broker:
         """Retention takes the oldest of what is there; `records` and `fetch` still tell it to the oracle."""
         self.starts[tp] += int(share * (self.ends[tp] - self.starts[tp]))
 
+    def cut(self, tp: TP, share: float) -> None:
+        """A leader is elected that lacks the newest records, and writes others in their place (fault 71)."""
+        if tp in self.cuts:
+            return
+        log, end = self.logs[tp], self.ends[tp] - int(share * (self.ends[tp] - self.starts[tp]))
+        self.cuts[tp] = end, log
+        self.logs[tp], self.ends[tp] = log[: bisect_left(log, (end, 0))], end
+        there = [(first, epoch) for first, epoch in self.leaders[tp] if first < end]
+        self.leaders[tp] = [*there, (end, self.leaders[tp][-1][1] + 1)]
+
+    def leader_epoch(self, tp: TP, offset: int) -> int:
+        """Of the leader that wrote the record there."""
+        return max(epoch for first, epoch in self.leaders[tp] if first <= offset)
+
+    def end_of(self, tp: TP, epoch: int) -> int:
+        """Where the log of this leader, or of an older one, ends (OffsetsForLeaderEpoch)."""
+        return next((first for first, later in self.leaders[tp] if later > epoch), self.ends[tp])
+
     def may_begin(self, tp: TP, offset: int, due: int) -> bool:
         """Whether a start is where it is due, or a gap that Kafka has made (SPEC S4)."""
         return offset == due or due < offset <= self.starts[tp]
 
+    def logs_of(self, tp: TP) -> list[list[Record]]:
+        """The log, and what it was before it was cut."""
+        return [self.logs[tp], self.cuts[tp][1]] if tp in self.cuts else [self.logs[tp]]
+
     def records(self, tp: TP, start: int, stop: int) -> list[Record]:
-        log = self.logs[tp]
-        return log[bisect_left(log, (start, 0)) : bisect_left(log, (stop, 0))]
+        return between(self.logs[tp], start, stop)
 
     def fetch(self, tp: TP, start: int, most: int) -> list[Record]:
-        log = self.logs[tp]
-        at = bisect_left(log, (start, 0))
-        return log[at : at + most]
+        return after(self.logs[tp], start, most)
 
     # The group
 

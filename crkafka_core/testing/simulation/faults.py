@@ -81,6 +81,9 @@ class Faults:
         elif fault.kind == "retention":
             tps = sorted(world.broker.logs)
             world.broker.expire(tps[fault.who % len(tps)], fault.value)
+        elif fault.kind == "cut log":
+            tps = sorted(world.broker.logs)
+            world.broker.cut(tps[fault.who % len(tps)], fault.value**2)
         elif fault.kind == "rebalance":
             world.broker.rebalance()
         elif fault.kind == "driver stall":

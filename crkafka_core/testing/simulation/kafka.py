@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,10 @@ class SimulatedConsumer:
         self._held: frozenset[TP] = frozenset()
         self._flowing: set[TP] = set()
         self._next: dict[TP, int] = {}
+        self._read: dict[TP, int] = {}
+        """Leader epoch of the record before the next one; a seek tells none (docs/clients.md K25)."""
+        self._stalled: set[TP] = set()
+        """What is gone of them was told, and they are silent until they are sought (docs/clients.md R10)."""
         self._complained = -QUIET
 
     @property
@@ -99,21 +104,24 @@ class SimulatedConsumer:
             return []
         given = self.client.holds if brought == "assigned" else None
         told, self._held = given if given is not None else self._held, given or frozenset()
-        self._flowing, self._next = set(), {}
+        self._flowing, self._next, self._read, self._stalled = set(), {}, {}, set()
         self.world.note(self.member.name, f"partitions {brought}", sorted(map(str, told)))
         return [Rebalance(Kind(brought), told, self.client.generation)]
 
     def _fetch(self, max_records: int) -> Polled:
         rng, odd = self.world.rng, self.world.faults.strikes(self.member, "late fetch")
-        ready = sorted(self._flowing)
+        ready = sorted(self._flowing - self._stalled)
         rng.shuffle(ready)
         records: list[tuple[TP, Record]] = []
         runs: list[Run] = []
         ends: dict[TP, int] = {}
+        gone: list[CrkafkaError] = []
         for tp in ready[: rng.randint(1, 3)]:
             at = self._next.get(tp, 0)
-            if at < self.broker.starts[tp] or at > self.broker.ends[tp]:
-                return Polled(errors=(OffsetGone(tp, at),))
+            if at < self.broker.starts[tp] or at > self.broker.ends[tp] or self._cut_below(tp, at):
+                self._stalled.add(tp)
+                gone.append(OffsetGone(tp, at))
+                continue
             since = max(self.broker.starts[tp], at - 3) if odd else at
             found = self.broker.fetch(tp, since, rng.randint(1, min(MOST, max_records)))
             if not found:
@@ -121,12 +129,20 @@ class SimulatedConsumer:
                     self._next[tp] = self.broker.ends[tp]  # control records at the end
                 ends[tp] = self.broker.ends[tp]
                 continue
-            runs.append(Run(tp, len(records), len(records) + len(found), found[0][0], found[-1][0] + 1, since))
-            records += [(tp, record) for record in found]
+            for epoch, of_one in groupby(found, lambda record: self.broker.leader_epoch(tp, record[0])):
+                some = list(of_one)
+                since, stop = (since if some[0] == found[0] else records[-1][1][0] + 1), len(records) + len(some)
+                runs.append(Run(tp, len(records), stop, some[0][0], some[-1][0] + 1, since, epoch))
+                records += [(tp, record) for record in some]
+                self._read[tp] = epoch
             self._next[tp] = max(at, found[-1][0] + 1)
         if not runs:
-            return Polled(ends=ends)
-        return Polled(Fetched(_columns(records), tuple(runs)), ends=ends)
+            return Polled(ends=ends, errors=tuple(gone))
+        return Polled(Fetched(_columns(records), tuple(runs)), ends=ends, errors=tuple(gone))
+
+    def _cut_below(self, tp: TP, at: int) -> bool:
+        """librdkafka compares the leader epoch of where it stands with the broker's."""
+        return tp in self._read and self.broker.end_of(tp, self._read[tp]) < at
 
     # Where and what to read
 
@@ -138,8 +154,10 @@ class SimulatedConsumer:
             if self.world.faults.strikes(self.member, "seek fails"):
                 self.world.note(self.member.name, f"a seek fails at {tp}")
                 raise KafkaUnavailable(f"Seeking {tp} to {offset} failed.")
+            self._stalled.discard(tp)
             if not self.world.faults.strikes(self.member, "seek is lost"):
                 self._next[tp] = offset
+                self._read.pop(tp, None)
 
     def flow(self, tps: Iterable[TP]) -> None:
         self._flowing = set(tps) & self._held
@@ -214,8 +232,9 @@ class SimulatedAdmin:
         return {tp: (self.broker.starts[tp], self.broker.ends[tp]) for tp in sorted(set(tps))}
 
     def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
-        """No election here loses records."""
-        return {}
+        self._reach()
+        ends = {tp: (self.broker.end_of(tp, epoch), offset) for tp, (offset, epoch) in sorted(offsets.items())}
+        return {tp: end for tp, (end, offset) in ends.items() if end < offset}
 
     def offsets_for_time(
         self, tps: Iterable[TP], millis: int, isolation: Isolation = "read_committed"

@@ -31,7 +31,7 @@ from crkafka_core.plane import limits
 from crkafka_core.protocol.signals import Stamp
 from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.writer import Span
-from crkafka_core.testing.simulation.broker import Broker, Record
+from crkafka_core.testing.simulation.broker import Broker, Record, after, between
 from crkafka_core.testing.simulation.history import Violation
 from crkafka_core.testing.simulation.storage import Disk
 from crkafka_core.verify import chain
@@ -48,6 +48,8 @@ ZEROES = frozenset({"start", "restored", "join", "rebalance", "thrown out", "thr
 BACKS_OFF = COUNTS | {"unavailable", "offset gone", "late"}
 WANTED = frozenset({"stop", "caught up"})
 """Causes of cuts of which somebody wants the checkpoint, also if there is nothing new."""
+EITHER = frozenset({False, True})
+"""Of the log as it was before it was cut, or as it is."""
 
 
 class Oracle:
@@ -59,6 +61,8 @@ class Oracle:
             self.row: Region = reader.region()
         self.merged: dict[int, dict[TP, int]] = {0: {}}
         self.landed: dict[int, list[Record]] = {}
+        self.logs: dict[int, dict[TP, frozenset[bool]]] = {0: {}}
+        """Whether what a checkpoint merged of a partition is of its log before it was cut, and after."""
         self.seen = Remembered()
         self.segments: dict[int, list[str]] = {}
         """Of each checkpoint that was ever merged."""
@@ -121,14 +125,20 @@ class Oracle:
         found = (merged[base].get(tp, initial.get(tp)) for merged, initial in self._known() if base in merged)
         return {offset for offset in found if offset is not None}
 
-    def may_begin(self, tp: TP, offset: int, due: int) -> bool:
+    def may_begin(self, base: int, tp: TP, offset: int, due: int) -> bool:
         """Where it is due, or after a gap that Kafka or a person has made."""
         kept = self.broker.starts[tp]
         while ends := [
             end for at, first, end in self.skips if at == tp and first <= max(due, kept) and due < end <= offset
         ]:
             due = max(ends)
-        return self.broker.may_begin(tp, offset, due)
+        return self.broker.may_begin(tp, offset, due) or self._at_the_cut(base, tp, offset, due)
+
+    def _at_the_cut(self, base: int, tp: TP, offset: int, due: int) -> bool:
+        """Where the log was cut below what is due; where no leader's epoch tells that, at its end."""
+        cut = self.broker.cuts[tp][0] if tp in self.broker.cuts else due
+        told = self.logs.get(base, {}).get(tp, EITHER) != EITHER
+        return cut <= offset < due and (offset <= max(cut, self.broker.starts[tp]) or not told)
 
     def _known(self) -> list[tuple[dict[int, dict[TP, int]], dict[TP, int]]]:
         return [(self.merged, self.initial), *self.lost]
@@ -143,7 +153,7 @@ class Oracle:
             raise Violation("I7", f"{who.name} starts from checkpoint {stamp.base}, which was never merged")
         for tp, offset in offsets.items():
             due = self.ways_to_begin(stamp.base, tp)
-            if not any(self.may_begin(tp, offset, at) for at in due):
+            if not any(self.may_begin(stamp.base, tp, offset, at) for at in due):
                 raise Violation("I7", f"{who.name} starts {tp} at {offset}; head {stamp.base} has {due}")
             epoch, after = self.given_up.get((stamp.base, tp), (0, 0))
             if offset < after and stamp.epoch >= epoch:
@@ -167,7 +177,7 @@ class Oracle:
             raise Violation("D3", f"{who.name} submits {tp}@{records[0][0]} between drain and resume")
         gap = self.gaps.get((name.epoch, name.parent, tp))
         starts = {span.next} if span is not None else self.ways_to_begin(name.parent, tp) if gap is None else {gap}
-        due = [self.broker.fetch(tp, start, len(records)) for start in sorted(starts)]
+        due = [after(log, start, len(records)) for log in self.broker.logs_of(tp) for start in sorted(starts)]
         if records not in due:
             raise Violation(
                 "I7" if span is None else "I3",
@@ -325,8 +335,15 @@ class Oracle:
                 )
         started, alarm = reader.get(Reset, row.started_epoch), reader.get(Alarm, "no merge")
         since = max(last.last_cut_at, started.at if started is not None else now)
-        asked_to_stop = row.wanted is Wanted.STOP  # it resumes for its last cut alone, and a stop has an alarm of its own (SPEC G9)
-        if row.period and not asked_to_stop and now > since + 3 * row.period and (alarm is None or alarm.at <= last.last_cut_at):
+        asked_to_stop = (
+            row.wanted is Wanted.STOP
+        )  # it resumes for its last cut alone, and a stop has an alarm of its own (SPEC G9)
+        if (
+            row.period
+            and not asked_to_stop
+            and now > since + 3 * row.period
+            and (alarm is None or alarm.at <= last.last_cut_at)
+        ):
             raise Violation("X6", f"no merge for {now - since:.2f} s, and there is no alarm")
 
     def _head(self, reader: Reader, last: Region, row: Region) -> None:
@@ -376,7 +393,7 @@ class Oracle:
                 raise Violation("I8", f"cut {cut} merged what {incarnation} contributed, which is {member}")
         offsets = reader.select(MergedOffset, where)
         self._offsets(cut, checkpoint.parent, offsets)
-        self._rows(cut, offsets, reader.select(Segment, where), there)
+        self._rows(cut, checkpoint.parent, offsets, reader.select(Segment, where), there)
         self.merged[cut] = {TP(o.topic, o.partition): o.to_offset for o in offsets}
         if checkpoint.parent and self.merged[cut] == self.merged[checkpoint.parent] and checkpoint.cause not in WANTED:
             raise Violation("V1", f"cut {cut} made a checkpoint ({checkpoint.cause}), and had nothing new")
@@ -400,14 +417,19 @@ class Oracle:
         for o in offsets:
             tp = TP(o.topic, o.partition)
             due = before.get(tp, self.initial.get(tp))
-            if due is None or not self.may_begin(tp, o.from_offset, due) or o.to_offset < o.from_offset:
+            if due is None or not self.may_begin(parent, tp, o.from_offset, due) or o.to_offset < o.from_offset:
                 raise Violation(
                     "I1",
                     f"cut {cut}: {tp} goes from {o.from_offset} to {o.to_offset}; its parent {parent} left it at {due}",
                 )
 
     def _rows(
-        self, cut: int, offsets: list[MergedOffset], segments: list[Segment], there: set[tuple[str, str]]
+        self,
+        cut: int,
+        parent: int,
+        offsets: list[MergedOffset],
+        segments: list[Segment],
+        there: set[tuple[str, str]],
     ) -> None:
         """I2, I3, I8: what the named segments hold is exactly what was produced in these ranges."""
         landed: dict[TP, list[Record]] = {}
@@ -424,13 +446,27 @@ class Oracle:
         self.landed[cut].sort()
         for o in offsets:
             tp = TP(o.topic, o.partition)
-            produced, found = self.broker.records(tp, o.from_offset, o.to_offset), landed.pop(tp, [])
-            if found != produced or len(found) != o.rows:
+            logs, found = self.broker.logs_of(tp), landed.pop(tp, [])
+            produced = [between(log, o.from_offset, o.to_offset) for log in logs]
+            if found not in produced or len(found) != o.rows:
                 raise Violation(
                     "I2", f"cut {cut}: {tp} has {found} in [{o.from_offset}, {o.to_offset}); produced were {produced}"
                 )
+            self._same_log(cut, parent, o, {at == len(logs) - 1 for at, there in enumerate(produced) if there == found})
         if landed:
             raise Violation("I2", f"cut {cut} landed partitions outside of its map: {sorted(landed)}")
+
+    def _same_log(self, cut: int, parent: int, o: MergedOffset, of_older: set[bool]) -> None:
+        """S4: what goes on behind where a log was cut goes on in the same log, unless no leader's epoch tells it."""
+        tp = TP(o.topic, o.partition)
+        if tp in self.broker.cuts and o.from_offset > self.broker.cuts[tp][0]:
+            of_older &= self.logs[parent].get(tp, EITHER)
+            if not of_older:
+                raise Violation(
+                    "S4",
+                    f"cut {cut}: {tp} goes on at {o.from_offset}, and the log was cut at {self.broker.cuts[tp][0]}",
+                )
+        self.logs.setdefault(cut, {})[tp] = frozenset(of_older) if o.leader_epoch >= 0 else EITHER
 
     # At the end
 

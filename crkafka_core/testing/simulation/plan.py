@@ -19,6 +19,8 @@ REGION_FAULTS = (
     "sql down", "kafka down", "add partition", "rebalance", "driver stall", "driver kill", "writer stall", "writer kill", "clock step",
     "stranger", "slow", "retention", "restore", "lake fails", "copy", "upgrade", "host kill", "host stall",
 )  # fmt: skip
+LATER = ("cut log",)
+"""Of regions too, drawn apart: most seeds stand for what they stood for before there were any."""
 PERSON = ("rewind", "initial", "reset", "scale", "stop", "pause", "configure", "skip", "undeclare")
 VISITS = ("read", "consume")
 """Of somebody who comes, and goes by himself."""
@@ -90,6 +92,8 @@ def plan(seed: int) -> Plan:
         bringers = rng.choice(RARE[phase])
         chaos, kinds = 12.0, [*kinds, *bringers]
         faults = _about(rng, phase, bringers, rng.uniform(7.0, 11.0), faults)
+    apart = Random(f"later {seed}")
+    later = [_fault(apart, chaos, list(LATER)) for _ in range(apart.choice((1, 1, 2)) if apart.random() < 0.15 else 0)]
     trigger = rng.choice((0, 0, 0, 24))
     return Plan(
         seed=seed,
@@ -102,10 +106,10 @@ def plan(seed: int) -> Plan:
         tables=1 if TO_TABLES & set(kinds) else rng.choice((0, 0, 1)),
         adopts="restore" in kinds or rng.random() < 0.6,
         from_end=rng.random() < 0.3,
-        data_loss="gap" if "retention" in kinds else "stop",
+        data_loss="gap" if later or "retention" in kinds else "stop",
         sluggish=rng.choice(("", "", *LOOPS)),
         chaos=chaos,
-        faults=tuple(sorted(faults, key=lambda f: f.at)),
+        faults=tuple(sorted([*faults, *later], key=lambda f: f.at)),
     )
 
 

@@ -12,13 +12,14 @@ from crkafka_core.model.rows import Region
 from crkafka_core.model.rows import Table as TableRow
 from crkafka_core.plane import permits, tables
 from crkafka_core.plane.permits import Permit
-from crkafka_core.plane.reading import ReadPlan
+from crkafka_core.plane.reading import KafkaRange, ReadPlan
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.tables import adopt, writing
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.stamp import Stamp, dropped
 from crkafka_core.tables.writing import Fenced, Written
 from crkafka_core.testing.simulation.actors import Restarted, SimulatedRegion
+from crkafka_core.testing.simulation.broker import between
 from crkafka_core.testing.simulation.history import Violation
 from crkafka_core.testing.simulation.lake import Lake, logs
 from crkafka_core.testing.simulation.storage import Tuple
@@ -108,13 +109,17 @@ class Writer(TableActor):
                 raise self._gone(segment.checkpoint, segment.path)
             rows[segment.checkpoint] = rows.get(segment.checkpoint, ()) + held
         for r in plan.ranges:
-            rows[r.checkpoint] = rows.get(r.checkpoint, ()) + self.archived(r.topic, r.partition, r.start, r.stop)
+            rows[r.checkpoint] = rows.get(r.checkpoint, ()) + self.archived(r)
         return rows
 
-    def archived(self, topic: str, partition: int, start: int, stop: int) -> tuple[Tuple, ...]:
-        """Kafka tells a simulation also what retention took."""
-        tp = TP(topic, partition)
-        return tuple((tp, record) for record in self.world.broker.records(tp, start, stop))
+    def archived(self, r: KafkaRange) -> tuple[Tuple, ...]:
+        """Kafka tells a simulation also what retention took, or an election."""
+        tp, landed = TP(r.topic, r.partition), set(self.world.oracle.landed[r.checkpoint])
+        for log in self.world.broker.logs_of(tp):
+            found = between(log, r.start, r.stop)
+            if len(found) == r.rows and landed.issuperset(found):
+                return tuple((tp, record) for record in found)
+        raise ServiceUnavailable(f"{tp} does not hold [{r.start}, {r.stop}) any more.")
 
     def _gone(self, checkpoint: int, path: str) -> Exception:
         """Only what a rewind left behind, or what the table has by now, may be gone under a writer (T1)."""
@@ -152,7 +157,7 @@ class Adopter(Writer):
         for i, r in enumerate(plan.ranges):
             self.world.scheduler.give_way()
             path = f"{root}/crkafka_checkpoint={r.checkpoint}/part-{i}.parquet"
-            self.lake.disk[path] = self.archived(r.topic, r.partition, r.start, r.stop)
+            self.lake.disk[path] = self.archived(r)
 
 
 class SparkWriter(Writer):
