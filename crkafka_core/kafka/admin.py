@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # typ
 
 from crkafka_core.kafka import clients
 from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed, TopicGone, error_of
-from crkafka_core.kafka.leader_epochs import cut_below
+from crkafka_core.kafka.leader_epochs import compare
 from crkafka_core.kafka.properties import admin_properties
 from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.model.offsets import TP
@@ -99,6 +99,8 @@ class KafkaAdmin:
         self._refusal: KafkaError | None = None
         self._last_epochs: dict[TP, int | None] = {}
         """The leader epoch of what was last asked for of a partition: of its end, right after that was asked for."""
+        self._compared: dict[TP, tuple[tuple[int, int, int | None], int | None]] = {}
+        """(next offset, leader epoch of the record before it, that of the end) as last compared → where the log was cut, if it was."""
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._readers: dict[str, Consumer] = {}
@@ -187,13 +189,27 @@ class KafkaAdmin:
     def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
         """Of these (next offset, leader epoch of the record before it) those that the log was cut below, and where (SPEC S4).
 
-        Where the log ends in the same epoch no leader has changed since, and nothing more is asked: so it is mostly.
+        Where the log ends in the same epoch no leader has changed since, and nothing more is asked: so it is mostly. What Kafka said
+        counts until another leader is elected: of many partitions, on a busy cluster, some answer late, and only those are asked again.
         """
         self._list_offsets(sorted(offsets), _LATEST, "read_uncommitted")
-        newer = {tp: asked for tp, asked in offsets.items() if self._last_epochs.get(tp) != asked[1]}
-        if not newer:
-            return {}
-        return cut_below(self._properties, newer, group_id=self._group_id, patience=self.timeout)
+        newer = {
+            tp: (*of, self._last_epochs.get(tp)) for tp, of in offsets.items() if self._last_epochs.get(tp) != of[1]
+        }
+        known = {
+            tp
+            for tp, asked in newer.items()
+            if tp in self._compared and self._compared[tp][0] == asked and asked[2] is not None
+        }
+        left = {tp: offsets[tp] for tp in newer.keys() - known}
+        if left:
+            found = compare(self._properties, left, group_id=self._group_id, patience=self.timeout)
+            self._compared |= {tp: (newer[tp], at) for tp, at in found.items()}
+            if late := sorted(left.keys() - found.keys()):
+                raise KafkaUnavailable(
+                    f"Kafka did not say in time whether the log of {late[0]} was cut, and of {len(late) - 1} more; {len(found)} did."
+                )
+        return {tp: at for tp in newer if (at := self._compared[tp][1]) is not None}
 
     def offsets_for_time(
         self, tps: Iterable[TP], millis: int, isolation: Isolation = "read_committed"

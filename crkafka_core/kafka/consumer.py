@@ -212,8 +212,11 @@ class GroupConsumer:
             elif code == KafkaError._PARTITION_EOF:
                 ends[tp] = failure.offset
             elif code in VANISHED:
-                if tp in self._flowing:  # else it is about the placeholder, and the seek to come mends it
-                    self._errors.append(OffsetGone(tp, failure.offset))
+                # Told once, also while nothing flows; it names no offset where a log was cut below where we stand (docs/clients.md K25).
+                # Else, before anything flows, it is about the placeholder, and the seek to come mends it.
+                cut = failure.offset < 0 and tp in self._next
+                if tp in self._flowing or cut:
+                    self._errors.append(OffsetGone(tp, self._next[tp] if cut else failure.offset))
             else:
                 where = f"reading {tp}" if tp.topic else f"in group {self.group_id}"
                 self._report(failure.error, where)

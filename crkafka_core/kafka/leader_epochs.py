@@ -24,13 +24,13 @@ _CUT_AT = re.compile(r"truncation detected at offset \d+ .*broker end offset is 
 """librdkafka tells the end of the older leader's log in this text only."""
 
 
-def cut_below(
+def compare(
     properties: Mapping[str, str], offsets: Mapping[TP, tuple[int, int]], *, group_id: str, patience: float
-) -> dict[TP, int]:
-    """Of these (next offset, leader epoch of the record before it) those that the log was cut below, and where.
+) -> dict[TP, int | None]:
+    """Of these (next offset, leader epoch of the record before it) where the log was cut below; None: it was not.
 
-    `properties` connect to Kafka; the group is one that this user may read, and is not joined. Raises KafkaUnavailable when a
-    partition does not answer.
+    `properties` connect to Kafka; the group is one that this user may read, and is not joined. A partition that does not answer in time
+    is left out: whoever asks again need not ask for the others.
     """
     name = f"crkafka-epochs-{uuid.uuid4().hex[:12]}"
     settings = {
@@ -48,23 +48,21 @@ def cut_below(
         consumer.close()
 
 
-def _answers(consumer: Consumer, offsets: Mapping[TP, tuple[int, int]], until: float) -> dict[TP, int]:
-    """A record or the end of the partition means that the log goes on there."""
-    cut: dict[TP, int] = {}
-    left = set(offsets)
-    while left:
-        if time.monotonic() > until:
-            raise KafkaUnavailable(f"Kafka did not say in time whether the log of {min(left)} was cut.")
+def _answers(consumer: Consumer, offsets: Mapping[TP, tuple[int, int]], until: float) -> dict[TP, int | None]:
+    """A record or the end of the partition means that the log goes on there; it is asked for no more, so that the others come."""
+    found: dict[TP, int | None] = {}
+    while len(found) < len(offsets) and time.monotonic() <= until:
         for message in consumer.consume(500, 0.02):
             tp, error = TP(message.topic() or "", message.partition() or 0), message.error()
+            if tp in found:
+                continue
             if error is None or error.code() == KafkaError._PARTITION_EOF:
-                left.discard(tp)
+                found[tp] = None
+                consumer.pause([TopicPartition(tp.topic, tp.partition)])
             elif error.code() in VANISHED:
-                left.discard(tp)
-                found = _CUT_AT.search(error.str())
-                if found is not None and int(found[1]) < offsets[tp][0]:
-                    cut[tp] = int(found[1])
-                else:
+                said = _CUT_AT.search(error.str())
+                found[tp] = int(said[1]) if said is not None and int(said[1]) < offsets[tp][0] else None
+                if found[tp] is None:
                     _log.warning("leader epoch %d of %s@%d: %s", offsets[tp][1], tp, offsets[tp][0], error.str())
             else:
                 typed = error_of(
@@ -72,4 +70,4 @@ def _answers(consumer: Consumer, offsets: Mapping[TP, tuple[int, int]], until: f
                 )
                 if not isinstance(typed, KafkaUnavailable):
                     raise typed
-    return cut
+    return found

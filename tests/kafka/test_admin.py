@@ -6,7 +6,7 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from subprocess import PIPE
@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
 
 from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.kafka import admin as admin_module
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.errors import KafkaUnavailable, TopicGone
 from crkafka_core.kafka.group import report
@@ -286,6 +287,7 @@ def test_a_broker_that_has_just_started_and_knows_no_topics_yet_is_not_believed_
 
 ASKS_ABOUT_A_GROUP = """
 import sys, time
+from crkafka_core.kafka import admin as admin_module
 from crkafka_core.kafka.admin import KafkaAdmin
 admin = KafkaAdmin({"bootstrap.servers": sys.argv[1]}, timeout=1.0)
 try:
@@ -342,3 +344,25 @@ def test_committed_offsets_come_also_from_a_far_broker(services_folder: Path) ->
         else:
             raise AssertionError("never answered")
         admin.close()
+
+
+def test_71_a_partition_that_says_late_whether_it_was_cut_is_asked_again_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many, on a busy cluster, always some others were late: no start was ever resolved."""
+    away, a, b = KafkaAdmin({"bootstrap.servers": "127.0.0.1:9"}, timeout=1.0), TP("t", 0), TP("t", 1)
+    ends, asked = {a: 3, b: 3}, list[set[TP]]()
+    answers: list[dict[TP, int | None]] = [{a: 100}, {b: None}, {a: None}]
+
+    def compare(properties: Any, offsets: Mapping[TP, tuple[int, int]], **_: Any) -> dict[TP, int | None]:
+        asked.append(set(offsets))
+        return answers.pop(0)
+
+    monkeypatch.setattr(admin_module, "compare", compare)
+    monkeypatch.setattr(away, "_list_offsets", lambda *_: away._last_epochs.update(ends))
+    where = {a: (160, 2), b: (170, 2)}
+    with pytest.raises(KafkaUnavailable, match=r"the log of t\[1\] was cut"):
+        away.cut_below(where)
+    assert away.cut_below(where) == {a: 100} == away.cut_below(where)
+    assert asked == [{a, b}, {b}]
+    ends[a] = 4  # another leader: what was said of the log counts no more
+    assert away.cut_below(where) == {}
+    assert asked[2:] == [{a}]

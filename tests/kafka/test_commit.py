@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from crkafka_core.kafka.consumer import GroupConsumer
-from crkafka_core.kafka.errors import CommitFailed, Fenced, GroupRebalanced, KafkaUnavailable
+from crkafka_core.kafka.errors import CommitFailed, Fenced, GroupRebalanced, KafkaUnavailable, OffsetGone
+from crkafka_core.kafka.taken import Failure, Taken
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 
@@ -60,3 +61,31 @@ def test_72_the_worst_failure_of_a_commit_decides_in_whatever_order(
             consumer.commit(dict.fromkeys(tps, 5))
         assert type(failed.value) is reaction
         assert f"at {tps[order.index(CODE[reaction])]}" in str(failed.value), "the partition is named"
+
+
+@pytest.mark.parametrize(
+    ("sought", "flows", "offset", "told"),
+    [
+        (True, True, -1001, 160), (True, False, -1001, 160), (False, False, -1001, None), (True, True, 170, 170), (True, False, 170, None),
+        (True, True, 0, None),
+    ],
+    ids=["cut while it flows", "cut while it is paused", "cut before the seek", "gone", "gone before anything flows", "of the placeholder"],
+)  # fmt: skip
+def test_71_a_log_that_was_cut_below_where_a_partition_stands_is_told_also_while_it_is_paused(
+    sought: bool, flows: bool, offset: int, told: int | None
+) -> None:
+    """librdkafka says it once, and gives nothing of the partition any more (docs/clients.md K25)."""
+    consumer, tp = GroupConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}), TP("t", 0)
+    consumer._held, consumer._next, consumer._flowing = (
+        frozenset({tp}),
+        {tp: 160} if sought else {},
+        {tp} if flows else set(),
+    )
+    error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "Partition log truncation detected")
+    consumer._records = SimpleNamespace(
+        serve=lambda: Taken(), take=lambda *_: Taken(failures=(Failure(tp, offset, error),))
+    )  # type: ignore[assignment]
+    errors = consumer.poll(10, 0.0).errors
+    assert [(type(e), e.offset) for e in errors if isinstance(e, OffsetGone)] == (
+        [(OffsetGone, told)] if told is not None else []
+    )

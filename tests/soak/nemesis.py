@@ -11,14 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Literal, Protocol
 
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from crkafka_core.dev.postgres import Postgres
-from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Lease
 from crkafka_core.tables import adopt
@@ -263,7 +263,8 @@ class Nemesis:
 
     def f53_rewind(self) -> None:
         there = [c.id for c in self.s.region.checkpoints() if c.status == "MERGED"][-RECENT:]
-        self.s.region.reset(self.rng.choice(there) if self.rng.random() < 0.9 else "initial", cause="fault 53")
+        target: int | Literal["initial"] = self.rng.choice(there) if self.rng.random() < 0.9 else "initial"
+        self._ask(lambda: self.s.region.reset(target, cause="fault 53"), ServiceUnavailable)
 
     def f00_pause(self) -> None:
         topic = self.rng.choice(self.s.topics)
@@ -286,20 +287,24 @@ class Nemesis:
 
     def mend(self) -> None:
         """Once the region runs: before that a rewind may have to be followed first."""
+        self._ask(lambda: adopt.mend(self.s.region, TABLE), CrkafkaError)
+
+    def _ask(self, work: Callable[[], object], refused: type[CrkafkaError]) -> None:
+        """A person who is refused asks again: that a service is away may be another fault's doing."""
 
         def done() -> bool:
             try:
-                adopt.mend(self.s.region, TABLE)
-            except CrkafkaError:
+                work()
+            except refused:
                 return False
             return True
 
-        self.s.until(done, "the table is mended")
+        self.s.until(done, "a person was heard")
 
     def f66_stop_and_start(self) -> None:
         self.s.region.stop(wait=self.rng.random() < 0.5)
         time.sleep(self.rng.uniform(0.0, 3.0))
-        self.s.region.start()
+        self._ask(self.s.region.start, ServiceUnavailable)
 
     def produce(self) -> None:
         self.s.produce(RATE, topics=self.s.topics, partitions=self.partitions)

@@ -128,9 +128,9 @@ class Broker:
         there = [(first, epoch) for first, epoch in self.leaders[tp] if first < end]
         self.leaders[tp] = [*there, (end, self.leaders[tp][-1][1] + 1)]
 
-    def leader_epoch(self, tp: TP, offset: int) -> int:
-        """Of the leader that wrote the record there."""
-        return max(epoch for first, epoch in self.leaders[tp] if first <= offset)
+    def written_by(self, tp: TP, record: Record) -> int:
+        """The epoch of its leader."""
+        return max(epoch for first, epoch in self.leaders[tp] if first <= record[0])
 
     def end_of(self, tp: TP, epoch: int) -> int:
         """Where the log of this leader, or of an older one, ends (OffsetsForLeaderEpoch)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -129,7 +129,7 @@ class SimulatedConsumer:
                     self._next[tp] = self.broker.ends[tp]  # control records at the end
                 ends[tp] = self.broker.ends[tp]
                 continue
-            for epoch, of_one in groupby(found, lambda record: self.broker.leader_epoch(tp, record[0])):
+            for epoch, of_one in groupby(found, partial(self.broker.written_by, tp)):
                 some = list(of_one)
                 since, stop = (since if some[0] == found[0] else records[-1][1][0] + 1), len(records) + len(some)
                 runs.append(Run(tp, len(records), stop, some[0][0], some[-1][0] + 1, since, epoch))
