@@ -84,6 +84,11 @@ def test_a_region_does_not_run_while_it_is_known_that_sql_went_back() -> None:
     assert simulate(10_000_742).ok
 
 
+def test_a_reader_of_a_backup_misses_files_that_were_retired_before_it_was_put_in_place() -> None:
+    """They are of no hold's time: nobody took them from under it."""
+    assert simulate(10_018_135, stores=sqlite).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0

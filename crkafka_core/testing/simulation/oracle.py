@@ -48,8 +48,6 @@ ZEROES = frozenset({"start", "restored", "join", "rebalance", "thrown out", "thr
 BACKS_OFF = COUNTS | {"unavailable", "offset gone", "late"}
 WANTED = frozenset({"stop", "caught up"})
 """Causes of cuts of which somebody wants the checkpoint, also if there is nothing new."""
-EITHER = frozenset({False, True})
-"""Of the log as it was before it was cut, or as it is."""
 
 
 class Oracle:
@@ -61,8 +59,8 @@ class Oracle:
             self.row: Region = reader.region()
         self.merged: dict[int, dict[TP, int]] = {0: {}}
         self.landed: dict[int, list[Record]] = {}
-        self.logs: dict[int, dict[TP, frozenset[bool]]] = {0: {}}
-        """Whether what a checkpoint merged of a partition is of its log before it was cut, and after."""
+        self.led: dict[int, set[TP]] = {}
+        """Partitions of which a checkpoint tells the leader epoch."""
         self.seen = Remembered()
         self.segments: dict[int, list[str]] = {}
         """Of each checkpoint that was ever merged."""
@@ -137,7 +135,7 @@ class Oracle:
     def _at_the_cut(self, base: int, tp: TP, offset: int, due: int) -> bool:
         """Where the log was cut below what is due; where no leader's epoch tells that, at its end."""
         cut = self.broker.cuts[tp][0] if tp in self.broker.cuts else due
-        told = self.logs.get(base, {}).get(tp, EITHER) != EITHER
+        told = tp in self.led.get(base, ())
         return cut <= offset < due and (offset <= max(cut, self.broker.starts[tp]) or not told)
 
     def _known(self) -> list[tuple[dict[int, dict[TP, int]], dict[TP, int]]]:
@@ -337,7 +335,7 @@ class Oracle:
         since = max(last.last_cut_at, started.at if started is not None else now)
         asked_to_stop = (
             row.wanted is Wanted.STOP
-        )  # it resumes for its last cut alone, and a stop has an alarm of its own (SPEC G9)
+        )  # it resumes for its last cut; a stop has an alarm of its own (SPEC G9)
         if (
             row.period
             and not asked_to_stop
@@ -393,8 +391,9 @@ class Oracle:
                 raise Violation("I8", f"cut {cut} merged what {incarnation} contributed, which is {member}")
         offsets = reader.select(MergedOffset, where)
         self._offsets(cut, checkpoint.parent, offsets)
-        self._rows(cut, checkpoint.parent, offsets, reader.select(Segment, where), there)
+        self._rows(cut, offsets, reader.select(Segment, where), there)
         self.merged[cut] = {TP(o.topic, o.partition): o.to_offset for o in offsets}
+        self.led[cut] = {TP(o.topic, o.partition) for o in offsets if o.leader_epoch >= 0}
         if checkpoint.parent and self.merged[cut] == self.merged[checkpoint.parent] and checkpoint.cause not in WANTED:
             raise Violation("V1", f"cut {cut} made a checkpoint ({checkpoint.cause}), and had nothing new")
         self.parents[cut] = checkpoint.parent
@@ -424,12 +423,7 @@ class Oracle:
                 )
 
     def _rows(
-        self,
-        cut: int,
-        parent: int,
-        offsets: list[MergedOffset],
-        segments: list[Segment],
-        there: set[tuple[str, str]],
+        self, cut: int, offsets: list[MergedOffset], segments: list[Segment], there: set[tuple[str, str]]
     ) -> None:
         """I2, I3, I8: what the named segments hold is exactly what was produced in these ranges."""
         landed: dict[TP, list[Record]] = {}
@@ -446,27 +440,14 @@ class Oracle:
         self.landed[cut].sort()
         for o in offsets:
             tp = TP(o.topic, o.partition)
-            logs, found = self.broker.logs_of(tp), landed.pop(tp, [])
-            produced = [between(log, o.from_offset, o.to_offset) for log in logs]
+            found = landed.pop(tp, [])
+            produced = [between(log, o.from_offset, o.to_offset) for log in self.broker.logs_of(tp)]
             if found not in produced or len(found) != o.rows:
                 raise Violation(
                     "I2", f"cut {cut}: {tp} has {found} in [{o.from_offset}, {o.to_offset}); produced were {produced}"
                 )
-            self._same_log(cut, parent, o, {at == len(logs) - 1 for at, there in enumerate(produced) if there == found})
         if landed:
             raise Violation("I2", f"cut {cut} landed partitions outside of its map: {sorted(landed)}")
-
-    def _same_log(self, cut: int, parent: int, o: MergedOffset, of_older: set[bool]) -> None:
-        """S4: what goes on behind where a log was cut goes on in the same log, unless no leader's epoch tells it."""
-        tp = TP(o.topic, o.partition)
-        if tp in self.broker.cuts and o.from_offset > self.broker.cuts[tp][0]:
-            of_older &= self.logs[parent].get(tp, EITHER)
-            if not of_older:
-                raise Violation(
-                    "S4",
-                    f"cut {cut}: {tp} goes on at {o.from_offset}, and the log was cut at {self.broker.cuts[tp][0]}",
-                )
-        self.logs.setdefault(cut, {})[tp] = frozenset(of_older) if o.leader_epoch >= 0 else EITHER
 
     # At the end
 

@@ -61,7 +61,10 @@ class SlowReader(Visitor):
             steady = (clock, lost) == (world.clock_offset, len(world.oracle.lost))
             if not steady or world.now - asked > length:
                 return
-            if gone := [path for path in paths if path not in world.disk]:
+            there = (
+                world.disk.keys() | world.oracle.deleted
+            )  # what went before a backup was put in place, no backup has
+            if gone := [path for path in paths if path not in there]:
                 raise Violation("T1", f"{self.name} holds {held.plan.checkpoints}, and {gone[0]} is gone")
             asked = world.now
             self.plane.do(lambda tx: reading.renew(tx, held.lease, length))
