@@ -75,10 +75,14 @@ class Options(BaseModel):
         default="0 * * * *",
         description="Cron: when the bounded run is scheduled. The schedule is off until somebody turns it on.",
     )
-    retire: str = Field(default="17 3 * * *", description="Cron: when old checkpoints are retired.")
-    look: str = Field(
-        default="*/5 * * * *",
-        description="Cron: when Kafka is asked for the group's state and lag, each time by a run.",
+    retire: str | None = Field(
+        default=None,
+        description="Cron: when old checkpoints are retired; unless said, daily after three, each region at a minute of its own.",
+    )
+    look: str | None = Field(
+        default=None,
+        description="Cron: when Kafka is asked for the group's state and lag, each time by a run; unless said, every five minutes, "
+        "and not all regions of an instance at once.",
     )
     fresh: float = Field(
         default=3_600,

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import dagster as dg
 
 from dagster_project.jobs import Jobs
 from dagster_project.names import Names
 from dagster_project.options import Options
 
-PRUNE = "47 3 * * *"
-"""When old runs are removed, once somebody has turned it on."""
-MAINTAIN = "17 4 * * *"
-"""When tables are compacted, once somebody has turned it on."""
+LOOK = "{look}-59/5 * * * *"
+RETIRE, PRUNE, MAINTAIN = "{minute} 3 * * *", "{minute} 2 * * *", "{minute} 4 * * *"
+"""Each region has minutes of its own: the regions of an instance do not all start their runs at once."""
+
+
+def cron(pattern: str, region: str) -> str:
+    """The pattern, with the minutes that the region's name gives it."""
+    minute = crc32(region.encode()) % 60
+    return pattern.format(minute=minute, look=minute % 5)
 
 
 def make(names: Names, jobs: Jobs, options: Options) -> list[dg.ScheduleDefinition]:
@@ -28,28 +35,28 @@ def make(names: Names, jobs: Jobs, options: Options) -> list[dg.ScheduleDefiniti
         dg.ScheduleDefinition(
             name=names.of("retire"),
             job=jobs.retire_checkpoints,
-            cron_schedule=options.retire,
+            cron_schedule=options.retire or cron(RETIRE, names.region),
             default_status=on,
             description="Delete checkpoints beyond the last `retain`.",
         ),
         dg.ScheduleDefinition(
             name=names.of("prune"),
             job=jobs.prune_runs,
-            cron_schedule=PRUNE,
+            cron_schedule=cron(PRUNE, names.region),
             default_status=dg.DefaultScheduleStatus.STOPPED,
             description="Remove old runs and events of the region from Dagster; never anything of live partitions.",
         ),
         dg.ScheduleDefinition(
             name=names.of("maintain"),
             job=jobs.maintain_tables,
-            cron_schedule=MAINTAIN,
+            cron_schedule=cron(MAINTAIN, names.region),
             default_status=dg.DefaultScheduleStatus.STOPPED,
             description="Make few large files of the many small ones of the declared tables.",
         ),
         dg.ScheduleDefinition(
             name=names.of("look"),
             job=jobs.observe_group,
-            cron_schedule=options.look,
+            cron_schedule=options.look or cron(LOOK, names.region),
             default_status=on,
             description="Record the lag that Kafka knows.",
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError
-from dagster_project import ConsistentRegion, consistent_region
+from dagster_project import ConsistentRegion, consistent_region, schedules
 from dagster_project.component import Attributes
 from dagster_project.names import Names
 from dagster_project.resources import ControlPlaneResource, RegionResource, SparkSessionResource
@@ -288,11 +289,18 @@ def test_schedules_are_as_told_and_a_quiet_table_is_not_stale() -> None:
         found = {s.name: (s.cron_schedule, s.default_status.value, s.job_name) for s in defs.schedules or ()}
         assert found == {
             "orders_consume": (hour, "STOPPED", "orders_consume_until_caught_up"),
-            "orders_retire": ("17 3 * * *", "RUNNING", "orders_retire_checkpoints"),
-            "orders_prune": ("47 3 * * *", "STOPPED", "orders_prune_runs"),
-            "orders_maintain": ("17 4 * * *", "STOPPED", "orders_maintain_tables"),
-            "orders_look": ("*/5 * * * *", "RUNNING", "orders_observe_group"),
+            "orders_retire": ("2 3 * * *", "RUNNING", "orders_retire_checkpoints"),
+            "orders_prune": ("2 2 * * *", "STOPPED", "orders_prune_runs"),
+            "orders_maintain": ("2 4 * * *", "STOPPED", "orders_maintain_tables"),
+            "orders_look": ("2-59/5 * * * *", "RUNNING", "orders_observe_group"),
         }
+
+
+def test_ten_regions_do_not_start_their_runs_in_one_minute() -> None:
+    for pattern in (schedules.LOOK, schedules.PRUNE, schedules.MAINTAIN, schedules.RETIRE):
+        at = Counter(schedules.cron(pattern, f"region{n}") for n in range(10))
+        assert max(at.values()) <= 4, at
+    assert consistent_region(attributes(), look="0 * * * *").resolve_schedule_def("orders_look").cron_schedule == "0 * * * *"
 
 
 def test_the_instances_retries_and_its_longest_run_leave_hosts_and_alarms_alone() -> None:
