@@ -56,6 +56,10 @@ def open_cut(context: dg.OpExecutionContext, config: OpenCut, region: RegionReso
         if opened is not None and lease is not None:
             lease.keep()
     if opened is not None:
+        if is_reexecution(context):
+            context.log.info(
+                f"Cut {opened.id} is another one: what run {context.run.parent_run_id} has cut stays as it is."
+            )
         yield dg.Output(
             None,
             metadata={

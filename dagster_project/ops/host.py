@@ -70,9 +70,9 @@ def state(reader: Reader, region: Row) -> str:
     phase = Phase.RUNNING if region.phase is Phase.CUTTING else region.phase
     live = ", ".join(m.name for m in there if m.status is MemberStatus.LIVE) or "none"
     gone = "".join(f"; {m.name} is {m.status.lower()}" for m in there if m.status is not MemberStatus.LIVE)
-    why = (
-        f"; {region.stop_reason}" if phase is Phase.STOPPED else f"; {region.reset_cause}" if phase in UNSETTLED else ""
-    )
+    why = f"; {region.stop_reason}" if phase is Phase.STOPPED else ""
+    if region.reset_cause and not why:  # a quick reset is over before anybody looks
+        why = f"; {'' if phase in UNSETTLED else 'the last reset: '}{region.reset_cause}"
     return f"{phase}, epoch {region.epoch}; members: {live}{gone}{why}"
 
 

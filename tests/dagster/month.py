@@ -93,8 +93,6 @@ class Month:
                 _copy_outcomes(instance, dg.AssetCheckEvaluation(asset_key=NAMES.group, check_name=check, passed=True))
             for job, per_day in (("cut", PER_DAY), ("observe_group", LOOKS)):
                 _copy_runs(instance, defs.resolve_job_def(NAMES.of(job)), per_day)
-            if not isinstance(storage, SqliteEventLogStorage):
-                _go_on(storage)
 
     def sizes(self, home: Path) -> dict[str, int]:
         """Rows of Dagster's tables, and bytes on disk."""
@@ -187,6 +185,7 @@ def _copy_outcomes(instance: dg.DagsterInstance, outcome: dg.AssetCheckEvaluatio
     own = {k: v for k, v in row.items() if k != "id"}
     rows = [own | {"evaluation_event_timestamp": e["timestamp"], "evaluation_event_storage_id": e["id"]} for e in told]
     _insert(storage.index_connection, checks, iter(rows))
+    _go_on(storage.index_connection, events, storage)
 
 
 def _copy_runs(instance: dg.DagsterInstance, job: dg.JobDefinition, per_day: int) -> None:
@@ -219,6 +218,7 @@ def _copy_runs(instance: dg.DagsterInstance, job: dg.JobDefinition, per_day: int
 
     _insert(storage.connect, RunsTable, runs())  # type: ignore[attr-defined]
     _insert(storage.connect, RunTagsTable, tagged())  # type: ignore[attr-defined]
+    _go_on(storage.connect, RunsTable, events)  # type: ignore[attr-defined]
     if isinstance(events, SqliteEventLogStorage):
         events.get_logs_for_run(run.run_id)  # makes its database
         shard = Path(events.path_for_shard(run.run_id))
@@ -232,11 +232,11 @@ def _copy_runs(instance: dg.DagsterInstance, job: dg.JobDefinition, per_day: int
     _insert(events.index_connection, SqlEventLogStorageTable, told)  # type: ignore[attr-defined]
 
 
-def _go_on(storage: Any) -> None:
-    """Let PostgreSQL number on behind the ids that were given here."""
-    with storage.index_connection() as c:
-        for table in ("event_logs", "runs"):
-            c.execute(text(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), max(id)) FROM {table}"))
+def _go_on(connect: Any, table: Any, events: Any) -> None:
+    """PostgreSQL numbers on behind the ids that were given here, as SQLite does by itself."""
+    if not isinstance(events, SqliteEventLogStorage):
+        with connect() as c:
+            c.execute(text(f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), max(id)) FROM {table.name}"))
 
 
 def _places(storage: Any) -> list[Any]:

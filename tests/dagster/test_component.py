@@ -300,7 +300,10 @@ def test_ten_regions_do_not_start_their_runs_in_one_minute() -> None:
     for pattern in (schedules.LOOK, schedules.PRUNE, schedules.MAINTAIN, schedules.RETIRE):
         at = Counter(schedules.cron(pattern, f"region{n}") for n in range(10))
         assert max(at.values()) <= 4, at
-    assert consistent_region(attributes(), look="0 * * * *").resolve_schedule_def("orders_look").cron_schedule == "0 * * * *"
+    assert (
+        consistent_region(attributes(), look="0 * * * *").resolve_schedule_def("orders_look").cron_schedule
+        == "0 * * * *"
+    )
 
 
 def test_the_instances_retries_and_its_longest_run_leave_hosts_and_alarms_alone() -> None:

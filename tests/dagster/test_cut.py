@@ -202,6 +202,8 @@ def test_all_of_an_old_cut_executed_again_is_another_cut(seat: Seat, member: Han
     old = seat.run_anew("cut", tags={ASKED_AT: f"{now.epoch}/{now.head}"})
     first = seat.run_again(old.run_id, "cut")
     assert first.success and seat.run_again(first.run_id, "cut").success
+    said = [entry.user_message for entry in seat.instance.all_logs(first.run_id)]
+    assert f"Cut 2 is another one: what run {old.run_id} has cut stays as it is." in said
     assert [(c.id, c.status) for c in checkpoints(seat)] == [(i, CheckpointStatus.MERGED) for i in (1, 2, 3)]
 
 

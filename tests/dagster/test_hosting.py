@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from crkafka_core.region.feeder_process import Tell
+from crkafka_core.testing.hand_member import HandMember
 from dagster_project.ops import host
 from tests.dagster.conftest import Seat
 
@@ -43,3 +44,14 @@ def test_that_spark_starts_is_no_warning(seat: Seat, monkeypatch: pytest.MonkeyP
     told: dict[str, Any] = {entry.user_message: entry.level for entry in seat.instance.all_logs(result.run_id)}
     assert told["Spark starts; the first time of all it fetches jars"] == logging.INFO
     assert told["table typed: its storage is away"] == logging.WARNING
+
+
+def test_the_log_tells_why_the_region_was_reset_also_when_that_is_over(seat: Seat, member: HandMember) -> None:
+    seat.region.reset(cause="somebody's reason", by="test")
+    seat.region.await_running(timeout=20)
+    said = seat.region.plane.read(host.state)
+    assert (
+        said.startswith("RUNNING, epoch ")
+        and "members: orders/0; the last reset: " in said
+        and said.endswith(": somebody's reason")
+    )
