@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -16,7 +17,6 @@ from crkafka_core.spark.adopted import logs_of
 from crkafka_core.spark.formats import session_for, table_of
 from crkafka_core.spark.keys import keys_of
 from crkafka_core.spark.schema import CHECKPOINT
-from crkafka_core.spark.strangers import strangers
 from crkafka_core.spark.table_reader import read_table
 from crkafka_core.tables import audit
 from crkafka_core.tables.audit import TableAudit
@@ -42,11 +42,24 @@ def look(spark: SparkSession | None, region: Handle, name: str, *, exact: bool =
         wrong = audit.miscounted(expected.rows, counts)
     if table.format == "parquet":
         return TableAudit((), wrong)
-    form = table_of(spark, region, table)
-    seen = form.history(table.version).seen
+    for _ in range(audit.LOOKS):  # first the table, then SQL: what came into the table before is known to SQL by then
+        before = region.plane.read(lambda reader, _: plane.of(reader, name))
+        form = table_of(spark, region, before)
+        seen = form.history(before.version).seen
+        present = set() if keys_of(region, name) else form.present()
+        table, uid, foreign = region.plane.read(partial(_strangers, name, present))
+        if table.version == before.version:
+            break
     check_known(table, seen, table.commits)
-    foreign = set() if keys_of(region, name) else strangers(region, form, table)
-    return TableAudit(tuple(sorted(foreign)), wrong, sum(s.changes_rows for s in seen))
+    others = sum(s.changes_rows and (s.stamp is None or (s.stamp.uid, s.stamp.table) != (uid, name)) for s in seen)
+    return TableAudit(tuple(sorted(foreign)), wrong, others)
+
+
+def _strangers(name: str, present: Collection[int], reader: Reader, row: Region) -> tuple[Table, str, set[int]]:
+    """The table now, whose it is, and which of these do not belong there; of what is not acknowledged yet a commit may just be made."""
+    table = plane.of(reader, name)
+    belongs, on_the_way = contents.belonging(reader, row, table), set(reader.line(row.head))
+    return table, row.uid, {c for c in present if not belongs(c) and c not in on_the_way}
 
 
 def _counts(spark: SparkSession, region: Handle, table: Table, ids: Collection[int]) -> Mapping[int, int]:

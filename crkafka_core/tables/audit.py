@@ -18,7 +18,7 @@ from crkafka_core.tables.last_commit import Standing
 from crkafka_core.tables.log import Logs, Snapshot
 from crkafka_core.tables.places import Places, SortedFiles
 
-_LOOKS = 5
+LOOKS = 5
 """Times that a commit may come between the look at the table and the one at SQL."""
 
 
@@ -80,7 +80,7 @@ class _Expected:
 
 def look(region: Handle, name: str, logs: Logs = open_log) -> TableAudit:
     """Look at a table of adopted files: by the log alone, but for files that a compaction or somebody else has written."""
-    for _ in range(_LOOKS):  # first the table, then SQL: what came into the table before is known to SQL by then
+    for _ in range(LOOKS):  # first the table, then SQL: what came into the table before is known to SQL by then
         log = logs(region, region.plane.read(lambda r, row: tables.of(r, name)))
         snapshot = log.snapshot()
         expected = _expected(region, name, snapshot)

@@ -79,6 +79,26 @@ def test_no_partition_per_checkpoint_and_a_rewind_takes_out_exactly_its_rows_als
     assert tables.look(spark, landing.region, "orders").clean
 
 
+def test_a_commit_that_a_host_makes_while_one_looks_is_nobody_elses(
+    spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told as foreign, or that the control plane went back: who believed that rewound the region."""
+    landing = made(tmp_path)
+    advanced(spark, landing, 1)
+    real, looked = formats.table_of, []
+
+    def late(*given: Any) -> Any:
+        form = real(*given)
+        looked.append(form)
+        if len(looked) < 3:  # after SQL was read, before the table is
+            advanced(spark, landing, 1)
+        return form
+
+    monkeypatch.setattr("crkafka_core.spark.audit.table_of", late)
+    assert tables.look(spark, landing.region, "orders").clean
+    assert len(looked) == 3
+
+
 def test_a_table_that_is_partitioned_by_checkpoint_goes_on_so(
     spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
