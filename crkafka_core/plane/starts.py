@@ -105,12 +105,14 @@ def lookup(reader: Reader, region: Region, topic_ids: Mapping[TP, str]) -> Resol
             offsets[tp], reasons[tp] = accepted[tp].offset, StartReason.GAP
         elif tp in head and head[tp].topic_id == topic_id:
             offsets[tp], reasons[tp] = head[tp].to_offset, StartReason.HEAD
-            if head[tp].leader_epoch >= 0:
-                epochs[tp] = head[tp].leader_epoch
         elif initial is not None:
             offsets[tp], reasons[tp] = initial.offset, StartReason.INITIAL
         else:
             missing.add(tp)
+        if (
+            reasons.get(tp) is StartReason.HEAD and head[tp].leader_epoch >= 0
+        ):  # also of a start that was resolved before
+            epochs[tp] = head[tp].leader_epoch
     return Resolved(region.epoch, base, offsets, reasons, frozenset(missing), made_anew, region.born, epochs)
 
 

@@ -89,6 +89,11 @@ def test_a_reader_of_a_backup_misses_files_that_were_retired_before_it_was_put_i
     assert simulate(10_018_135, stores=sqlite).ok
 
 
+def test_a_log_that_is_cut_between_two_resolutions_of_one_start_goes_on_where_it_was_cut() -> None:
+    """The start is stored by then, and the leader's epoch of the head is asked for all the same (SPEC S4)."""
+    assert simulate(1300).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0
