@@ -7,7 +7,6 @@ import ctypes
 import os
 import shutil
 import sys
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,15 +76,32 @@ class LocalStorage(Storage):
         return output
 
     def put(self, path: str, data: bytes) -> None:
+        with self._beside(path, data) as (new, full):
+            new.replace(full)
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        """Write a small file whole, if there is none of this name; False: there is one."""
+        with self._beside(path, data) as (new, full):
+            try:
+                os.link(new, full)
+            except FileExistsError:
+                return False
+            finally:
+                new.unlink()
+        return True
+
+    @contextlib.contextmanager
+    def _beside(self, path: str, data: bytes) -> Iterator[tuple[Path, Path]]:
+        """A file written beside the one that it is to become, and that one; how it got its name is durable afterwards."""
         full = self._full(path)
         folder, _, name = path.rpartition("/")
         new = f"{folder}/.{name}" if folder else f".{name}"
-        new += f".{os.getpid()}-{threading.get_ident()}"
+        new += f".{uuid.uuid4().hex[:16]}"
         output = self.open_write(new)
         try:
             output.write(memoryview(data))
             output.close()
-            self._full(new).replace(full)
+            yield self._full(new), full
             _sync_folder(full.parent)
         except OSError as error:
             output.discard()

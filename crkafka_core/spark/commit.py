@@ -45,7 +45,8 @@ def write(
     where = _where(permit, wrong)
     hold.check()
     writes = bool(permit.plan.rows or wrong)
-    if writes:
+    nothing = expected is not None and not any(expected.values()) and not wrong
+    if writes and not (nothing and form.commit_nothing(where, stamp)):
         form.replace(frame if permit.plan.rows else None, where, stamp, before.version)
     counts = form.counts(permit.plan.filled)
     after = form.history(before.version)

@@ -17,7 +17,7 @@ from crkafka_core.spark import location
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_format import TableFormat, Where
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, changes_rows
-from crkafka_core.tables.stamp import History, LogEntry, Stamp
+from crkafka_core.tables.stamp import History, LogEntry, Stamp, dropped
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -133,6 +133,23 @@ class DeltaTable(TableFormat):
             # Also for a table that is not there yet: somebody else may make it meanwhile.
             writer = writer.option("replaceWhere", where.sql())
         beside_compaction(lambda: writer.save(self.path) if self.path else writer.saveAsTable(self.name))
+
+    def commit_nothing(self, where: Where, stamp: Stamp) -> bool:
+        """By the log: most checkpoints have no dead letters, and a commit of Spark's takes a second."""
+
+        def commit(there: Snapshot) -> bool:
+            ranges = where.ranges()
+            found = there.counts(CHECKPOINT, ranges[0][0], ranges[-1][1]) if ranges else {}
+            if found is None or there.columns == {CHECKPOINT}:  # or a fence has made it, and it has no columns yet
+                return False
+            if any(first <= i <= last for i in found for first, last in ranges):
+                return False
+            if there.facts(stamp.app).number >= stamp.number:
+                raise dropped(stamp)
+            there.bring_back((), (), stamp, stamp.number, {})
+            return True
+
+        return bool(self._told(commit, False))
 
     def property(self, name: str) -> str:
         """Of the table's own; empty when it has none of this name."""

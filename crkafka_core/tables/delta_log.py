@@ -11,6 +11,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -20,11 +21,13 @@ from urllib.parse import unquote
 from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.segments.batch import SCHEMA
-from crkafka_core.segments.errors import SegmentMissing, without_secrets
+from crkafka_core.segments.errors import StorageUnavailable, without_secrets
 from crkafka_core.segments.storage import Storage
+from crkafka_core.tables import log_end
 from crkafka_core.tables.files import Added, Bounds
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import DataFile, MarkedRows, Moved, NeedsSpark, TableLog, TableUnavailable, storage_of
+from crkafka_core.tables.log_end import End
 from crkafka_core.tables.stamp import MAINTAIN, Facts, LogEntry, Stamp
 
 if TYPE_CHECKING:
@@ -80,21 +83,43 @@ class DeltaLog:
 
     def snapshot(self) -> Snapshot | None:
         """The table as it is now; None when there is none."""
-        lake = _deltalake()
-        try:
-            return Snapshot(lake.DeltaTable(self._uri, storage_options=self._options), self)
-        except lake.exceptions.TableNotFoundError:
-            return None
-        except (lake.exceptions.DeltaError, OSError) as error:
-            raise self.trouble(error) from error
+        end = log_end.known(self._uri, self._folder)
+        if end is not None:
+            return Snapshot(self, end.version, end)
+        delta = self.load()
+        return None if delta is None else Snapshot(self, delta.version(), None, delta)
 
     def at(self, version: str) -> Snapshot:
         """The table as it was. Raises `VersionGone` when the log has been cleaned of that version."""
         lake = _deltalake()
         try:
-            return Snapshot(lake.DeltaTable(self._uri, version=int(version), storage_options=self._options), self)
+            return Snapshot(self, int(version), None, self._open(int(version)))
         except (lake.exceptions.DeltaError, OSError) as error:
             raise VersionGone(f"Version {version} of table {self.table.name} cannot be read any more.") from error
+
+    def _open(self, version: int | None = None) -> DeltaTable:
+        table: DeltaTable = _deltalake().DeltaTable(self._uri, version=version, storage_options=self._options)
+        return table
+
+    def load(self, version: int | None = None) -> DeltaTable | None:
+        """What the log says of all files, now or at a version: it takes the longer the more there are. None where there is no table."""
+        lake = _deltalake()
+        try:
+            return self._open(version)
+        except lake.exceptions.TableNotFoundError:
+            return None
+        except (lake.exceptions.DeltaError, OSError) as error:
+            raise self.trouble(error) from error
+
+    def append(self, end: End, add: Sequence[Added], said: str, facts: Mapping[str, int]) -> None:
+        """Commit files behind this end of the log. Raises `Moved` if it is the end no more."""
+        files = (log_end.file(f.name, f.size, f.changes_rows, _statistics(f.bounds)) for f in add)
+        if not log_end.append(self._folder, end, said, facts, files):
+            raise Moved(f"Table {self.table.name} has changed since version {end.version}.")
+
+    def remember(self, end: End, min_writer_version: int) -> None:
+        """How the log ends after our own commit."""
+        log_end.remember(self._uri, self._folder, end, min_writer_version)
 
     def create(self, stamp: Stamp, schema: pa.Schema = SCHEMA, properties: Mapping[str, str] | None = None) -> None:
         """Make the table, without rows and without a number: those are committed on a snapshot. Raises `Moved` if it is there.
@@ -136,13 +161,7 @@ class DeltaLog:
 
     def about(self, version: int) -> dict[str, Any] | None:
         """What a commit says of itself; None when the log has been cleaned of it."""
-        try:
-            with self._folder.open_read(f"_delta_log/{version:020d}.json") as source:
-                actions = [json.loads(line) for line in source.read().splitlines() if line]
-        except SegmentMissing:
-            return None
-        found: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
-        return found
+        return log_end.commit_info(self._folder, version)
 
     def append_only(self) -> Refused:
         """Rows have to leave, and the table's own setting forbids it."""
@@ -166,9 +185,17 @@ class DeltaLog:
 class Snapshot:
     """One version of the table. A commit on it is refused as soon as there is a later one."""
 
-    def __init__(self, delta: DeltaTable, log: DeltaLog) -> None:
-        self._delta, self._log = delta, log
-        self.version: int = delta.version()
+    def __init__(self, log: DeltaLog, version: int, end: End | None, delta: DeltaTable | None = None) -> None:
+        """`end`: what is known of it without loading it; else `delta`, which is it."""
+        self._log, self.version, self._end, self._loaded = log, version, end, delta
+
+    @property
+    def _delta(self) -> DeltaTable:
+        if self._loaded is None:
+            self._loaded = self._log.load(self.version)
+        if self._loaded is None:
+            raise Moved(f"Table {self._log.table.name} is not there any more.")
+        return self._loaded
 
     @property
     def at(self) -> str:
@@ -177,19 +204,21 @@ class Snapshot:
 
     def facts(self, app: str) -> Facts:
         """Of the last commit under this application id."""
-        return Facts(app, lambda key: self._delta.transaction_version(key) or 0)
+        known = self._end.facts if self._end is not None else {}
+        return Facts(app, lambda key: known[key] if key in known else self._delta.transaction_version(key) or 0)
 
     @cached_property
     def partition_columns(self) -> list[str]:
-        return list(self._delta.metadata().partition_columns)
+        return list(self._end.partition_columns if self._end is not None else self._delta.metadata().partition_columns)
 
     def property(self, name: str) -> str:
         """Of the table's own; empty when it has none of this name."""
-        return str(self._delta.metadata().configuration.get(name) or "")
+        known = self._end.properties if self._end is not None else self._delta.metadata().configuration
+        return str(known.get(name) or "")
 
     @cached_property
     def columns(self) -> set[str]:
-        return {field.name for field in self._delta.schema().fields}
+        return set(self._end.columns if self._end is not None else (f.name for f in self._delta.schema().fields))
 
     def since(self, version: str) -> list[LogEntry]:
         """What was committed after a version, oldest first; all that the log still tells when the version is empty."""
@@ -284,8 +313,26 @@ class Snapshot:
 
         `holds`: the checkpoint up to whose line the table has rows then.
         """
-        said = commit_properties(stamp, stamp.facts(holds, self.version + 1), about)
-        return self._commit(list(map(_add_action, add)), remove, stamp, said, changes_rows=True)
+        facts, said, version = stamp.facts(holds, self.version + 1), stamp.to_json(**about), self.version + 1
+        if self._end is not None and not remove and not self._end.checkpoint_is_due:
+            with suppress(StorageUnavailable):  # a file system without links, perhaps; deltalake knows other ways
+                self._log.append(self._end, add, said, facts)
+                self._log.remember(replace(self._end, version=version, said=said, facts=facts), 0)
+                return version
+        self._commit(
+            list(map(_add_action, add)), remove, stamp, commit_properties(stamp, facts, about), changes_rows=True
+        )
+        about_table = self._delta.metadata()
+        end = End(
+            version,
+            said,
+            facts,
+            frozenset(self.columns),
+            tuple(self.partition_columns),
+            dict(about_table.configuration),
+        )
+        self._log.remember(end, self._delta.protocol().min_writer_version)
+        return version
 
     def rearrange(
         self, add: Sequence[Added], remove: Collection[DataFile], stamp: Stamp, about: Mapping[str, object]

@@ -69,6 +69,20 @@ def test_json_and_what_is_none(spark: SparkSession) -> None:
     assert dead[3] == "a JSON list, not an object"
 
 
+def test_records_without_headers_and_with_none_stay_what_they_are(spark: SparkSession) -> None:
+    """Null lists are not given to Python: Spark would go through all of them after each row (docs/clients.md P16)."""
+    headers = [None, [], [("a", b"1"), ("a", None)], None]
+    rows = [(None, b"{}" if i % 3 else b"?", "orders", 0, i, None, 0, of) for i, of in enumerate(headers)]
+    found = decode(spark.createDataFrame(rows, RECORDS), Json(), ORDER, keep=("offset", "headers"))
+    assert found.good.columns == ["offset", "headers", "tombstone", "id", "who", "price"]
+    assert found.dead.columns == [*RECORDS.fieldNames(), "reason"]
+    there = {
+        r["offset"]: r["headers"] and [(h["key"], h["value"] and bytes(h["value"])) for h in r["headers"]]
+        for r in [*found.good.collect(), *found.dead.collect()]
+    }
+    assert there == dict(enumerate(headers))
+
+
 def test_tombstones_keys_and_counts(spark: SparkSession) -> None:
     rows = spark.createDataFrame(
         [

@@ -8,18 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable as Plain
 from pyspark.sql import DataFrame, SparkSession
 
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Tx
-from crkafka_core.model.errors import ConfigError, DataLoss, LeaseHeld, Refused
+from crkafka_core.model.errors import ConfigError, DataLoss, LeaseHeld, LeaseLost, Refused
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import permits
-from crkafka_core.spark import one_pass, shaped, tables
+from crkafka_core.plane import tables as plane
+from crkafka_core.spark import formats, one_pass, shaped, tables
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.tables import writing
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
+from tests.spark.test_tables import zombie
 
 pytestmark = pytest.mark.spark
 
@@ -288,6 +291,33 @@ def test_a_shape_of_one_output_may_leave_rows_out(spark: SparkSession, tmp_path:
     assert tables.look(spark, landing.region, "orders").clean
     tables.rewrite(spark, landing.region, "orders", [1])
     assert rows_in(spark, landing, "orders") == [(1, p, o) for p in (0, 1) for o in range(3)]
+
+
+def test_a_table_that_gets_no_row_is_committed_by_its_log_and_still_refuses_a_late_writer(
+    spark: SparkSession, tmp_path: Path, shop: Any
+) -> None:
+    """Most checkpoints have no dead letters: that is said in milliseconds, under the same number as a write of Spark's."""
+    landing = made(tmp_path)
+    landing.land(4)
+    tables.advance(spark, landing.region, "orders")
+    landing.land(4)
+    late = zombie(spark, landing, name="failed")
+    leases_end(landing)
+    shop.WHERE[0] = "partition >= 0"
+    done = tables.advance(spark, landing.region, "failed")
+    assert done is not None and (done.rows, done.acknowledged) == (0, 2)
+    last = Plain(str(tmp_path / "tables" / "failed")).history(1)[0]
+    assert last["engineInfo"].startswith("delta-rs"), last
+    with pytest.raises(LeaseLost):
+        late()
+    shop.WHERE[0] = "partition = 0"
+    tables.rewrite(spark, landing.region, "orders", [2])
+    rewritten = Plain(str(tmp_path / "tables" / "failed")).history(1)[0]
+    assert not rewritten["engineInfo"].startswith("delta-rs"), "there is a row now"
+    shop.WHERE[0] = "partition >= 0"
+    tables.rewrite(spark, landing.region, "orders", [2])
+    failed = landing.region.plane.read(lambda reader, _: plane.of(reader, "failed"))
+    assert formats.table_of(spark, landing.region, failed).present() == {1}, "rows that are there leave"
 
 
 def test_a_table_that_joins_a_shape_later_gets_its_rows_and_the_others_lose_them(

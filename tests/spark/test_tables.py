@@ -305,10 +305,12 @@ def test_a_late_commit_of_the_same_checkpoints_is_refused_by_the_table(
     assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
 
 
-def zombie(spark: SparkSession, landing: Landing, ids: list[int] | None = None) -> Callable[[], str]:
+def zombie(
+    spark: SparkSession, landing: Landing, ids: list[int] | None = None, name: str = "bronze"
+) -> Callable[[], str]:
     """A writer that has looked at the table, and commits when called."""
     permit = landing.region.plane.do(
-        lambda tx: permits.permit_commit(tx, "bronze", holder="zombie", token="zombie", ids=ids)
+        lambda tx: permits.permit_commit(tx, name, holder="zombie", token="zombie", ids=ids)
     )
     assert permit is not None
     form = formats.table_of(spark, landing.region, permit.table)

@@ -1,0 +1,105 @@
+"""How a Delta table's log ends, known from our own last commit: as long as nobody has committed since, the next goes directly behind it.
+
+deltalake reads what the log says of all files before each commit, 0.2 s where there are 20,000 (docs/clients.md P12). What a commit
+that only adds files needs to know is little, and our last one has left it as it was: protocol, columns, the numbers of our commits.
+A commit counts by its file alone, which is made whole and only if there is none of its number. So nothing can come between here either.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from crkafka_core.segments.errors import SegmentMissing
+from crkafka_core.segments.local import LocalStorage
+from crkafka_core.segments.storage import Storage
+
+_PLAIN_WRITER = 2
+"""Up to this version of its protocol nothing has to be written that we do not write."""
+_USUAL_INTERVAL = 100
+
+
+@dataclass(frozen=True)
+class End:
+    """The last commit, which is ours."""
+
+    version: int
+    said: str
+    """Its metadata, with a token that no other commit has."""
+    facts: Mapping[str, int]
+    """Transactions of the log that it has set."""
+    columns: frozenset[str]
+    partition_columns: tuple[str, ...]
+    properties: Mapping[str, str]
+
+    @property
+    def checkpoint_is_due(self) -> bool:
+        """With the next commit, as deltalake counts: it writes a checkpoint of the log then, and cleans it."""
+        return (self.version + 2) % int(self.properties.get("delta.checkpointInterval") or _USUAL_INTERVAL) == 0
+
+
+_known: dict[str, End] = {}
+"""By the table's address."""
+
+
+def known(uri: str, folder: Storage) -> End | None:
+    """The end of the log, if it is still there and still the end."""
+    end = _known.get(uri)
+    if end is None:
+        return None
+    told = commit_info(folder, end.version)
+    if told is not None and told.get("userMetadata") == end.said and not folder.exists(_file_of(end.version + 1)):
+        return end
+    _known.pop(uri, None)
+    return None
+
+
+def remember(uri: str, folder: Storage, end: End, min_writer_version: int) -> None:
+    """After a commit of ours."""
+    if isinstance(folder, LocalStorage) and min_writer_version <= _PLAIN_WRITER:
+        _known[uri] = end
+
+
+def commit_info(folder: Storage, version: int) -> dict[str, Any] | None:
+    """What a commit says of itself; None when the log has been cleaned of it."""
+    try:
+        with folder.open_read(_file_of(version)) as source:
+            actions = [json.loads(line) for line in source.read().splitlines() if line]
+    except SegmentMissing:
+        return None
+    found: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+    return found
+
+
+def append(folder: Storage, end: End, said: str, facts: Mapping[str, int], files: Iterable[Mapping[str, Any]]) -> bool:
+    """Commit files behind this end; False: somebody else was quicker."""
+    assert isinstance(folder, LocalStorage)  # of others nothing is remembered
+    info = {
+        "timestamp": _now(), "operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"},
+        "engineInfo": "crkafka", "userMetadata": said,
+    }  # fmt: skip
+    actions: list[Mapping[str, Any]] = [{"commitInfo": info}]
+    actions += ({"txn": {"appId": app, "version": number}} for app, number in facts.items())
+    actions += ({"add": file} for file in files)
+    text = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
+    return folder.put_new(_file_of(end.version + 1), text.encode())
+
+
+def file(name: str, size: int, changes_rows: bool, statistics: str) -> dict[str, Any]:
+    """The log's record of one that comes."""
+    return {
+        "path": quote(name), "partitionValues": {}, "size": size, "modificationTime": _now(), "dataChange": changes_rows,
+        "stats": statistics,
+    }  # fmt: skip
+
+
+def _file_of(version: int) -> str:
+    return f"_delta_log/{version:020d}.json"
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
