@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from crkafka_core.config import RegionConfig
+from crkafka_core.control import Tx
 from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.errors import CrkafkaError, DataLoss, ServiceUnavailable
@@ -197,8 +198,7 @@ class Person(Actor):
                 self._undeclare(ask)
             case "declare":
                 name = self.world.lakes[ask.who % len(self.world.lakes)].name
-                there = self.plane.do(lambda tx: tables.declare(tx, name, "delta", f"lake/{name}", by="person"))
-                self.world.oracle.declared.add((name, there.rewind_epoch))
+                self.plane.do(partial(self._declare, name=name))
             case "pause":
                 self._pause(ask)
             case "resume":
@@ -243,6 +243,11 @@ class Person(Actor):
         table = self.world.lakes[ask.who % len(self.world.lakes)].name
         self.plane.do(lambda tx: tables.undeclare(tx, table, by="person"))
         self.world.later(6.0 * ask.value, lambda: self.ask(replace(ask, kind="declare")))
+
+    def _declare(self, tx: Tx, name: str) -> None:
+        """It counts once SQL has it, also before the person hears of it."""
+        there = tables.declare(tx, name, "delta", f"lake/{name}", by="person")
+        self.world.oracle.declared.add((name, there.rewind_epoch))
 
     def _start(self, restored: Literal["", "rewind"]) -> None:
         try:

@@ -310,7 +310,7 @@ class Oracle:
         if row.phase not in TRANSITIONS[last.phase]:
             raise Violation("G9", f"{last.phase} → {row.phase}")
         if row.phase is Phase.RUNNING:
-            if row.head == last.head:
+            if row.head == last.head and last.phase is not Phase.CUTTING:  # else a cut found nothing new (SPEC V1)
                 self._settled(reader, row, "resumes")
             if last.phase is not Phase.CUTTING:
                 self._resumed(reader, last, row)
