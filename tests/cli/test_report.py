@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from crkafka_core.cli import report as reporting
 from crkafka_core.cli.report_page import page
 from crkafka_core.config import RegionConfig
+from crkafka_core.control import Tx
 from crkafka_core.model.rows import ResetCause
 from crkafka_core.plane import events, resets
 from crkafka_core.plane.transact import ControlPlane
@@ -87,10 +90,14 @@ def test_a_place_that_cannot_be_written_is_told(crkafka: Crkafka, plane: Control
 def test_stretches_follow_each_other_without_a_hole(
     plane: ControlPlane, region_file: Path, crkafka: Crkafka, last: int
 ) -> None:
-    plane.do(lambda tx: events.log(tx, "resumed", "born"))
-    plane.do(lambda tx: resets.begin(tx, ResetCause.START, "started", by="me"))
-    plane.do(lambda tx: events.log(tx, "resumed", "again"))
-    plane.do(lambda tx: resets.begin(tx, ResetCause.LOST, "died", by="me"))
+    def happens(what: Callable[[Tx], object]) -> None:
+        plane.do(what)
+        time.sleep(0.005)  # SQL's clock tells milliseconds, and no region is reset and resumes within one
+
+    happens(lambda tx: events.log(tx, "resumed", "born"))
+    happens(lambda tx: resets.begin(tx, ResetCause.START, "started", by="me"))
+    happens(lambda tx: events.log(tx, "resumed", "again"))
+    happens(lambda tx: resets.begin(tx, ResetCause.LOST, "died", by="me"))
     found = reporting.report(RegionConfig.load(region_file), last=last).stretches
     assert [s.state for s in found] == ["running", "starting", "running", "resetting"]
     assert all(a.until == b.since for a, b in itertools.pairwise(found))

@@ -63,6 +63,7 @@ class Progress:
         if not (row.went_back and world.oracle.lost):
             raise Violation("I10", f"{what}: STOPPED, and no fault is there: {row.stop_reason}")
         self._ask("go on")
+        self._ask_for_what_is_gone()
 
     def heal(self) -> None:
         """The faults end. A region that they stopped, and one that a person wants stopped, is started by a person."""
@@ -82,7 +83,14 @@ class Progress:
             self._ask("go on")
         elif row.phase in (Phase.STOPPED, Phase.IDLE) or row.wanted is Wanted.STOP or row.stopping:
             self._ask("start")
-        if world.oracle.lost and world.oracle.lacks():  # tables may have to have them again: all is read once more
+        self._ask_for_what_is_gone()
+
+    def _ask_for_what_is_gone(self) -> None:
+        """Files that were retired before SQL was put back to when it named them: tables may have to have them, so all is read once more.
+
+        That is refused as long as nobody has said how to go on after SQL went back.
+        """
+        if self.world.oracle.lost and self.world.oracle.lacks():
             self._ask("initial")
 
     def _ask(self, kind: str) -> None:
