@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -206,7 +207,8 @@ def group_is_free(config: RegionConfig, stored: Stored) -> None:
 
     others = [g for g in stored.groups if g.group_id == config.group_id and g.region != config.region]
     if others:
-        cluster = KafkaAdmin(config.resolved_kafka(), timeout=_PATIENCE).cluster_id()
+        with closing(KafkaAdmin(config.resolved_kafka(), timeout=_PATIENCE)) as admin:
+            cluster = admin.cluster_id()
         for bound in others:
             if bound.cluster_id == cluster:
                 _belongs(config, config.group_id, bound)

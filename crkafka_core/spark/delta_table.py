@@ -17,7 +17,7 @@ from crkafka_core.spark import location
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_format import TableFormat, Where
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, changes_rows
-from crkafka_core.tables.stamp import History, LogEntry, Stamp, dropped
+from crkafka_core.tables.stamp import History, LogEntry, Stamp
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -144,8 +144,8 @@ class DeltaTable(TableFormat):
                 return False
             if any(first <= i <= last for i in found for first, last in ranges):
                 return False
-            if there.facts(stamp.app).number >= stamp.number:
-                raise dropped(stamp)
+            if there.facts(stamp.app).number >= stamp.number:  # too late: Spark's commit is dropped, and that is told
+                return False
             there.bring_back((), (), stamp, stamp.number, {})
             return True
 

@@ -117,9 +117,9 @@ class DeltaLog:
         if not log_end.append(self._folder, end, said, facts, files):
             raise Moved(f"Table {self.table.name} has changed since version {end.version}.")
 
-    def remember(self, end: End, min_writer_version: int) -> None:
+    def remember(self, end: End) -> None:
         """How the log ends after our own commit."""
-        log_end.remember(self._uri, self._folder, end, min_writer_version)
+        log_end.remember(self._uri, self._folder, end)
 
     def create(self, stamp: Stamp, schema: pa.Schema = SCHEMA, properties: Mapping[str, str] | None = None) -> None:
         """Make the table, without rows and without a number: those are committed on a snapshot. Raises `Moved` if it is there.
@@ -317,21 +317,14 @@ class Snapshot:
         if self._end is not None and not remove and not self._end.checkpoint_is_due:
             with suppress(StorageUnavailable):  # a file system without links, perhaps; deltalake knows other ways
                 self._log.append(self._end, add, said, facts)
-                self._log.remember(replace(self._end, version=version, said=said, facts=facts), 0)
+                self._log.remember(replace(self._end, version=version, said=said, facts=facts))
                 return version
         self._commit(
             list(map(_add_action, add)), remove, stamp, commit_properties(stamp, facts, about), changes_rows=True
         )
-        about_table = self._delta.metadata()
-        end = End(
-            version,
-            said,
-            facts,
-            frozenset(self.columns),
-            tuple(self.partition_columns),
-            dict(about_table.configuration),
-        )
-        self._log.remember(end, self._delta.protocol().min_writer_version)
+        if self._delta.protocol().min_writer_version <= log_end.PLAIN_WRITER:
+            columns, properties = frozenset(self.columns), dict(self._delta.metadata().configuration)
+            self._log.remember(End(version, said, facts, columns, tuple(self.partition_columns), properties))
         return version
 
     def rearrange(

@@ -18,7 +18,7 @@ from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.local import LocalStorage
 from crkafka_core.segments.storage import Storage
 
-_PLAIN_WRITER = 2
+PLAIN_WRITER = 2
 """Up to this version of its protocol nothing has to be written that we do not write."""
 _USUAL_INTERVAL = 100
 
@@ -58,9 +58,9 @@ def known(uri: str, folder: Storage) -> End | None:
     return None
 
 
-def remember(uri: str, folder: Storage, end: End, min_writer_version: int) -> None:
-    """After a commit of ours."""
-    if isinstance(folder, LocalStorage) and min_writer_version <= _PLAIN_WRITER:
+def remember(uri: str, folder: Storage, end: End) -> None:
+    """After a commit of ours, to a table of a plain protocol."""
+    if isinstance(folder, LocalStorage):
         _known[uri] = end
 
 
