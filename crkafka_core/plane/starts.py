@@ -109,9 +109,8 @@ def lookup(reader: Reader, region: Region, topic_ids: Mapping[TP, str]) -> Resol
             offsets[tp], reasons[tp] = initial.offset, StartReason.INITIAL
         else:
             missing.add(tp)
-        if (
-            reasons.get(tp) is StartReason.HEAD and head[tp].leader_epoch >= 0
-        ):  # also of a start that was resolved before
+        # Also of a start that was resolved before.
+        if reasons.get(tp) is StartReason.HEAD and head[tp].leader_epoch >= 0:
             epochs[tp] = head[tp].leader_epoch
     return Resolved(region.epoch, base, offsets, reasons, frozenset(missing), made_anew, region.born, epochs)
 

@@ -94,9 +94,8 @@ def check(region: Handle, permit: Permit, snapshot: Snapshot, stamp: Stamp) -> t
         raise dropped(stamp)
     if waits:
         raise NotAcknowledged(f"Table {table.name} has commit {facts.number}, of which the control plane was not told.")
-    if (
-        acknowledged != table.acknowledged
-    ):  # by whoever found it, without a lease: what was permitted is not what is lacking
+    # By whoever found it, without a lease: what was permitted is not what is lacking.
+    if acknowledged != table.acknowledged:
         raise NotAcknowledged(
             f"Table {table.name} has commit {facts.number}, of which the control plane was told after commit {stamp.number} was permitted."
         )
