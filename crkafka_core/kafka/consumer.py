@@ -27,6 +27,7 @@ from crkafka_core.kafka.errors import (
     OffsetGone,
     RecordUnreadable,
     broker_in,
+    epoch_unknown,
     error_of,
 )
 from crkafka_core.kafka.events import Kind, Polled, Rebalance
@@ -68,6 +69,10 @@ class GroupConsumer:
         self._flowing: set[TP] = set()
         self._next: dict[TP, int] = {}
         """The frontier: next offset to hand out. Of a partition without one nobody knows where the client stands: nothing of it counts."""
+        self._epochs: dict[TP, int] = {}
+        """Leader epoch of the record before the frontier, where it is known: by it the client hears of a log that is cut (SPEC S4)."""
+        self._unknown_epochs: set[TP] = set()
+        """Partitions of which the broker knew the epoch not: it is asked of them no more."""
         self._unreadable: set[TP] = set()
         """What the client cannot read stands still until it is sought anew (SPEC X9)."""
         self._rebalances: list[Rebalance] = []
@@ -145,15 +150,18 @@ class GroupConsumer:
             failed = True
             self._errors.append(_typed(error, f"polling for group {self.group_id}"))
         rebalances, self._rebalances = tuple(self._rebalances), []
-        disturbed = failed or bool(rebalances) or taken.lost
+        told = served.failures if taken is served else (*served.failures, *taken.failures)
+        unknown = self._epochs_unknown(told)
+        disturbed = failed or bool(rebalances) or taken.lost or unknown
         if disturbed:
             self._next = {}  # records may be gone: only a seek says where the client stands
-        told = served.failures if taken is served else (*served.failures, *taken.failures)
-        failures = [failure for failure in told if not self._is_late(failure)]
+        failures = [failure for failure in told if not self._is_late(failure) and not epoch_unknown(failure.error)]
         batch = None
         if taken.batch is not None and not disturbed:
             batch = self._accepted(taken.batch, failures)
-            self._next.update(batch.offsets() if batch is not None else {})
+            if batch is not None:
+                self._next.update(batch.offsets())
+                self._epochs.update({run.tp: run.leader_epoch for run in batch.runs})
         ends = self._sort_out(failures)
         errors, self._errors = tuple(self._errors), []
         count = taken.batch.rows if taken.batch is not None else 0
@@ -166,6 +174,15 @@ class GroupConsumer:
         """Whether it tells that an offset is gone which lies before where we stand, as the placeholder's does that was
         fetched before the seek."""
         return failure.error.code() in VANISHED and 0 <= failure.offset < self._next.get(failure.tp, 0)
+
+    def _epochs_unknown(self, failures: Iterable[Failure]) -> bool:
+        """Whether a broker knows nothing of an epoch that it was asked for. That says nothing of the log, but the client stands still
+        until it is sought, without an epoch (docs/clients.md K25)."""
+        unknown = {failure.tp for failure in failures if epoch_unknown(failure.error)}
+        for tp in unknown - self._unknown_epochs:
+            _log.warning("%s: its broker knows nothing of leader epoch %s", tp, self._epochs.get(tp, "?"))
+        self._unknown_epochs |= unknown
+        return bool(unknown)
 
     def _now_or_later(self, call: Callable[[], None]) -> None:
         """While a commit hangs, the consumer would not answer: what is asked of it is done before the next poll."""
@@ -234,17 +251,19 @@ class GroupConsumer:
 
     # -- where and what to read
 
-    def seek(self, offsets: Mapping[TP, int]) -> None:
+    def seek(self, offsets: Mapping[TP, int], leader_epochs: Mapping[TP, int] | None = None) -> None:
         """Make the next record of each partition the one at this offset. Seek before `flow`, never after (docs/clients.md K5).
 
+        With the leader epoch of the record before it, `OffsetGone` comes if the log is, or will be, cut below it (docs/clients.md K25).
         Partitions that are not held are left out. A partition that librdkafka has stalled (docs/clients.md R10) is assigned anew.
         """
         if self._committer.stuck:
-            self._deferred.append(lambda: self.seek(offsets))
+            self._deferred.append(lambda: self.seek(offsets, leader_epochs))
             return
         wanted = {tp: offset for tp, offset in offsets.items() if tp in self._held}
         for tp in wanted:
             self._next.pop(tp, None)
+            self._epochs[tp] = (leader_epochs or {}).get(tp, -1)
             self._unreadable.discard(tp)
         refused = self._seek_each(wanted, time.monotonic() + _SEEK_PATIENCE)
         self._next.update({tp: offset for tp, offset in wanted.items() if tp not in refused})
@@ -287,7 +306,7 @@ class GroupConsumer:
         while left:
             for tp, offset in list(left.items()):
                 try:
-                    self._consumer.seek(TopicPartition(tp.topic, tp.partition, offset))
+                    self._consumer.seek(self._at(tp, offset))
                     del left[tp]
                 except KafkaException as error:
                     if error.args[0].code() not in _NOT_YET:
@@ -298,11 +317,15 @@ class GroupConsumer:
                 time.sleep(0.02)
         return set(left)
 
+    def _at(self, tp: TP, offset: int) -> TopicPartition:
+        epoch = -1 if tp in self._unknown_epochs else self._epochs.get(tp, -1)
+        return TopicPartition(tp.topic, tp.partition, offset, leader_epoch=epoch)
+
     def _assign_anew(self, sought: Mapping[TP, int]) -> None:
         """Drop and take what is held once more, each partition at its next offset, and restore what flows."""
         flowing, nexts = set(self._flowing), {**self._next, **sought}
         self._next = {}
-        placed = [TopicPartition(tp.topic, tp.partition, nexts.get(tp, _PLACEHOLDER)) for tp in sorted(self._held)]
+        placed = [self._at(tp, nexts.get(tp, _PLACEHOLDER)) for tp in sorted(self._held)]
         try:
             self._consumer.unassign()
             self._consumer.assign(placed)

@@ -70,6 +70,8 @@ UNREADABLE = {
 }
 VANISHED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 """The offset is not in the log: retention has taken it, or the log ends before it."""
+_NO_SUCH_EPOCH = "broker end offset is -"
+"""A leader epoch that the broker never had: librdkafka tells it in this text only (docs/clients.md K25)."""
 
 
 class TopicGone(DataLoss):
@@ -144,6 +146,11 @@ _FENCED = {KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED}
 def _cut_off(error: KafkaError) -> bool:
     """Whether the connection went away during its login, which librdkafka calls a refused login (docs/clients.md K29)."""
     return error.code() == KafkaError._AUTHENTICATION and "Broker transport failure" in error.str()
+
+
+def epoch_unknown(error: KafkaError) -> bool:
+    """Whether the broker knows nothing of the leader epoch that it was asked for."""
+    return error.code() in VANISHED and _NO_SUCH_EPOCH in error.str()
 
 
 def broker_in(error: KafkaError) -> str:

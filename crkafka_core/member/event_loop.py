@@ -296,11 +296,11 @@ class EventLoop:
             case sg.Requeue(stamp):
                 self._submitter.clear(stamp, drop=False)
                 self.ends = {}  # what was met may not be submitted yet: it is met again (SPEC V3)
-                return self._sought(stamp, self._submitter.nexts())
-            case sg.Seek(stamp, offsets):
-                self._submitter.place(stamp, offsets)
+                return self._sought(stamp, self._submitter.nexts(), self._submitter.leader_epochs())
+            case sg.Seek(stamp, offsets, leader_epochs):
+                self._submitter.place(stamp, offsets, leader_epochs)
                 self.ends = {}
-                return self._sought(stamp, offsets)
+                return self._sought(stamp, offsets, leader_epochs)
             case sg.Resolve():
                 self._resolver.ask(effect)
             case sg.Save(cut):
@@ -333,10 +333,10 @@ class EventLoop:
         if not offsets_committed:
             self._commit_quietly(self._submitter.nexts(), cut)
 
-    def _sought(self, stamp: sg.Stamp, offsets: Mapping[TP, int]) -> sg.Event | None:
+    def _sought(self, stamp: sg.Stamp, offsets: Mapping[TP, int], leader_epochs: Mapping[TP, int]) -> sg.Event | None:
         """One that failed for any partition is tried again, a turn later; nothing is submitted before (SPEC M5)."""
         try:
-            self._consumer.seek(offsets)
+            self._consumer.seek(offsets, leader_epochs)
         except CrkafkaError as error:
             _log.warning("%s", error)
             self.post(sg.NotSought(stamp, str(error)))

@@ -27,14 +27,14 @@ class OffsetManager:
         self.since: dict[TP, int] = {}
         self.rows: dict[TP, int] = {}
         self.leader_epochs: dict[TP, int] = {}
-        """Of the last record of each partition: by it a log that was cut and has grown again is noticed (SPEC S4)."""
+        """Of the record before `next`, where it is known: by it a log that was cut and has grown again is noticed (SPEC S4)."""
 
-    def place(self, offsets: Mapping[TP, int]) -> None:
+    def place(self, offsets: Mapping[TP, int], leader_epochs: Mapping[TP, int] | None = None) -> None:
         """These partitions are assigned, and start here; all others are forgotten."""
         self.next = dict(offsets)
         self.since = dict(offsets)
         self.rows = dict.fromkeys(offsets, 0)
-        self.leader_epochs = {}
+        self.leader_epochs = dict(leader_epochs or {})
 
     def refuse_holes(self, batch: Batch) -> None:
         """Each run must continue from where its partition stands, or from before it: else records were lost on the way (SPEC M3)."""

@@ -20,7 +20,7 @@ from crkafka_core.model.errors import ConfigError, CrkafkaError, NotOwner, Servi
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Member, Region
+from crkafka_core.model.rows import Member, Region, StartReason
 from crkafka_core.plane import alarms, halting, restored, starts
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
@@ -193,7 +193,8 @@ class Resolver(Loop):
         if anew := self._made_anew(topics):
             return sg.Broken(anew)
         offsets = {tp: resolved.offsets[tp] for tp in question.held}
-        return sg.Started(stamp, offsets, {tp.topic: ids[tp] for tp in question.held})
+        topic_ids = {tp.topic: ids[tp] for tp in question.held}
+        return sg.Started(stamp, offsets, topic_ids, resolved.leader_epochs)
 
     def _made_anew(self, topics: Mapping[str, TopicInfo]) -> str:
         """A client that has known a topic never reads one that was made anew under its name, if the old one's leader had ever
@@ -246,14 +247,18 @@ class Resolver(Loop):
     def _gaps(self, found: starts.Resolved) -> dict[TP, starts.Gap]:
         """Offsets that Kafka does not hold any more, or not yet, or only by another leader's log: retention, truncation (SPEC S4).
 
-        A log that was cut may have grown again, if only a little: its end says neither that it was nor where.
+        A log that was cut may have grown again, if only a little: its end says neither that it was nor where. What has taken the place
+        of what was read is new, also where the start lies behind a gap.
         """
         ends = self._admin.watermarks(found.offsets, "read_uncommitted")
         gaps = {tp: starts.gap(offset, *ends[tp]) for tp, offset in found.offsets.items()}
-        told = {tp: (found.offsets[tp], epoch) for tp, epoch in found.leader_epochs.items()}
-        asked = {tp: (offset, epoch) for tp, (offset, epoch) in told.items() if ends[tp][0] <= offset}
+        asked = {tp: (offset, epoch) for tp, (offset, epoch) in found.left_off.items() if ends[tp][0] <= offset}
         cut = self._admin.cut_below(asked) if asked else {}
-        gaps |= {tp: starts.regrown(found.offsets[tp], at, ends[tp][0]) for tp, at in cut.items() if at < ends[tp][1]}
+        for tp, at in cut.items():
+            gap = starts.regrown(found.offsets[tp], at, ends[tp][0])
+            known = found.reasons[tp] is StartReason.GAP and gap.available >= gap.wanted
+            if at < ends[tp][1] and not known:
+                gaps[tp] = gap
         return {tp: gap for tp, gap in gaps.items() if gap is not None}
 
     def _stop_region(self, reason: str, epoch: int) -> None:

@@ -114,11 +114,11 @@ class Submitter(Loop):
                 self.offsets.place({})
                 self._changed.notify()
 
-    def place(self, stamp: sg.Stamp, offsets: Mapping[TP, int]) -> None:
+    def place(self, stamp: sg.Stamp, offsets: Mapping[TP, int], leader_epochs: Mapping[TP, int] | None = None) -> None:
         """These partitions are held and start here."""
         with self._changed:
             self._stamp = stamp
-            self.offsets.place(offsets)
+            self.offsets.place(offsets, leader_epochs)
 
     def save(self, cut: int) -> None:
         """Close the segments for this cut on the process thread; `Saved` is posted."""
@@ -139,6 +139,11 @@ class Submitter(Loop):
     def nexts(self) -> dict[TP, int]:
         with self._changed:
             return dict(self.offsets.next)
+
+    def leader_epochs(self) -> dict[TP, int]:
+        """Of the records before `nexts`, where they are known."""
+        with self._changed:
+            return dict(self.offsets.leader_epochs)
 
     @property
     def idle(self) -> bool:

@@ -28,8 +28,13 @@ class Resolved:
     made_anew: Mapping[TP, str] = field(default_factory=dict)
     """Partitions whose topic has another id than the one stored; the stored id (SPEC S4)."""
     born: bool = True
-    leader_epochs: Mapping[TP, int] = field(default_factory=dict)
-    """Of the record before each offset that is the head's, where it is known (SPEC S4)."""
+    left_off: Mapping[TP, tuple[int, int]] = field(default_factory=dict)
+    """Where the head leaves off, and the leader epoch of the record before, where it is known: of what starts there, or behind a gap."""
+
+    @property
+    def leader_epochs(self) -> dict[TP, int]:
+        """Of the record before each offset that is the head's, where it is known."""
+        return {tp: epoch for tp, (_, epoch) in self.left_off.items() if self.reasons[tp] is StartReason.HEAD}
 
 
 def merged(reader: Reader, checkpoint: int) -> dict[TP, MergedOffset]:
@@ -90,7 +95,7 @@ def lookup(reader: Reader, region: Region, topic_ids: Mapping[TP, str]) -> Resol
     head = merged(reader, base) if base else {}
     accepted = _accepted_gaps(reader, base)
     first = known(reader)
-    epochs: dict[TP, int] = {}
+    left_off: dict[TP, tuple[int, int]] = {}
     offsets: dict[TP, int] = {}
     reasons: dict[TP, StartReason] = {}
     missing: set[TP] = set()
@@ -110,9 +115,9 @@ def lookup(reader: Reader, region: Region, topic_ids: Mapping[TP, str]) -> Resol
         else:
             missing.add(tp)
         # Also of a start that was resolved before.
-        if reasons.get(tp) is StartReason.HEAD and head[tp].leader_epoch >= 0:
-            epochs[tp] = head[tp].leader_epoch
-    return Resolved(region.epoch, base, offsets, reasons, frozenset(missing), made_anew, region.born, epochs)
+        if reasons.get(tp) in (StartReason.HEAD, StartReason.GAP) and tp in head and head[tp].leader_epoch >= 0:
+            left_off[tp] = head[tp].to_offset, head[tp].leader_epoch
+    return Resolved(region.epoch, base, offsets, reasons, frozenset(missing), made_anew, region.born, left_off)
 
 
 def _accepted_gaps(reader: Reader, base: int) -> dict[TP, Start]:
@@ -197,7 +202,7 @@ def resolve(
             if tp in topic_ids
         )
     )
-    return Resolved(epoch, base, offsets, reasons, found.missing, {}, region.born)
+    return Resolved(epoch, base, offsets, reasons, found.missing, {}, region.born, found.left_off)
 
 
 def _remember(tx: Tx, region: Region, topic_ids: Mapping[TP, str]) -> None:

@@ -214,9 +214,9 @@ class _Member:
     def hear_of_starts(self, event: sg.Started | sg.NotStarted | sg.Sought | sg.NotSought) -> None:
         """Where the partitions start is known, or the client is there; an answer to an old stamp says nothing (SPEC S1)."""
         match event:
-            case sg.Started(stamp, offsets, topic_ids):
+            case sg.Started(stamp, offsets, topic_ids, leader_epochs):
                 if stamp == self.s.stamp == self.s.resolving and self.s.held == frozenset(offsets):
-                    self.do(sg.Seek(stamp, offsets))
+                    self.do(sg.Seek(stamp, offsets, leader_epochs))
                     self.set(seeking=stamp, resolving=None, topic_ids=topic_ids)
                     if self.s.rewound:
                         self.set(rewound=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -89,6 +89,8 @@ class Started(Event):
     stamp: Stamp
     offsets: Mapping[TP, int]
     topic_ids: Mapping[str, str]
+    leader_epochs: Mapping[TP, int] = field(default_factory=dict)
+    """Of the record before each offset, where it is known (SPEC S4)."""
 
 
 @dataclass(frozen=True)
@@ -257,6 +259,8 @@ class Seek(Effect):
 
     stamp: Stamp
     offsets: Mapping[TP, int]
+    leader_epochs: Mapping[TP, int] = field(default_factory=dict)
+    """As in `Started`: by them the client is told of a log that is cut below where it stands (SPEC S4)."""
 
 
 @dataclass(frozen=True)

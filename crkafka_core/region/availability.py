@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from crkafka_core.config import RegionConfig, redact
@@ -58,18 +58,34 @@ class Holds:
             elif now.id and topic_id and now.id != topic_id:
                 yield starts.made_anew(topic, topic_id, now.id)
 
-    def missing(self, wanted: Mapping[TP, int]) -> Iterator[str]:
-        """Partitions that could not start where they should."""
+    def missing(self, wanted: Mapping[TP, int], cut: Mapping[TP, int]) -> Iterator[str]:
+        """Partitions that could not start where they should; `cut` is where logs were cut below that."""
         for tp, offset in sorted(wanted.items()):
             if tp not in self.ends:
                 yield f"{tp} is gone"
-            elif gap := starts.gap(offset, *self.ends[tp]):
+                continue
+            gap = starts.gap(offset, *self.ends[tp])
+            if gap is None and tp in cut:
+                gap = starts.regrown(offset, cut[tp])
+            if gap is not None:
                 yield f"{tp} would start at {offset}, but {gap.why}: it goes from {self.ends[tp][0]} to {self.ends[tp][1]}"
 
 
 def _targets(reader: Reader, region: Region, known: Mapping[TP, Initial], target: int) -> dict[TP, int]:
     """Where each known partition would be sought."""
     return starts.leaves_off(known, starts.merged(reader, target) if target else {})
+
+
+def _cut_below(plane: ControlPlane, admin: Admin, target: int, wanted: Mapping[TP, int], holds: Holds) -> dict[TP, int]:
+    """Where logs were cut below the target, as leader epochs tell: the ends do not, once they have grown again (SPEC S4)."""
+    rows = plane.read(lambda reader, _: starts.merged(reader, target)) if target else {}
+    asked = {
+        tp: (o.to_offset, o.leader_epoch)
+        for tp, o in rows.items()
+        if o.leader_epoch >= 0 and wanted.get(tp) == o.to_offset and tp in holds.ends
+    }
+    asked = {tp: of for tp, of in asked.items() if starts.gap(of[0], *holds.ends[tp]) is None}
+    return admin.cut_below(asked) if asked else {}
 
 
 def check_available(plane: ControlPlane, admin: Admin, target: int, *, otherwise: str = "") -> None:
@@ -88,24 +104,39 @@ def check_available(plane: ControlPlane, admin: Admin, target: int, *, otherwise
             f"{refused}: {gone[0]}.",
             hint="`crkafka forget TOPIC` carries it forward and lets the others go back; its rows stay as they were merged.",
         )
-    if lost := list(holds.missing(wanted)):
-        nearest = plane.read(lambda reader, region: _nearest(reader, region, known, target, holds))
-        can = "No checkpoint can be restored." if nearest is None else f"The nearest that can be restored is {nearest}."
+    if lost := list(holds.missing(wanted, _cut_below(plane, admin, target, wanted, holds))):
+        nearest = _nearest(plane, admin, known, target, holds)
+        place = f"checkpoint {nearest}" if nearest else "initial state"
+        can = "No checkpoint can be restored." if nearest is None else f"The nearest that can be restored is {place}."
         raise DataLoss(
             f"{refused}: {lost[0]}{f', and {len(lost) - 1} more' if len(lost) > 1 else ''}.", hint=otherwise or can
         )
 
 
-def _nearest(reader: Reader, region: Region, known: Mapping[TP, Initial], target: int, holds: Holds) -> str | None:
-    """On the head's line, counted in checkpoints; of two equally near the later, which undoes less."""
+def _nearest(plane: ControlPlane, admin: Admin, known: Mapping[TP, Initial], target: int, holds: Holds) -> int | None:
+    """On the head's line, counted in checkpoints; of two equally near the later, which undoes less. Leader epochs are asked of few:
+    of the nearest by the ends alone, and of the next one if its log was cut."""
+    cut = {target}
+    while True:
+        found = plane.read(lambda reader, region: _nearest_by_ends(reader, region, known, target, holds, cut))
+        if found is None:
+            return None
+        number, wanted = found
+        if not _cut_below(plane, admin, number, wanted, holds):
+            return number
+        cut.add(number)
+
+
+def _nearest_by_ends(
+    reader: Reader, region: Region, known: Mapping[TP, Initial], target: int, holds: Holds, without: Collection[int]
+) -> tuple[int, dict[TP, int]] | None:
     kept, line = set(checkpoints.ids_with(reader, CheckpointStatus.MERGED)), [0, *reader.line(region.head)]
-    able = [
-        at
-        for at, number in enumerate(line)
-        if (number in kept or not number) and not any(holds.missing(_targets(reader, region, known, number)))
-    ]
-    if not able:
-        return None
     middle = line.index(target) if target in line else 0
-    best = line[min(able, key=lambda at: (abs(at - middle), -at))]
-    return f"checkpoint {best}" if best else "initial state"
+    for at in sorted(range(len(line)), key=lambda at: (abs(at - middle), -at)):
+        number = line[at]
+        if number in without or (number and number not in kept):
+            continue
+        wanted = _targets(reader, region, known, number)
+        if not any(holds.missing(wanted, {})):
+            return number, wanted
+    return None

@@ -13,6 +13,7 @@ from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.consumer import GroupConsumer
 from crkafka_core.kafka.errors import OffsetGone
+from crkafka_core.kafka.events import Polled
 from crkafka_core.kafka.identity import check_uncut
 from crkafka_core.kafka.properties import client_properties
 from crkafka_core.kafka.range_reader import RangeReader
@@ -26,29 +27,16 @@ pytestmark = pytest.mark.kafka
 
 
 def test_71_a_log_that_was_cut_and_has_grown_again_is_noticed_by_the_leader_epoch(kafka3: KafkaCluster) -> None:
-    topic = unique("cut")
-    unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-    kafka3.admin.create_topics([NewTopic(topic, 1, replica_assignment=[[1, 2]], config=unclean)])[topic].result(30)
-    tp = TP(topic, 0)
-    until(lambda: 0 in kafka3.topics.leaders(topic))
-    kafka3.topics.elect_preferred_leader(topic, 0)  # node 1 does not lead if it missed its heartbeats just then
-    until(lambda: kafka3.topics.leaders(topic) == {0: 1})
-    send(kafka3, topic, 100, acks="all")
-    until(lambda: kafka3.topics.in_sync(topic) == {0: {1, 2}})
-    kafka3.stop_node(2)
-    send(kafka3, topic, 60)
-    before = read_epochs(kafka3, tp, 160)
+    tp, before = a_log_of_160(kafka3)
+    topic = tp.topic
     paused = consumer_at_the_end(kafka3, tp)
-    assert 160 in before  # a Kafka that raises the epoch as node 2 leaves makes a run of the first hundred
-    kafka3.kill(1)
-    kafka3.start_node(2, wait=False)
-    until(lambda: kafka3.topics.leaders(topic) == {0: 2})
+    elect_who_has_100(kafka3, topic)
     send(kafka3, topic, 20)
     forbid_unclean_elections(kafka3, topic)
     admin = KafkaAdmin({"bootstrap.servers": kafka3.bootstrap}, timeout=20)
     assert admin.watermarks([tp], "read_uncommitted") == {tp: (0, 120)}
     assert admin.cut_below({tp: (160, before[160])}) == {tp: 100}, "where it was cut, and not where it ends now"
-    until(lambda: any(isinstance(e, OffsetGone) and e.offset == 160 for e in paused.poll().errors))
+    until(lambda: gone_at(160, paused.poll()))
     paused.close()
     send(kafka3, topic, 180)
     kafka3.start_node(1)
@@ -63,16 +51,84 @@ def test_71_a_log_that_was_cut_and_has_grown_again_is_noticed_by_the_leader_epoc
         check_uncut(admin, [archived(1, tp, 0, 100, before[160]), archived(2, tp, 100, 160, before[160])])
 
 
+def test_71_a_partition_that_was_sought_and_is_not_read_yet_hears_that_its_log_was_cut_and_has_grown_past_it(
+    kafka3: KafkaCluster,
+) -> None:
+    """Else it would go on at 160 of the new log, over 60 records that nobody has read (docs/clients.md K25)."""
+    tp, epochs = a_log_of_160(kafka3)
+    paused = consumer_of(kafka3, tp)
+    paused.seek({tp: 160}, {tp: epochs[160]})
+    elect_who_has_100(kafka3, tp.topic)
+    send(kafka3, tp.topic, 200)
+    forbid_unclean_elections(kafka3, tp.topic)
+    kafka3.start_node(1)
+    late = consumer_of(kafka3, tp)
+    late.seek({tp: 160}, {tp: epochs[160]})
+    late.flow({tp})
+    for consumer in (paused, late):
+        polled = poll_until(consumer, lambda p: gone_at(160, p))
+        assert not any(p.batch for p in polled), "nothing of the new log before it is known where it was cut"
+        consumer.seek({tp: 100})
+        consumer.flow({tp})
+        (*_, last) = poll_until(consumer, lambda p: p.batch is not None)
+        assert last.batch is not None and last.batch.runs[0].first == 100
+        consumer.close()
+
+
+def poll_until(consumer: GroupConsumer, condition: Callable[[Polled], bool]) -> list[Polled]:
+    polled: list[Polled] = []
+
+    def polls() -> bool:
+        polled.append(consumer.poll())
+        return condition(polled[-1])
+
+    until(polls)
+    return polled
+
+
+def gone_at(offset: int, polled: Polled) -> bool:
+    return any(isinstance(e, OffsetGone) and e.offset == offset for e in polled.errors)
+
+
+def a_log_of_160(kafka: KafkaCluster) -> tuple[TP, dict[int, int]]:
+    """Of which node 1 has all and node 2 the first 100 and is down; and the leader epochs of its stretches."""
+    topic = unique("cut")
+    unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    kafka.admin.create_topics([NewTopic(topic, 1, replica_assignment=[[1, 2]], config=unclean)])[topic].result(30)
+    until(lambda: 0 in kafka.topics.leaders(topic))
+    kafka.topics.elect_preferred_leader(topic, 0)  # node 1 does not lead if it missed its heartbeats just then
+    until(lambda: kafka.topics.leaders(topic) == {0: 1})
+    send(kafka, topic, 100, acks="all")
+    until(lambda: kafka.topics.in_sync(topic) == {0: {1, 2}})
+    kafka.stop_node(2)
+    send(kafka, topic, 60)
+    epochs = read_epochs(kafka, TP(topic, 0), 160)
+    assert 160 in epochs  # a Kafka that raises the epoch as node 2 leaves makes a run of the first hundred
+    return TP(topic, 0), epochs
+
+
+def elect_who_has_100(kafka: KafkaCluster, topic: str) -> None:
+    kafka.kill(1)
+    kafka.start_node(2, wait=False)
+    until(lambda: kafka.topics.leaders(topic) == {0: 2})
+
+
 def archived(checkpoint: int, tp: TP, start: int, stop: int, epoch: int) -> KafkaRange:
     return KafkaRange(checkpoint, tp.topic, tp.partition, start, stop, stop - start, leader_epoch=epoch)
 
 
-def consumer_at_the_end(kafka: KafkaCluster, tp: TP) -> GroupConsumer:
-    """One that has read all there is, and is paused: it has to hear of a cut all the same, since librdkafka gives nothing more."""
+def consumer_of(kafka: KafkaCluster, tp: TP) -> GroupConsumer:
+    """One that holds the partition, and does not read it yet."""
     given = {"bootstrap.servers": kafka.bootstrap, "group.id": unique("g")}
     consumer = GroupConsumer(client_properties(given, Limits(), client_id="a", single_topic=True))
     consumer.subscribe([tp.topic])
     until(lambda: (consumer.poll(), tp in consumer.held)[1])
+    return consumer
+
+
+def consumer_at_the_end(kafka: KafkaCluster, tp: TP) -> GroupConsumer:
+    """One that has read all there is, and is paused: it has to hear of a cut all the same, since librdkafka gives nothing more."""
+    consumer = consumer_of(kafka, tp)
     consumer.seek({tp: 0})
     consumer.flow({tp})
     until(lambda: (consumer.poll(), consumer.positions({tp}).get(tp) == 160)[1])

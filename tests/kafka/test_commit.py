@@ -89,3 +89,21 @@ def test_71_a_log_that_was_cut_below_where_a_partition_stands_is_told_also_while
     assert [(type(e), e.offset) for e in errors if isinstance(e, OffsetGone)] == (
         [(OffsetGone, told)] if told is not None else []
     )
+
+
+def test_71_a_broker_that_knows_nothing_of_an_epoch_is_asked_for_it_once() -> None:
+    """That says nothing of the log. The client gives nothing of the partition until it is sought again, and then without an epoch."""
+    consumer, tp, seeks = GroupConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}), TP("t", 0), []
+    consumer._held = frozenset({tp})
+    consumer._consumer = SimpleNamespace(seek=seeks.append)
+    said = (
+        "No epoch found less or equal to offset 160 (leader epoch 3): broker end offset is -1 (offset leader epoch -1)."
+    )
+    error = KafkaError(KafkaError._AUTO_OFFSET_RESET, said)
+    told = Taken(failures=(Failure(tp, 160, error),))
+    consumer._records = SimpleNamespace(serve=lambda: Taken(), take=lambda *_: told)  # type: ignore[assignment]
+    consumer.seek({tp: 160}, {tp: 3})
+    polled = consumer.poll(10, 0.0)
+    assert polled.disturbed and polled.errors == (), "what follows is a seek, and no reset"
+    consumer.seek({tp: 160}, {tp: 3})
+    assert [p.leader_epoch for p in seeks] == [3, None]

@@ -45,7 +45,7 @@ class LossyClient:
             return Polled(disturbed=True, dropped=stop - start)
         return Polled(records(tp, start, stop).continuing({tp: start}))
 
-    def seek(self, offsets: Mapping[TP, int]) -> None:
+    def seek(self, offsets: Mapping[TP, int], leader_epochs: Mapping[TP, int]) -> None:
         for tp, offset in sorted(offsets.items()):
             if tp == TPS[1] and offset and self.refusals < 3:
                 self.refusals += 1
@@ -91,7 +91,8 @@ class Asked:
 class Member:
     """One member with its region at rest."""
 
-    def __init__(self, client: LossyClient) -> None:
+    def __init__(self, client: LossyClient, epochs: Mapping[TP, int] | None = None) -> None:
+        self.epochs = epochs or {}
         self.loop = EventLoop(chunk=500, poll_interval=300, commit_at_drain=True, uid="u", name="r/0")
         self.segments, self.asked = Segments(), Asked()
         self.submitter = Submitter(MessageQueue(10_000, 1 << 30), self.segments, self.loop.post)  # type: ignore[arg-type]
@@ -112,7 +113,7 @@ class Member:
         self.loop.turn(0.0)
         while self.asked.effects and isinstance(self.asked.effects[-1], sg.Resolve):
             asked = self.asked.effects.pop()
-            self.loop.post(sg.Started(asked.stamp, dict.fromkeys(asked.held, 0), {"t": "id"}))
+            self.loop.post(sg.Started(asked.stamp, dict.fromkeys(asked.held, 0), {"t": "id"}, self.epochs))
 
 
 def test_72_a_seek_that_fails_for_one_partition_of_several_loses_nothing() -> None:
@@ -190,3 +191,32 @@ def test_s4_an_end_that_is_told_after_records_were_lost_was_not_met_behind_them(
     for _ in range(3):
         member.loop.turn(0.0)
     assert member.loop.ends == {tp: 20}, "after the client was sent back it may be met"
+
+
+def test_71_each_seek_tells_the_leader_epoch_of_the_record_before() -> None:
+    """Of the head's at first, and where it is sought again of the last record that was submitted (SPEC S4)."""
+
+    class Told(LossyClient):
+        def __init__(self) -> None:
+            super().__init__()
+            self.told: list[tuple[dict[TP, int], dict[TP, int]]] = []
+
+        def seek(self, offsets: Mapping[TP, int], leader_epochs: Mapping[TP, int]) -> None:
+            self.told.append((dict(offsets), dict(leader_epochs)))
+            super().seek(offsets, leader_epochs)
+
+        def poll(self, max_records: int = 0, timeout: float = 0.0) -> Polled:
+            polled = super().poll(max_records, timeout)
+            if polled.batch is None:
+                return polled
+            runs = tuple(replace(run, leader_epoch=4) for run in polled.batch.runs)
+            return replace(polled, batch=replace(polled.batch, runs=runs))
+
+    client = Told()
+    member = Member(client, epochs=dict.fromkeys(TPS, 3))
+    member.run(100)
+    first, *again = client.told
+    assert first == (dict.fromkeys(TPS, 0), dict.fromkeys(TPS, 3))
+    assert again
+    for offsets, epochs in again:
+        assert epochs == {tp: 4 if offset else 3 for tp, offset in offsets.items()}

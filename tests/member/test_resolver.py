@@ -105,5 +105,12 @@ def test_71_a_log_that_was_cut_is_read_from_where_it_was_cut(
 
     resolver = Asked([], Clock())
     resolver._admin = Admin()  # type: ignore[assignment]
-    found = resolver._gaps(Resolved(1, 1, {tp: 160}, {tp: StartReason.HEAD}, leader_epochs={tp: 0}))
+    found = resolver._gaps(Resolved(1, 1, {tp: 160}, {tp: StartReason.HEAD}, left_off={tp: (160, 0)}))
     assert {at: gap.available for at, gap in found.items()} == ({} if goes_on is None else {tp: goes_on})
+    if earliest <= 160 and goes_on is not None:
+        for start, anew in (
+            (165, True),
+            (goes_on, False),
+        ):  # what a person has passed over; what a cut has been found to have left
+            found = resolver._gaps(Resolved(1, 1, {tp: start}, {tp: StartReason.GAP}, left_off={tp: (160, 0)}))
+            assert {at: gap.available for at, gap in found.items()} == ({tp: goes_on} if anew else {})

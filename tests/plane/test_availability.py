@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -22,8 +22,15 @@ P0, P1 = TP("t", 0), TP("t", 1)
 class Kafka:
     """A topic of two partitions with so many records; answers what is asked here."""
 
-    def __init__(self, earliest: int = 0, end: int = 1_000, topic_id: str = "id-t", partitions: int = 2) -> None:
-        self.ends = (earliest, end)
+    def __init__(
+        self,
+        earliest: int = 0,
+        end: int = 1_000,
+        topic_id: str = "id-t",
+        partitions: int = 2,
+        cuts: Mapping[int, int] | None = None,
+    ) -> None:
+        self.ends, self.cuts = (earliest, end), cuts or {}
         self.info = {"t": TopicInfo(topic_id, tuple(range(partitions)))} if partitions else {}
 
     def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
@@ -31,6 +38,11 @@ class Kafka:
 
     def watermarks(self, tps: Iterable[TP], _: str) -> dict[TP, tuple[int, int]]:
         return dict.fromkeys(tps, self.ends)
+
+    def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
+        return {
+            tp: self.cuts[epoch] for tp, (offset, epoch) in offsets.items() if self.cuts.get(epoch, offset) < offset
+        }
 
 
 def _check(kit: Kit, target: int, **holds: Any) -> None:
@@ -69,6 +81,24 @@ def test_x4_an_offset_that_kafka_has_not_refuses_with_the_nearest_that_it_has(
     with pytest.raises(DataLoss, match=rf"t\[0\] would start at {target * 10}.*{why}.*and 1 more.*{nearest}"):
         _check(four, target, earliest=earliest, end=end)
     assert four.row.head == 4
+
+
+def test_71_a_log_that_was_cut_below_a_checkpoint_and_has_grown_past_it_refuses(kit: Kit) -> None:
+    """SPEC X4, S4: its ends say nothing, the leader's epoch does; what was read after the cut can be gone back to."""
+    kit.running()
+    for epoch in (3, 3, 3, 4):
+        kit.cut(epochs={P0: epoch})
+    _check(kit, 3)
+    _check(kit, 4, cuts={3: 15})
+    _check(kit, 1, cuts={3: 15})
+    with pytest.raises(
+        DataLoss, match=r"t\[0\] would start at 20, but the log was cut at 15 .*: it goes.*checkpoint 1"
+    ):
+        _check(kit, 2, cuts={3: 15})
+    with pytest.raises(DataLoss, match=r"t\[0\] would start at 30, but the log was cut at 5 .*checkpoint 4"):
+        _check(kit, 3, cuts={3: 5})
+    with pytest.raises(DataLoss, match=r"nearest that can be restored is initial state"):
+        _check(kit, 2, cuts={3: 5, 4: 5})
 
 
 def test_x4_a_superseded_checkpoint_is_no_nearest_one(four: Kit) -> None:

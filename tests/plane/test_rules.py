@@ -107,7 +107,7 @@ def test_s4_a_merged_offset_keeps_the_leader_epoch_of_its_last_record(kit: Kit) 
     assert merged_epochs(kit, second) == {P0: 3, P1: -1}, "where nothing came, the parent's holds"
     kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
     found = kit.resolve(0, {P0, P1})
-    assert found.leader_epochs == {}, "as it was stored, it was looked at"
+    assert found.leader_epochs == {P0: 3}, "the client is told of it with the seek"
     looked = kit.plane.read(lambda reader, row: starts.lookup(reader, row, {P0: "id-t", P1: "id-t"}))
     assert looked.offsets[P0] == 10
     third_epoch = kit.row.epoch

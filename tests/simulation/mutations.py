@@ -482,6 +482,7 @@ def a_launch_number_from_before_sql_went_back_is_drawn_again(stack: ExitStack) -
 
 
 PAUSES = tuple(Fault(3.0 + i, "pause", i, 0.1 + i / 8) for i in range(6))
+CUT_LOGS = tuple(Fault(4.5 + 0.7 * i, "cut log", i, 0.2) for i in range(6))
 SCALES = tuple(Fault(3.0 + 2 * i, "scale", value=(0.9, 0.1)[i % 2]) for i in range(4))
 FAILURES = tuple(Fault(3.0 + 0.4 * i, "trouble", i) for i in range(25))
 
@@ -489,6 +490,13 @@ FAILURES = tuple(Fault(3.0 + 0.4 * i, "trouble", i) for i in range(25))
 @mutation("P2", faults=PAUSES)
 def a_pause_mark_is_ignored(stack: ExitStack) -> None:
     _set(stack, event_loop, "paused", lambda *of: False)
+
+
+@mutation("S4", faults=(*PAUSES, *CUT_LOGS), data_loss="gap")
+def a_seek_tells_no_leader_epoch(stack: ExitStack) -> None:
+    """What is paused is not told that its log was cut, and goes on behind what has grown there since."""
+    real = event_loop.EventLoop._sought
+    _set(stack, event_loop.EventLoop, "_sought", lambda self, stamp, offsets, epochs: real(self, stamp, offsets, {}))
 
 
 @mutation("I10")

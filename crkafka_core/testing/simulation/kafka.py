@@ -52,7 +52,7 @@ class SimulatedConsumer:
         self._flowing: set[TP] = set()
         self._next: dict[TP, int] = {}
         self._read: dict[TP, int] = {}
-        """Leader epoch of the record before the next one; a seek tells none (docs/clients.md K25)."""
+        """Leader epoch of the record before the next one, where it was read, or told with the seek (docs/clients.md K25)."""
         self._stalled: set[TP] = set()
         """What is gone of them was told, and they are silent until they are sought (docs/clients.md R10)."""
         self._complained = -QUIET
@@ -136,9 +136,17 @@ class SimulatedConsumer:
                 records += [(tp, record) for record in some]
                 self._read[tp] = epoch
             self._next[tp] = max(at, found[-1][0] + 1)
+        gone += self._heard_while_paused()
         if not runs:
             return Polled(ends=ends, errors=tuple(gone))
         return Polled(Fetched(_columns(records), tuple(runs)), ends=ends, errors=tuple(gone))
+
+    def _heard_while_paused(self) -> list[CrkafkaError]:
+        """A log that was cut is told of soon, also if its partition does not flow."""
+        waiting = sorted((self.broker.cuts.keys() & self._next.keys()) - self._flowing - self._stalled)
+        told = [tp for tp in waiting if self._cut_below(tp, self._next[tp]) and self.world.rng.random() < 0.5]
+        self._stalled.update(told)
+        return [OffsetGone(tp, self._next[tp]) for tp in told]
 
     def _cut_below(self, tp: TP, at: int) -> bool:
         """librdkafka compares the leader epoch of where it stands with the broker's."""
@@ -146,7 +154,7 @@ class SimulatedConsumer:
 
     # Where and what to read
 
-    def seek(self, offsets: Mapping[TP, int]) -> None:
+    def seek(self, offsets: Mapping[TP, int], leader_epochs: Mapping[TP, int] | None = None) -> None:
         self.world.scheduler.give_way()
         for tp, offset in sorted(offsets.items()):
             if tp not in self._held:
@@ -158,6 +166,8 @@ class SimulatedConsumer:
             if not self.world.faults.strikes(self.member, "seek is lost"):
                 self._next[tp] = offset
                 self._read.pop(tp, None)
+                if (epoch := (leader_epochs or {}).get(tp, -1)) >= 0:
+                    self._read[tp] = epoch
 
     def flow(self, tps: Iterable[TP]) -> None:
         self._flowing = set(tps) & self._held

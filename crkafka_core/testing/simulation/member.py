@@ -77,11 +77,11 @@ class SimulatedMember(Owner):
         setattr(loop, "_step", noted)  # noqa: B010 (the machine's only door)
         submitter, place = parts.submitter, parts.submitter.place
 
-        def placed(stamp: sg.Stamp, offsets: Mapping[TP, int]) -> None:
+        def placed(stamp: sg.Stamp, offsets: Mapping[TP, int], leader_epochs: Mapping[TP, int]) -> None:
             self.world.judged(lambda: self.world.oracle.sought(self, stamp, offsets))
             if submitter._segments._writer is not None and not (submitter._drop or submitter._task):
                 self.world.fail(Violation("M3", f"{self.name} seeks while its open segment holds tuples"))
-            place(stamp, offsets)
+            place(stamp, offsets, leader_epochs)
 
         setattr(submitter, "place", placed)  # noqa: B010
 

@@ -48,6 +48,8 @@ ZEROES = frozenset({"start", "restored", "join", "rebalance", "thrown out", "thr
 BACKS_OFF = COUNTS | {"unavailable", "offset gone", "late"}
 WANTED = frozenset({"stop", "caught up"})
 """Causes of cuts of which somebody wants the checkpoint, also if there is nothing new."""
+EITHER = frozenset({False, True})
+"""Of the log as it was before it was cut, or as it is."""
 
 
 class Oracle:
@@ -61,6 +63,8 @@ class Oracle:
         self.landed: dict[int, list[Record]] = {}
         self.led: dict[int, set[TP]] = {}
         """Partitions of which a checkpoint tells the leader epoch."""
+        self.logs: dict[int, dict[TP, frozenset[bool]]] = {0: {}}
+        """Whether what a checkpoint merged of a partition is of its log before it was cut, and after."""
         self.seen = Remembered()
         self.segments: dict[int, list[str]] = {}
         """Of each checkpoint that was ever merged."""
@@ -154,7 +158,8 @@ class Oracle:
             if not any(self.may_begin(stamp.base, tp, offset, at) for at in due):
                 raise Violation("I7", f"{who.name} starts {tp} at {offset}; head {stamp.base} has {due}")
             epoch, after = self.given_up.get((stamp.base, tp), (0, 0))
-            if offset < after and stamp.epoch >= epoch:
+            given_up = offset < after and not self._at_the_cut(stamp.base, tp, offset, after)
+            if given_up and stamp.epoch >= epoch:
                 raise Violation(
                     "X9", f"{who.name} starts {tp} at {offset}, and a person has given up what is before {after}"
                 )
@@ -391,10 +396,11 @@ class Oracle:
                 raise Violation("I8", f"cut {cut} merged what {incarnation} contributed, which is {member}")
         offsets = reader.select(MergedOffset, where)
         self._offsets(cut, checkpoint.parent, offsets)
-        self._rows(cut, offsets, reader.select(Segment, where), there)
+        self._rows(cut, checkpoint.parent, offsets, reader.select(Segment, where), there)
         self.merged[cut] = {TP(o.topic, o.partition): o.to_offset for o in offsets}
         self.led[cut] = {TP(o.topic, o.partition) for o in offsets if o.leader_epoch >= 0}
-        if checkpoint.parent and self.merged[cut] == self.merged[checkpoint.parent] and checkpoint.cause not in WANTED:
+        new = self.landed[cut] or self.merged[cut] != self.merged.get(checkpoint.parent)
+        if checkpoint.parent and not new and checkpoint.cause not in WANTED:
             raise Violation("V1", f"cut {cut} made a checkpoint ({checkpoint.cause}), and had nothing new")
         self.parents[cut] = checkpoint.parent
         self.cuts, self.failures = self.cuts + 1, 0
@@ -423,7 +429,12 @@ class Oracle:
                 )
 
     def _rows(
-        self, cut: int, offsets: list[MergedOffset], segments: list[Segment], there: set[tuple[str, str]]
+        self,
+        cut: int,
+        parent: int,
+        offsets: list[MergedOffset],
+        segments: list[Segment],
+        there: set[tuple[str, str]],
     ) -> None:
         """I2, I3, I8: what the named segments hold is exactly what was produced in these ranges."""
         landed: dict[TP, list[Record]] = {}
@@ -440,14 +451,27 @@ class Oracle:
         self.landed[cut].sort()
         for o in offsets:
             tp = TP(o.topic, o.partition)
-            found = landed.pop(tp, [])
-            produced = [between(log, o.from_offset, o.to_offset) for log in self.broker.logs_of(tp)]
+            logs, found = self.broker.logs_of(tp), landed.pop(tp, [])
+            produced = [between(log, o.from_offset, o.to_offset) for log in logs]
             if found not in produced or len(found) != o.rows:
                 raise Violation(
                     "I2", f"cut {cut}: {tp} has {found} in [{o.from_offset}, {o.to_offset}); produced were {produced}"
                 )
+            self._same_log(cut, parent, o, {at == len(logs) - 1 for at, there in enumerate(produced) if there == found})
         if landed:
             raise Violation("I2", f"cut {cut} landed partitions outside of its map: {sorted(landed)}")
+
+    def _same_log(self, cut: int, parent: int, o: MergedOffset, of_older: set[bool]) -> None:
+        """S4: what goes on behind where a log was cut goes on in the same log, unless no leader's epoch tells it."""
+        tp = TP(o.topic, o.partition)
+        if tp in self.broker.cuts and o.from_offset > self.broker.cuts[tp][0]:
+            of_older &= self.logs.get(parent, {}).get(tp, EITHER)
+            if not of_older:
+                raise Violation(
+                    "S4",
+                    f"cut {cut}: {tp} goes on at {o.from_offset}, and the log was cut at {self.broker.cuts[tp][0]}",
+                )
+        self.logs.setdefault(cut, {})[tp] = frozenset(of_older) if o.leader_epoch >= 0 else EITHER
 
     # At the end
 
