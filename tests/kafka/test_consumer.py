@@ -204,6 +204,30 @@ def test_a_vanished_offset_is_told_and_the_partition_can_be_sought_again(
     assert member.dropped == 0
 
 
+def test_a_partition_whose_leader_epoch_the_broker_never_had_is_read_all_the_same(
+    probe: MakeProbe, new_topic: NewTopic, generator: Generator
+) -> None:
+    """docs/clients.md K25: nothing comes until it is sought anew, while it flows and while it is paused."""
+    topic = new_topic(2)
+    flows, paused = TP(topic, 0), TP(topic, 1)
+    generator.send(topic, 2_000, partitions=2)
+    member = probe([topic])
+    member.settle()
+    wanted = {flows: 100, paused: 100}
+    for tp in (flows, paused):
+        member.polled.clear()
+        member.consumer.seek(wanted, {tp: 99})
+        member.consumer.flow({flows})
+        member.poll_until(lambda: any(polled.disturbed for polled in member.polled))
+        assert tp not in member.offsets()
+    member.consumer.seek(wanted, dict.fromkeys(wanted, 99))
+    member.consumer.flow(wanted)
+    member.polled.clear()
+    member.poll_until(lambda: member.rows() == 1_800)
+    assert member.offsets() == {tp: list(range(100, 1_000)) for tp in wanted}
+    assert member.errors == []
+
+
 def test_an_error_about_the_placeholder_that_comes_after_the_seek_is_about_nothing(
     kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
