@@ -1,9 +1,10 @@
-"""What the footer of a segment tells of its rows, without reading them."""
+"""What the footer of a segment, or of another Parquet file, tells of its rows, without reading them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,11 +24,7 @@ class Footer:
 
 def footer(storage: Storage, path: str) -> Footer:
     """Read it."""
-    with storage.open_read(path) as source:
-        try:
-            about = pq.ParquetFile(source).metadata
-        except (OSError, pa.ArrowInvalid) as error:
-            raise storage_error(OSError(str(error)), "Reading", storage.uri(path)) from error
+    about = _metadata(storage, path)
     at = about.schema.names.index("timestamp")
     lowest, highest = [], []
     for group in range(about.num_row_groups):
@@ -40,6 +37,41 @@ def footer(storage: Storage, path: str) -> Footer:
         except (ValueError, OverflowError, OSError):  # a year that Python has not
             return Footer(about.num_rows, None, None)
     return Footer(about.num_rows, min(lowest, default=None), max(highest, default=None))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Of one that is not nested."""
+
+    nulls: int
+    least: Any = None
+    greatest: Any = None
+    """None where it does not tell, or there is no value."""
+
+
+def columns(storage: Storage, path: str) -> tuple[int, dict[str, Column]]:
+    """How many rows a file has, and what it tells of its columns, by their names."""
+    about = _metadata(storage, path)
+    groups = [about.row_group(i) for i in range(about.num_row_groups)]
+    found: dict[str, Column] = {}
+    for at, name in enumerate(about.schema.names):
+        told = [group.column(at).statistics for group in groups]
+        if about.schema.column(at).path != name or any(each is None or not each.has_null_count for each in told):
+            continue
+        nulls, filled = sum(each.null_count for each in told), [each for each in told if each.num_values]
+        if filled and all(each.has_min_max for each in filled):
+            found[name] = Column(nulls, min(each.min for each in filled), max(each.max for each in filled))
+        else:
+            found[name] = Column(nulls)
+    return about.num_rows, found
+
+
+def _metadata(storage: Storage, path: str) -> Any:
+    with storage.open_read(path) as source:
+        try:
+            return pq.ParquetFile(source).metadata
+        except (OSError, pa.ArrowInvalid) as error:
+            raise storage_error(OSError(str(error)), "Reading", storage.uri(path)) from error
 
 
 def _time(value: object) -> datetime:

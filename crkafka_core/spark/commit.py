@@ -45,20 +45,24 @@ def write(
     where = _where(permit, wrong)
     hold.check()
     writes = bool(permit.plan.rows or wrong)
-    nothing = expected is not None and not any(expected.values()) and not wrong
-    if writes and not (nothing and form.commit_nothing(where, stamp)):
+    added = None
+    if writes and not wrong:
+        nothing = not permit.plan.rows or (expected is not None and not any(expected.values()))
+        wanted = None if expected is None else sum(expected.values())
+        added = form.add(None if nothing else frame, where, stamp, before.version, wanted)
+    if writes and added is None:
         form.replace(frame if permit.plan.rows else None, where, stamp, before.version)
-    counts = form.counts(permit.plan.filled)
+    counts = form.counts(permit.plan.filled) if added is None else {}
     after = form.history(before.version)
     version = form.our_version(after, stamp) if writes else before.version
-    if expected is not None:
+    if expected is not None and added is None:
         _check(permit, counts, expected)
     if any(s.stamp != stamp and s.changes_rows for s in after.seen):
         raise Refused(
             f"Table {permit.table.name} was written by somebody else meanwhile: its history names them.",
             hint="This commit is not acknowledged. Write again: the next one looks at what they did.",
         )
-    return Written(version, sum(counts.values()))
+    return Written(version, sum(counts.values()) if added is None else added)
 
 
 def _where(permit: Permit, wrong: Collection[int]) -> Where:

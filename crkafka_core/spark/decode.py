@@ -6,7 +6,7 @@ partition, offset, reason and the raw bytes, from which `original_records` makes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -19,6 +19,7 @@ from crkafka_core.spark import shipping
 from crkafka_core.spark.decoders import Decoder
 from crkafka_core.spark.one_pass import keep as keep_once
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS
+from crkafka_core.spark.tasks import Then
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,8 +45,19 @@ class Decoded:
     skipped: DataFrame | None
     """With `on_bad_record="skip"`: what is in neither, to be counted."""
     on_bad_record: OnBadRecord
+    tried: DataFrame
+    """All of them, before they are parted."""
     counts: Observation
     """After an action on `good`: `rows`, `good`, `bad` and `tombstones` of what it read. A sort reads twice, and counts so."""
+
+    def by_checkpoint(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Of decoded checkpoints: how many rows of each are good, and how many are not."""
+        good: dict[int, int] = {}
+        bad: dict[int, int] = {}
+        parted = self.tried.groupBy(CHECKPOINT, F.col(REASON).isNull().alias("fine"))
+        for checkpoint, fine, rows in parted.count().collect():
+            (good if fine else bad)[checkpoint] = rows
+        return good, bad
 
 
 def decode(
@@ -65,10 +77,30 @@ def decode(
     columns are null and whose column `tombstone` is true; else a bad one. Bad records are kept in `dead`, or stop the write,
     naming the first, or are skipped: in neither frame, but counted.
     """
+    return decode_as_read(
+        lambda then: _in_tasks_of_its_own(rows, then), decoder, schema, key=key, keep=keep, tombstones=tombstones,
+        on_bad_record=on_bad_record, prefix=prefix,
+    )  # fmt: skip
+
+
+def decode_as_read(
+    read: Callable[[Then], DataFrame],
+    decoder: Decoder,
+    schema: StructType,
+    *,
+    key: tuple[Decoder, StructType] | None = None,
+    keep: Sequence[str] = ("topic", "partition", "offset", "timestamp"),
+    tombstones: bool = True,
+    on_bad_record: OnBadRecord = "dead_letter",
+    prefix: str = "",
+) -> Decoded:
+    """The same of rows that are decoded by the tasks that read them; `read` gives them with what is added."""
     if on_bad_record not in ("dead_letter", "stop", "skip"):
         raise ConfigError(f"on_bad_record is dead_letter, stop or skip, not {on_bad_record!r}.")
-    others = _other_columns(rows, schema, keep, prefix, key=key is not None, tombstones=tombstones)
-    tried = keep_once(_decode_rows(rows, decoder, schema, key, tombstones=tombstones, stop=on_bad_record == "stop"))
+    then = _decoding(decoder, schema, key, tombstones=tombstones, stop=on_bad_record == "stop")
+    tried = keep_once(read(then))
+    before = tried.columns[: -len(then.columns)]
+    others = _other_columns(before, schema, keep, prefix, key=key is not None, tombstones=tombstones)
     counts = Observation()
     fine = F.col(REASON).isNull()
     seen = tried.observe(
@@ -81,14 +113,14 @@ def decode(
     good = seen.where(fine).select(*others, f"{_VALUE}.*")
     bad = tried.where(~fine) if on_bad_record == "dead_letter" else tried.limit(0)
     skipped = tried.where(~fine) if on_bad_record == "skip" else None
-    return Decoded(good, bad.select(*rows.columns, REASON), skipped, on_bad_record, counts)
+    return Decoded(good, bad.select(*before, REASON), skipped, on_bad_record, tried, counts)
 
 
 def _other_columns(
-    rows: DataFrame, schema: StructType, keep: Sequence[str], prefix: str, *, key: bool, tombstones: bool
+    before: Collection[str], schema: StructType, keep: Sequence[str], prefix: str, *, key: bool, tombstones: bool
 ) -> list[Column]:
     """The columns that stand beside the decoded ones: those that are kept, the decoded key, the mark of a tombstone."""
-    kept = [*keep, *([CHECKPOINT] if CHECKPOINT in rows.columns and CHECKPOINT not in keep else [])]
+    kept = [*keep, *([CHECKPOINT] if CHECKPOINT in before and CHECKPOINT not in keep else [])]
     columns = [
         (name if name == CHECKPOINT else prefix + name, F.col(name)) for name in kept if not (key and name == KEY)
     ]
@@ -111,25 +143,17 @@ def original_records(dead: DataFrame) -> DataFrame:
     return dead.select(*(c for c in wanted if c in dead.columns))
 
 
-def _decode_rows(
-    rows: DataFrame,
-    decoder: Decoder,
-    schema: StructType,
-    key: tuple[Decoder, StructType] | None,
-    *,
-    tombstones: bool,
-    stop: bool,
-) -> DataFrame:
-    shipping.ship(rows.sparkSession)
-    rows, lists = _without_null_lists(rows)
+def _decoding(
+    decoder: Decoder, schema: StructType, key: tuple[Decoder, StructType] | None, *, tombstones: bool, stop: bool
+) -> Then:
+    """What is added to the rows of each batch."""
     added = [
         StructField(_VALUE, schema.toNullable()),  # a row that is not decoded has nothing
         *([StructField(_KEY, key[1].toNullable())] if key else []),
         StructField(REASON, StringType()),
     ]
-    out = StructType([*rows.schema.fields, *added])
 
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    def begin() -> Callable[[pa.RecordBatch], pa.RecordBatch]:
         # Types of the decoded columns as Spark has them; the worker checks that they fit.
         from pyspark.sql.pandas.types import to_arrow_type
 
@@ -138,10 +162,21 @@ def _decode_rows(
         values = Columns("value", decoder, to_arrow_type(schema))
         keys = Columns("key", key[0], to_arrow_type(key[1])) if key else None
         names = Names(_VALUE, _KEY, REASON)
-        for batch in batches:
-            yield decode_batch(batch, values, keys, names, tombstones=tombstones, stop=stop)
+        return lambda batch: decode_batch(batch, values, keys, names, tombstones=tombstones, stop=stop)
 
-    return _with_null_lists(rows.mapInArrow(run, out), lists)
+    return Then(added, begin)
+
+
+def _in_tasks_of_its_own(rows: DataFrame, then: Then) -> DataFrame:
+    """Any rows, which go through Python for it."""
+    shipping.ship(rows.sparkSession)
+    rows, lists = _without_null_lists(rows)
+    begin = then.begin
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        yield from map(begin(), batches)
+
+    return _with_null_lists(rows.mapInArrow(run, then.added_to(rows.schema)), lists)
 
 
 def _without_null_lists(rows: DataFrame) -> tuple[DataFrame, list[str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import uuid
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
@@ -10,13 +12,16 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from crkafka_core.config.location import in_catalog
 from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.spark import location
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_format import TableFormat, Where
+from crkafka_core.tables import new_file
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, changes_rows
+from crkafka_core.tables.new_file import NewFile
 from crkafka_core.tables.stamp import History, LogEntry, Stamp
 
 _log = logging.getLogger(__name__)
@@ -25,6 +30,7 @@ _LOOKS = 10
 _FEW = 8
 """Commits that are asked for first: each question costs Spark a plan, and rarely is more new."""
 _ANY = 2**63 - 1
+_TIMES_AS = "spark.sql.parquet.outputTimestampType"
 
 
 class DeltaTable(TableFormat):
@@ -134,25 +140,51 @@ class DeltaTable(TableFormat):
             writer = writer.option("replaceWhere", where.sql())
         beside_compaction(lambda: writer.save(self.path) if self.path else writer.saveAsTable(self.name))
 
-    def commit_nothing(self, where: Where, stamp: Stamp) -> bool:
-        """By the log: most checkpoints have no dead letters, and a commit of Spark's takes a second."""
+    def add(
+        self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str, expected: int | None
+    ) -> int | None:
+        """By the log, and Spark only writes files: before a commit of its own it looks at the whole table, in jobs that take a second."""
+        kind = self.spark.conf.get(_TIMES_AS, "INT96")
 
-        def commit(there: Snapshot) -> bool:
-            ranges = where.ranges()
-            found = there.counts(CHECKPOINT, ranges[0][0], ranges[-1][1]) if ranges else {}
-            if found is None or there.columns == {CHECKPOINT}:  # or a fence has made it, and it has no columns yet
-                return False
-            if any(first <= i <= last for i in found for first, last in ranges):
-                return False
+        def commit(there: Snapshot) -> int | None:
+            if there.at != based_on or not self._may_come(there, frame, where):
+                return None
             if there.facts(stamp.app).number >= stamp.number:  # too late: Spark's commit is dropped, and that is told
-                return False
-            there.bring_back((), (), stamp, stamp.number, {})
-            return True
+                return None
+            files = [] if frame is None else self._files(frame, stamp)
+            rows = sum(file.rows for file in files)
+            if expected is not None and rows != expected:
+                return None
+            there.take(files, stamp, {"rows": rows})
+            return rows
 
-        return bool(self._told(commit, False))
+        plain = frame is None or kind != "INT96"  # of those a footer tells no bounds
+        return self._told(commit, None) if plain else None
+
+    def _may_come(self, there: Snapshot, frame: DataFrame | None, where: Where) -> bool:
+        """Whether the table has nothing of these checkpoints, and the very columns of these rows."""
+        if not there.plain or there.columns == {CHECKPOINT}:  # a fence has made it, and it has no columns yet
+            return False
+        if frame is not None and (there.partition_columns or not _same_columns(json.loads(there.schema), frame.schema)):
+            return False
+        ranges = where.ranges()
+        found = there.counts(CHECKPOINT, ranges[0][0], ranges[-1][1]) if ranges else {}
+        return found is not None and not any(first <= i <= last for i in found for first, last in ranges)
+
+    def _files(self, frame: DataFrame, stamp: Stamp) -> list[NewFile]:
+        """Written into a folder of the table; what no commit names goes with the table's next VACUUM."""
+        assert self.log is not None
+        folder = f"{stamp.uid}/written/{stamp.number:012d}-{stamp.token[-8:]}-{uuid.uuid4().hex[:8]}"
+        frame = frame.select(CHECKPOINT, *(c for c in frame.columns if c != CHECKPOINT))
+        writer = frame.write.options(**self.options).option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        writer.parquet(f"{self.path}/{folder}")
+        return new_file.written_by_spark(self.log.storage(), folder)
 
     def property(self, name: str) -> str:
         """Of the table's own; empty when it has none of this name."""
+        told = self._told(lambda there: there.property(name), "")
+        if told is not None:
+            return told
         found = self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()
         return next((str(row["value"]) for row in found if row["key"] == name), "")
 
@@ -211,6 +243,12 @@ def beside_compaction(commit: Callable[[], object]) -> None:
                 raise
             _log.info("a commit to a Delta table is tried again: %s", error.java_exception.getMessage())
     commit()
+
+
+def _same_columns(there: dict[str, Any], new: StructType) -> bool:
+    """Whether rows with the new columns are the table's as they are: nothing has to be checked, made, or renamed as they are written."""
+    known = StructType.fromJson(there)
+    return {f.name: f for f in known} == {f.name: f for f in new.toNullable()}
 
 
 def _no_table(error: AnalysisException) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.model.selection import Moment, Selection
@@ -14,6 +15,7 @@ from crkafka_core.plane import limits, reading
 from crkafka_core.plane.reading import Reading, ReadPlan
 from crkafka_core.spark import kafka_ranges, segment_files
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS, columns_of
+from crkafka_core.spark.tasks import NOTHING, Then
 from crkafka_core.spark.work import ReadRequest
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
@@ -97,23 +99,31 @@ def _names(numbered: bool, columns: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(columns_of((*named, *more)).fieldNames())
 
 
-def _frame(
-    spark: SparkSession, config: RegionConfig, plan: ReadPlan, names: tuple[str, ...], *, arrow: bool = False
-) -> DataFrame:
+def _frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, names: tuple[str, ...]) -> DataFrame:
     wanted = ReadRequest(names, plan.selection)
-    parts = []
-    if plan.segments:
-        parts.append(segment_files.frame(spark, config, plan, wanted, arrow=arrow))
+    parts = [segment_files.frame(spark, config, plan, wanted)] if plan.segments else []
     if plan.ranges:
         parts.append(kafka_ranges.frame(spark, config, plan, wanted))
+    return _together(spark, parts, columns_of(names))
+
+
+def counted(spark: SparkSession, config: RegionConfig, plan: ReadPlan, then: Then = NOTHING) -> DataFrame:
+    """The rows of a plan that somebody holds, numbered, each file's counted as it is read: who shapes them cannot count them after.
+
+    `then`: what the tasks that read them add to them, so that they come out of Python once.
+    """
+    names = _names(True, None)
+    wanted = ReadRequest(names, plan.selection)
+    parts = [segment_files.by_arrow(spark, config, plan, wanted, then)] if plan.segments else []
+    if plan.ranges:
+        parts.append(kafka_ranges.frame(spark, config, plan, wanted, then))
+    return _together(spark, parts, then.added_to(columns_of(names)))
+
+
+def _together(spark: SparkSession, parts: Sequence[DataFrame], columns: StructType) -> DataFrame:
     if not parts:
-        return spark.createDataFrame([], columns_of(names))
+        return spark.createDataFrame([], columns)
     return parts[0] if len(parts) == 1 else parts[0].unionAll(parts[1])
-
-
-def counted(spark: SparkSession, config: RegionConfig, plan: ReadPlan) -> DataFrame:
-    """The rows of a plan that somebody holds, numbered, each file's counted as it is read: who shapes them cannot count them after."""
-    return _frame(spark, config, plan, _names(True, None), arrow=True)
 
 
 def take(

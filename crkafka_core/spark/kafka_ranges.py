@@ -10,13 +10,16 @@ from crkafka_core.kafka.identity import check_same, check_uncut
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.plane.reading import KafkaRange, ReadPlan
 from crkafka_core.spark import location, tasks
+from crkafka_core.spark.tasks import NOTHING, Then
 from crkafka_core.spark.work import ReadRequest, spread
 
 
-def frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: ReadRequest) -> DataFrame:
+def frame(
+    spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: ReadRequest, then: Then = NOTHING
+) -> DataFrame:
     """The rows of the plan's ranges; refused at once if Kafka no longer holds one of them."""
     check_held(config, plan)
-    return tasks.of_work(spark, config, spread(plan.ranges, 2 * location.slots(spark)), wanted)
+    return tasks.of_work(spark, config, spread(plan.ranges, 2 * location.slots(spark)), wanted, then)
 
 
 def check_held(config: RegionConfig, plan: ReadPlan) -> None:

@@ -24,6 +24,7 @@ from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.segments.path import SegmentName
 from crkafka_core.spark import location, selecting, tasks
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS
+from crkafka_core.spark.tasks import NOTHING, Then
 from crkafka_core.spark.work import ReadRequest, packed
 
 _TASK_BYTES = 128 * 2**20
@@ -36,20 +37,25 @@ _SMALL = 2**20
 _PATH = "crkafka_path"
 
 
-def frame(
-    spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: ReadRequest, *, arrow: bool = False
+def by_arrow(
+    spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: ReadRequest, then: Then = NOTHING
 ) -> DataFrame:
-    """The rows of the plan's segments; with `arrow` never by Spark's own reader."""
+    """The rows of the plan's segments, by tasks of ours."""
+    check_names(plan)
+    return tasks.of_work(spark, config, packed(plan.segments, _tasks(spark, plan.segments)), wanted, then)
+
+
+def frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: ReadRequest) -> DataFrame:
+    """The rows of the plan's segments."""
     root = resolve(config.storage, "storage")
     check_names(plan)
     if (
-        arrow
-        or plan.selection.erased
+        plan.selection.erased
         or location.in_object_store(root)
         or location.is_pattern(root)
         or _many_and_small(plan.segments)
     ):
-        return tasks.of_work(spark, config, packed(plan.segments, _tasks(spark, plan.segments)), wanted)
+        return by_arrow(spark, config, plan, wanted)
     paths = [location.uri(root, s.path) for s in plan.segments]
     location.list_on_driver(spark)
     try:

@@ -28,6 +28,8 @@ ALWAYS = {
     # Records are wide and few per checkpoint: Arrow keeps them off the row-by-row path.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
+    # What any reader knows, and of which a file's footer tells the least and the greatest; Spark's INT96 is neither.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A restarted task of a member is not a copy of a slow one (SPEC K1).
     "spark.speculation": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +25,7 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import DataLoss, Stale
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
+from crkafka_core.model.selection import Selection
 from crkafka_core.plane import contents, permits
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
@@ -34,6 +36,7 @@ from crkafka_core.spark.decoding import BadRecord
 from crkafka_core.spark.one_pass import one_pass
 from crkafka_core.spark.registry import RegistryAway
 from crkafka_core.spark.schema import CHECKPOINT
+from crkafka_core.spark.typed import TypedShape
 from crkafka_core.tables import writing
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
@@ -139,8 +142,7 @@ def _pass(spark: SparkSession, region: Handle, name: str, step: Step) -> Committ
     shape = shapes.load(family[0], region.config)
     reading, hold = frames.take(region, ids=step.ids)
     with hold, one_pass(), _in_its_own_words(name):
-        rows = frames.counted(spark, region.config, reading.plan)
-        outputs = _outputs(shape, rows, family, region, reading.plan)
+        outputs = _outputs(spark, shape, family, region, reading.plan)
         hold.check()
         done: dict[str, Committed | None] = {}
         _commits(spark, region, family, step, outputs, f"shape-{uuid.uuid4().hex}", done)
@@ -158,16 +160,33 @@ class Outputs:
     """Records that could not be decoded."""
 
 
-def _outputs(shape: shapes.Shape, rows: DataFrame, family: Sequence[Table], region: Handle, plan: ReadPlan) -> Outputs:
+def _outputs(
+    spark: SparkSession, shape: shapes.Shape | TypedShape, family: Sequence[Table], region: Handle, plan: ReadPlan
+) -> Outputs:
     if not plan.rows:
+        rows = frames.counted(spark, region.config, plan)
         return Outputs({t.name: rows for t in family}, {}, {})
     topics = _topics(region, family)
-    given = shape(rows if topics is None else rows.where(F.col("topic").isin(*topics)))
+    merged = _merged_rows(region, plan, topics)
+    read = partial(frames.counted, spark, region.config, plan.selecting(Selection.of(topics=topics)))
+    if isinstance(shape, TypedShape):
+        typed = shape.read(read)
+        counts = _checked(_parted(typed, family), merged)
+        return Outputs(shapes.outputs(typed, family), counts, _undecoded(family, counts))
+    given = shape(read())
     made = shapes.outputs(given, family)
     decoded = isinstance(given, Decoded)
     skipped = given.skipped if isinstance(given, Decoded) else None
-    counts = _count(made, skipped, _merged_rows(region, plan, topics)) if decoded or len(made) > 1 else {}
+    counts = _checked(_count(made, skipped), merged) if decoded or len(made) > 1 else {}
     return Outputs(made, counts, _undecoded(family, counts) if decoded else {})
+
+
+def _parted(typed: Decoded, family: Sequence[Table]) -> dict[str, dict[int, int]]:
+    """Rows of each table by checkpoint, where nobody but us has parted them: counted before, in half the time."""
+    good, bad = typed.by_checkpoint()
+    dead = bad if typed.on_bad_record == "dead_letter" else {}
+    found = {t.name: dead if t.output == shapes.DEAD else good for t in family}
+    return found if typed.skipped is None else {**found, SKIPPED: bad}
 
 
 @contextmanager
@@ -255,10 +274,8 @@ SKIPPED = ""
 """Stands for the table that nobody has declared: rows that are left out on purpose, and counted."""
 
 
-def _count(
-    made: Mapping[str, DataFrame], skipped: DataFrame | None, merged: Mapping[int, int]
-) -> dict[str, dict[int, int]]:
-    """Rows of each output by checkpoint; refused if together they are not those that were merged."""
+def _count(made: Mapping[str, DataFrame], skipped: DataFrame | None) -> dict[str, dict[int, int]]:
+    """Rows of each output by checkpoint."""
     if skipped is not None:
         made = {**made, SKIPPED: skipped}
     each = [
@@ -271,6 +288,11 @@ def _count(
     counts: dict[str, dict[int, int]] = {name: {} for name in made}
     for row in together.collect():
         counts[row[0]][row[1]] = row[2]
+    return counts
+
+
+def _checked(counts: dict[str, dict[int, int]], merged: Mapping[int, int]) -> dict[str, dict[int, int]]:
+    """The same; refused if together they are not the rows that were merged."""
     for checkpoint, rows in merged.items():
         found = {name: of.get(checkpoint, 0) for name, of in counts.items()}
         if sum(found.values()) != rows:

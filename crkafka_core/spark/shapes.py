@@ -15,6 +15,7 @@ from crkafka_core.model.rows import Table
 from crkafka_core.spark import typed
 from crkafka_core.spark.decode import Decoded
 from crkafka_core.spark.schema import CHECKPOINT
+from crkafka_core.spark.typed import TypedShape
 
 GOOD, DEAD = "good", "dead"
 
@@ -23,7 +24,7 @@ Shape = Callable[[DataFrame], DataFrame | Decoded | Mapping[str, DataFrame]]
 are several tables: each row has to be in exactly one of them."""
 
 
-def load(table: Table, config: RegionConfig) -> Shape:
+def load(table: Table, config: RegionConfig) -> Shape | TypedShape:
     """The function that the table's declaration names; whoever has not got it cannot write the table."""
     if name := name_of(table.shape):
         return typed.shape(config, name)

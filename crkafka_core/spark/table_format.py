@@ -97,9 +97,14 @@ class TableFormat(ABC):
         A conflict with what came after `based_on` is refused where the format can; see `our_version` for where it cannot.
         """
 
-    def commit_nothing(self, where: Where, stamp: Stamp) -> bool:
-        """The same without rows, where none are there either, in a quicker way; False: there is none, and nothing was committed."""
-        return False
+    def add(
+        self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str, expected: int | None
+    ) -> int | None:
+        """The same in a quicker way, where the table has nothing of what `where` names; the rows of it.
+
+        None: there is no such way, or the rows are not as many as expected, and nothing was committed.
+        """
+        return None
 
     @abstractmethod
     def fence(self, stamp: Stamp, where: Where, in_flight: Collection[int], based_on: str) -> None:

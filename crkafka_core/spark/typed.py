@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -12,28 +13,38 @@ from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.typed import RegistryConfig, TypedConfig
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.spark import registry_columns
-from crkafka_core.spark.decode import Decoded, decode
+from crkafka_core.spark.decode import Decoded, OnBadRecord, decode_as_read
 from crkafka_core.spark.decoders import Decoder, Json
 from crkafka_core.spark.registry import Registry
+from crkafka_core.spark.tasks import Then
 
 KAFKA = ("key", "topic", "partition", "offset", "timestamp", "headers")
 
 
-def shape(config: RegionConfig, name: str) -> Callable[[DataFrame], Decoded]:
-    """The shape of the typed table of this name. Its schema is read anew for each pass, so that it may go on while the region runs."""
+@dataclass(frozen=True)
+class TypedShape:
+    """Its schema is read anew for each pass, so that it may go on while the region runs."""
+
+    name: str
+    typed: TypedConfig
+    registry: RegistryConfig | None
+    on_bad_record: OnBadRecord
+
+    def read(self, read: Callable[[Then], DataFrame]) -> Decoded:
+        """Decoded by the tasks that read them."""
+        decoder, schema = source(self.typed, self.registry, self.name)
+        return decode_as_read(read, decoder, schema, keep=KAFKA, prefix=PREFIX, on_bad_record=self.on_bad_record)
+
+
+def shape(config: RegionConfig, name: str) -> TypedShape:
+    """The shape of the typed table of this name."""
     table = config.table(name)
     if table is None or table.typed is None:
         raise ConfigError(
             f"Table {name} of region {config.region} is declared as a typed one, and the configuration here does not say by which schema.",
             hint="Write it with the configuration that has its `typed:`, or `crkafka undeclare` it.",
         )
-    typed, policy = table.typed, table.on_bad_record or "dead_letter"
-
-    def decoded(rows: DataFrame) -> Decoded:
-        decoder, schema = source(typed, config.registry, name)
-        return decode(rows, decoder, schema, keep=KAFKA, prefix=PREFIX, on_bad_record=policy)
-
-    return decoded
+    return TypedShape(name, table.typed, config.registry, table.on_bad_record or "dead_letter")
 
 
 def source(typed: TypedConfig, registry: RegistryConfig | None, name: str) -> tuple[Decoder, StructType]:

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -22,12 +21,14 @@ from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import StorageUnavailable, without_secrets
+from crkafka_core.segments.local import LocalStorage
 from crkafka_core.segments.storage import Storage
-from crkafka_core.tables import log_end
-from crkafka_core.tables.files import Added, Bounds
+from crkafka_core.tables import log_end, new_file
+from crkafka_core.tables.files import Added
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import DataFile, MarkedRows, Moved, NeedsSpark, TableLog, TableUnavailable, storage_of
 from crkafka_core.tables.log_end import End
+from crkafka_core.tables.new_file import NewFile
 from crkafka_core.tables.stamp import MAINTAIN, Facts, LogEntry, Stamp
 
 if TYPE_CHECKING:
@@ -111,9 +112,8 @@ class DeltaLog:
         except (lake.exceptions.DeltaError, OSError) as error:
             raise self.trouble(error) from error
 
-    def append(self, end: End, add: Sequence[Added], said: str, facts: Mapping[str, int]) -> None:
+    def append(self, end: End, files: Sequence[NewFile], said: str, facts: Mapping[str, int]) -> None:
         """Commit files behind this end of the log. Raises `Moved` if it is the end no more."""
-        files = (log_end.file(f.name, f.size, f.changes_rows, _statistics(f.bounds)) for f in add)
         if not log_end.append(self._folder, end, said, facts, files):
             raise Moved(f"Table {self.table.name} has changed since version {end.version}.")
 
@@ -158,6 +158,11 @@ class DeltaLog:
     def storage(self, stamp: Stamp | None = None) -> Storage:
         """The table's folder, whether there is a table or not."""
         return self._folder
+
+    @property
+    def local(self) -> bool:
+        """Whether it lies in a folder of this machine, or one that is mounted here."""
+        return isinstance(self._folder, LocalStorage)
 
     def about(self, version: int) -> dict[str, Any] | None:
         """What a commit says of itself; None when the log has been cleaned of it."""
@@ -218,7 +223,19 @@ class Snapshot:
 
     @cached_property
     def columns(self) -> set[str]:
-        return set(self._end.columns if self._end is not None else (f.name for f in self._delta.schema().fields))
+        return {field["name"] for field in json.loads(self.schema)["fields"]}
+
+    @cached_property
+    def schema(self) -> str:
+        """Of its columns, as the log has it, and as Spark reads it."""
+        return self._end.schema if self._end is not None else self._delta.schema().to_json()
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether files of a folder that we get to can come with nothing but what we write of them."""
+        if self._end is not None:
+            return True
+        return self._log.local and self._delta.protocol().min_writer_version <= log_end.PLAIN_WRITER
 
     def since(self, version: str) -> list[LogEntry]:
         """What was committed after a version, oldest first; all that the log still tells when the version is empty."""
@@ -313,26 +330,40 @@ class Snapshot:
 
         `holds`: the checkpoint up to whose line the table has rows then.
         """
-        facts, said, version = stamp.facts(holds, self.version + 1), stamp.to_json(**about), self.version + 1
-        if self._end is not None and not remove and not self._end.checkpoint_is_due:
+        facts, files = stamp.facts(holds, self.version + 1), list(map(new_file.of_segment, add))
+        if not remove:
+            return self._add(files, stamp, facts, about)
+        said = commit_properties(stamp, facts, about)
+        return self._commit(list(map(_add_action, files)), remove, stamp, said, changes_rows=True)
+
+    def take(self, files: Sequence[NewFile], stamp: Stamp, about: Mapping[str, object]) -> int:
+        """Add files to a table that Spark writes, under the stamp's number; the new version. Raises `Moved` if there is a later one."""
+        return self._add(files, stamp, {stamp.app: stamp.number}, about)
+
+    def _add(
+        self, files: Sequence[NewFile], stamp: Stamp, facts: Mapping[str, int], about: Mapping[str, object]
+    ) -> int:
+        """Directly behind our own last commit, if that is the end of the log; else by deltalake."""
+        said, version = stamp.to_json(**about), self.version + 1
+        if self._end is not None and not self._end.checkpoint_is_due:
             with suppress(StorageUnavailable):  # a file system without links, perhaps; deltalake knows other ways
-                self._log.append(self._end, add, said, facts)
+                self._log.append(self._end, files, said, facts)
                 self._log.remember(replace(self._end, version=version, said=said, facts=facts))
                 return version
         self._commit(
-            list(map(_add_action, add)), remove, stamp, commit_properties(stamp, facts, about), changes_rows=True
+            list(map(_add_action, files)), (), stamp, commit_properties(stamp, facts, about), changes_rows=True
         )
-        if self._delta.protocol().min_writer_version <= log_end.PLAIN_WRITER:
-            columns, properties = frozenset(self.columns), dict(self._delta.metadata().configuration)
-            self._log.remember(End(version, said, facts, columns, tuple(self.partition_columns), properties))
+        if self.plain:
+            properties = dict(self._delta.metadata().configuration)
+            self._log.remember(End(version, said, facts, self.schema, tuple(self.partition_columns), properties))
         return version
 
     def rearrange(
         self, add: Sequence[Added], remove: Collection[DataFile], stamp: Stamp, about: Mapping[str, object]
     ) -> int:
         """Put the same rows into other files; the new version. Raises `Moved` if there is a later one."""
-        said = commit_properties(stamp, None, about)
-        return self._commit(list(map(_add_action, add)), remove, stamp, said, changes_rows=False)
+        said, files = commit_properties(stamp, None, about), map(new_file.of_segment, add)
+        return self._commit(list(map(_add_action, files)), remove, stamp, said, changes_rows=False)
 
     def bring_back(
         self, add: Collection[DataFile], remove: Collection[DataFile], stamp: Stamp, number: int, about: Mapping[str, object]
@@ -386,11 +417,11 @@ def open_log(region: Handle, table: Table) -> TableLog:
     return log_of(region, table)
 
 
-def _add_action(file: Added) -> AddAction:
+def _add_action(file: NewFile) -> AddAction:
     """The log's record of a file."""
     from deltalake.transaction import AddAction
 
-    return AddAction(file.name, file.size, {}, int(time.time() * 1000), file.changes_rows, _statistics(file.bounds))
+    return AddAction(file.name, file.size, {}, int(time.time() * 1000), file.changes_rows, file.statistics)
 
 
 def _back_action(file: DataFile) -> AddAction:
@@ -399,32 +430,6 @@ def _back_action(file: DataFile) -> AddAction:
 
     statistics = json.dumps({"numRecords": file.rows}) if file.rows is not None else "{}"
     return AddAction(file.path, file.bytes, {}, int(time.time() * 1000), True, statistics)
-
-
-def _statistics(bounds: Bounds) -> str:
-    lowest: dict[str, Any] = {"topic": bounds.topics[0], "partition": bounds.partitions[0], "offset": bounds.offsets[0]}
-    highest: dict[str, Any] = {
-        "topic": bounds.topics[1],
-        "partition": bounds.partitions[1],
-        "offset": bounds.offsets[1],
-    }
-    if bounds.times is not None:
-        lowest["timestamp"] = _milliseconds(bounds.times[0])
-        highest["timestamp"] = _milliseconds(bounds.times[1] + timedelta(microseconds=999))
-    return json.dumps(
-        {
-            "numRecords": bounds.rows,
-            "minValues": lowest,
-            "maxValues": highest,
-            "nullCount": dict.fromkeys(lowest, 0),
-        },
-        ensure_ascii=False,
-    )
-
-
-def _milliseconds(at: datetime) -> str:
-    """Delta's statistics tell times by the millisecond, rounded down."""
-    return f"{at.year:04d}-{at:%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
 
 
 def commit_properties(

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.local import LocalStorage
 from crkafka_core.segments.storage import Storage
+from crkafka_core.tables.new_file import NewFile
 
 PLAIN_WRITER = 2
 """Up to this version of its protocol nothing has to be written that we do not write."""
@@ -32,7 +33,8 @@ class End:
     """Its metadata, with a token that no other commit has."""
     facts: Mapping[str, int]
     """Transactions of the log that it has set."""
-    columns: frozenset[str]
+    schema: str
+    """Of its columns, as the log has it."""
     partition_columns: tuple[str, ...]
     properties: Mapping[str, str]
 
@@ -75,7 +77,7 @@ def commit_info(folder: Storage, version: int) -> dict[str, Any] | None:
     return found
 
 
-def append(folder: Storage, end: End, said: str, facts: Mapping[str, int], files: Iterable[Mapping[str, Any]]) -> bool:
+def append(folder: Storage, end: End, said: str, facts: Mapping[str, int], files: Iterable[NewFile]) -> bool:
     """Commit files behind this end; False: somebody else was quicker."""
     assert isinstance(folder, LocalStorage)  # of others nothing is remembered
     info = {
@@ -84,16 +86,15 @@ def append(folder: Storage, end: End, said: str, facts: Mapping[str, int], files
     }  # fmt: skip
     actions: list[Mapping[str, Any]] = [{"commitInfo": info}]
     actions += ({"txn": {"appId": app, "version": number}} for app, number in facts.items())
-    actions += ({"add": file} for file in files)
+    actions += ({"add": _added(file)} for file in files)
     text = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
     return folder.put_new(_file_of(end.version + 1), text.encode())
 
 
-def file(name: str, size: int, changes_rows: bool, statistics: str) -> dict[str, Any]:
-    """The log's record of one that comes."""
+def _added(file: NewFile) -> dict[str, Any]:
     return {
-        "path": quote(name), "partitionValues": {}, "size": size, "modificationTime": _now(), "dataChange": changes_rows,
-        "stats": statistics,
+        "path": quote(file.name), "partitionValues": {}, "size": file.size, "modificationTime": _now(),
+        "dataChange": file.changes_rows, "stats": file.statistics,
     }  # fmt: skip
 
 

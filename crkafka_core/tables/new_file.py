@@ -1,0 +1,85 @@
+"""A file that comes to a Delta table, as its log tells it: with bounds of its columns, by which readers pass over it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from crkafka_core.segments import footer
+from crkafka_core.segments.storage import Storage, Stored
+from crkafka_core.tables.files import Added, Bounds
+
+_LONGEST = 32
+"""Letters of a text that is told: a longer one is left out, since cutting the greatest would make it less."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """Its name is relative to the table."""
+
+    name: str
+    size: int
+    rows: int
+    statistics: str
+    """As Delta's log has them."""
+    changes_rows: bool = True
+    """Who streams from the table passes over one that does not."""
+
+
+def of_segment(added: Added) -> NewFile:
+    """What is known of an adopted segment."""
+    return NewFile(added.name, added.size, added.bounds.rows, _of_bounds(added.bounds), added.changes_rows)
+
+
+def written_by_spark(storage: Storage, folder: str) -> list[NewFile]:
+    """The Parquet files with rows in a folder of the table, with what their footers tell."""
+    found = [_of_footer(storage, file) for file in storage.list(folder) if file.path.endswith(".parquet")]
+    return [file for file in found if file.rows]
+
+
+def _of_footer(storage: Storage, file: Stored) -> NewFile:
+    rows, columns = footer.columns(storage, file.path)
+    lowest: dict[str, Any] = {}
+    highest: dict[str, Any] = {}
+    for name, column in columns.items():
+        least, greatest = _told(column.least, up=False), _told(column.greatest, up=True)
+        if least is not None and greatest is not None:
+            lowest[name], highest[name] = least, greatest
+    nulls = {name: column.nulls for name, column in columns.items()}
+    return NewFile(file.path, file.bytes, rows, _json(rows, lowest, highest, nulls))
+
+
+def _told(value: Any, *, up: bool) -> Any:
+    """As the log has it; None for types whose text another reader might take for another value."""
+    if isinstance(value, datetime):
+        return _milliseconds(value.astimezone(UTC) if value.tzinfo else value, up=up)
+    if isinstance(value, date):
+        return value.isoformat()
+    return value if type(value) is int or (isinstance(value, str) and len(value) <= _LONGEST) else None
+
+
+def _of_bounds(bounds: Bounds) -> str:
+    lowest: dict[str, Any] = {"topic": bounds.topics[0], "partition": bounds.partitions[0], "offset": bounds.offsets[0]}
+    highest: dict[str, Any] = {
+        "topic": bounds.topics[1],
+        "partition": bounds.partitions[1],
+        "offset": bounds.offsets[1],
+    }
+    if bounds.times is not None:
+        lowest["timestamp"] = _milliseconds(bounds.times[0])
+        highest["timestamp"] = _milliseconds(bounds.times[1], up=True)
+    return _json(bounds.rows, lowest, highest, dict.fromkeys(lowest, 0))
+
+
+def _json(rows: int, lowest: Mapping[str, Any], highest: Mapping[str, Any], nulls: Mapping[str, int]) -> str:
+    said = {"numRecords": rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
+    return json.dumps(said, ensure_ascii=False)
+
+
+def _milliseconds(at: datetime, *, up: bool = False) -> str:
+    """Delta's statistics tell times by the millisecond: the least rounded down, the greatest up."""
+    at = at + timedelta(microseconds=999) if up else at
+    return f"{at.year:04d}-{at:%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
