@@ -72,7 +72,7 @@ class GroupConsumer:
         self._epochs: dict[TP, int] = {}
         """Leader epoch of the record before the frontier, where it is known: by it the client hears of a log that is cut (SPEC S4)."""
         self._unknown_epochs: set[TP] = set()
-        """Partitions of which the broker knew the epoch not: it is asked of them no more."""
+        """Partitions whose epoch their broker did not know: it is not asked for it again."""
         self._unreadable: set[TP] = set()
         """What the client cannot read stands still until it is sought anew (SPEC X9)."""
         self._rebalances: list[Rebalance] = []
