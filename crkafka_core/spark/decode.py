@@ -61,7 +61,7 @@ class Decoded:
 
 
 def decode(
-    rows: DataFrame,
+    rows: DataFrame | Callable[[Then], DataFrame],
     decoder: Decoder,
     schema: StructType,
     *,
@@ -75,30 +75,13 @@ def decode(
 
     `key`: the record's key too, as a struct in the column `key`. With `tombstones`, a null value is a good row whose decoded
     columns are null and whose column `tombstone` is true; else a bad one. Bad records are kept in `dead`, or stop the write,
-    naming the first, or are skipped: in neither frame, but counted.
+    naming the first, or are skipped: in neither frame, but counted. Rows may be decoded by the tasks that read them: `rows` is called
+    then, and gives them with what is added.
     """
-    return decode_as_read(
-        lambda then: _in_tasks_of_its_own(rows, then), decoder, schema, key=key, keep=keep, tombstones=tombstones,
-        on_bad_record=on_bad_record, prefix=prefix,
-    )  # fmt: skip
-
-
-def decode_as_read(
-    read: Callable[[Then], DataFrame],
-    decoder: Decoder,
-    schema: StructType,
-    *,
-    key: tuple[Decoder, StructType] | None = None,
-    keep: Sequence[str] = ("topic", "partition", "offset", "timestamp"),
-    tombstones: bool = True,
-    on_bad_record: OnBadRecord = "dead_letter",
-    prefix: str = "",
-) -> Decoded:
-    """The same of rows that are decoded by the tasks that read them; `read` gives them with what is added."""
     if on_bad_record not in ("dead_letter", "stop", "skip"):
         raise ConfigError(f"on_bad_record is dead_letter, stop or skip, not {on_bad_record!r}.")
     then = _decoding(decoder, schema, key, tombstones=tombstones, stop=on_bad_record == "stop")
-    tried = keep_once(read(then))
+    tried = keep_once(_in_tasks_of_its_own(rows, then) if isinstance(rows, DataFrame) else rows(then))
     before = tried.columns[: -len(then.columns)]
     others = _other_columns(before, schema, keep, prefix, key=key is not None, tombstones=tombstones)
     counts = Observation()

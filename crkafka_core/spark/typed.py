@@ -13,7 +13,7 @@ from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.typed import RegistryConfig, TypedConfig
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.spark import registry_columns
-from crkafka_core.spark.decode import Decoded, OnBadRecord, decode_as_read
+from crkafka_core.spark.decode import Decoded, OnBadRecord, decode
 from crkafka_core.spark.decoders import Decoder, Json
 from crkafka_core.spark.registry import Registry
 from crkafka_core.spark.tasks import Then
@@ -33,7 +33,7 @@ class TypedShape:
     def read(self, read: Callable[[Then], DataFrame]) -> Decoded:
         """Decoded by the tasks that read them."""
         decoder, schema = source(self.typed, self.registry, self.name)
-        return decode_as_read(read, decoder, schema, keep=KAFKA, prefix=PREFIX, on_bad_record=self.on_bad_record)
+        return decode(read, decoder, schema, keep=KAFKA, prefix=PREFIX, on_bad_record=self.on_bad_record)
 
 
 def shape(config: RegionConfig, name: str) -> TypedShape:
