@@ -37,20 +37,43 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 def write(storage: Storage, path: str, rows: Iterable[pa.RecordBatch], *, compression: str = "snappy") -> int:
     """A new file with these rows, at least one, in place of one that an attempt that died has left; its size."""
     storage.delete(path)
-    output = storage.open_write(path)
-    sink = _Sink(output)
+    file = File(storage, path, compression=compression)
     try:
-        writer: pq.ParquetWriter | None = None
         for batch in rows:
-            writer = writer or pq.ParquetWriter(pa.PythonFile(sink, mode="w"), batch.schema, compression=compression)
-            writer.write_batch(batch)
-        assert writer is not None
-        writer.close()
-        output.close()
+            file.add(batch)
+        return file.close()
     except BaseException:
-        output.discard()
+        file.discard()
         raise
-    return sink.written
+
+
+class File:
+    """A new file, written batch by batch, each as a row group."""
+
+    def __init__(self, storage: Storage, path: str, *, compression: str = "snappy") -> None:
+        self.path = path
+        self._compression = compression
+        self._output = storage.open_write(path)
+        self._sink = _Sink(self._output)
+        self._writer: pq.ParquetWriter | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None:
+            sink = pa.PythonFile(self._sink, mode="w")
+            self._writer = pq.ParquetWriter(sink, batch.schema, compression=self._compression)
+        self._writer.write_batch(batch)
+
+    def close(self) -> int:
+        """Whole and durable; its size."""
+        assert self._writer is not None
+        self._writer.close()
+        self._output.close()
+        return self._sink.written
+
+    def discard(self) -> None:
+        """End it and remove what there is."""
+        self._sink.dead = True  # Arrow writes a footer when its writer goes
+        self._output.discard()
 
 
 class _Sink:
@@ -61,8 +84,11 @@ class _Sink:
     def __init__(self, output: Output) -> None:
         self._output = output
         self.written = 0
+        self.dead = False
 
     def write(self, data: bytes) -> int:
+        if self.dead:
+            return len(data)
         view = memoryview(data).cast("B")
         self._output.write(view)
         self.written += len(view)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from crkafka_core.model.errors import DataLoss, Refused
+from crkafka_core.model.errors import DataLoss, Refused, Stale
 from crkafka_core.model.plural import plural
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
@@ -15,7 +15,7 @@ from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.formats import table_of
 from crkafka_core.spark.keys import keys_of, refuse_keyed
 from crkafka_core.spark.strangers import strangers
-from crkafka_core.spark.table_format import TableFormat, Where
+from crkafka_core.spark.table_format import Rows, TableFormat, Where
 from crkafka_core.tables.delta_log import log_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
@@ -28,16 +28,18 @@ def write(
     region: Handle,
     permit: Permit,
     hold: Hold,
-    frame: DataFrame,
+    rows: Rows,
     expected: Mapping[int, int] | None,
 ) -> Written:
     """The format's own commit of these rows. `expected`: how many of each checkpoint there have to be; None: nobody knows."""
     if permit.table.format == "parquet":
-        return parquet_table.write(region, permit, frame, expected)
+        assert isinstance(rows, DataFrame)
+        return parquet_table.write(region, permit, rows, expected)
     form = table_of(spark, region, permit.table)
     if isinstance(form, DeltaTable) and (keys := keys_of(region, permit.table.name)):
         log = log_of(region, permit.table)
-        return upsert.write(form, log, permit, hold, frame, keys)
+        assert isinstance(rows, DataFrame)
+        return upsert.write(form, log, permit, hold, rows, keys)
     stamp = Stamp.of(permit.plan.uid, permit.commit)
     before = form.history(permit.table.version)
     refuse_keyed(form, before)
@@ -49,9 +51,11 @@ def write(
     if writes and not wrong:
         nothing = not permit.plan.rows or (expected is not None and not any(expected.values()))
         wanted = None if expected is None else sum(expected.values())
-        added = form.add(None if nothing else frame, where, stamp, before.version, wanted)
+        added = form.add(None if nothing else rows, where, stamp, before.version, wanted)
     if writes and added is None:
-        form.replace(frame if permit.plan.rows else None, where, stamp, before.version)
+        if not isinstance(rows, DataFrame):
+            raise Stale(f"Table {permit.table.name} has changed while its rows were written.", hint="Write again.")
+        form.replace(rows if permit.plan.rows else None, where, stamp, before.version)
     counts = form.counts(permit.plan.filled) if added is None else {}
     after = form.history(before.version)
     version = form.our_version(after, stamp) if writes else before.version

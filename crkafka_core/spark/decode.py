@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 REASON = "reason"
 TOMBSTONE = "tombstone"
 KEY = "key"
-_VALUE = "crkafka_decoded"
+VALUE = "crkafka_decoded"
 _KEY = "crkafka_decoded_key"
 _WAS_NULL = "crkafka_null_"
 
@@ -80,9 +80,9 @@ def decode(
     """
     if on_bad_record not in ("dead_letter", "stop", "skip"):
         raise ConfigError(f"on_bad_record is dead_letter, stop or skip, not {on_bad_record!r}.")
-    then = _decoding(decoder, schema, key, tombstones=tombstones, stop=on_bad_record == "stop")
+    then = decoding(decoder, schema, key, tombstones=tombstones, stop=on_bad_record == "stop")
     tried = keep_once(_in_tasks_of_its_own(rows, then) if isinstance(rows, DataFrame) else rows(then))
-    before = tried.columns[: -len(then.columns)]
+    before = tried.columns[: -3 if key else -2]
     others = _other_columns(before, schema, keep, prefix, key=key is not None, tombstones=tombstones)
     counts = Observation()
     fine = F.col(REASON).isNull()
@@ -93,7 +93,7 @@ def decode(
         F.count_if(~fine).alias("bad"),
         F.count_if(fine & F.col("value").isNull()).alias("tombstones"),
     )
-    good = seen.where(fine).select(*others, f"{_VALUE}.*")
+    good = seen.where(fine).select(*others, f"{VALUE}.*")
     bad = tried.where(~fine) if on_bad_record == "dead_letter" else tried.limit(0)
     skipped = tried.where(~fine) if on_bad_record == "skip" else None
     return Decoded(good, bad.select(*before, REASON), skipped, on_bad_record, tried, counts)
@@ -126,17 +126,22 @@ def original_records(dead: DataFrame) -> DataFrame:
     return dead.select(*(c for c in wanted if c in dead.columns))
 
 
-def _decoding(
-    decoder: Decoder, schema: StructType, key: tuple[Decoder, StructType] | None, *, tombstones: bool, stop: bool
+def decoding(
+    decoder: Decoder,
+    schema: StructType,
+    key: tuple[Decoder, StructType] | None = None,
+    *,
+    tombstones: bool = True,
+    stop: bool = False,
 ) -> Then:
-    """What is added to the rows of each batch."""
+    """What adds to records what they hold: their decoded columns as a struct, the key's, and the reason of those that are bad."""
     added = [
-        StructField(_VALUE, schema.toNullable()),  # a row that is not decoded has nothing
+        StructField(VALUE, schema.toNullable()),  # a row that is not decoded has nothing
         *([StructField(_KEY, key[1].toNullable())] if key else []),
         StructField(REASON, StringType()),
     ]
 
-    def begin() -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         # Types of the decoded columns as Spark has them; the worker checks that they fit.
         from pyspark.sql.pandas.types import to_arrow_type
 
@@ -144,22 +149,18 @@ def _decoding(
 
         values = Columns("value", decoder, to_arrow_type(schema))
         keys = Columns("key", key[0], to_arrow_type(key[1])) if key else None
-        names = Names(_VALUE, _KEY, REASON)
-        return lambda batch: decode_batch(batch, values, keys, names, tombstones=tombstones, stop=stop)
+        names = Names(VALUE, _KEY, REASON)
+        for batch in batches:
+            yield decode_batch(batch, values, keys, names, tombstones=tombstones, stop=stop)
 
-    return Then(added, begin)
+    return Then(lambda read: StructType([*read.fields, *added]), run)
 
 
 def _in_tasks_of_its_own(rows: DataFrame, then: Then) -> DataFrame:
     """Any rows, which go through Python for it."""
     shipping.ship(rows.sparkSession)
     rows, lists = _without_null_lists(rows)
-    begin = then.begin
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        yield from map(begin(), batches)
-
-    return _with_null_lists(rows.mapInArrow(run, then.added_to(rows.schema)), lists)
+    return _with_null_lists(rows.mapInArrow(then.run, then.columns(rows.schema)), lists)
 
 
 def _without_null_lists(rows: DataFrame) -> tuple[DataFrame, list[str]]:

@@ -18,7 +18,7 @@ from crkafka_core.config.location import in_catalog
 from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.spark import location
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.spark.table_format import TableFormat, Where
+from crkafka_core.spark.table_format import Rows, TableFormat, Where
 from crkafka_core.tables import new_file
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, changes_rows
 from crkafka_core.tables.new_file import NewFile
@@ -140,36 +140,33 @@ class DeltaTable(TableFormat):
             writer = writer.option("replaceWhere", where.sql())
         beside_compaction(lambda: writer.save(self.path) if self.path else writer.saveAsTable(self.name))
 
-    def add(
-        self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str, expected: int | None
-    ) -> int | None:
+    def takes_files(self, columns: StructType) -> bool:
+        """Whether files with these columns can come directly behind what SQL has acknowledged."""
+
+        def as_it_stands(there: Snapshot) -> bool:
+            return there.at == self.table.version and _plain(there, columns)
+
+        return not self.options and not location.is_pattern(self.path) and bool(self._told(as_it_stands, False))
+
+    def add(self, rows: Rows | None, where: Where, stamp: Stamp, based_on: str, expected: int | None) -> int | None:
         """By the log, and Spark only writes files: before a commit of its own it looks at the whole table, in jobs that take a second."""
-        kind = self.spark.conf.get(_TIMES_AS, "INT96")
+        columns = None if rows is None else rows.schema
+        if isinstance(rows, DataFrame) and self.spark.conf.get(_TIMES_AS, "INT96") == "INT96":
+            return None  # of such times a footer tells no bounds
 
         def commit(there: Snapshot) -> int | None:
-            if there.at != based_on or not self._may_come(there, frame, where):
+            if there.at != based_on or not _plain(there, columns) or _has_any(there, where):
                 return None
             if there.facts(stamp.app).number >= stamp.number:  # too late: Spark's commit is dropped, and that is told
                 return None
-            files = [] if frame is None else self._files(frame, stamp)
-            rows = sum(file.rows for file in files)
-            if expected is not None and rows != expected:
+            files = self._files(rows, stamp) if isinstance(rows, DataFrame) else [] if rows is None else rows.files
+            count = sum(file.rows for file in files)
+            if expected is not None and count != expected:
                 return None
-            there.take(files, stamp, {"rows": rows})
-            return rows
+            there.take(files, stamp, {"rows": count})
+            return count
 
-        plain = frame is None or kind != "INT96"  # of those a footer tells no bounds
-        return self._told(commit, None) if plain else None
-
-    def _may_come(self, there: Snapshot, frame: DataFrame | None, where: Where) -> bool:
-        """Whether the table has nothing of these checkpoints, and the very columns of these rows."""
-        if not there.plain or there.columns == {CHECKPOINT}:  # a fence has made it, and it has no columns yet
-            return False
-        if frame is not None and (there.partition_columns or not _same_columns(json.loads(there.schema), frame.schema)):
-            return False
-        ranges = where.ranges()
-        found = there.counts(CHECKPOINT, ranges[0][0], ranges[-1][1]) if ranges else {}
-        return found is not None and not any(first <= i <= last for i in found for first, last in ranges)
+        return self._told(commit, None)
 
     def _files(self, frame: DataFrame, stamp: Stamp) -> list[NewFile]:
         """Written into a folder of the table; what no commit names goes with the table's next VACUUM."""
@@ -243,6 +240,20 @@ def beside_compaction(commit: Callable[[], object]) -> None:
                 raise
             _log.info("a commit to a Delta table is tried again: %s", error.java_exception.getMessage())
     commit()
+
+
+def _plain(there: Snapshot, columns: StructType | None) -> bool:
+    """Whether a commit is nothing but files, which have the very columns of the table."""
+    if not there.plain or there.columns == {CHECKPOINT}:  # a fence has made it, and it has no columns yet
+        return False
+    return columns is None or (not there.partition_columns and _same_columns(json.loads(there.schema), columns))
+
+
+def _has_any(there: Snapshot, where: Where) -> bool:
+    """Whether the table has rows of these checkpoints, or may have."""
+    ranges = where.ranges()
+    found = there.counts(CHECKPOINT, ranges[0][0], ranges[-1][1]) if ranges else {}
+    return found is None or any(first <= i <= last for i in found for first, last in ranges)
 
 
 def _same_columns(there: dict[str, Any], new: StructType) -> bool:

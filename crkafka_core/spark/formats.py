@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
@@ -10,6 +11,7 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.spark import location
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
+from crkafka_core.spark.keys import keys_of
 from crkafka_core.spark.table_format import TableFormat
 from crkafka_core.tables.delta_log import DeltaLog, log_of
 from crkafka_core.tables.handle import Handle
@@ -25,6 +27,14 @@ def table_of(spark: SparkSession, region: Handle, table: Table) -> TableFormat:
         case "iceberg":
             return IcebergTable(*given)
     raise ConfigError(f"Table {table.name} is {table.format}: it is read and written by attempt, not as a whole.")
+
+
+def takes_files(spark: SparkSession, region: Handle, table: Table, columns: StructType) -> bool:
+    """Whether the table takes files with these columns by its log, as it stands."""
+    if table.format != "delta" or keys_of(region, table.name):
+        return False
+    form = table_of(spark, region, table)
+    return isinstance(form, DeltaTable) and form.takes_files(columns)
 
 
 def _log_if_reached(region: Handle, table: Table) -> DeltaLog | None:

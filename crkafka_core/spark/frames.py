@@ -110,14 +110,14 @@ def _frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, names: tup
 def counted(spark: SparkSession, config: RegionConfig, plan: ReadPlan, then: Then = NOTHING) -> DataFrame:
     """The rows of a plan that somebody holds, numbered, each file's counted as it is read: who shapes them cannot count them after.
 
-    `then`: what the tasks that read them add to them, so that they come out of Python once.
+    `then`: what the tasks that read them make of them, so that they come out of Python once.
     """
     names = _names(True, None)
     wanted = ReadRequest(names, plan.selection)
     parts = [segment_files.by_arrow(spark, config, plan, wanted, then)] if plan.segments else []
     if plan.ranges:
         parts.append(kafka_ranges.frame(spark, config, plan, wanted, then))
-    return _together(spark, parts, then.added_to(columns_of(names)))
+    return _together(spark, parts, then.columns(columns_of(names)))
 
 
 def _together(spark: SparkSession, parts: Sequence[DataFrame], columns: StructType) -> DataFrame:

@@ -30,16 +30,21 @@ from crkafka_core.plane import contents, permits
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.spark import commit, frames, keys, shapes
+from crkafka_core.spark import commit, formats, frames, keys, shapes, task_files
 from crkafka_core.spark.decode import Decoded
 from crkafka_core.spark.decoding import BadRecord
 from crkafka_core.spark.one_pass import one_pass
 from crkafka_core.spark.registry import RegistryAway
 from crkafka_core.spark.schema import CHECKPOINT
-from crkafka_core.spark.typed import TypedShape
-from crkafka_core.tables import writing
+from crkafka_core.spark.shapes import DEAD, GOOD
+from crkafka_core.spark.table_format import Files, Rows
+from crkafka_core.spark.task_files import Output
+from crkafka_core.spark.tasks import Then
+from crkafka_core.spark.typed import TypedShape, Typing, bad, good
+from crkafka_core.tables import new_file, writing
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
+from crkafka_core.tables.log import storage_of
 from crkafka_core.tables.writing import Committed, Written
 
 PATIENCE = 120.0
@@ -142,7 +147,7 @@ def _pass(spark: SparkSession, region: Handle, name: str, step: Step) -> Committ
     shape = shapes.load(family[0], region.config)
     reading, hold = frames.take(region, ids=step.ids)
     with hold, one_pass(), _in_its_own_words(name):
-        outputs = _outputs(spark, shape, family, region, reading.plan)
+        outputs = _outputs(spark, shape, family, region, reading.plan, new=len(step.advancing) == len(family))
         hold.check()
         done: dict[str, Committed | None] = {}
         _commits(spark, region, family, step, outputs, f"shape-{uuid.uuid4().hex}", done)
@@ -153,7 +158,7 @@ def _pass(spark: SparkSession, region: Handle, name: str, step: Step) -> Committ
 class Outputs:
     """What a shape has made of the rows of a pass, by table."""
 
-    rows: Mapping[str, DataFrame]
+    rows: Mapping[str, Rows]
     counts: Mapping[str, Mapping[int, int]]
     """Checkpoint → rows, where that is known."""
     bad: Mapping[str, int]
@@ -161,8 +166,15 @@ class Outputs:
 
 
 def _outputs(
-    spark: SparkSession, shape: shapes.Shape | TypedShape, family: Sequence[Table], region: Handle, plan: ReadPlan
+    spark: SparkSession,
+    shape: shapes.Shape | TypedShape,
+    family: Sequence[Table],
+    region: Handle,
+    plan: ReadPlan,
+    *,
+    new: bool,
 ) -> Outputs:
+    """`new`: no table has any of these rows yet."""
     if not plan.rows:
         rows = frames.counted(spark, region.config, plan)
         return Outputs({t.name: rows for t in family}, {}, {})
@@ -170,7 +182,10 @@ def _outputs(
     merged = _merged_rows(region, plan, topics)
     read = partial(frames.counted, spark, region.config, plan.selecting(Selection.of(topics=topics)))
     if isinstance(shape, TypedShape):
-        typed = shape.read(read)
+        typing = shape.now()
+        if new and _take_files(spark, region, family, typing):
+            return _in_files(read, typing, family, region, merged)
+        typed = typing.frames(read)
         counts = _checked(_parted(typed, family), merged)
         return Outputs(shapes.outputs(typed, family), counts, _undecoded(family, counts))
     given = shape(read())
@@ -181,11 +196,49 @@ def _outputs(
     return Outputs(made, counts, _undecoded(family, counts) if decoded else {})
 
 
+def _take_files(spark: SparkSession, region: Handle, family: Sequence[Table], typing: Typing) -> bool:
+    """Whether every table takes files with its columns as it stands: else Spark writes the rows."""
+    columns = {GOOD: typing.good_columns(), DEAD: typing.bad_columns()}
+    dead = [t.name for t in family if t.output == DEAD]
+    if bool(dead) != (typing.on_bad_record == "dead_letter"):
+        return False
+    return all(formats.takes_files(spark, region, table, columns[table.output or GOOD]) for table in family)
+
+
+def _in_files(
+    read: Callable[[Then], DataFrame],
+    typing: Typing,
+    family: Sequence[Table],
+    region: Handle,
+    merged: Mapping[int, int],
+) -> Outputs:
+    """Written by the tasks that read the records, into the tables' folders."""
+    uid, token = region.plane.read(lambda _, row: row.uid), uuid.uuid4().hex[:16]
+    folder = f"{uid}/written/{token}"
+
+    def output(name: str, path: str, kind: str) -> Output:
+        if kind == DEAD:
+            return Output(name, path, folder, typing.bad_columns(), bad)
+        return Output(name, path, folder, typing.good_columns(), good)
+
+    outputs = [output(t.name, t.path, t.output) for t in family]
+    if typing.on_bad_record == "skip":
+        outputs.append(output(SKIPPED, "", DEAD))
+    mode = {k: v for k, v in region.config.resolve().storage_options.items() if k == "mode"}
+    made = task_files.write(read, typing.decoding(), outputs, mode)
+    counts = _checked({name: dict(each.counts) for name, each in made.items()}, merged)
+    rows = {
+        t.name: Files(of.columns, new_file.from_footers(storage_of(t.path, mode), made[t.name].files))
+        for t, of in zip(family, outputs, strict=False)
+    }
+    return Outputs(rows, counts, _undecoded(family, counts))
+
+
 def _parted(typed: Decoded, family: Sequence[Table]) -> dict[str, dict[int, int]]:
     """Rows of each table by checkpoint, where nobody but us has parted them: counted before, in half the time."""
     good, bad = typed.by_checkpoint()
     dead = bad if typed.on_bad_record == "dead_letter" else {}
-    found = {t.name: dead if t.output == shapes.DEAD else good for t in family}
+    found = {t.name: dead if t.output == DEAD else good for t in family}
     return found if typed.skipped is None else {**found, SKIPPED: bad}
 
 
@@ -249,9 +302,9 @@ def _commits(
 
 def _undecoded(family: Sequence[Table], counts: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
     """Table of decoded rows → records that could not be decoded."""
-    dead = [SKIPPED, *(t.name for t in family if t.output == shapes.DEAD)]
+    dead = [SKIPPED, *(t.name for t in family if t.output == DEAD)]
     found = sum(sum(counts.get(name, {}).values()) for name in dead)
-    return {t.name: found for t in family if t.output in ("", shapes.GOOD)}
+    return {t.name: found for t in family if t.output in ("", GOOD)}
 
 
 def _topics(region: Handle, family: Sequence[Table]) -> tuple[str, ...] | None:

@@ -12,6 +12,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
 from crkafka_core.spark.names import CHECKPOINT
+from crkafka_core.tables.new_file import NewFile
 from crkafka_core.tables.stamp import History, Stamp, dropped
 
 
@@ -29,6 +30,17 @@ def _first_difference(there: DataType, new: DataType, path: str) -> tuple[str, s
     same = there == new or path == CHECKPOINT
     return None if same else (path, there.simpleString(), new.simpleString())
 
+
+@dataclass(frozen=True)
+class Files:
+    """Rows that tasks have written into the table's folder already (task_files.py); no commit names them yet."""
+
+    schema: StructType
+    files: list[NewFile]
+
+
+Rows = DataFrame | Files
+"""Of one commit."""
 
 Range = tuple[int, int]
 """From one checkpoint to another, both included."""
@@ -97,9 +109,7 @@ class TableFormat(ABC):
         A conflict with what came after `based_on` is refused where the format can; see `our_version` for where it cannot.
         """
 
-    def add(
-        self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str, expected: int | None
-    ) -> int | None:
+    def add(self, rows: Rows | None, where: Where, stamp: Stamp, based_on: str, expected: int | None) -> int | None:
         """The same in a quicker way, where the table has nothing of what `where` names; the rows of it.
 
         None: there is no such way, or the rows are not as many as expected, and nothing was committed.

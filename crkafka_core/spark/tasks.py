@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.spark import shipping
@@ -18,16 +18,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+def _the_same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    return batches
+
+
 @dataclass(frozen=True)
 class Then:
-    """What a task does with each batch that it has read: it adds columns."""
+    """What a task makes of the rows that it has read."""
 
-    columns: Sequence[StructField] = ()
-    begin: Callable[[], Callable[[pa.RecordBatch], pa.RecordBatch]] = lambda: lambda batch: batch
-    """Asked once in each task."""
-
-    def added_to(self, before: StructType) -> StructType:
-        return StructType([*before.fields, *self.columns])
+    columns: Callable[[StructType], StructType] = lambda read: read
+    """Of what comes out, by those of what was read."""
+    run: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]] = _the_same
+    """Called once in each task."""
 
 
 NOTHING = Then()
@@ -39,15 +41,14 @@ def of_work(
     """The rows of all shares."""
     shipping.ship(spark)
     config_json, wanted_json = config.to_json(), wanted.to_json()
-    texts, begin = [share.to_json() for share in shares], then.begin
+    texts, further = [share.to_json() for share in shares], then.run
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         from crkafka_core.spark.work import ReadRequest, Work, rows_of
 
-        what, more = ReadRequest.from_json(wanted_json), begin()
+        what = ReadRequest.from_json(wanted_json)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from map(more, rows_of(config_json, Work.from_json(texts[number]), what))
+                yield from further(rows_of(config_json, Work.from_json(texts[number]), what))
 
-    columns = then.added_to(columns_of(wanted.columns))
-    return spark.range(0, len(texts), 1, len(texts)).mapInArrow(run, columns)
+    return spark.range(0, len(texts), 1, len(texts)).mapInArrow(run, then.columns(columns_of(wanted.columns)))

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from crkafka_core.config import RegionConfig, json_columns
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.typed import RegistryConfig, TypedConfig
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.spark import registry_columns
-from crkafka_core.spark.decode import Decoded, OnBadRecord, decode
+from crkafka_core.spark.decode import REASON, TOMBSTONE, VALUE, Decoded, OnBadRecord, decode, decoding
 from crkafka_core.spark.decoders import Decoder, Json
+from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.registry import Registry
+from crkafka_core.spark.schema import with_checkpoint
 from crkafka_core.spark.tasks import Then
 
 KAFKA = ("key", "topic", "partition", "offset", "timestamp", "headers")
@@ -30,10 +34,53 @@ class TypedShape:
     registry: RegistryConfig | None
     on_bad_record: OnBadRecord
 
-    def read(self, read: Callable[[Then], DataFrame]) -> Decoded:
-        """Decoded by the tasks that read them."""
+    def now(self) -> Typing:
+        """By the schema as it is now."""
         decoder, schema = source(self.typed, self.registry, self.name)
-        return decode(read, decoder, schema, keep=KAFKA, prefix=PREFIX, on_bad_record=self.on_bad_record)
+        return Typing(decoder, schema, self.on_bad_record)
+
+
+@dataclass(frozen=True)
+class Typing:
+    """How the records of one pass become rows of the typed table, and of the one of dead letters."""
+
+    decoder: Decoder
+    schema: StructType
+    on_bad_record: OnBadRecord
+
+    def frames(self, read: Callable[[Then], DataFrame]) -> Decoded:
+        """Decoded by the tasks that read them; written by Spark."""
+        return decode(read, self.decoder, self.schema, keep=KAFKA, prefix=PREFIX, on_bad_record=self.on_bad_record)
+
+    def decoding(self) -> Then:
+        """For tasks that write the rows themselves: see `good` and `bad`."""
+        return decoding(self.decoder, self.schema, stop=self.on_bad_record == "stop")
+
+    def good_columns(self) -> StructType:
+        known = with_checkpoint()
+        kept = [StructField(PREFIX + name, known[name].dataType) for name in KAFKA]
+        mark = StructField(PREFIX + TOMBSTONE, BooleanType())
+        return StructType([known[CHECKPOINT], *kept, mark, *self.schema.toNullable().fields])
+
+    def bad_columns(self) -> StructType:
+        known = with_checkpoint()
+        others = [each for each in known.fields if each.name != CHECKPOINT]
+        return StructType([known[CHECKPOINT], *others, StructField(REASON, StringType())])
+
+
+def good(decoded: pa.RecordBatch) -> Mapping[str, pa.Array]:
+    """The rows of a batch that could be decoded, by the typed table's columns."""
+    rows = decoded.filter(pc.is_null(decoded.column(REASON)))
+    found = {PREFIX + name: rows.column(name) for name in KAFKA}
+    found |= {CHECKPOINT: rows.column(CHECKPOINT), PREFIX + TOMBSTONE: pc.is_null(rows.column("value"))}
+    values = rows.column(VALUE)
+    return found | {values.type.field(i).name: column for i, column in enumerate(values.flatten())}
+
+
+def bad(decoded: pa.RecordBatch) -> Mapping[str, pa.Array]:
+    """Those that could not, as records, and why."""
+    rows = decoded.filter(pc.is_valid(decoded.column(REASON)))
+    return {name: rows.column(name) for name in rows.schema.names if name != VALUE}
 
 
 def shape(config: RegionConfig, name: str) -> TypedShape:

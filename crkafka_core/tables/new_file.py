@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -35,8 +35,13 @@ def of_segment(added: Added) -> NewFile:
 
 
 def written_by_spark(storage: Storage, folder: str) -> list[NewFile]:
-    """The Parquet files with rows in a folder of the table, with what their footers tell."""
-    found = [_of_footer(storage, file) for file in storage.list(folder) if file.path.endswith(".parquet")]
+    """The Parquet files in a folder of the table."""
+    return from_footers(storage, (file for file in storage.list(folder) if file.path.endswith(".parquet")))
+
+
+def from_footers(storage: Storage, files: Iterable[Stored]) -> list[NewFile]:
+    """Those with rows, with what their footers tell."""
+    found = [_of_footer(storage, file) for file in files]
     return [file for file in found if file.rows]
 
 
