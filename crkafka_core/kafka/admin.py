@@ -206,9 +206,8 @@ class KafkaAdmin:
             found = compare(self._properties, left, group_id=self._group_id, patience=self.timeout)
             self._compared |= {tp: (newer[tp], at) for tp, at in found.items()}
             if late := sorted(left.keys() - found.keys()):
-                raise KafkaUnavailable(
-                    f"Kafka did not say in time whether the log of {late[0]} was cut, and of {len(late) - 1} more; {len(found)} did."
-                )
+                others = f" and of {len(late) - 1} more" if late[1:] else ""
+                raise KafkaUnavailable(f"Kafka did not say in time whether the log of {late[0]}{others} was cut.")
         return {tp: at for tp in newer if (at := self._compared[tp][1]) is not None}
 
     def offsets_for_time(

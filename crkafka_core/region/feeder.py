@@ -248,7 +248,7 @@ def feeding(
         yield
     finally:
         if late := behind(region):
-            (news or tell)(f"what is merged is brought into {', '.join(late)} first; that ends by itself, done or not")
+            (news or tell)(f"what is merged is brought into {', '.join(late)} first, for at most a minute")
         for feeder in feeders:
             feeder.end()
         for name, reached in behind(region).items():

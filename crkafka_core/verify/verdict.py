@@ -73,9 +73,9 @@ class Verdict:
 
     def __str__(self) -> str:
         where = f"{plural(self.checkpoints, 'checkpoint')} and {plural(self.segments, 'segment')}"
-        what = (
-            f"{plural(self.rows, 'row')} in {where}, compared with {'Kafka' if self.truth == 'kafka' else self.truth}"
-        )
+        what = f"{plural(self.rows, 'row')} in {where}"
+        if self.rows:
+            what += f", compared with {'Kafka' if self.truth == 'kafka' else self.truth}"
         if self.tables:
             what += f", and for {plural(len(self.tables), 'declared table')}"
         if self.ok:

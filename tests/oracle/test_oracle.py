@@ -127,6 +127,11 @@ def test_nothing_is_found_in_a_region_that_is_whole(landed: Landed) -> None:
     assert (verdict.rows, verdict.checkpoints, verdict.superseded) == (400, 2, 2)
 
 
+def test_of_a_region_without_a_row_nothing_is_said_to_be_compared(landed: Landed) -> None:
+    empty = replace(landed.verify(), rows=0, checkpoints=0, segments=0)
+    assert str(empty).endswith("every invariant holds for 0 rows in 0 checkpoints and 0 segments.")
+
+
 def test_I1_hole_between_two_checkpoints(landed: Landed) -> None:
     landed.change(MergedOffset, {"checkpoint": 2, "partition": 1}, from_offset=53)
     _broken(landed.verify(), "I1", "orders[1] begins at 53 and leaves out records before what its parent 1 left at 50")
