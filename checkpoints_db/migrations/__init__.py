@@ -15,6 +15,7 @@ VERSIONS: tuple[str, ...] = (
     "0010",
     "0011",
     "0012",
+    "0013",
 )
 """Every revision there is; a test holds it to the files in `versions`."""
 

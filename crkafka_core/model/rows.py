@@ -441,6 +441,8 @@ class TableCommit(Row):
     version: str = ""
     rows: int = 0
     at: float = 0.0
+    counts_json: str = ""
+    """Checkpoint → its rows, of a table that has not got each record, where its writer has counted them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ which compares lease, number and line of descent. A permit that is never finishe
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Reader, Tx
@@ -200,7 +200,16 @@ def _still(reader: Reader, region: Region, permit: Permit) -> tuple[Table, Table
     return table, commit
 
 
-def finish_commit(tx: Tx, permit: Permit, *, version: str, rows: int, folder: str = "", bad: int = 0) -> Table:
+def finish_commit(
+    tx: Tx,
+    permit: Permit,
+    *,
+    version: str,
+    rows: int,
+    folder: str = "",
+    bad: int = 0,
+    counts: Mapping[int, int] | None = None,
+) -> Table:
     """Count the write: the only moment at which it is acknowledged. The same permit finished again changes nothing.
 
     Without a version nothing had to be written.
@@ -227,7 +236,8 @@ def finish_commit(tx: Tx, permit: Permit, *, version: str, rows: int, folder: st
         raise Stale(
             f"Table {table.name} was advanced to {table.acknowledged} while commit {commit.number} went on from {commit.after}."
         )
-    tx.put(replace(commit, status=DONE, version=version, rows=rows, folder=folder, at=tx.now()))
+    told = json.dumps({i: counts.get(i, 0) for i in ids}) if counts else ""
+    tx.put(replace(commit, status=DONE, version=version, rows=rows, folder=folder, at=tx.now(), counts_json=told))
     acknowledged = commit.upto if commit.kind == ADVANCE else table.acknowledged
     done = replace(table, version=version or table.version, acknowledged=acknowledged)
     tx.put(done)

@@ -7,10 +7,10 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from crkafka_core.config.location import in_catalog
-from crkafka_core.control import Reader, Tx
+from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region, Table, TableCommit
-from crkafka_core.plane import epochs, events, leases
+from crkafka_core.plane import checkpoints, epochs, events, leases
 
 ADVANCE, REWRITE, FENCE = "advance", "rewrite", "fence"
 FILES = "files"
@@ -220,6 +220,27 @@ def advances(reader: Reader) -> list[TableCommit]:
 def behind(reader: Reader, region: Region, table: Table) -> list[int]:
     """Checkpoints on the line that the table has not acknowledged, oldest first."""
     return reader.line(region.head, after=table.acknowledged)
+
+
+def rows_in(reader: Reader, table: Table, ids: Collection[int]) -> dict[int, int]:
+    """Checkpoint → its rows in the table, of those that it has got; a table of a shape has them where a commit has told."""
+    if not table.shape or not ids:
+        return checkpoints.rows_of(reader, ids)
+    done: list[Cond] = [("table", "=", table.name), ("status", "=", DONE)]
+    commits = [
+        *reader.select(TableCommit, *done, ("kind", "=", ADVANCE), ("upto", ">=", min(ids))),
+        *reader.select(TableCommit, *done, ("kind", "=", REWRITE)),
+    ]
+    found: dict[int, int] = {}
+    for commit in sorted(commits, key=lambda each: each.number):
+        written = json.loads(commit.checkpoints_json)
+        told = json.loads(commit.counts_json) if commit.counts_json else {}
+        if not told and len(written) == 1:
+            told = {written[0]: commit.rows}
+        for checkpoint in written:
+            found.pop(checkpoint, None)
+        found |= {int(checkpoint): rows for checkpoint, rows in told.items()}
+    return {checkpoint: found[checkpoint] for checkpoint in ids if checkpoint in found}
 
 
 def late(reader: Reader, region: Region, left: Collection[str]) -> dict[str, int]:

@@ -295,7 +295,7 @@ def _commits(
         hold.check()
         rows, expected = outputs.rows[table.name], outputs.counts.get(table.name)
         written = commit.write(spark, region, permit, hold, rows, expected)
-        return replace(written, bad=outputs.bad.get(table.name, 0))
+        return replace(written, bad=outputs.bad.get(table.name, 0), counts=expected)
 
     done[table.name] = writing.commit(region, table.name, ask, write, token=token)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -33,6 +33,8 @@ class Written:
     folder: str = ""
     bad: int = 0
     """Records that could not be decoded, and are not among them."""
+    counts: Mapping[int, int] | None = None
+    """Checkpoint → rows, of a table that has not got each record; None: they were not counted so."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,13 @@ def commit(
             written = write(permit, hold)
             done = region.plane.do(
                 lambda tx: permits.finish_commit(
-                    tx, permit, version=written.version, rows=written.rows, folder=written.folder, bad=written.bad
+                    tx,
+                    permit,
+                    version=written.version,
+                    rows=written.rows,
+                    folder=written.folder,
+                    bad=written.bad,
+                    counts=written.counts,
                 )
             )
         except BaseException as error:

@@ -32,8 +32,9 @@ def make(table: TableConfig, names: Names, options: Options) -> dg.AssetsDefinit
         **options.about(
             table.name,
             group=names.slug,
-            description=f"The records as a {table.format} table at {table.path}, each checkpoint's rows once. The host of the members "
-            f"or a run of the sensor {names.of('tables')} brings it what is merged; materializing a partition writes its rows again.",
+            description=f"{_content(table)} as a {table.format} table at {table.path}, each checkpoint's rows once. The host of "
+            f"the members or a run of the sensor {names.of('tables')} brings it what is merged; materializing a partition writes "
+            "its rows again.",
             metadata={"dagster/uri": table.path, "format": table.format},
         ),
     )
@@ -44,11 +45,16 @@ def make(table: TableConfig, names: Names, options: Options) -> dg.AssetsDefinit
             ids = region.checkpoints(context)
             rows = write(context, region, spark, table.name, ids)
         for checkpoint in ids:
-            context.add_asset_metadata(
-                {"rows": rows[checkpoint], metadata.ROWS: rows[checkpoint]}, partition_key=key_of(checkpoint)
-            )
+            if told := metadata.rows_told(rows.get(checkpoint)):
+                context.add_asset_metadata(told, partition_key=key_of(checkpoint))
 
     return keep_up
+
+
+def _content(table: TableConfig) -> str:
+    if table.output == "dead":
+        return "The records that could not be decoded, each with the reason,"
+    return "The records" if table.typed is None and table.shape is None else "The decoded records"
 
 
 def write(
@@ -69,7 +75,7 @@ def write(
     if ids and ids[-1] > before.acknowledged:
         writing.advance(context, region, spark, name, ids[-1])
         _materialize_along(context, region, name, before, ids)
-    return region.read(lambda reader, row: checkpoints.rows_of(reader, ids))
+    return region.read(lambda reader, row: plane_tables.rows_in(reader, plane_tables.of(reader, name), ids))
 
 
 def _brought_along(context: dg.AssetExecutionContext, table: Table) -> bool:
@@ -83,11 +89,13 @@ def _materialize_along(
 ) -> None:
     """Partitions of checkpoints that came along are materialized too."""
 
-    def along(reader: Reader, row: Region) -> dict[int, int]:
+    def along(reader: Reader, row: Region) -> dict[int, int | None]:
         there = checkpoints.filled(reader, above=before.acknowledged, upto=ids[0] - 1)
-        return checkpoints.rows_of(reader, there)
+        told = plane_tables.rows_in(reader, before, there)
+        return {checkpoint: told.get(checkpoint) for checkpoint in there}
 
     for checkpoint, rows in region.read(along).items():
+        told = metadata.rows_told(rows)
         context.log_event(
-            dg.AssetMaterialization(region.names.table(name), partition=key_of(checkpoint), metadata={"rows": rows})
+            dg.AssetMaterialization(region.names.table(name), partition=key_of(checkpoint), metadata=told)
         )

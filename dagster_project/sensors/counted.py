@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from crkafka_core.control import Reader
 from crkafka_core.model.rows import Table
-from crkafka_core.plane import checkpoints
+from crkafka_core.plane import checkpoints, tables
 
+UNKNOWN = -1
 Counted = tuple[int, int, int]
-"""Of a table: the epoch of its last rewind, up to which checkpoint it is counted, and how many rows that is."""
+"""Of a table: the epoch of its last rewind, up to which checkpoint it is counted, and how many rows that is, or UNKNOWN."""
 
 
 def count(reader: Reader, table: Table, known: Counted | None) -> Counted:
-    """The rows of all checkpoints that a table has: of those that it had got when they were counted last, and of the new ones."""
+    """The rows of all checkpoints that a table has: of those that it had got when they were counted last, and of the new ones.
+
+    Unknown where a commit has not told how many rows of each it has brought, or is not kept any more.
+    """
     rewound, upto, rows = known or (0, 0, 0)
     if rewound != table.rewind_epoch or upto > table.acknowledged:
         upto = rows = 0
     new = checkpoints.filled(reader, above=upto, upto=table.acknowledged)
-    return table.rewind_epoch, table.acknowledged, rows + sum(checkpoints.rows_of(reader, new).values())
+    told = tables.rows_in(reader, table, new)
+    rows = UNKNOWN if rows == UNKNOWN or len(told) < len(new) else rows + sum(told.values())
+    return table.rewind_epoch, table.acknowledged, rows

@@ -14,10 +14,10 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import checkpoints, epochs, hosts, life, tables
-from dagster_project.metadata import ROWS
+from dagster_project.metadata import rows_told
 from dagster_project.names import KEEPING_UP, RANGE_END, RANGE_START, Names, key_of
 from dagster_project.resources import RegionResource
-from dagster_project.sensors.counted import Counted, count
+from dagster_project.sensors.counted import UNKNOWN, Counted, count
 from dagster_project.sensors.cursor import Cursor
 from dagster_project.sensors.shared import SensorSetup, UnresolvedJob, attempt, on_its_way, read_or_skip, run_key
 
@@ -50,8 +50,8 @@ class Fed:
     """What a host has brought into a table since the sensor last told."""
 
     upto: int
-    rows: dict[int, int]
-    """Checkpoint → rows."""
+    rows: dict[int, int | None]
+    """Checkpoint → its rows in the table; None where no commit has told."""
     by: str
     about: dict[str, int | str]
     """How far the table is: what its page shows."""
@@ -66,8 +66,10 @@ class TablesCursor(Cursor):
     counted: dict[str, Counted] = field(default_factory=dict)
 
 
-def fed(reader: Reader, names: list[str], cursor: TablesCursor, *, limit: int) -> dict[str, Fed]:
-    """Per table that a host brings forward: what it has acknowledged and was not told yet."""
+def fed(
+    reader: Reader, names: list[str], cursor: TablesCursor, *, limit: int, keyed: Collection[str] = ()
+) -> dict[str, Fed]:
+    """Per table that a host brings forward: what it has acknowledged and was not told yet. `keyed`: those with one row for each key."""
     brought: dict[str, Fed] = {}
     for name in names:
         row = reader.get(Table, name)
@@ -81,13 +83,11 @@ def fed(reader: Reader, names: list[str], cursor: TablesCursor, *, limit: int) -
         upto = ids[-1] if len(ids) == limit else row.acknowledged
         behind = checkpoints.count_filled(reader, above=row.acknowledged)
         counted = count(reader, row, cursor.counted.get(name))
-        about: dict[str, int | str] = {
-            "checkpoints_behind": behind,
-            "total_rows": counted[2],
-            "version": row.version or "none",
-        }
-        rows = checkpoints.rows_of(reader, ids)
-        brought[name] = Fed(upto, rows, by, about, counted)
+        about: dict[str, int | str] = {"checkpoints_behind": behind, "version": row.version or "none"}
+        if counted[2] != UNKNOWN and name not in keyed:
+            about["total_rows"] = counted[2]
+        told = tables.rows_in(reader, row, ids)
+        brought[name] = Fed(upto, {i: told.get(i) for i in ids}, by, about, counted)
     return brought
 
 
@@ -102,7 +102,7 @@ def materializations(
             dg.AssetMaterialization(
                 names.table(table),
                 partition=key_of(checkpoint),
-                metadata={"rows": rows, ROWS: rows, "by": part.by or "a host that has ended", **part.about},
+                metadata={**rows_told(rows), "by": part.by or "a host that has ended", **part.about},
             )
             for checkpoint, rows in part.rows.items()
             if key_of(checkpoint) not in there
@@ -167,11 +167,12 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.Se
             return dg.SkipReason(refused)
         known, limit = TablesCursor.parse(context.cursor), setup.options.keep_up
         alone = resource.settings.left_to_others
+        keyed = {t.name for t in resource.settings.tables if t.keys}
         answer = read_or_skip(
             resource,
             lambda r, row: (
                 waiting(r, row, declared, limit=limit, alone=alone),
-                fed(r, declared, known, limit=limit),
+                fed(r, declared, known, limit=limit, keyed=keyed),
             ),
         )
         if isinstance(answer, dg.SkipReason):

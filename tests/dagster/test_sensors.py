@@ -25,6 +25,7 @@ from crkafka_core.region.host import LEASE
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.testing.hand_member import HandMember
 from dagster_project import consistent_region, opened
+from dagster_project.metadata import ROWS
 from dagster_project.names import ASKED_AT, FOLLOWS, KEEPING_UP, key_of
 from dagster_project.sensors import check, observe, shared
 from dagster_project.sensors.counted import count
@@ -590,6 +591,53 @@ def test_what_a_host_writes_with_spark_starts_no_run_and_is_told_as_well(landed:
     landed.publish()
     (request,) = landed.tick("tables", cursor=told.cursor).run_requests
     assert request.tags[RANGE_START] == key_of(2)
+
+
+SHAPED: list[Any] = [
+    [
+        {"name": "typed", "format": "delta", "path": "tables/typed", "shape": "shop:typed"},
+        {"name": "typed_dead", "format": "delta", "path": "tables/dead", "shape": "shop:typed", "output": "dead"},
+    ]
+]
+
+
+@pytest.mark.parametrize("tables", SHAPED)
+def test_a_typed_table_and_its_dead_letters_tell_their_own_rows(landed: LandedSeat) -> None:
+    """Both said that they had every record of the checkpoint."""
+    plane = landed.region.plane
+    with DriverLease(plane, SPARK_FEEDER, "host:1"):
+        for _ in range(3):
+            landed.landing.land(5)
+        landed.publish()
+
+        def written(name: str, rows: int, **told: Any) -> None:
+            token = f"{name} {rows}"
+            permit = plane.do(lambda tx: permits.permit_commit(tx, name, holder="host:1", token=token))
+            assert permit is not None
+            plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=rows, **told))
+
+        written("typed", 24, counts={1: 9, 2: 8, 3: 7})
+        written("typed_dead", 6)
+        told = landed.tick("tables")
+        shown = {(e.asset_key.path[-1], e.partition): e.metadata for e in told.asset_events}
+        rows = [shown["typed", key_of(i)] for i in (1, 2, 3)]
+        assert [(m["rows"].value, m[ROWS].value, m["total_rows"].value) for m in rows] == [
+            (9, 9, 24),
+            (8, 8, 24),
+            (7, 7, 24),
+        ]
+        dead = [shown["typed_dead", key_of(i)] for i in (1, 2, 3)]
+        assert not any({"rows", ROWS, "total_rows"} & m.keys() for m in dead), (
+            "three in one commit, and nobody counted them apart"
+        )
+        landed.landing.land(5)
+        landed.publish()
+        written("typed", 10)
+        written("typed_dead", 0)
+        again = landed.tick("tables", cursor=told.cursor)
+        shown = {e.asset_key.path[-1]: e.metadata for e in again.asset_events}
+        assert (shown["typed"]["rows"].value, shown["typed"]["total_rows"].value) == (10, 34)
+        assert shown["typed_dead"]["rows"].value == 0 and "total_rows" not in shown["typed_dead"]
 
 
 @pytest.mark.parametrize("tables", BRONZE)

@@ -595,6 +595,30 @@ def test_a_table_is_advanced_to_checkpoints_that_there_are(landing: Landing) -> 
             permit(landing, upto=wrong)
 
 
+def test_a7_of_a_table_of_a_shape_its_own_rows_are_told_where_a_commit_has_counted_them(landing: Landing) -> None:
+    """A table of dead letters said that it had every record of its checkpoints."""
+
+    def rows() -> dict[int, int]:
+        return landing.region.plane.read(lambda reader, _: tables.rows_in(reader, table(landing), range(1, 6)))
+
+    def written(rows: int, **told: dict[int, int]) -> None:
+        made = allowed(landing)
+        landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=rows, **told))
+
+    for _ in range(4):
+        landing.land(10)
+    assert rows() == dict.fromkeys(range(1, 5), 20)
+    landing.region.plane.do(lambda tx: tx.put(replace(table(landing), shape="shop:good")))
+    assert rows() == {}
+    written(70, counts={1: 19, 2: 18, 3: 17, 4: 16})
+    landing.land(10)
+    written(5)
+    assert rows() == {1: 19, 2: 18, 3: 17, 4: 16, 5: 5}, "a commit of a single checkpoint tells by itself"
+    made = allowed(landing, ids=(2, 3))
+    landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=30))
+    assert rows() == {1: 19, 4: 16, 5: 5}, "what was written again, and not counted apart"
+
+
 def test_x8_what_was_written_is_told_and_where_records_were_bad(landing: Landing) -> None:
     landing.land(0), landing.land(10)
     made = allowed(landing)
