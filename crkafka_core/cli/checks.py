@@ -76,7 +76,7 @@ def references(config: RegionConfig, _: Stored) -> str:
     config.resolve()
     for table in config.tables:
         config.resolved_table_options(table.name)
-    return "all resolved in this process"
+    return "every ${env:…} and ${file:…} has a value here"
 
 
 def region(config: RegionConfig, stored: Stored) -> str:

@@ -200,7 +200,7 @@ def print_region(status: Status) -> None:
             ("next cut", "" if due is None else "now" if due <= now else f"in {span(due - now)}"),
             ("members", f"{len(status.live)} of {r.members_wanted} wanted"),
             ("resets in a row", r.consecutive or ""),
-            ("last reset", r.reset_cause),
+            ("last start or reset", r.reset_cause),
             ("group", ", ".join(f"{g.group_id} on cluster {g.cluster_id}" for g in status.groups)),
             ("paused", ", ".join(f"{in_words(p)} (by {p.by})" for p in status.pauses)),
             ("retirement held", "; ".join(status.held)),

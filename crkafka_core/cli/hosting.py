@@ -178,7 +178,7 @@ def _follow(
             if what and since != told_wait:
                 told_wait = since
                 tell(
-                    f"waiting for {WAITED:.0f} s: {why() or what}; {f'members log to {logs}' if logs else 'members log here'}"
+                    f"waiting for {WAITED:.0f} s: {why() or what}; {f'members log to {logs}' if logs else 'members tell more here'}"
                 )
             if until_idle and row.phase is Phase.IDLE:
                 return

@@ -31,7 +31,10 @@ def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say 
         from crkafka_core.spark.adopted import adopts
         from crkafka_core.tables.log import NeedsSpark
 
-        said = f"writing {plural(sum(plan.rows_for_tables.values()), 'row')} of {plural(len(plan.filled), 'checkpoint')} into {table}"
+        family = region.plane.read(lambda reader, row: tables.siblings(reader, tables.of(reader, table)))
+        records = plural(sum(plan.rows_for_tables.values()), "record")
+        into = " and ".join(t.name for t in family)
+        said = f"writing {records} of {plural(len(plan.filled), 'checkpoint')} into {into}"
         if adopts(region, table):
             say(said)
             try:

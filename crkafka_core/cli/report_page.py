@@ -65,7 +65,8 @@ def page(found: Report) -> str:
         "<h2>Throughput, cuts and resets over time</h2>",
         _key(list(_COLOURS.items())),
         _timeline(found),
-        "<p>One bar per checkpoint: its width is the time that it covers, its height its records per second. ✖ is a process that died.</p>",
+        "<p>One bar per checkpoint: its width is the time that it covers, its height its records per second; grey: superseded by a reset. "
+        "A red line is a reset, ✖ a process that died.</p>",
         "<h2>Pause of each cut</h2>",
         _points(found, [(c.merged, c.drain_ms / 1000, _cut(c), "var(--a)") for c in found.cuts]),
         "<p>How long no record was submitted while the members drained and saved.</p>",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -20,7 +21,7 @@ from crkafka_core.cli.output import moment, phase_for, shown, span
 from crkafka_core.cli.pauses import in_words
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.config import RegionConfig, redact
-from crkafka_core.model.errors import ServiceUnavailable
+from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.model.plural import plural
 from crkafka_core.model.visible import json_text, visible
 from crkafka_core.plane.status import Status
@@ -62,6 +63,11 @@ def _watch(config: RegionConfig, interval: float, once: bool, as_json: bool) -> 
                 console.print(view(found, None))
             if once:
                 return
+    elif not sys.stdout.isatty():
+        raise ConfigError(
+            "A live view needs a terminal.",
+            hint="`crkafka watch --json` prints a line for each view, `crkafka show` the state once.",
+        )
     else:
         _live(reads)
 

@@ -16,6 +16,8 @@ UNSETTLED, STRANGERS, NO_MERGE, NO_LAST_CUT = "unsettled", "foreign members", "n
 """Kinds of alarms; the first two come once in an epoch at most, the others once until the next merge."""
 PERIODS = 3
 """Periods of the trigger without a merge after which that is an alarm, whatever the reason (SPEC X6)."""
+AT_LEAST = 30.0
+"""Seconds: a start or a rewind that takes moments is none, however short the period is. The view v_regions has the same numbers."""
 _SETTLING = frozenset({Phase.BIRTH, Phase.RESETTING})
 
 
@@ -32,19 +34,26 @@ def unsettled(tx: Tx, why: str) -> None:
 
 
 def no_merge(reader: Reader, region: Region) -> str:
-    """That cuts should come by time and none was merged for three periods, whatever the reason; empty when all is well (SPEC X6)."""
+    """That cuts should come by time and none was merged for three periods (half a minute at least), whatever the reason (SPEC X6).
+
+    Empty when all is well.
+    """
     if region.wanted is Wanted.STOP or region.phase in (Phase.IDLE, Phase.STOPPED):
         return ""
     if not region.period:
         return _resets_in_a_row(reader, region)
-    now, allowed = reader.now(), PERIODS * region.period
+    now, allowed = reader.now(), max(PERIODS * region.period, AT_LEAST)
     if now - region.last_cut_at <= allowed:
         return ""
     started = reader.get(Reset, region.started_epoch)
     since = max(region.last_cut_at, started.at if started is not None else region.created_at)
     if now - since <= allowed:
         return ""
-    why = f"; it is {region.phase}" + (f": {region.reset_cause}" if region.phase is not Phase.RUNNING else "")
+    why = f"; it is {region.phase}"
+    if region.phase is Phase.CUTTING:
+        why += f": checkpoint {region.open_cut} is not complete"
+    elif region.phase is not Phase.RUNNING:
+        why += f": {region.reset_cause}"
     return f"no checkpoint was merged for {now - since:.0f} s, with a period of {region.period:g} s{why}"
 
 

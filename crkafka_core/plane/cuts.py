@@ -195,7 +195,7 @@ def _refuse(tx: Tx, part: Part, why: Refused) -> Refused:
         "from": {str(tp): o[0] for tp, o in part.offsets.items()},
         "to": {str(tp): o[1] for tp, o in part.offsets.items()},
     }
-    events.log(tx, "contribution refused", str(why), checkpoint=part.checkpoint, member=part.member, data=evidence)
+    events.log(tx, "contribution refused", why.message, checkpoint=part.checkpoint, member=part.member, data=evidence)
     return why
 
 

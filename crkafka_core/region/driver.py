@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 
 from crkafka_core.config import redact
 from crkafka_core.loop import Loop
-from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused, ServiceUnavailable
+from crkafka_core.model.errors import CrkafkaError, LeaseHeld, LeaseLost, Refused, ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.plane import triggers
-from crkafka_core.region.lease import DriverLease
+from crkafka_core.region.lease import DRIVER, DriverLease, free, this_process
 from crkafka_core.region.region import Region
 from crkafka_core.region.waiting import TICK
 
@@ -37,6 +37,8 @@ class Driver(Loop):
         self._held = ExitStack()
         self._lease: DriverLease | None = None
         self._failures = 0
+        self._refused = False
+        """Somebody else drives."""
 
     def end(self) -> None:
         self._over.set()
@@ -50,8 +52,10 @@ class Driver(Loop):
             if self._over.is_set():
                 self._let_go()
             elif self._lease is None:
-                self._lease = self._held.enter_context(self._region.driver())
-                self._retired_at = self._runtime.now()
+                if self._refused:
+                    free(self._region, DRIVER)
+                self._lease = self._held.enter_context(self._region.driver(data=this_process()))
+                self._retired_at, self._refused = self._runtime.now(), False
             else:
                 self._drive(self._lease, patience)
             self._failures = 0
@@ -68,7 +72,9 @@ class Driver(Loop):
     def _failed(self, error: Exception) -> float:
         """How long to wait then: longer each time for what is none of ours, such as a right that the database refuses."""
         if isinstance(error, CrkafkaError):
-            _log.warning("driver: no cuts by this process for now: %s", error)
+            before, self._refused = self._refused, isinstance(error, LeaseHeld)
+            if not (before and self._refused):  # once: it is no news that the other one goes on
+                _log.warning("driver: no cuts by this process for now: %s", error)
             return 1.0 if isinstance(error, ServiceUnavailable) else 2.0
         wait = min(2.0**self._failures, STEEPEST)
         reason = redact(" ".join(str(error).split()))

@@ -18,7 +18,8 @@ from crkafka_core.control import Reader
 from crkafka_core.loop import Loop, Runtime
 from crkafka_core.model import rows
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
-from crkafka_core.plane import epochs
+from crkafka_core.model.plural import plural
+from crkafka_core.plane import checkpoints, epochs
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.feeder_process import FeederProcess, Tell
 from crkafka_core.region.lease import DriverLease, free
@@ -247,12 +248,26 @@ def feeding(
     try:
         yield
     finally:
-        if late := behind(region):
-            (news or tell)(f"what is merged is brought into {', '.join(late)} first, for at most a minute")
+        if late := _waiting(region):
+            records = plural(max(late.values()), "record")
+            (news or tell)(f"{records} still come into {' and '.join(late)}; that takes at most a minute")
         for feeder in feeders:
             feeder.end()
         for name, reached in behind(region).items():
             tell(f"table {name} is left at checkpoint {reached}: whoever hosts the region next goes on from there")
+
+
+def _waiting(region: Handle) -> dict[str, int]:
+    """Tables that are kept fresh, and how many records wait for each."""
+
+    def ask(reader: Reader, row: rows.Region) -> dict[str, int]:
+        late = plane.late(reader, row, region.config.left_to_others)
+        waiting = {name: checkpoints.filled(reader, above=reached) for name, reached in late.items()}
+        return {name: sum(checkpoints.rows_of(reader, ids).values()) for name, ids in waiting.items() if ids}
+
+    with suppress(CrkafkaError):
+        return region.plane.read(ask)
+    return {}
 
 
 def behind(region: Handle) -> dict[str, int]:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from crkafka_core.loop import Runtime
-from crkafka_core.machine import is_gone, machine, whoami
+from crkafka_core.machine import whoami
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import hosts, leases
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region.feeder import Ending, Warm, feeding
 from crkafka_core.region.feeder_process import Tell
-from crkafka_core.region.lease import DriverLease
+from crkafka_core.region.lease import DriverLease, free, this_process
 
 if TYPE_CHECKING:
     from crkafka_core.region.region import Region
@@ -72,17 +70,13 @@ def only_host(region: Region, *, say: Callable[[str], None] = lambda _: None) ->
     A host that was killed leaves its right behind: on this machine its process tells, elsewhere that nobody renews it.
     """
     plane, runtime = region.plane, region.runtime
-    pid = os.getpid()
-    holder, data = f"{whoami()} (process {pid})", json.dumps({"host": machine(), "pid": pid})
-    held = _held(plane)
-    if held is not None:
-        said = json.loads(held.data_json)
-        if "pid" in said and is_gone(str(said.get("host")), int(said["pid"])):
-            plane.do(partial(leases.release, lease=held))  # of several that see it dead, one takes the right after that
-        else:
-            say(f"the members are hosted by {held.holder}; is it still there?")
-            _until_free(plane, runtime, held)
-    with DriverLease(plane, LEASE, holder, data=data, runtime=runtime) as lease:
+    if _held(plane) is not None:
+        free(region, LEASE)  # of several that see it dead, one takes the right after that
+    if (held := _held(plane)) is not None:
+        say(f"{held.holder} hosts the members; whether it still lives is seen within {held.length / 3:.0f} s")
+        _until_free(plane, runtime, held)
+    holder = f"{whoami()} (process {os.getpid()})"
+    with DriverLease(plane, LEASE, holder, data=this_process(), runtime=runtime) as lease:
         yield lease
 
 

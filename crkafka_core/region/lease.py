@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -9,12 +11,15 @@ from typing import Self
 
 from crkafka_core.control import Tx
 from crkafka_core.loop import THREADS, Loop, Runtime
-from crkafka_core.machine import is_gone
+from crkafka_core.machine import is_gone, machine
 from crkafka_core.model.errors import CrkafkaError, LeaseLost
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import leases, limits
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.tables.handle import Handle
+
+DRIVER = "driver"
+"""Kind of the lease of whoever opens cuts."""
 
 
 class DriverLease:
@@ -104,7 +109,7 @@ def free(region: Handle, kind: str) -> bool:
     """
 
     def release(tx: Tx) -> bool:
-        dead = [lease for lease in leases.held(tx, kind) if _is_dead(lease.holder)]
+        dead = [lease for lease in leases.held(tx, kind) if _is_dead(lease)]
         for lease in dead:
             leases.release(tx, lease)
         return bool(dead)
@@ -112,9 +117,17 @@ def free(region: Handle, kind: str) -> bool:
     return region.plane.do(release)
 
 
-def _is_dead(holder: str) -> bool:
-    """Whether a holder, as `writing.holder` writes it, was a process of this machine and is no more."""
-    host, _, pid = holder.rpartition(":")
+def this_process() -> str:
+    """Data of a lease that ends with this process, by which others of this machine see that it is dead."""
+    return json.dumps({"host": machine(), "pid": os.getpid()})
+
+
+def _is_dead(lease: Lease) -> bool:
+    """Whether the holder was a process of this machine and is no more, by the lease's data, or as `writing.holder` writes it."""
+    said = json.loads(lease.data_json)
+    if "pid" in said:
+        return is_gone(str(said.get("host")), int(said["pid"]))
+    host, _, pid = lease.holder.rpartition(":")
     return pid.isdigit() and is_gone(host, int(pid))
 
 

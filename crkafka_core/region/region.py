@@ -30,7 +30,7 @@ from crkafka_core.region import retire as retiring
 from crkafka_core.region import waiting
 from crkafka_core.region.availability import check_available, kafka_away
 from crkafka_core.region.host import hosting, only_host
-from crkafka_core.region.lease import DriverLease
+from crkafka_core.region.lease import DRIVER, DriverLease
 from crkafka_core.segments import owner
 from crkafka_core.segments.storage import Storage
 
@@ -263,9 +263,9 @@ class Region:
         """Merged checkpoints that are live, retired ones included; the newest first."""
         return self.plane.read(lambda reader, _: checkpoints.newest(reader, limit, checkpoints.LIVE))
 
-    def driver(self, *, holder: str = "") -> DriverLease:
+    def driver(self, *, holder: str = "", data: str = "{}") -> DriverLease:
         """The right to drive cuts; a second driver is refused, with the holder named (SPEC A6)."""
-        return DriverLease(self.plane, "driver", holder or whoami(), runtime=self.runtime)
+        return DriverLease(self.plane, DRIVER, holder or whoami(), data=data, runtime=self.runtime)
 
     # Connections
 

@@ -371,7 +371,7 @@ def test_an_interrupt_at_any_time_is_a_word(region_file: Path, after: float) -> 
     # A process that was started in the background ignores Ctrl-C, and so would its children.
     program = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from crkafka_core.cli.entry import main; print('begun', flush=True); main(['watch'])"
+        "from crkafka_core.cli.entry import main; print('begun', flush=True); main(['watch', '--json'])"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program], cwd=region_file.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -83,8 +83,16 @@ def test_show_tells_why_a_region_is_stopped(crkafka: Crkafka, plane: ControlPlan
 
 def test_show_and_events_tell_who_asked_for_a_reset_and_where_to(crkafka: Crkafka, plane: ControlPlane) -> None:
     plane.do(lambda tx: resets.request(tx, by="anna", target=1))
-    assert "last reset  back to checkpoint 1, as asked by anna\n" in crkafka("show").out
+    assert "last start or reset  back to checkpoint 1, as asked by anna\n" in crkafka("show").out
     assert "back to checkpoint 1, as asked by anna" in crkafka("events").out
+
+
+def test_a_live_view_without_a_terminal_is_refused_with_what_to_do(crkafka: Crkafka) -> None:
+    """It printed nothing, for ever."""
+    refused = crkafka("watch")
+    assert (refused.code, refused.err) == (
+        2, "A live view needs a terminal. `crkafka watch --json` prints a line for each view, `crkafka show` the state once.\n",
+    )  # fmt: skip
 
 
 def test_events_since_a_number(crkafka: Crkafka, plane: ControlPlane) -> None:

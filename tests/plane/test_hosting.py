@@ -23,6 +23,7 @@ from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import host
 from crkafka_core.region.driver import Driver
 from crkafka_core.region.host import LEASE, only_host
+from crkafka_core.region.lease import DRIVER, DriverLease
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -108,7 +109,7 @@ def test_k1_a_host_in_another_container_of_the_same_name_is_not_taken_for_dead(
 ) -> None:
     """Each container counts its processes itself, so a host says with its number where that number means something."""
     region = Region(kit)
-    monkeypatch.setattr(host, "machine", lambda: "box/1")
+    monkeypatch.setattr("crkafka_core.region.lease.machine", lambda: "box/1")
     with only_host(region):  # type: ignore[arg-type]
         (held,) = kit.plane.read(lambda reader, row: leases.held(reader, LEASE))
         assert json.loads(held.data_json) == {"host": "box/1", "pid": os.getpid()}
@@ -124,10 +125,14 @@ def test_k1_of_two_hosts_that_both_find_the_last_one_killed_one_runs_the_members
     """A supervisor and a person start it at once: each took the dead one's token, and held the right by it."""
     first, second = Region(kit), Region(kit)
     hold(kit, "gone", host=machine(), pid=2**22 + 1)
-    dead = host._held(kit.plane)
-    monkeypatch.setattr(host, "_held", lambda plane: dead)
+    dead, look = host._held(kit.plane), host._held
     with only_host(first) as right:  # type: ignore[arg-type]
+        seen = iter([dead])  # the second one had looked before the first one took it
+        monkeypatch.setattr(host, "_held", lambda plane: next(seen, None) or look(plane))
         second.time.unique = lambda: "second"  # type: ignore[method-assign]
+        lease = right.lease
+        assert lease is not None
+        second.time.on_sleep = lambda: kit.do(lambda tx: leases.renew(tx, lease=lease, length=30.0))  # type: ignore[assignment]
         with pytest.raises(LeaseHeld), only_host(second):  # type: ignore[arg-type]
             raise AssertionError("two hosts")
         right.check()
@@ -141,7 +146,7 @@ class Drivable:
         self.runtime = Time(kit)
 
     @contextmanager
-    def driver(self) -> Iterator[None]:
+    def driver(self, *, data: str = "") -> Iterator[None]:
         if self.failures:
             self.failures -= 1
             raise PermissionError("permission denied for table lease: 42501")
@@ -162,6 +167,38 @@ def test_a6_a_driver_goes_on_after_an_error_that_is_none_of_ours_and_says_it(
     assert [r.levelname for r in caplog.records] == ["WARNING"] * 3
     assert "no cuts" in caplog.text
     assert "42501" in caplog.text
+
+
+class Driven(Drivable):
+    """With the control plane's own lease."""
+
+    def driver(self, *, data: str = "{}") -> DriverLease:  # type: ignore[override]
+        return DriverLease(self.plane, DRIVER, "me", data=data, runtime=self.runtime)
+
+
+def test_a6_a_driver_says_once_that_another_one_drives_and_follows_one_that_was_killed_at_once(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A host that was started after `kill -9` of the last one said it every two seconds, for half a minute."""
+    region = Driven(kit, failures=0)
+    driver = Driver(region)  # type: ignore[arg-type]
+
+    def taken(pid: int) -> None:
+        data = json.dumps({"host": machine(), "pid": pid})
+        kit.do(lambda tx: leases.take(tx, DRIVER, holder="anna", token="a", length=30.0, data=data))
+
+    taken(os.getpid())
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            assert driver.turn(0.0)
+    assert driver._lease is None and [r.levelname for r in caplog.records] == ["WARNING"]
+    assert "anna" in caplog.text
+    taken(2**22 + 1)
+    assert driver.turn(0.0) and driver._lease is not None
+    (held,) = kit.plane.read(lambda reader, row: leases.held(reader, DRIVER))
+    assert (held.holder, json.loads(held.data_json)["pid"]) == ("me", os.getpid())
+    driver._over.set()
+    driver.turn(0.0)
 
 
 def _at_rest(kit: Kit) -> None:

@@ -165,5 +165,5 @@ def test_a_host_that_ends_says_which_table_is_left_behind_and_that_it_goes_on(la
     region = SimpleNamespace(config=config, plane=lake.region.plane, runtime=THREADS)
     with feeder.feeding(region, tell=told.append, news=news.append, warm=lambda *_: Warm()):  # type: ignore[arg-type]
         lake.landing.land(5)
-    assert news == ["what is merged is brought into bronze first, for at most a minute"]
+    assert news == ["10 records still come into bronze; that takes at most a minute"]
     assert told == ["table bronze is left at checkpoint 0: whoever hosts the region next goes on from there"]
