@@ -125,6 +125,8 @@ def _head(status: Status, rate: float) -> RenderableType:
         text.append(f"\ncut {status.open_cut.id} waits for {', '.join(status.missing) or 'the merge'}")
     if status.waits_for:
         text.append(f"\n{status.waits_for}", style="yellow")
+    if status.kafka_away:
+        text.append(f"\n{status.kafka_away}", style="yellow")
     if status.alarm and status.alarm != status.waits_for:
         text.append(f"\n{status.alarm}", style="bold red")
     if status.unfenced:

@@ -43,6 +43,8 @@ from crkafka_core.segments.batch import Unreadable
 _log = logging.getLogger(__name__)
 _trouble_log = logging.getLogger(__name__ + ".kafka")
 _trouble_log.addFilter(Throttle())  # the client tells of one absent broker by several errors at once
+_AWAY = 15.0
+"""Seconds for which a report of an absent broker stands: the client repeats it every ten."""
 FLOWING = 0.02
 """Seconds of one poll while records flow: how late an event can be noticed (docs/clients.md K2)."""
 ENDS_EVERY = 1.0
@@ -96,6 +98,7 @@ class EventLoop:
         self._landed: dict[TP, int] = {}
         """What declared tables have acknowledged, where they were behind at the last cut (SPEC S2)."""
         self.rebalances = 0
+        self._away = (-_AWAY, "")
         self.dropped = 0
         """Records that were fetched and not handed out: they are fetched again, or are another member's by now."""
         self.unreadable = 0
@@ -233,11 +236,18 @@ class EventLoop:
                     _log.error("%s", error)
                     self._reporter.do(sg.Tell("unreadable", str(error)))
                 case PolledTooLate() | KafkaUnavailable() | GroupRebalanced():
+                    if isinstance(error, KafkaUnavailable):
+                        self._away = (self._runtime.now(), error.message)
                     _trouble_log.warning("%s", error)
                 case KafkaFailed() | NotAllowed():
                     self._step(sg.Broken(str(error)))
                 case _:
                     _log.warning("%s", error)
+
+    def kafka_away(self) -> str:
+        """What the client says of a broker that does not answer, as long as it goes on saying so."""
+        at, said = self._away
+        return said if self._runtime.now() - at < _AWAY else ""
 
     def _flow(self, *, keep: bool) -> bool:
         """Set which partitions run: none while the queue is full and membership is to be kept, else all without a reason against it."""

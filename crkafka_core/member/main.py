@@ -333,6 +333,7 @@ class MemberProcess:
             "cuts": loop.cuts,
             "pausesMillis": list(submitter.pauses),
             "stalled": {str(tp): round(seconds) for tp, seconds in ends.stalled.items()},
+            "kafkaAway": loop.kafka_away(),
             "recordsDropped": loop.dropped,
             "recordsUnreadable": loop.unreadable,
             "queueRecords": submitter.queue.records,

@@ -83,6 +83,11 @@ class Status:
     """When the oldest of those checkpoints was merged."""
 
     @property
+    def kafka_away(self) -> str:
+        """That a member's client does not reach Kafka, as it reported last."""
+        return next((str(m.metrics["kafkaAway"]) for m in self.live if m.metrics.get("kafkaAway")), "")
+
+    @property
     def live(self) -> tuple[MemberView, ...]:
         """The members that are neither lost nor gone."""
         return tuple(m for m in self.members if m.status is MemberStatus.LIVE)

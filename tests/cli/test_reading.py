@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
+from crkafka_core.control import Tx
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import ResetCause
+from crkafka_core.model.rows import Member, ResetCause
 from crkafka_core.plane import alarms, halting, life, resets
 from crkafka_core.plane.transact import ControlPlane
 from tests.cli.conftest import Crkafka
@@ -85,6 +89,25 @@ def test_show_and_events_tell_who_asked_for_a_reset_and_where_to(crkafka: Crkafk
     plane.do(lambda tx: resets.request(tx, by="anna", target=1))
     assert "last start or reset  back to checkpoint 1, as asked by anna\n" in crkafka("show").out
     assert "back to checkpoint 1, as asked by anna" in crkafka("events").out
+
+
+def test_that_members_do_not_reach_kafka_is_shown(crkafka: Crkafka, plane: ControlPlane) -> None:
+    """Only the host's terminal told it; here it said why the region had been started."""
+    said = "Kafka does not answer (in group orders)."
+
+    def report(tx: Tx) -> None:
+        first = tx.select(Member)[0]
+        tx.put(replace(first, metrics_json=json.dumps({"kafkaAway": said})))
+
+    assert said not in crkafka("show").out
+    plane.do(report)
+    assert said in crkafka("show").out
+    assert said in crkafka("watch", "--once").out
+    assert said not in crkafka("health").out
+    plane.do(
+        lambda tx: tx.set_region(last_cut_at=tx.now() - 600, created_at=tx.now() - 600, started_epoch=0, period=10.0)
+    )
+    assert said in crkafka("health").out
 
 
 def test_a_live_view_without_a_terminal_is_refused_with_what_to_do(crkafka: Crkafka) -> None:

@@ -64,8 +64,12 @@ def test_26_whole_cluster_down_for_a_while_is_waited_for(scenario: Make, seconds
     s.kafka.kill()
     time.sleep(seconds)
     assert s.phase is not Phase.STOPPED
+    assert "does not answer" in s.region.status().kafka_away, (
+        "for who looks at the region, and not at its host's terminal"
+    )
     s.kafka.start_node()
     s.settle(timeout=60)
+    s.until(lambda: not s.region.status().kafka_away, "nothing is said of Kafka any more")
     assert not s.events("lost", since=mark)
     s.cut_soon()
     s.finish_and_verify()
