@@ -96,6 +96,7 @@ TAGS = {"host_members": ENDLESS, "stopped_alarm": ALONE}
 def make(names: Names, region: RegionResource, spark: SparkSessionResource) -> Jobs:
     """The region's jobs."""
     members = max(1, region.settings.members)
+    mark = {"kind": "topic", "what": "", "member": ""}
     launchpads: dict[str, dict[str, Any]] = {
         "replay": {
             "rewrite": {"after": 0, "upto": 1, "tables": [t.name for t in region.settings.tables], "dry_run": True}
@@ -104,6 +105,11 @@ def make(names: Names, region: RegionResource, spark: SparkSessionResource) -> J
         "reset_region": {"reset": {"to": "head", "cause": "", "dry_run": False}},
         "retire_checkpoints": {"retire": {"dry_run": False}},
         "cut": {"open_cut": {"cause": "by hand"}},
+        "pause_flow": {"pause": mark},
+        "resume_flow": {"resume_mark": mark},
+        "forget_topic": {"forget": {"topic": "", "sure": ""}},
+        "skip_records": {"skip": {"offsets": "", "sure": ""}},
+        "undeclare_table": {"undeclare": {"table": ""}},
     }
     return Jobs(**{graph.name: _job(graph, names, region, spark, launchpads.get(graph.name)) for graph in GRAPHS})
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+MOST = 8
+"""Numbers, or spans of them, that are all named."""
+
 
 def listed(numbers: Sequence[int]) -> str:
-    """Numbers in order: all of them when they are few, else the first and the last."""
-    if len(numbers) <= 8:
+    """Numbers in order: all of them when they are few, else as spans without a gap; of very many spans the first and the last."""
+    if len(numbers) <= MOST:
         return ", ".join(map(str, numbers))
-    return f"{numbers[0]} … {numbers[-1]}"
+    starts = [n for before, n in zip([None, *numbers], numbers, strict=False) if before is None or n != before + 1]
+    ends = [n for n, after in zip(numbers, [*numbers[1:], None], strict=True) if after is None or after != n + 1]
+    spans = [str(a) if a == b else f"{a} … {b}" for a, b in zip(starts, ends, strict=True)]
+    if len(spans) > MOST:
+        spans[MOST // 2 : -MOST // 2] = ["…"]
+    return ", ".join(spans)
 
 
 def plural(number: int, one: str, many: str = "") -> str:

@@ -24,6 +24,8 @@ class Mark(dg.Config):
         """The kind, if it is one."""
         if self.kind not in KINDS:
             raise ConfigError(f"{self.kind!r} cannot be paused.", hint=f"Write one of {', '.join(KINDS)}.")
+        if not self.what:
+            raise ConfigError(f"`what` is empty: no {self.kind} is named.", hint=f"Write the {self.kind} there.")
         return self.kind
 
 
@@ -64,12 +66,18 @@ class Forget(dg.Config):
 )
 def forget(context: dg.OpExecutionContext, config: Forget, region: RegionResource) -> dg.Output[int]:
     with as_dagster_failure():
+        if not config.topic:
+            raise ConfigError(
+                "`topic` is empty: no topic is named.", hint="Write the topic's name in it and in `sure`."
+            )
         if config.sure != config.topic:
             raise ConfigError(
                 f"Topic {config.topic} is not forgotten: `sure` says {config.sure!r}.",
                 hint="Write the topic's name in both.",
             )
         partitions = region.open().forget(config.topic, by=asker(context))
+    if not partitions:
+        context.log.warning(f"The region knows no topic {config.topic}: nothing is forgotten.")
     return dg.Output(partitions, metadata={"partitions": partitions})
 
 

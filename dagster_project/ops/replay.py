@@ -42,7 +42,7 @@ def rewrite(
             from_kafka = sum(r.rows for r in plan.ranges)
             context.log.info(
                 f"{plural(plan.rows, 'row')} of {plural(len(plan.filled), 'checkpoint')} would be written again into {about['tables']}: "
-                f"{plan.rows - from_kafka} read from segments, {from_kafka} from Kafka."
+                f"{plan.rows - from_kafka:,} read from segments, {from_kafka:,} from Kafka."
             )
             return dg.Output(0, metadata={**about, "rows_from_kafka": from_kafka, "dry_run": True})
         for name in names:

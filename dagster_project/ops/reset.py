@@ -55,8 +55,9 @@ def target(to: object) -> int | Literal["initial"] | None:
 
 
 def superseded_by(reader: Reader, region: Row, to: int | Literal["initial"] | None) -> dict[int, int]:
-    """The rows of each checkpoint that a reset would leave behind."""
+    """The rows of each checkpoint that a reset would leave behind; refused as the reset would be."""
     after = region.head if to is None else 0 if to == "initial" else to
+    resets.check_target(reader, region, after)
     return checkpoints.rows_of(reader, checkpoints.filled(reader, above=after))
 
 
@@ -129,9 +130,10 @@ def resume(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[
             context.log.info("The region is idle: it goes on from its head when it is started.")
         else:
             row = it.await_running(row.epoch if asked is None else asked.epoch, progress=context.log.info)
+        since = row.reset_at if asked is None else asked.at
     return dg.Output(
         None,
-        metadata={"epoch": row.epoch, "head": row.head, "seconds": round(max(0.0, row.resumed_at - row.reset_at), 3)},
+        metadata={"epoch": row.epoch, "head": row.head, "seconds": round(max(0.0, row.resumed_at - since), 3)},
     )
 
 

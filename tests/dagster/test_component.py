@@ -320,6 +320,11 @@ def test_the_instances_retries_and_its_longest_run_leave_hosts_and_alarms_alone(
         ("scale_region", {"scale": {"members": 3}}),
         ("reset_region", {"reset": {"to": "head", "cause": "", "dry_run": False}}),
         ("retire_checkpoints", {"retire": {"dry_run": False}}),
+        ("pause_flow", {"pause": {"kind": "topic", "what": "", "member": ""}}),
+        ("resume_flow", {"resume_mark": {"kind": "topic", "what": "", "member": ""}}),
+        ("forget_topic", {"forget": {"topic": "", "sure": ""}}),
+        ("skip_records", {"skip": {"offsets": "", "sure": ""}}),
+        ("undeclare_table", {"undeclare": {"table": ""}}),
     ],
 )
 def test_a_launchpad_begins_with_what_can_be_launched(job: str, config: dict[str, Any]) -> None:

@@ -60,16 +60,16 @@ def test_a_dry_run_of_replay_tells_the_rows_and_where_they_are_read_and_starts_n
         raise AssertionError("Spark was started")
 
     monkeypatch.setattr(resources.SparkSessionResource, "session", started)
-    for rows in (10, 20, 30):
+    for rows in (1_000, 2_000, 3_000):
         landed.landing.land(rows)
     permit = landed.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="h", token="t"))
     assert permit is not None
-    landed.region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=120))
+    landed.region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=12_000))
     landed.landing.retire(1)
     wanted = {"after": 0, "upto": 2, "dry_run": True}
     assert landed.run("replay", {"rewrite": wanted}).success
     assert (
-        "60 rows of 2 checkpoints would be written again into bronze: 40 read from segments, 20 from Kafka"
+        "6,000 rows of 2 checkpoints would be written again into bronze: 4,000 read from segments, 2,000 from Kafka"
         in "".join(capfd.readouterr())
     )
     assert landed.region.plane.read(lambda r, _: r.count(TableCommit)) == 1

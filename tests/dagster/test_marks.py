@@ -37,8 +37,27 @@ def test_what_is_paused_is_resumed(seat: Seat) -> None:
     )
 
 
-def test_a_topic_is_forgotten_only_when_its_name_is_said_twice(seat: Seat) -> None:
+def test_a_topic_is_forgotten_only_when_its_name_is_said_twice(seat: Seat, capfd: pytest.CaptureFixture[str]) -> None:
     assert "`sure` says 'yes'" in refusal(seat, "forget_topic", {"forget": {"topic": "orders", "sure": "yes"}})
+    assert seat.run("forget_topic", {"forget": {"topic": "slip", "sure": "slip"}}).success
+    assert "The region knows no topic slip: nothing is forgotten." in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ("pause_flow", "`what` is empty: no topic is named"),
+        ("resume_flow", "`what` is empty: no topic is named"),
+        ("forget_topic", "`topic` is empty: no topic is named"),
+        ("skip_records", "'' does not name offsets"),
+        ("undeclare_table", "declares no table ''"),
+    ],
+)
+def test_a_launchpad_that_nobody_has_filled_in_is_refused_with_a_sentence(seat: Seat, job: str, said: str) -> None:
+    begins = seat.defs.resolve_job_def(seat.names.of(job)).run_config
+    assert begins is not None
+    assert said in refusal(seat, job, {op: keys["config"] for op, keys in begins["ops"].items()})
+    assert marks(seat) == []
 
 
 def test_records_are_skipped_only_when_the_offsets_are_said_twice(seat: Seat) -> None:

@@ -50,6 +50,10 @@ def test_going_back_takes_partitions_away_before_the_region_goes_on(seat: Seat, 
     assert seat.region.status().region.head == 1 and seat.region.status().unfenced == ()
     steps = [e.step_key for e in result.all_events if e.is_step_success]
     assert steps == ["reset", "rewind", "resume"]
+    resumed = seat.region.status().region.resumed_at
+    (ended,) = (e for e in result.all_events if e.is_successful_output and e.step_key == "resume")
+    seconds = ended.step_output_data.metadata["seconds"].value
+    assert seconds == pytest.approx(resumed - resets(seat)[-1].at, abs=0.002)  # from the asking on, not from the fence
     assert seat.run("cut").success
     seat.publish()
     assert seat.partitions() == [key_of(1), key_of(4)]
@@ -109,6 +113,9 @@ def test_a_dry_run_tells_what_would_go_and_asks_for_nothing(
         assert result.success and {e.step_key for e in result.all_events if e.is_step_skipped} == {"rewind", "resume"}
         assert f"A reset to {to} would supersede {said}" in "".join(capfd.readouterr())
     assert len(resets(seat)) == before and seat.region.status().region.head == 3
+    result = seat.run("reset_region", {"reset": {"to": 7, "dry_run": True}}, raise_on_error=False)
+    said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+    assert "Checkpoint 7 of region orders is unknown" in said and "It can go back to 1, 2, 3" in said
 
 
 def test_a_reset_to_the_beginning_is_refused_until_the_regions_name_is_said(seat: Seat, member: HandMember) -> None:

@@ -10,6 +10,7 @@ import pytest
 from crkafka_core.model.errors import NoSuchCheckpoint, NotRunning, RegionStopped, Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.plural import listed
 from crkafka_core.model.rows import Event, Reset, ResetCause
 from crkafka_core.plane import alarms, cuts, halting, life, members, resets, restored
 from tests.plane.conftest import LIMITS
@@ -436,3 +437,21 @@ def test_x4_a_target_that_is_none_is_refused_with_those_that_are(kit: Kit, cuts:
         kit.cut()
     with pytest.raises(NoSuchCheckpoint, match=rf"Checkpoint 77 .* is unknown.*It can go back to {there} state \(0\)"):
         kit.do(lambda tx: resets.request(tx, by="me", target=77))
+
+
+def test_x4_what_was_superseded_is_not_among_the_targets_that_are_named(kit: Kit) -> None:
+    """A range from the first to the last would name those, too."""
+    kit.running()
+    for _ in range(9):
+        kit.cut()
+    kit.do(lambda tx: resets.request(tx, by="me", target=3))
+    kit.settle()
+    for _ in range(6):
+        kit.cut()
+    with pytest.raises(NoSuchCheckpoint, match=r"Checkpoint 5 .* is superseded.*It can go back to 1 … 3, 10 … 15 or"):
+        kit.do(lambda tx: resets.request(tx, by="me", target=5))
+
+
+def test_of_very_many_gaps_the_first_and_the_last_spans_are_named() -> None:
+    assert listed([*range(1, 4), 7, *range(9, 14)]) == "1 … 3, 7, 9 … 13"
+    assert listed(range(1, 100, 2)) == "1, 3, 5, 7, …, 93, 95, 97, 99"
