@@ -14,6 +14,8 @@ from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import checkpoints
 from crkafka_core.plane import tables as plane
 from crkafka_core.still import telling
+from dagster_project.counted import count, how_far
+from dagster_project.metadata import rows_told
 from dagster_project.resources import RegionResource, SparkSessionResource
 
 if TYPE_CHECKING:
@@ -24,6 +26,20 @@ if TYPE_CHECKING:
 PAUSE_S = 2.0
 """Seconds between two looks at who writes a table."""
 Write = Callable[["SparkSession | None"], "Committed | None"]
+
+
+def about(region: RegionResource, name: str, ids: Sequence[int]) -> dict[int, dict[str, int | str]]:
+    """Per checkpoint that was written, what its materialization tells: its rows, and how far the table is."""
+
+    keyed = any(t.name == name and t.keys for t in region.settings.tables)
+
+    def numbers(reader: Reader, row: Region) -> dict[int, dict[str, int | str]]:
+        table = plane.of(reader, name)
+        whole = how_far(reader, table, count(reader, table, None), keyed=keyed)
+        told = plane.rows_in(reader, table, ids)
+        return {i: {**rows_told(told.get(i)), **whole} for i in ids}
+
+    return region.read(numbers) if ids else {}
 
 
 def rewrite(

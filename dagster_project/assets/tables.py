@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import dagster as dg
 
 from crkafka_core.config.sections import TableConfig
-from crkafka_core.control import Reader
-from crkafka_core.model.rows import Region, Table
+from crkafka_core.model.rows import Table
 from crkafka_core.plane import checkpoints
 from crkafka_core.plane import tables as plane_tables
-from dagster_project import metadata, partitions, writing
+from dagster_project import partitions, writing
 from dagster_project.failures import as_dagster_failure
 from dagster_project.names import KEEPING_UP, Names, key_of
 from dagster_project.options import Options
@@ -43,10 +42,9 @@ def make(table: TableConfig, names: Names, options: Options) -> dg.AssetsDefinit
         spark: SparkSessionResource = getattr(context.resources, names.spark)
         with as_dagster_failure():
             ids = region.checkpoints(context)
-            rows = write(context, region, spark, table.name, ids)
+            written = write(context, region, spark, table.name, ids)
         for checkpoint in ids:
-            if told := metadata.rows_told(rows.get(checkpoint)):
-                context.add_asset_metadata(told, partition_key=key_of(checkpoint))
+            context.add_asset_metadata(written[checkpoint], partition_key=key_of(checkpoint))
 
     return keep_up
 
@@ -63,8 +61,8 @@ def write(
     spark: SparkSessionResource,
     name: str,
     ids: Sequence[int],
-) -> dict[int, int]:
-    """Rewrite what the table has, advance it to the rest; rows per checkpoint.
+) -> dict[int, dict[str, int | str]]:
+    """Rewrite what the table has, advance it to the rest; what is to be told of each checkpoint.
 
     A table only advances without a gap, so that what it has acknowledged is exactly the line up to there (SPEC T1): live
     checkpoints between what it has and the range come along.
@@ -75,7 +73,7 @@ def write(
     if ids and ids[-1] > before.acknowledged:
         writing.advance(context, region, spark, name, ids[-1])
         _materialize_along(context, region, name, before, ids)
-    return region.read(lambda reader, row: plane_tables.rows_in(reader, plane_tables.of(reader, name), ids))
+    return writing.about(region, name, ids)
 
 
 def _brought_along(context: dg.AssetExecutionContext, table: Table) -> bool:
@@ -89,13 +87,8 @@ def _materialize_along(
 ) -> None:
     """Partitions of checkpoints that came along are materialized too."""
 
-    def along(reader: Reader, row: Region) -> dict[int, int | None]:
-        there = checkpoints.filled(reader, above=before.acknowledged, upto=ids[0] - 1)
-        told = plane_tables.rows_in(reader, before, there)
-        return {checkpoint: told.get(checkpoint) for checkpoint in there}
-
-    for checkpoint, rows in region.read(along).items():
-        told = metadata.rows_told(rows)
+    there = region.read(lambda reader, _: checkpoints.filled(reader, above=before.acknowledged, upto=ids[0] - 1))
+    for checkpoint, numbers in writing.about(region, name, there).items():
         context.log_event(
-            dg.AssetMaterialization(region.names.table(name), partition=key_of(checkpoint), metadata=told)
+            dg.AssetMaterialization(region.names.table(name), partition=key_of(checkpoint), metadata=numbers)
         )

@@ -72,9 +72,11 @@ def _rewrite(
     writing.rewrite(context, region, spark, name, [i for i in plan.filled if i <= table.acknowledged])
     if plan.filled and plan.filled[-1] > table.acknowledged:
         writing.advance(context, region, spark, name, plan.checkpoints[-1])
-    for checkpoint in plan.filled:
+    for checkpoint, numbers in writing.about(region, name, plan.filled).items():
         context.log_event(
-            dg.AssetMaterialization(region.names.table(name), partition=key_of(checkpoint), metadata={"replayed": True})
+            dg.AssetMaterialization(
+                region.names.table(name), partition=key_of(checkpoint), metadata={**numbers, "replayed": True}
+            )
         )
 
 

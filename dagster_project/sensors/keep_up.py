@@ -14,10 +14,10 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import checkpoints, epochs, hosts, life, tables
+from dagster_project.counted import Counted, count, how_far
 from dagster_project.metadata import rows_told
 from dagster_project.names import KEEPING_UP, RANGE_END, RANGE_START, Names, key_of
 from dagster_project.resources import RegionResource
-from dagster_project.sensors.counted import UNKNOWN, Counted, count
 from dagster_project.sensors.cursor import Cursor
 from dagster_project.sensors.shared import SensorSetup, UnresolvedJob, attempt, on_its_way, read_or_skip, run_key
 
@@ -81,11 +81,8 @@ def fed(
         after = min(cursor.told.get(name, 0), row.acknowledged)
         ids = checkpoints.filled(reader, above=after, upto=row.acknowledged, oldest=limit) if row.acknowledged else []
         upto = ids[-1] if len(ids) == limit else row.acknowledged
-        behind = checkpoints.count_filled(reader, above=row.acknowledged)
         counted = count(reader, row, cursor.counted.get(name))
-        about: dict[str, int | str] = {"checkpoints_behind": behind, "version": row.version or "none"}
-        if counted[2] != UNKNOWN and name not in keyed:
-            about["total_rows"] = counted[2]
+        about = how_far(reader, row, counted, keyed=name in keyed)
         told = tables.rows_in(reader, row, ids)
         brought[name] = Fed(upto, {i: told.get(i) for i in ids}, by, about, counted)
     return brought

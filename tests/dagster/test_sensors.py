@@ -25,10 +25,10 @@ from crkafka_core.region.host import LEASE
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.testing.hand_member import HandMember
 from dagster_project import consistent_region, opened
+from dagster_project.counted import count
 from dagster_project.metadata import ROWS
 from dagster_project.names import ASKED_AT, FOLLOWS, KEEPING_UP, key_of
 from dagster_project.sensors import check, observe, shared
-from dagster_project.sensors.counted import count
 from dagster_project.sensors.keep_up import RANGE_END, RANGE_START
 from dagster_project.sensors.shared import attempt
 from tests.dagster.conftest import LandedSeat, Seat

@@ -1,4 +1,4 @@
-"""How many rows a table has: counted on from what a sensor's cursor remembers, since a history is long."""
+"""How far a table is, and how many rows it has: counted on from what a sensor's cursor remembers, since a history is long."""
 
 from __future__ import annotations
 
@@ -23,3 +23,15 @@ def count(reader: Reader, table: Table, known: Counted | None) -> Counted:
     told = tables.rows_in(reader, table, new)
     rows = UNKNOWN if rows == UNKNOWN or len(told) < len(new) else rows + sum(told.values())
     return table.rewind_epoch, table.acknowledged, rows
+
+
+def how_far(reader: Reader, table: Table, counted: Counted, *, keyed: bool) -> dict[str, int | str]:
+    """What a table's page shows of all of it, beside the numbers of the partition that was materialized last. `keyed`: it has one row
+    for each key, so that the rows it has got are not those that it holds."""
+    about: dict[str, int | str] = {
+        "checkpoints_behind": checkpoints.count_filled(reader, above=table.acknowledged),
+        "version": table.version or "none",
+    }
+    if counted[2] != UNKNOWN and not keyed:
+        about["total_rows"] = counted[2]
+    return about
