@@ -66,7 +66,7 @@ def build(config: RegionConfig, options: Options) -> dg.Definitions:
         ],
         jobs=[*jobs, check_data, *([] if write_tables is None else [write_tables])],
         sensors=_sensors(config, SensorSetup(names, options, region), jobs, check_data, write_tables),
-        schedules=schedules.make(names, jobs, options),
+        schedules=schedules.make(names, jobs, options, region),
         resources={names.slug: region, names.spark: spark, names.rows: rows.manager(names)},
     )
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from zlib import crc32
 
 import dagster as dg
 
+from crkafka_core.model.errors import CrkafkaError, NoControlPlane, NoSuchRegion
 from dagster_project.jobs import Jobs
 from dagster_project.names import Names
 from dagster_project.options import Options
+from dagster_project.resources import RegionResource
 
 LOOK = "{look}-59/5 * * * *"
 RETIRE, PRUNE, MAINTAIN = "{minute} 3 * * *", "{minute} 2 * * *", "{minute} 4 * * *"
@@ -21,7 +24,22 @@ def cron(pattern: str, region: str) -> str:
     return pattern.format(minute=minute, look=minute % 5)
 
 
-def make(names: Names, jobs: Jobs, options: Options) -> list[dg.ScheduleDefinition]:
+def once_made(region: RegionResource) -> Callable[[dg.ScheduleEvaluationContext], dg.RunRequest | dg.SkipReason]:
+    """A run, once there is a region: a run before that would fail, and somebody's alerts with it."""
+
+    def evaluate(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        try:
+            region.read(lambda reader, row: None)
+        except (NoControlPlane, NoSuchRegion) as error:
+            return dg.SkipReason(str(error))
+        except CrkafkaError:
+            pass  # the run tries again for a while, and then says what is wrong
+        return dg.RunRequest()
+
+    return evaluate
+
+
+def make(names: Names, jobs: Jobs, options: Options, region: RegionResource) -> list[dg.ScheduleDefinition]:
     """The region's schedules; the bounded run's is off until somebody turns it on."""
     on = dg.DefaultScheduleStatus.RUNNING if options.sensors == "running" else dg.DefaultScheduleStatus.STOPPED
     return [
@@ -35,6 +53,7 @@ def make(names: Names, jobs: Jobs, options: Options) -> list[dg.ScheduleDefiniti
         dg.ScheduleDefinition(
             name=names.of("retire"),
             job=jobs.retire_checkpoints,
+            execution_fn=once_made(region),
             cron_schedule=options.retire or cron(RETIRE, names.region),
             default_status=on,
             description="Delete checkpoints beyond the last `retain`.",
@@ -49,6 +68,7 @@ def make(names: Names, jobs: Jobs, options: Options) -> list[dg.ScheduleDefiniti
         dg.ScheduleDefinition(
             name=names.of("maintain"),
             job=jobs.maintain_tables,
+            execution_fn=once_made(region),
             cron_schedule=cron(MAINTAIN, names.region),
             default_status=dg.DefaultScheduleStatus.STOPPED,
             description="Make few large files of the many small ones of the declared tables.",
@@ -56,6 +76,7 @@ def make(names: Names, jobs: Jobs, options: Options) -> list[dg.ScheduleDefiniti
         dg.ScheduleDefinition(
             name=names.of("look"),
             job=jobs.observe_group,
+            execution_fn=once_made(region),
             cron_schedule=options.look or cron(LOOK, names.region),
             default_status=on,
             description="Record the lag that Kafka knows.",

@@ -15,16 +15,19 @@ import dagster as dg
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from checkpoints_db import initialise
 from crkafka_core.config import RegionConfig
+from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, Table
 from crkafka_core.plane import checkpoints, halting, leases, life, permits
 from crkafka_core.plane.tables import SPARK_FEEDER
+from crkafka_core.region import Region
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.region.host import LEASE
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.testing.hand_member import HandMember
-from dagster_project import consistent_region, opened
+from dagster_project import RegionResource, consistent_region, opened
 from dagster_project.counted import count
 from dagster_project.metadata import ROWS
 from dagster_project.names import ASKED_AT, FOLLOWS, KEEPING_UP, key_of
@@ -519,6 +522,36 @@ def test_a_control_plane_without_tables_is_named_with_the_command_and_made_by_st
     assert "Run `crkafka init`, or in Dagster the job start_region." in said
     assert other.run("start_region").success
     assert other.tick("watch").skip_message == "BIRTH, epoch 2, 0 members"
+
+
+@pytest.mark.parametrize("schedule", ["look", "retire", "maintain"])
+def test_before_a_region_is_made_its_schedules_start_no_run_that_would_fail(
+    tmp_path: Path, instance: dg.DagsterInstance, schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC A2: on a shared instance somebody is alerted of each failure. Once it is made they do, also while SQL is away."""
+    url = f"sqlite:///{tmp_path}/crkafka.db"
+    config = RegionConfig.of(
+        base=tmp_path, region="orders", control_plane=url, storage=str(tmp_path / "segments"),
+        kafka={"bootstrap.servers": "localhost:1", "group.id": "orders"}, topics=["orders"],
+    )  # fmt: skip
+    defs = consistent_region(config)
+
+    def evaluate() -> Any:
+        with dg.build_schedule_context(instance=instance) as context:
+            return defs.resolve_schedule_def(f"orders_{schedule}").evaluate_tick(context)
+
+    assert "There is no control plane" in str(evaluate().skip_message)
+    initialise(url)
+    assert "crkafka init" in str(evaluate().skip_message)
+    with Region.open(config) as region:
+        region.init()
+    assert len(evaluate().run_requests or ()) == 1
+
+    def away(*_: object) -> None:
+        raise ServiceUnavailable("The database does not answer.")
+
+    monkeypatch.setattr(RegionResource, "read", away)
+    assert len(evaluate().run_requests or ()) == 1
 
 
 @pytest.mark.parametrize("tables", BRONZE)
