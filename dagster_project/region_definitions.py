@@ -37,7 +37,10 @@ def consistent_region(
     of `Options`. Nothing is connected.
     """
     if isinstance(config, str | Path):
-        config = RegionConfig.load(config)
+        if not (path := Path(config).absolute()).exists():
+            hint = "A code server may run in any folder: write Path(__file__).parent / “the file's name”."
+            raise ConfigError(f"There is no configuration file {path}.", hint=hint)
+        config = RegionConfig.load(path)
     elif not isinstance(config, RegionConfig):
         config = RegionConfig.parse(config, base=None if file is None else project_of(Path(file)))
     return build(config, Options.parse(dagster, f"region {config.region}"))

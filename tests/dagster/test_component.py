@@ -153,6 +153,12 @@ def chain(error: BaseException | None) -> str:
     return "" if error is None else f"{error}\n{chain(error.__cause__ or error.__context__)}"
 
 
+def test_a_file_that_is_not_there_is_named_with_its_folder_and_the_way_to_find_it() -> None:
+    """A code server runs in any folder, and has no `-c`."""
+    with pytest.raises(ConfigError, match=rf"no configuration file {Path.cwd()}/regions/none.yaml.*Path\(__file__\)"):
+        consistent_region("regions/none.yaml")
+
+
 def test_options_in_python_are_checked_too() -> None:
     with pytest.raises(ConfigError, match="Known keys of dagster"):
         consistent_region(attributes(), sensor="on")

@@ -40,13 +40,12 @@ def region() -> RegionConfig:
     )
 
 
-def test_the_sample_that_merges_is_a_module_that_dagster_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second object of definitions at its top level would be refused, whatever its name."""
+def test_the_sample_that_merges_is_a_module_that_dagster_loads(tmp_path: Path) -> None:
+    """A second object of definitions at its top level would be refused, whatever its name. A code server runs in any folder."""
     (tmp_path / "regions").mkdir()
     (tmp_path / "regions" / "orders.yaml").write_text(region().to_json())
-    monkeypatch.chdir(tmp_path)
     (merge,) = [text for text in blocks("python") if "Definitions.merge(" in text]
-    before = "import dagster as dg\nfrom dagster_project import consistent_region\nmy_assets, my_jobs = [], []\n"
+    before = "from pathlib import Path\nimport dagster as dg\nfrom dagster_project import consistent_region\nmy_assets, my_jobs = [], []\n"
     (tmp_path / "merged.py").write_text(before + merge)
     (found,) = loadable_targets_from_python_file(str(tmp_path / "merged.py"), str(tmp_path))
     assert isinstance(found.target_definition, dg.Definitions)
