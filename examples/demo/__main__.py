@@ -104,6 +104,8 @@ def _close(region: Region, dagster: LiveDagster) -> None:
             waiting.until(region.plane, lambda _, row: True if row.phase is Phase.IDLE else None, timeout=PATIENCE)
         with contextlib.suppress(RuntimeError, TimeoutError, OSError):
             dagster.end_runs(PATIENCE)
+    except KeyboardInterrupt:
+        pass  # a second one: what still runs is not waited for
     finally:
         dagster.stop()
 

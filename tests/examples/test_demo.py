@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,6 +14,7 @@ from crkafka_core.plane import events, permits
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.verify.ledger import SEQ_AT
+from examples.demo import __main__ as demo
 from examples.demo import project
 from examples.demo.narrator import Narrator
 from examples.demo.orders import SPOILED, Orders
@@ -70,3 +73,11 @@ def test_it_counts_what_landed_by_thousands_and_names_one_checkpoint_as_one(
     said = capsys.readouterr().out
     assert "bronze grew: 1,500 rows of checkpoint 1\n" in said and "bronze grew: 1 row of checkpoint 2\n" in said
     assert "1, by 2 members; 1,500 rows in all" in said and "2, by 2 members; 1,501 rows in all" in said
+
+
+def test_a_second_interrupt_while_it_ends_is_no_traceback_and_ends_dagster() -> None:
+    region: Any = Mock()
+    dagster: Any = Mock()
+    region.stop.side_effect = KeyboardInterrupt
+    demo._close(region, dagster)
+    dagster.stop.assert_called_once_with()
