@@ -30,7 +30,10 @@ def begin_waits_anew(tx: Tx) -> None:
     if not stepped_back(tx, region):
         return
     by = max(getattr(region, name) for name in BEGINNINGS) - now
-    tx.set_region(not_before=0.0, **{name: min(getattr(region, name), now) for name in BEGINNINGS})
+    tx.set_region(**{name: min(getattr(region, name), now) for name in BEGINNINGS})
+    reset = tx.get(Reset, region.epoch)
+    if reset is None or reset.at > now:  # a back-off that began after the step lasts
+        tx.set_region(not_before=0.0)
     started = tx.get(Reset, region.started_epoch)
     if started is not None and started.at > now:  # from here on an alarm counts
         tx.put(replace(started, at=now))

@@ -133,6 +133,14 @@ def test_79_a_back_off_lasts_no_longer_than_it_was_to(kit: Kit, step: float) -> 
     assert kit.row.phase is Phase.RUNNING
 
 
+def test_x6_a_back_off_that_begins_after_a_step_back_lasts(kit: Kit) -> None:
+    """It began before anybody had noticed the step (found by seed 10001884)."""
+    kit.now -= 3_600.0
+    kit.fail(0, "the storage is away", ResetCause.UNAVAILABLE)
+    kit.advance()
+    assert kit.row.not_before == kit.now + 2.0
+
+
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("idle", [False, True])
 def test_79_a_lease_whose_holder_is_gone_is_free_as_soon_as_ever(kit: Kit, step: float, idle: bool) -> None:

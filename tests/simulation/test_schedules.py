@@ -94,6 +94,11 @@ def test_a_log_that_is_cut_between_two_resolutions_of_one_start_goes_on_where_it
     assert simulate(1300).ok
 
 
+def test_a_back_off_that_begins_after_a_clock_stepped_back_lasts() -> None:
+    """A member failed before anybody had noticed the step (SPEC X6)."""
+    assert simulate(10_001_884).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0
