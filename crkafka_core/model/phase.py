@@ -26,11 +26,11 @@ class Wanted(StrEnum):
 
 TRANSITIONS: dict[Phase, frozenset[Phase]] = {
     Phase.IDLE: frozenset({Phase.BIRTH, Phase.RESETTING, Phase.REWINDING, Phase.STOPPED}),
-    Phase.BIRTH: frozenset({Phase.RUNNING, Phase.BIRTH, Phase.STOPPED, Phase.IDLE}),
+    Phase.BIRTH: frozenset({Phase.RUNNING, Phase.BIRTH, Phase.REWINDING, Phase.STOPPED, Phase.IDLE}),
     Phase.RUNNING: frozenset({Phase.CUTTING, Phase.RESETTING, Phase.REWINDING, Phase.STOPPED, Phase.IDLE}),
     Phase.CUTTING: frozenset({Phase.RUNNING, Phase.RESETTING, Phase.REWINDING, Phase.STOPPED, Phase.IDLE}),
     Phase.RESETTING: frozenset({Phase.RUNNING, Phase.RESETTING, Phase.REWINDING, Phase.STOPPED, Phase.IDLE}),
-    Phase.REWINDING: frozenset({Phase.RESETTING, Phase.REWINDING, Phase.STOPPED, Phase.IDLE}),
+    Phase.REWINDING: frozenset({Phase.BIRTH, Phase.RESETTING, Phase.REWINDING, Phase.STOPPED, Phase.IDLE}),
     Phase.STOPPED: frozenset({Phase.BIRTH, Phase.RESETTING, Phase.REWINDING, Phase.IDLE}),
 }
 """RUNNING is entered only by merge (from CUTTING) and by resume (from BIRTH, RESETTING)."""

@@ -91,13 +91,17 @@ def rewind(tx: Tx, target: int, cause: str) -> None:
 
 
 def rest(tx: Tx, cause: str, wait: float = 0.0) -> None:
-    """Enter the phase in which members come to rest: REWINDING while tables lag, BIRTH before the first resume, else RESETTING."""
-    region, now = tx.region(), tx.now()
-    phase = Phase.REWINDING if unfenced(tx) else Phase.RESETTING if region.resumed_at else Phase.BIRTH
+    """Enter the phase in which members come to rest."""
+    now = tx.now()
     tx.set_region(
-        phase=phase, phase_since=now, reset_cause=cause, reset_at=now, settled_at=0.0, not_before=now + wait if wait else 0.0,
+        phase=_resting(tx), phase_since=now, reset_cause=cause, reset_at=now, settled_at=0.0, not_before=now + wait if wait else 0.0,
         stop_reason="", stop_member="",
     )  # fmt: skip
+
+
+def _resting(reader: Reader) -> Phase:
+    """REWINDING while tables lag, BIRTH before the first resume, else RESETTING."""
+    return Phase.REWINDING if unfenced(reader) else Phase.RESETTING if reader.region().resumed_at else Phase.BIRTH
 
 
 def unfenced(reader: Reader) -> list[Table]:
@@ -109,5 +113,5 @@ def after_fence(tx: Tx) -> None:
     """The last fence ends REWINDING; members may be ready already."""
     if tx.region().phase is Phase.REWINDING and not unfenced(tx):
         now = tx.now()
-        tx.set_region(phase=Phase.RESETTING, phase_since=now, reset_at=now, settled_at=0.0)
+        tx.set_region(phase=_resting(tx), phase_since=now, reset_at=now, settled_at=0.0)
         events.log(tx, "fenced", "every declared table follows the rewind")

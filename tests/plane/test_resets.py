@@ -9,10 +9,10 @@ import pytest
 
 from crkafka_core.model.errors import NoSuchCheckpoint, NotRunning, RegionStopped, Stale
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.phase import TRANSITIONS, Phase, Wanted
 from crkafka_core.model.plural import listed
 from crkafka_core.model.rows import Event, Reset, ResetCause
-from crkafka_core.plane import alarms, cuts, halting, life, members, resets, restored
+from crkafka_core.plane import alarms, cuts, halting, life, members, permits, resets, restored, tables
 from tests.plane.conftest import LIMITS
 
 if TYPE_CHECKING:
@@ -101,6 +101,24 @@ def test_g10_a_region_never_resumed_waits_for_its_tables_after_a_restored_backup
     kit = make_kit(tables=("a",))
     kit.do(lambda tx: restored.rewind(tx, restored.Seen(epoch=9, checkpoint=9, where="x"), by="me"))
     assert kit.row.phase is Phase.REWINDING
+
+
+def test_g9_a_region_never_resumed_is_at_its_birth_also_behind_a_fence(make_kit: type[Kit]) -> None:
+    """Each of its attempts is one of the birth (found by seed 30003379)."""
+    kit = make_kit(tables=("a",))
+    kit.do(lambda tx: restored.rewind(tx, restored.Seen(epoch=9, checkpoint=9, where="x"), by="me"))
+    permit = kit.do(lambda tx: permits.permit_fence(tx, "a", holder="me", token="f"))
+    assert permit is not None
+    kit.do(lambda tx: permits.finish_fence(tx, permit, version="7"))
+    assert kit.row.phase is Phase.BIRTH
+    kit.do(lambda tx: resets.request(tx, by="me", target=0))
+    assert kit.row.phase is Phase.BIRTH
+    kit.do(lambda tx: tables.undeclare(tx, "a", by="me"))
+    kit.do(lambda tx: tables.declare(tx, "a", "delta", "lake/a", by="me"))
+    kit.do(lambda tx: resets.request(tx, by="me"))
+    assert kit.row.phase is Phase.REWINDING, "a table that was there before owes a fence"
+    assert {Phase.REWINDING, Phase.BIRTH} <= TRANSITIONS[Phase.BIRTH]
+    assert Phase.BIRTH in TRANSITIONS[Phase.REWINDING]
 
 
 def test_r5_a_clean_leave_during_a_cut_counts_as_no_failure(kit: Kit) -> None:

@@ -99,6 +99,11 @@ def test_a_back_off_that_begins_after_a_clock_stepped_back_lasts() -> None:
     assert simulate(10_001_884).ok
 
 
+def test_a_region_that_was_never_resumed_is_at_its_birth_also_behind_a_fence() -> None:
+    """A backup from before its birth was put in place, its table followed, and a person asked for a reset (SPEC G9)."""
+    assert simulate(30_003_379).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0
