@@ -250,6 +250,8 @@ class Person(Actor):
         self.world.oracle.declared.add((name, there.rewind_epoch))
 
     def _start(self, restored: Literal["", "rewind"]) -> None:
+        if restored:  # the backup may be older than the configuration (docs/operations.md)
+            SimulatedRegion(self).init()
         try:
             self.region.start(by="person", restored=restored)
         except DataLoss:  # Kafka could not give again what would be taken from the tables: they are kept as they are

@@ -45,8 +45,8 @@ class Faults:
         self.backups: list[tuple[int, Backup]] = []
         """After so many transactions, what is put in place of SQL."""
         self.over = False
-        self.troubled_at = 0.0
-        """When a member last failed; the control plane hears of it some time after that."""
+        self.troubled = False
+        """A member was told that it failed; it, and then the control plane, hears of it some time after that."""
 
     def due(self) -> None:
         """Let come what is due."""
@@ -175,7 +175,7 @@ class Faults:
             case "trouble":
                 if p.parts is not None:
                     p.post(sg.Trouble(p.parts.loop.state.epoch, "downstream failed", ResetCause.FAILURE))
-                    self.troubled_at = self.world.now
+                    self.troubled = True
             case "disturb":
                 p.post(sg.Disturbed("a callback ran in the same call"))
             case "storage full":

@@ -462,9 +462,12 @@ class Oracle:
             raise Violation("I2", f"cut {cut} landed partitions outside of its map: {sorted(landed)}")
 
     def _same_log(self, cut: int, parent: int, o: MergedOffset, of_older: set[bool]) -> None:
-        """S4: what goes on behind where a log was cut goes on in the same log, unless no leader's epoch tells it."""
+        """S4: what goes on behind where a log was cut goes on in the same log, unless no leader's epoch tells it; or behind what
+        retention took of both logs."""
         tp = TP(o.topic, o.partition)
-        if tp in self.broker.cuts and o.from_offset > self.broker.cuts[tp][0]:
+        left_off = self.merged[parent].get(tp, o.from_offset)
+        kept = o.from_offset > left_off and self.broker.may_begin(tp, o.from_offset, left_off)
+        if tp in self.broker.cuts and o.from_offset > self.broker.cuts[tp][0] and not kept:
             of_older &= self.logs.get(parent, {}).get(tp, EITHER)
             if not of_older:
                 raise Violation(

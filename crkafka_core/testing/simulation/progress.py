@@ -31,7 +31,7 @@ STOPS = frozenset(
 ENOUGH = 3
 """Fewer of them never are."""
 HEARD = 2.0
-"""Simulated seconds after which the control plane has heard of a failure."""
+"""Simulated seconds after the end of the faults by which the control plane has heard of all failures among them."""
 
 
 class Progress:
@@ -67,11 +67,11 @@ class Progress:
 
     def heal(self) -> None:
         """The faults end. A region that they stopped, and one that a person wants stopped, is started by a person."""
-        world, row = self.world, self.world.oracle.row
+        world, row, healed = self.world, self.world.oracle.row, self.world.now
         world.note("world", "faults are over")
-        world.history.healed_at, world.history.resets = world.now - EPOCH, row.epoch - world.first_epoch
+        world.history.healed_at, world.history.resets = healed - EPOCH, row.epoch - world.first_epoch
         world.faults.heal()
-        while world.now < world.faults.troubled_at + HEARD:  # the last failure is a fault, too, and may be one too many
+        while world.faults.troubled and world.now < healed + HEARD:  # who was held up may fail one time too many
             world.step()
         self._hear_the_person()
         if world.oracle.stops and not world.oracle.lost and sum(f.kind in STOPS for f in world.plan.faults) < ENOUGH:
