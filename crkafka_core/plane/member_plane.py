@@ -34,7 +34,8 @@ class MemberPlane:
         self._seen = (0, 0)
         """The highest epoch and version that this process has seen, or made itself."""
         self._head = (0, 0)
-        """The highest epoch that it has seen, and the highest head in it: within an epoch a head never goes back (SPEC I6)."""
+        """The highest epoch that it has seen, and the highest head in it: within an epoch a head never goes back (SPEC I6), and after
+        it SQL knows that the head was merged."""
 
     def do(self, work: Callable[[Tx], T | CrkafkaError], *, epoch: int | None = None) -> T:
         """Run a mutation of the registered incarnation; with `epoch`, only while that is the region's."""
@@ -110,7 +111,8 @@ class MemberPlane:
 
     def observed(self, epoch: int, version: int, head: int) -> None:
         """SQL shows this. If that is less than this process has seen of it, the region stops, though SQL may not know the process."""
-        if self._is_older(epoch, version, head):
+        later = epoch > self._head[0] and self._head[1] > 0
+        if self._is_older(epoch, version, head) or (later and self._plane.read(self._never_merged)):
 
             def testify(tx: Tx) -> None:
                 self._same_region(tx)
@@ -122,11 +124,14 @@ class MemberPlane:
     def _went_back(self, tx: Tx) -> WentBack | None:
         """Before anything is written: a process that sees less than it has seen stops the region (SPEC G10)."""
         now, (epoch, version) = tx.region(), self._seen
-        if not self._is_older(now.epoch, now.version, now.head) or restored.went_on(tx, after=epoch):
+        older = self._is_older(now.epoch, now.version, now.head) or self._never_merged(tx, now)
+        if not older or restored.went_on(tx, after=epoch):
             return None
         saw, shows = f"epoch {epoch} and version {version}", f"epoch {now.epoch} and version {now.version}"
         if now.epoch >= epoch and now.version >= version:  # it went back, and on to the same numbers
             saw, shows = f"checkpoint {self._head[1]} as the head of epoch {epoch}", f"checkpoint {now.head}"
+            if now.epoch > epoch:
+                shows += f", and never merged {self._head[1]}"
         reason = (
             f"The control plane of region {self.region} went back in time: {self.name} saw {saw}, "
             f"now it shows {shows}. Was a backup restored?"
@@ -137,6 +142,12 @@ class MemberPlane:
 
     def _is_older(self, epoch: int, version: int, head: int) -> bool:
         return epoch < self._seen[0] or version < self._seen[1] or (epoch == self._head[0] and head < self._head[1])
+
+    def _never_merged(self, reader: Reader, now: Region) -> bool:
+        """Whether SQL, past the epoch of the head that it has seen, never merged that one: it went back, and on to a later epoch."""
+        epoch, head = self._head
+        seen = restored.Seen(checkpoint=head, parents=frozenset({head}))
+        return now.epoch > epoch and bool(restored.beyond(reader, now, seen))
 
     def _saw(self, epoch: int, version: int, head: int) -> None:
         self._seen = max(self._seen[0], epoch), max(self._seen[1], version)

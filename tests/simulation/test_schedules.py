@@ -104,6 +104,14 @@ def test_a_region_that_was_never_resumed_is_at_its_birth_also_behind_a_fence() -
     assert simulate(30_003_379).ok
 
 
+@pytest.mark.parametrize("seed", [0, 8, 23])
+def test_who_saw_a_head_merged_knows_an_older_state_also_behind_a_reset(seed: int) -> None:
+    """A backup of while its cut was open was put in place, and a person asked for a reset before any member had looked (SPEC G10)."""
+    faults = (Fault(7.53, "restore", 3, 0.311), Fault(8.118, "initial", 11, 0.899, "CUTTING"))
+    history = simulate(seed, plan=Plan(seed, sluggish="observer", faults=faults))
+    assert history.ok, history.text(last=40)
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0
