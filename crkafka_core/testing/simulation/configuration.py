@@ -15,6 +15,8 @@ LIMITS = Limits(
     stale_generation=3.0, unheld_timeout=3.0, backoff_cap=2.0, backoff_base=0.1, driver_lease=4.0, retain=3,
 )  # fmt: skip
 """Real proportions, on a shorter scale."""
+ALARM_AT_LEAST = 3.0
+"""The same of `alarms.AT_LEAST`: seconds without a merge that are no alarm, however short the period is."""
 
 
 def configured(plan: Plan, **changes: Any) -> RegionConfig:

@@ -32,6 +32,7 @@ from crkafka_core.protocol.signals import Stamp
 from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.writer import Span
 from crkafka_core.testing.simulation.broker import Broker, Record, after, between
+from crkafka_core.testing.simulation.configuration import ALARM_AT_LEAST
 from crkafka_core.testing.simulation.history import Violation
 from crkafka_core.testing.simulation.storage import Disk
 from crkafka_core.verify import chain
@@ -344,7 +345,7 @@ class Oracle:
         if (
             row.period
             and not asked_to_stop
-            and now > since + 3 * row.period
+            and now > since + max(3 * row.period, ALARM_AT_LEAST)
             and (alarm is None or alarm.at <= last.last_cut_at)
         ):
             raise Violation("X6", f"no merge for {now - since:.2f} s, and there is no alarm")

@@ -8,7 +8,9 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from crkafka_core.plane import alarms
 from crkafka_core.testing.memory import MemoryStore
+from crkafka_core.testing.simulation.configuration import ALARM_AT_LEAST
 from crkafka_core.testing.simulation.history import History
 from crkafka_core.testing.simulation.plan import Plan
 from crkafka_core.testing.simulation.plan import plan as planned
@@ -17,7 +19,7 @@ from crkafka_core.testing.simulation.world import Stores, World
 
 def simulate(seed: int, *, plan: Plan | None = None, stores: Stores = MemoryStore) -> History:
     """Run one schedule; equal arguments give equal histories."""
-    with _uncollected(), _quiet(), _chance(seed):
+    with _uncollected(), _quiet(), _chance(seed), _shortened():
         return _run(plan or planned(seed), stores)
 
 
@@ -50,6 +52,17 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
+
+
+@contextmanager
+def _shortened() -> Iterator[None]:
+    """What is long by a person's clock is so by simulated time."""
+    before = alarms.AT_LEAST
+    alarms.AT_LEAST = ALARM_AT_LEAST
+    try:
+        yield
+    finally:
+        alarms.AT_LEAST = before
 
 
 @contextmanager
