@@ -19,6 +19,17 @@ class Hole(CrkafkaError):
         )
 
 
+class Cut(CrkafkaError):
+    """A log was cut below where its partition stands, and has grown again. Reaction: a reset, which finds where (SPEC S4, X3)."""
+
+    def __init__(self, tp: TP, stands: int, came: int) -> None:
+        super().__init__(
+            f"{tp} stands at offset {stands}, and a later leader than the one of the record before that wrote offset {came}: the log was "
+            "cut.",
+            hint="The region resets by itself, and goes by `data_loss`.",
+        )
+
+
 class OffsetManager:
     """Owned by whoever holds the permit. `since` is where the open checkpoint began, so that from, to and rows are at hand."""
 
@@ -35,6 +46,13 @@ class OffsetManager:
         self.since = dict(offsets)
         self.rows = dict.fromkeys(offsets, 0)
         self.leader_epochs = dict(leader_epochs or {})
+
+    def refuse_cuts(self, batch: Batch) -> None:
+        """What comes from before where its partition stands was read already, and not from a later leader (SPEC S4)."""
+        for run in batch.runs:
+            stands, told = self.next[run.tp], self.leader_epochs.get(run.tp, -1)
+            if run.first < stands and 0 <= told < run.leader_epoch:
+                raise Cut(run.tp, stands, run.first)
 
     def refuse_holes(self, batch: Batch) -> None:
         """Each run must continue from where its partition stands, or from before it: else records were lost on the way (SPEC M3)."""

@@ -231,7 +231,9 @@ class Submitter(Loop):
 
     def _write(self, batch: Batch, stamp: sg.Stamp) -> None:
         """Only what is assigned and not below the next offset is submitted (SPEC M3)."""
-        batch = batch.only(self.offsets.next).skip_below(self.offsets.next)
+        batch = batch.only(self.offsets.next)
+        self.offsets.refuse_cuts(batch)
+        batch = batch.skip_below(self.offsets.next)
         if self._trigger:
             batch, rest = batch.head(self._trigger - self._counted)
             if rest.runs:

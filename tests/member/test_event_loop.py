@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from crkafka_core.kafka.errors import KafkaFailed
 from crkafka_core.kafka.events import Kind, Polled, Rebalance
 from crkafka_core.member.event_loop import EventLoop
@@ -143,6 +145,24 @@ def test_m3_a_run_that_nobody_vouches_for_is_refused() -> None:
     member.run(3)
     assert member.segments.offsets[TPS[0]] == list(range(ROWS))
     assert any(isinstance(e, sg.AskReset) and "nothing of it is submitted" in e.why for e in member.asked.effects)
+
+
+@pytest.mark.parametrize(
+    ("told", "first", "later", "cut"),
+    [(3, 5, 4, True), (3, 5, 3, False), (3, ROWS, 4, False), (-1, 5, 4, False), (3, 5, -1, False)],
+)
+def test_s4_what_a_later_leader_wrote_before_where_a_partition_stands_tells_that_the_log_was_cut(
+    told: int, first: int, later: int, cut: bool
+) -> None:
+    """A client that did not seek reads over what has taken the place of what was read (found by seed 114)."""
+    member = Member(LossyClient())
+    member.run(400)
+    member.submitter.offsets.leader_epochs[TPS[0]] = told
+    batch = records(TPS[0], first, ROWS + 2)
+    member.submitter.put(replace(batch, runs=tuple(replace(r, since=first, leader_epoch=later) for r in batch.runs)))
+    member.run(3)
+    assert cut is any(isinstance(e, sg.AskReset) and "the log was cut" in e.why for e in member.asked.effects)
+    assert member.segments.offsets[TPS[0]] == list(range(ROWS if cut else ROWS + 2))
 
 
 def test_x9_a_record_of_which_a_part_is_null_is_named_where_a_person_looks() -> None:

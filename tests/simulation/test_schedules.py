@@ -112,6 +112,11 @@ def test_who_saw_a_head_merged_knows_an_older_state_also_behind_a_reset(seed: in
     assert history.ok, history.text(last=40)
 
 
+def test_a_log_that_is_cut_before_a_seek_that_is_lost_is_noticed_by_what_is_read_over() -> None:
+    """The seek would have told; what the client reads again is of a later leader (SPEC S4)."""
+    assert simulate(114).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0
