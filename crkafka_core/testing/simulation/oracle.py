@@ -164,6 +164,7 @@ class Oracle:
                 raise Violation(
                     "X9", f"{who.name} starts {tp} at {offset}, and a person has given up what is before {after}"
                 )
+            self.gaps.pop((stamp.epoch, stamp.base, tp), None)  # of a state of SQL that a backup has replaced
             if offset not in due:
                 self.gaps[stamp.epoch, stamp.base, tp] = offset
 
