@@ -11,14 +11,17 @@ import threading
 import time
 
 EVERY = 10.0
-_SLOW = "REQTMOUT"
-"""A request got no answer in its time, which is short for some on purpose: who asked says so, or asks again. No news for a person."""
+_SLOW = ("REQTMOUT", "SESSTMOUT")
+"""A request got no answer in its time, which is short for some on purpose: who asked says so, or asks again. No answer for a session: a
+sentence of ours tells that Kafka does not answer, and the reset that follows tells the rest. No news for a person."""
 _AWAY = re.compile(
     r"FAIL .*: (Connect to \S+ failed: |Connection setup timed out|Disconnected( \(|$)|\d+ request\(s\) timed out: disconnect)"
 )
 """A connection that was refused, cut or that nobody answered. Every such line comes as an error too, which names the broker: a
 member logs that, and a call of ours fails with it. A name that is not found, TLS and a login say more than our words do."""
 _NUMBERS = re.compile(r"\d+")
+_BROKER = re.compile(r", at broker \S+(?=\))")
+"""The same outage is told with the broker's name, and once more without it."""
 
 
 class Throttle(logging.Filter):
@@ -30,7 +33,7 @@ class Throttle(logging.Filter):
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        kind, now = _NUMBERS.sub("0", record.getMessage())[:200], time.monotonic()
+        kind, now = _NUMBERS.sub("0", _BROKER.sub("", record.getMessage()))[:200], time.monotonic()
         with self._lock:
             if now - self._seen.get(kind, -EVERY) < EVERY:
                 return False

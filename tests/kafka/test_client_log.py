@@ -36,12 +36,23 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_log, "filters", [*kept, Throttle()])
 
 
+def test_one_outage_is_one_line_whether_it_names_the_broker_or_not(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("crkafka.test.outage")
+    log.addFilter(Throttle())
+    for where in ("in group shop, at broker 127.0.0.1:9092", "in group shop", "in group other"):
+        log.warning("Kafka does not answer (%s). Is the broker up?", where)
+    assert [r.getMessage()[23:40] for r in caplog.records] == ["in group shop, at", "in group other). "]
+
+
 @pytest.mark.parametrize("level", [logging.WARNING, logging.INFO])
 def test_a_request_without_an_answer_in_time_is_no_warning(level: int, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(level, client_log.name):
         client_log.log(logging.WARNING, SLOW)
+        client_log.log(
+            logging.WARNING, f"SESSTMOUT {WHO}: Consumer group session timed out (in join-state steady) after 6010 ms"
+        )
         client_log.log(logging.ERROR, "FAIL of another kind")
-    slow = [("INFO", "REQTMOUT")] if level == logging.INFO else []
+    slow = [("INFO", "REQTMOUT"), ("INFO", "SESSTMOUT")] if level == logging.INFO else []
     assert [(r.levelname, r.getMessage().split()[0]) for r in caplog.records] == [*slow, ("ERROR", "FAIL")]
 
 
