@@ -82,7 +82,11 @@ def poll_until(consumer: GroupConsumer, condition: Callable[[Polled], bool]) -> 
         polled.append(consumer.poll())
         return condition(polled[-1])
 
-    until(polls)
+    try:
+        until(polls)
+    except AssertionError as error:
+        told = [p for p in polled if p.errors or p.rebalances or p.batch or p.disturbed]
+        raise AssertionError(f"in vain; the client stands at {consumer._next}, and told {told[-10:]}") from error
     return polled
 
 
