@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from crkafka_core.dev.kafka import KafkaCluster
@@ -98,7 +98,8 @@ def a_log_of_160(kafka: KafkaCluster) -> tuple[TP, dict[int, int]]:
     """Of which node 1 has all and node 2 the first 100 and is down; and the leader epochs of its stretches."""
     topic = unique("cut")
     unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-    kafka.admin.create_topics([NewTopic(topic, 1, replica_assignment=[[1, 2]], config=unclean)])[topic].result(30)
+    new = NewTopic(topic, 1, replica_assignment=[[1, 2]], config=unclean)
+    until(lambda: is_made(kafka, new))
     until(lambda: 0 in kafka.topics.leaders(topic))
     kafka.topics.elect_preferred_leader(topic, 0)  # node 1 does not lead if it missed its heartbeats just then
     until(lambda: kafka.topics.leaders(topic) == {0: 1})
@@ -109,6 +110,18 @@ def a_log_of_160(kafka: KafkaCluster) -> tuple[TP, dict[int, int]]:
     epochs = read_epochs(kafka, TP(topic, 0), 160)
     assert 160 in epochs  # a Kafka that raises the epoch as node 2 leaves makes a run of the first hundred
     return TP(topic, 0), epochs
+
+
+def is_made(kafka: KafkaCluster, topic: NewTopic) -> bool:
+    """The client drops the connection that it began with once it knows the brokers, and what it asked for by it."""
+    try:
+        kafka.admin.create_topics([topic])[topic.topic].result(30)
+    except KafkaException as error:
+        code = error.args[0].code()
+        if code not in (KafkaError._DESTROY_BROKER, KafkaError.TOPIC_ALREADY_EXISTS):
+            raise
+        return bool(code == KafkaError.TOPIC_ALREADY_EXISTS)
+    return True
 
 
 def elect_who_has_100(kafka: KafkaCluster, topic: str) -> None:
