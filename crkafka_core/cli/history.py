@@ -243,7 +243,7 @@ def print_members(members: tuple[MemberView, ...]) -> None:
             (
                 m.name,
                 m.status,
-                m.host.partition(" pid ")[0],
+                m.machine,
                 str(m.metrics.get("pid", "")),
                 "no report" if m.partitions is None else len(m.partitions),
                 m.generation,

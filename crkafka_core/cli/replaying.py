@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say = silent) -> Committed | None:
     """Rewrite the rows of the checkpoints in (after, upto], from segments or, once retired, from Kafka. None: no rows."""
     with Region.open(config) as region:
-        _refuse(region, table)
+        into = " and ".join(_family(region, table))
         plan = region.plane.read(lambda reader, row: reading.plan(reader, row, after=after, upto=upto))
         if not plan.filled:
             return None
@@ -31,9 +31,7 @@ def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say 
         from crkafka_core.spark.adopted import adopts
         from crkafka_core.tables.log import NeedsSpark
 
-        family = region.plane.read(lambda reader, row: tables.siblings(reader, tables.of(reader, table)))
         records = plural(sum(plan.rows_for_tables.values()), "record")
-        into = " and ".join(t.name for t in family)
         said = f"writing {records} of {plural(len(plan.filled), 'checkpoint')} into {into}"
         if adopts(region, table):
             say(said)
@@ -46,14 +44,17 @@ def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say 
         return spark_tables.rewrite(spark, region, table, plan.filled)
 
 
-def _refuse(region: Region, table: str) -> None:
-    """An unknown table, and one that keeps one row for each key, before anything is announced or Spark starts."""
+def _family(region: Region, table: str) -> list[str]:
+    """The tables that are written together with this one. An unknown table, and one that keeps one row for each key, is refused
+    before anything is announced or Spark starts."""
     family = region.plane.read(lambda reader, row: tables.siblings(reader, tables.of(reader, table)))
-    if any(named.keys for named in map(region.config.table, (t.name for t in family)) if named is not None):
+    names = [each.name for each in family]
+    if any(named.keys for named in map(region.config.table, names) if named is not None):
         from crkafka_core.spark.keys import refuse_rewrite
 
-        for each in family:
-            refuse_rewrite(region, each.name)
+        for name in names:
+            refuse_rewrite(region, name)
+    return names
 
 
 @click.command("replay")

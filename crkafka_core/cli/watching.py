@@ -146,7 +146,7 @@ def _members(status: Status) -> RenderableType:
         style = "" if m.status == "LIVE" else "red"
         metrics = m.metrics
         table.add_row(
-            *map(shown, (m.name, m.status, m.host.partition(" pid ")[0], metrics.get("pid", ""), held, m.epoch)),
+            *map(shown, (m.name, m.status, m.machine, metrics.get("pid", ""), held, m.epoch)),
             *(f"{metrics.get(key, 0):,}" for key in ("queueRecords", "submitted", "lag")),
             style=style,
         )

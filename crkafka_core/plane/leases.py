@@ -9,6 +9,9 @@ from crkafka_core.model.errors import LeaseHeld, LeaseLost
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import clock
 
+DRIVER = "driver"
+"""Kind of the lease of whoever opens cuts."""
+
 
 def take(tx: Tx, kind: str, *, holder: str, token: str, length: float, slot: str = "", data: str = "{}") -> Lease:
     """Take a lease that is free or over, or renew one's own; a new holder gets a higher number.

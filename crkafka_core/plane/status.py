@@ -46,6 +46,11 @@ class MemberView:
     registered_at: float
     metrics: Mapping[str, Any]
 
+    @property
+    def machine(self) -> str:
+        """Where it runs; of a task in Spark its process stands behind that."""
+        return self.host.partition(" pid ")[0]
+
 
 @dataclass(frozen=True)
 class Status:
@@ -117,7 +122,7 @@ def status_of(reader: Reader, region: Region, trigger: TriggerConfig | None = No
         pauses=tuple(pauses.all_of(reader)),
         leases=tuple(
             lease
-            for kind in ("driver", "retire", "reader", *(f"writer:{t.name}" for t in tables))
+            for kind in (leases.DRIVER, "retire", "reader", *(f"writer:{t.name}" for t in tables))
             for lease in leases.held(reader, kind)
         ),
         held=retirement.held,

@@ -12,7 +12,8 @@ from crkafka_core.loop import Loop
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld, LeaseLost, Refused, ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.plane import triggers
-from crkafka_core.region.lease import DRIVER, DriverLease, free, this_process
+from crkafka_core.plane.leases import DRIVER
+from crkafka_core.region.lease import DriverLease, free, this_process
 from crkafka_core.region.region import Region
 from crkafka_core.region.waiting import TICK
 

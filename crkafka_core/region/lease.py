@@ -18,9 +18,6 @@ from crkafka_core.plane import leases, limits
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.tables.handle import Handle
 
-DRIVER = "driver"
-"""Kind of the lease of whoever opens cuts."""
-
 
 class DriverLease:
     """`with region.driver() as lease: … lease.check()`."""

@@ -19,7 +19,7 @@ from crkafka_core.model import rows
 from crkafka_core.model.errors import ManualAssignment, ServiceUnavailable, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
-from crkafka_core.plane import checkpoints, life, limits, members, pauses, resets, skips, starts
+from crkafka_core.plane import checkpoints, leases, life, limits, members, pauses, resets, skips, starts
 from crkafka_core.plane import restored as restoring
 from crkafka_core.plane.status import Status, status_of
 from crkafka_core.plane.stores import open_plane
@@ -30,7 +30,7 @@ from crkafka_core.region import retire as retiring
 from crkafka_core.region import waiting
 from crkafka_core.region.availability import check_available, kafka_away
 from crkafka_core.region.host import hosting, only_host
-from crkafka_core.region.lease import DRIVER, DriverLease
+from crkafka_core.region.lease import DriverLease
 from crkafka_core.segments import owner
 from crkafka_core.segments.storage import Storage
 
@@ -265,7 +265,7 @@ class Region:
 
     def driver(self, *, holder: str = "", data: str = "{}") -> DriverLease:
         """The right to drive cuts; a second driver is refused, with the holder named (SPEC A6)."""
-        return DriverLease(self.plane, DRIVER, holder or whoami(), data=data, runtime=self.runtime)
+        return DriverLease(self.plane, leases.DRIVER, holder or whoami(), data=data, runtime=self.runtime)
 
     # Connections
 

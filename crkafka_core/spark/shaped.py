@@ -30,6 +30,7 @@ from crkafka_core.plane import contents, permits
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
+from crkafka_core.segments.storage import Stored
 from crkafka_core.spark import commit, formats, frames, keys, shapes, task_files
 from crkafka_core.spark.decode import Decoded
 from crkafka_core.spark.decoding import BadRecord
@@ -184,7 +185,7 @@ def _outputs(
     if isinstance(shape, TypedShape):
         typing = shape.now()
         if new and _take_files(spark, region, family, typing):
-            return _in_files(read, typing, family, region, merged)
+            return _in_files(read, typing, family, region, plan.uid, merged)
         typed = typing.frames(read)
         counts = _checked(_parted(typed, family), merged)
         return Outputs(shapes.outputs(typed, family), counts, _undecoded(family, counts))
@@ -210,27 +211,26 @@ def _in_files(
     typing: Typing,
     family: Sequence[Table],
     region: Handle,
+    uid: str,
     merged: Mapping[int, int],
 ) -> Outputs:
     """Written by the tasks that read the records, into the tables' folders."""
-    uid, token = region.plane.read(lambda _, row: row.uid), uuid.uuid4().hex[:16]
-    folder = f"{uid}/written/{token}"
+    folder = f"{uid}/written/{uuid.uuid4().hex[:16]}"
+    mode = {k: v for k, v in region.config.resolve().storage_options.items() if k == "mode"}
 
     def output(name: str, path: str, kind: str) -> Output:
         if kind == DEAD:
             return Output(name, path, folder, typing.bad_columns(), bad)
         return Output(name, path, folder, typing.good_columns(), good)
 
-    outputs = [output(t.name, t.path, t.output) for t in family]
-    if typing.on_bad_record == "skip":
-        outputs.append(output(SKIPPED, "", DEAD))
-    mode = {k: v for k, v in region.config.resolve().storage_options.items() if k == "mode"}
-    made = task_files.write(read, typing.decoding(), outputs, mode)
+    tables = {t.name: output(t.name, t.path, t.output) for t in family}
+    left_out = [output(SKIPPED, "", DEAD)] if typing.on_bad_record == "skip" else []
+    made = task_files.write(read, typing.decoding(), [*tables.values(), *left_out], mode)
     counts = _checked({name: dict(each.counts) for name, each in made.items()}, merged)
-    rows = {
-        t.name: Files(of.columns, new_file.from_footers(storage_of(t.path, mode), made[t.name].files))
-        for t, of in zip(family, outputs, strict=False)
-    }
+    rows = {}
+    for name, of in tables.items():
+        found = (Stored(path, size) for path, size in made[name].files.items())
+        rows[name] = Files(of.columns, new_file.from_footers(storage_of(of.table, mode), found))
     return Outputs(rows, counts, _undecoded(family, counts))
 
 

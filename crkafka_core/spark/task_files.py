@@ -10,20 +10,17 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from crkafka_core.segments.rows import File
-from crkafka_core.segments.storage import Stored
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.tasks import Then
 from crkafka_core.tables.log import storage_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import Row
 
 ROW_GROUP_BYTES = 32 * 2**20
 _TOLD = StructType(
@@ -55,8 +52,8 @@ class Output:
 class Made:
     """What tasks have written of one output."""
 
-    files: list[Stored] = field(default_factory=list)
-    """Below the table."""
+    files: dict[str, int] = field(default_factory=dict)
+    """Path below the table → bytes."""
     counts: Counter[int] = field(default_factory=Counter)
     """Checkpoint → rows."""
 
@@ -71,14 +68,11 @@ def write(
 
     made = {each.name: Made() for each in outputs}
     for row in read(Then(lambda _: _TOLD, run)).collect():
-        _note(made[row["output"]], row)
+        of = made[row["output"]]
+        of.counts[row["checkpoint"]] += row["rows"]
+        if row["path"]:
+            of.files[row["path"]] = row["bytes"]
     return made
-
-
-def _note(made: Made, row: Row) -> None:
-    if row["path"] and row["path"] not in {file.path for file in made.files}:
-        made.files.append(Stored(row["path"], row["bytes"]))
-    made.counts[row["checkpoint"]] += row["rows"]
 
 
 # -- in a task
@@ -98,8 +92,6 @@ def _written(
         for file in files:
             file.discard()
         raise
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     yield pa.RecordBatch.from_pylist(told, to_arrow_schema(_TOLD))
 
 
@@ -107,8 +99,6 @@ class _NewFile:
     """The file of one output, begun when it has a row."""
 
     def __init__(self, output: Output, options: Mapping[str, str]) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         self._output, self._options = output, options
         self._schema = to_arrow_schema(output.columns)
         self._held: list[pa.RecordBatch] = []

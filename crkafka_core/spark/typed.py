@@ -57,12 +57,14 @@ class Typing:
         return decoding(self.decoder, self.schema, stop=self.on_bad_record == "stop")
 
     def good_columns(self) -> StructType:
+        """Of the rows that `good` gives."""
         known = with_checkpoint()
         kept = [StructField(PREFIX + name, known[name].dataType) for name in KAFKA]
         mark = StructField(PREFIX + TOMBSTONE, BooleanType())
         return StructType([known[CHECKPOINT], *kept, mark, *self.schema.toNullable().fields])
 
     def bad_columns(self) -> StructType:
+        """Of the rows that `bad` gives."""
         known = with_checkpoint()
         others = [each for each in known.fields if each.name != CHECKPOINT]
         return StructType([known[CHECKPOINT], *others, StructField(REASON, StringType())])

@@ -13,6 +13,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.model.rows import Region as Row
 from crkafka_core.plane import checkpoints
+from crkafka_core.plane.leases import DRIVER
 from crkafka_core.region import Region
 from crkafka_core.region.lease import DriverLease
 from dagster_project.failures import as_dagster_failure
@@ -42,7 +43,7 @@ def driver(region: RegionResource, context: dg.OpExecutionContext) -> AbstractCo
 
     Where the members' host drives them, this run is a person's and opens its cut beside it.
     """
-    return DriverLease(region.plane, "driver", asker(context), token=token(context)) if region.cuts else nullcontext()
+    return DriverLease(region.plane, DRIVER, asker(context), token=token(context)) if region.cuts else nullcontext()
 
 
 @dg.op(

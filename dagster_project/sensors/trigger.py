@@ -44,7 +44,7 @@ def next_cut(reader: Reader, region: Region, *, period: float | None, counted: b
     """When the next cut is due, in one snapshot."""
     now = reader.now()
     at = triggers.due_at(region, period=period, counted=counted)
-    held = leases.held(reader, "driver")
+    held = leases.held(reader, leases.DRIVER)
     cause = triggers.cause(reader, region, period=period, counted=counted)
     since = at or max(region.last_cut_at, region.resumed_at)
     last = reader.get(Checkpoint, region.next_checkpoint - 1) if cause else None
@@ -73,7 +73,7 @@ def open_here(region: RegionResource, due: Due) -> str:
     """Open the cut in the tick: where nothing comes from Kafka, a cut is worth no run (SPEC C6). Members finish it by themselves."""
     token = f"{BY} {due.region.epoch}:{due.region.next_checkpoint}"
     try:
-        with DriverLease(region.plane, "driver", BY, token=token) as lease:
+        with DriverLease(region.plane, leases.DRIVER, BY, token=token) as lease:
             opened = region.open().open_cut(token=token, cause=due.cause, lease=lease.lease, if_new=True)
     except CrkafkaError as error:
         return str(error)

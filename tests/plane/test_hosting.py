@@ -23,7 +23,7 @@ from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import host
 from crkafka_core.region.driver import Driver
 from crkafka_core.region.host import LEASE, only_host
-from crkafka_core.region.lease import DRIVER, DriverLease
+from crkafka_core.region.lease import DriverLease
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -173,7 +173,7 @@ class Driven(Drivable):
     """With the control plane's own lease."""
 
     def driver(self, *, data: str = "{}") -> DriverLease:  # type: ignore[override]
-        return DriverLease(self.plane, DRIVER, "me", data=data, runtime=self.runtime)
+        return DriverLease(self.plane, leases.DRIVER, "me", data=data, runtime=self.runtime)
 
 
 def test_a6_a_driver_says_once_that_another_one_drives_and_follows_one_that_was_killed_at_once(
@@ -185,7 +185,7 @@ def test_a6_a_driver_says_once_that_another_one_drives_and_follows_one_that_was_
 
     def taken(pid: int) -> None:
         data = json.dumps({"host": machine(), "pid": pid})
-        kit.do(lambda tx: leases.take(tx, DRIVER, holder="anna", token="a", length=30.0, data=data))
+        kit.do(lambda tx: leases.take(tx, leases.DRIVER, holder="anna", token="a", length=30.0, data=data))
 
     taken(os.getpid())
     with caplog.at_level(logging.WARNING):
@@ -195,7 +195,7 @@ def test_a6_a_driver_says_once_that_another_one_drives_and_follows_one_that_was_
     assert "anna" in caplog.text
     taken(2**22 + 1)
     assert driver.turn(0.0) and driver._lease is not None
-    (held,) = kit.plane.read(lambda reader, row: leases.held(reader, DRIVER))
+    (held,) = kit.plane.read(lambda reader, row: leases.held(reader, leases.DRIVER))
     assert (held.holder, json.loads(held.data_json)["pid"]) == ("me", os.getpid())
     driver._over.set()
     driver.turn(0.0)

@@ -83,6 +83,15 @@ def advance(spark: SparkSession, landing: Landing, checkpoints: int = 1, rows: i
     tables.advance(spark, landing.region, "orders")
 
 
+def with_a_third_landed(spark: SparkSession, folder: Path) -> Landing:
+    """Two checkpoints are in the tables: what comes next is written by tasks."""
+    landing = made(folder)
+    advance(spark, landing)
+    advance(spark, landing)
+    landing.land(N)
+    return landing
+
+
 def path_of(landing: Landing, name: str = "orders") -> str:
     table = landing.config.table(name)
     assert table is not None
@@ -231,10 +240,7 @@ def test_whoever_dies_beside_a_tables_commit_leaves_each_row_once(
 def test_who_wrote_files_while_another_went_on_commits_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late_by: str
 ) -> None:
-    landing = made(tmp_path)
-    advance(spark, landing)
-    advance(spark, landing)
-    landing.land(N)
+    landing = with_a_third_landed(spark, tmp_path)
     usual = shaped._commits
 
     def slow(*given: Any) -> None:
@@ -258,10 +264,7 @@ def test_who_wrote_files_while_another_went_on_commits_nothing(
 def test_a_late_writer_with_a_permit_commits_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    landing = made(tmp_path)
-    advance(spark, landing)
-    advance(spark, landing)
-    landing.land(N)
+    landing = with_a_third_landed(spark, tmp_path)
     take = Snapshot.take
 
     def slow(snapshot: Snapshot, *given: Any) -> int:
@@ -283,10 +286,7 @@ def test_a_late_writer_with_a_permit_commits_nothing(
 def test_a_table_that_others_change_meanwhile_is_written_at_the_next_try(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    landing = made(tmp_path)
-    advance(spark, landing)
-    advance(spark, landing)
-    landing.land(N)
+    landing = with_a_third_landed(spark, tmp_path)
     usual = task_files.write
 
     def meanwhile(*given: Any) -> Any:
@@ -309,10 +309,7 @@ def test_a_table_that_others_change_meanwhile_is_written_at_the_next_try(
 def test_rows_that_are_not_those_of_the_checkpoint_are_committed_nowhere(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    landing = made(tmp_path)
-    advance(spark, landing)
-    advance(spark, landing)
-    landing.land(N)
+    landing = with_a_third_landed(spark, tmp_path)
     usual = Typing.decoding
 
     def losing(typing: Typing) -> Then:
@@ -341,9 +338,9 @@ def test_a_file_of_a_task_that_fails_is_removed_and_large_ones_have_several_row_
         return type("Frame", (), {"collect": lambda _: [r for b in then.run([batch] * 3) for r in b.to_pylist()]})()
 
     made = task_files.write(read, Then(), [output], {})["t"]
-    (file,) = made.files
-    assert (dict(made.counts), file.bytes) == ({1: 300, 2: 150}, (tmp_path / file.path).stat().st_size)
-    assert pa.parquet.ParquetFile(tmp_path / file.path).metadata.num_row_groups == 3
+    ((path, size),) = made.files.items()
+    assert (dict(made.counts), size) == ({1: 300, 2: 150}, (tmp_path / path).stat().st_size)
+    assert pa.parquet.ParquetFile(tmp_path / path).metadata.num_row_groups == 3
 
     def failing(then: Then) -> DataFrame:
         def batches() -> Any:
@@ -354,4 +351,4 @@ def test_a_file_of_a_task_that_fails_is_removed_and_large_ones_have_several_row_
 
     with pytest.raises(OSError, match="gone"):
         task_files.write(failing, Then(), [output], {})
-    assert [p.name for p in (tmp_path / "f").iterdir()] == [Path(file.path).name]
+    assert [p.name for p in (tmp_path / "f").iterdir()] == [Path(path).name]
