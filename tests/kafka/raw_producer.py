@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 GZIP = 1
 
+_NOT_YET_LED = {3, 6}
+"""Kafka's errors of a partition that was made a moment ago: the broker knows no such topic, or does not lead it yet."""
 
 @dataclass(frozen=True)
 class Record:
@@ -20,16 +23,16 @@ class Record:
 
 
 def produce(bootstrap: str, topic: str, batches: Sequence[Sequence[Record]], *, codec: int = 0) -> None:
-    """Append these batches to partition 0, in this order; each in a request of its own."""
+    """Append these batches to partition 0, in this order; each in a request of its own, asked again until the broker leads."""
     host, port = bootstrap.split(",")[0].split(":")
+    until = time.monotonic() + 30
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         for number, batch in enumerate(batches):
             records = _batch(batch, codec)
             body = struct.pack(">hhih", 0, 3, number, -1) + struct.pack(">hhi", -1, -1, 30_000)
             body += struct.pack(">i", 1) + _text(topic) + struct.pack(">iii", 1, 0, len(records)) + records
-            connection.sendall(struct.pack(">i", len(body)) + body)
-            answer = _exactly(connection, struct.unpack(">i", _exactly(connection, 4))[0])
-            (error,) = struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic.encode()) + 4 + 4)
+            while (error := _sent(connection, topic, body)) in _NOT_YET_LED and time.monotonic() < until:
+                time.sleep(0.1)
             assert error == 0, f"the broker refused batch {number} with error {error}"
 
 
@@ -66,6 +69,13 @@ def _varint(value: int) -> bytes:
 
 def _text(value: str) -> bytes:
     return struct.pack(">h", len(value.encode())) + value.encode()
+
+
+def _sent(connection: socket.socket, topic: str, body: bytes) -> int:
+    connection.sendall(struct.pack(">i", len(body)) + body)
+    answer = _exactly(connection, struct.unpack(">i", _exactly(connection, 4))[0])
+    (error,) = struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic.encode()) + 4 + 4)
+    return int(error)
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:
