@@ -55,7 +55,9 @@ def consume(config: RegionConfig, *, logs: Path | None = None, say: Say = silent
 
 @click.command("cut")
 @with_config
-@click.option("--cause", default="by hand", show_default=True, help="For the event log.")
+@click.option(
+    "--cause", default=lambda: f"by hand, {whoami()}", show_default="by hand, and by whom", help="For the event log."
+)
 @json_option
 def _cut(config: RegionConfig, cause: str, as_json: bool) -> None:
     """Drain, checkpoint, merge, resume. Interrupted, the cut goes on by itself."""
