@@ -23,11 +23,11 @@ Target = int | Literal["initial"] | None
 
 def reset(
     config: RegionConfig, to: Target = None, *, cause: str = "", fence: bool = True, wait: bool = False,
-    timeout: float | None = None, say: Say = silent,
+    timeout: float | None = None, give_up: tuple[str, ...] = (), say: Say = silent,
 ) -> int:  # fmt: skip
     """Reset the region; with `fence`, make its declared tables follow at once. The new epoch."""
     with Region.open(config) as region:
-        epoch = region.reset(to, by=whoami(), cause=cause)
+        epoch = region.reset(to, by=whoami(), cause=cause, give_up=give_up)
         if fence:
             follow(region, say)
         if wait:
@@ -35,10 +35,11 @@ def reset(
         return epoch
 
 
-def check(config: RegionConfig, target: int | Literal["initial"]) -> None:
+def check(config: RegionConfig, target: int | Literal["initial"], give_up: tuple[str, ...] = ()) -> None:
     """Refuse a target that the region cannot go back to, before anybody is asked whether they mean it."""
     with control_plane(config) as plane:
-        plane.read(lambda reader, row: resets.check_target(reader, row, 0 if target == "initial" else target))
+        to = 0 if target == "initial" else target
+        plane.read(lambda reader, row: resets.check_target(reader, row, to, give_up))
 
 
 class _Target(click.ParamType[int | str]):
@@ -57,6 +58,12 @@ class _Target(click.ParamType[int | str]):
 @with_config
 @click.option("--to", type=_Target(), default="head", show_default=True, help="Where to.")
 @click.option("--cause", default="", help="Why, for the event log.")
+@click.option(
+    "--give-up",
+    multiple=True,
+    metavar="TOPIC",
+    help="A forgotten topic whose rows may leave the tables, though nobody reads them again; more than once for more.",
+)
 @click.option("--fence/--no-fence", default=True, show_default=True, help="Make the declared tables follow at once.")
 @WAIT
 @TIMEOUT
@@ -66,6 +73,7 @@ def _reset(
     config: RegionConfig,
     to: int | str,
     cause: str,
+    give_up: tuple[str, ...],
     fence: bool,
     wait: bool,
     timeout: float | None,
@@ -75,7 +83,7 @@ def _reset(
     """Go back to the last checkpoint, an older one, or initial state; what came after it leaves the tables and is read again."""
     target: Target = None if to == "head" else "initial" if to == "initial" else int(to)
     if target is not None:
-        check(config, target)
+        check(config, target, give_up)
         where = "initial state" if target == "initial" else f"checkpoint {target}"
         confirm(
             f"Region {config.region} goes back to {where}; later checkpoints are superseded and leave the tables.",
@@ -83,7 +91,8 @@ def _reset(
         )
     with progress("resetting", quiet=as_json) as say:
         idle = wait and _is_idle(config)
-        epoch = reset(config, target, cause=cause, fence=fence, wait=wait and not idle, timeout=timeout, say=say)
+        waits = wait and not idle
+        epoch = reset(config, target, cause=cause, fence=fence, wait=waits, timeout=timeout, give_up=give_up, say=say)
     if as_json:
         print_json({"region": config.region, "epoch": epoch, "to": to})
     else:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 
 from crkafka_core.control import Reader, Tx
-from crkafka_core.model.errors import NoSuchCheckpoint, NotRunning, RegionStopped, Stale
+from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint, NotRunning, RegionStopped, Stale
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import listed
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, Region, Reset, ResetCause
-from crkafka_core.plane import epochs, events, halting, limits, restored
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, MergedOffset, Region, Reset, ResetCause
+from crkafka_core.plane import epochs, events, halting, limits, restored, starts
 from crkafka_core.protocol import reset_policy
 from crkafka_core.protocol.reset_policy import BUDGETED, COUNTED, POLICY, Record
 
 
-def request(tx: Tx, *, by: str, cause: str = "", target: int | None = None, token: str = "") -> int:
+def request(
+    tx: Tx, *, by: str, cause: str = "", target: int | None = None, token: str = "", give_up: Collection[str] = ()
+) -> int:
     """A reset that a person asks for; the new epoch (SPEC X3-X5). `cause` is in the person's words, if there are any.
 
-    `target` is a merged checkpoint of the head's line, 0 for initial state, or None for the head. The same `token` finds its own
+    `target` is a merged checkpoint of the head's line, 0 for initial state, or None for the head. `give_up` are forgotten topics whose
+    rows may leave the tables with it, though nobody reads them again. The same `token` finds its own
     reset again, after an unknown outcome or in a run that is tried again (SPEC A1).
     """
     region = tx.region()
@@ -27,7 +31,7 @@ def request(tx: Tx, *, by: str, cause: str = "", target: int | None = None, toke
     if refused := restored.refuse(region):
         raise refused
     if target is not None:
-        check_target(tx, region, target)
+        check_target(tx, region, target, give_up)
     if region.phase is Phase.IDLE and (target is None or target == region.head):
         raise NotRunning(
             f"Region {region.name} is idle: there is nothing to reset.", hint="Name a target, or start it."
@@ -67,10 +71,37 @@ def failed(tx: Tx, cause: ResetCause, text: str, *, member: str, epoch: int) -> 
     return tx.region().epoch
 
 
-def check_target(reader: Reader, region: Region, target: int) -> None:
-    """A target is initial state, or a merged checkpoint of the head's line that is not retired."""
-    if target == 0 or target == region.head:
+def check_target(reader: Reader, region: Region, target: int, give_up: Collection[str] = ()) -> None:
+    """A target is initial state, or a merged checkpoint of the head's line that is not retired; what is superseded is read again."""
+    if target == region.head:
         return
+    if target:
+        _check_on_line(reader, region, target)
+    lost = [topic for topic in _read_by_nobody(reader, region, target) if topic not in give_up]
+    if lost:
+        raise DataLoss(
+            f"Region {region.name} cannot go back to {epochs.place(target)}: rows of {', '.join(lost)} would be superseded, and "
+            "nobody would read them again, since they are of a topic that it has forgotten.",
+            hint=f"If they may be lost: `crkafka reset --give-up {lost[0]}`, in Dagster `give_up: [{lost[0]}]`. A topic that was only "
+            "unsubscribed is read again as soon as the configuration names it.",
+        )
+
+
+def _read_by_nobody(reader: Reader, region: Region, target: int) -> list[str]:
+    """Forgotten topics of which checkpoints behind the target have rows."""
+    gone = {i.topic_id: i.topic for i in starts.initials(reader) if i.forgotten}
+    if not gone:
+        return []
+    if target == 0:  # checkpoints that are retired count as well; what the head has tells of them
+        first = {(i.topic_id, i.partition): i.offset for i in starts.initials(reader)}
+        head = {(o.topic_id, o.partition): o.to_offset for o in starts.merged(reader, region.head).values()}
+        return sorted({gone[of[0]] for of, offset in first.items() if of[0] in gone and head.get(of) != offset})
+    line = set(reader.line(region.head, after=target))
+    behind = reader.select(MergedOffset, ("checkpoint", ">", target), ("rows", ">", 0), ("topic_id", "in", list(gone)))
+    return sorted({o.topic for o in behind if o.checkpoint in line})
+
+
+def _check_on_line(reader: Reader, region: Region, target: int) -> None:
     row = reader.get(Checkpoint, target)
     if (
         row is None

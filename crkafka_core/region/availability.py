@@ -102,7 +102,7 @@ def check_available(plane: ControlPlane, admin: Admin, target: int, *, otherwise
     if gone := list(holds.unusable(known)):
         raise DataLoss(
             f"{refused}: {gone[0]}.",
-            hint="`crkafka forget TOPIC` carries it forward and lets the others go back; its rows stay as they were merged.",
+            hint="`crkafka forget TOPIC` carries it forward, and the others can go back as far as no rows of it are lost.",
         )
     if lost := list(holds.missing(wanted, _cut_below(plane, admin, target, wanted, holds))):
         nearest = _nearest(plane, admin, known, target, holds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NoReturn, Self
@@ -175,10 +175,11 @@ class Region:
 
     def reset(
         self, to: int | Literal["initial"] | None = None, *, by: str = "", cause: str = "", wait: bool = False,
-        token: str = "", progress: Progress = _silent,
+        token: str = "", give_up: Collection[str] = (), progress: Progress = _silent,
     ) -> int:  # fmt: skip
         """Reset to the head, to an older merged checkpoint, or to initial state; the new epoch (SPEC X3, X4).
 
+        `give_up` names forgotten topics whose rows may leave the tables with it, though nobody reads them again.
         An unknown outcome is asked again with the same token, so that one call is one reset.
         """
         if (refused := self.plane.read(lambda _, region: restoring.refuse(region))) is not None:
@@ -187,9 +188,11 @@ class Region:
         target = 0 if to == "initial" else to
         if target is not None:
             self.refuse_copy()
-            self.plane.read(lambda reader, region: resets.check_target(reader, region, target))
+            self.plane.read(lambda reader, region: resets.check_target(reader, region, target, give_up))
             check_available(self.plane, self.admin(), target)
-        epoch = self.plane.do(lambda tx: resets.request(tx, cause=cause, by=by or whoami(), target=target, token=token))
+        epoch = self.plane.do(
+            lambda tx: resets.request(tx, cause=cause, by=by or whoami(), target=target, token=token, give_up=give_up)
+        )
         if wait:
             waiting.until_running(self.plane, epoch, progress)
         return epoch

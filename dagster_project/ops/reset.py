@@ -3,6 +3,7 @@
 The ops hand nothing on but their order: each finds the run's reset by its token.
 """
 
+from collections.abc import Collection
 from typing import Any, Literal
 
 import dagster as dg
@@ -31,6 +32,10 @@ class Reset(dg.Config):
         "their rows leave the tables. initial: the offsets at which the group first saw each partition.",
     )
     cause: str = Field("", description="Why. Shown in the event log and with what is superseded.")
+    give_up: list[str] = Field(
+        default=[],
+        description="Forgotten topics whose rows may leave the tables, though nobody reads them again.",
+    )
     dry_run: bool = Field(
         False, description="Ask for nothing: only tell which checkpoints and rows would be superseded."
     )
@@ -54,10 +59,12 @@ def target(to: object) -> int | Literal["initial"] | None:
     return int(text)
 
 
-def superseded_by(reader: Reader, region: Row, to: int | Literal["initial"] | None) -> dict[int, int]:
+def superseded_by(
+    reader: Reader, region: Row, to: int | Literal["initial"] | None, give_up: Collection[str] = ()
+) -> dict[int, int]:
     """The rows of each checkpoint that a reset would leave behind; refused as the reset would be."""
     after = region.head if to is None else 0 if to == "initial" else to
-    resets.check_target(reader, region, after)
+    resets.check_target(reader, region, after, give_up)
     return checkpoints.rows_of(reader, checkpoints.filled(reader, above=after))
 
 
@@ -80,7 +87,7 @@ def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource)
     if config.dry_run:
         with as_dagster_failure():
             to = target(config.to)
-            gone = region.read(lambda reader, row: superseded_by(reader, row, to))
+            gone = region.read(lambda reader, row: superseded_by(reader, row, to, config.give_up))
         first, last = (min(gone), max(gone)) if gone else (0, 0)
         context.log.info(
             f"A reset to {config.to} would supersede {plural(len(gone), 'checkpoint')} with {plural(sum(gone.values()), 'row')}"
@@ -96,7 +103,9 @@ def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource)
             epoch = row.epoch  # a sensor's run finishes what somebody else has asked for
         else:
             _confirmed(config, row.name)
-            epoch = it.reset(target(config.to), by=asker(context), cause=config.cause, token=mine)
+            epoch = it.reset(
+                target(config.to), by=asker(context), cause=config.cause, token=mine, give_up=config.give_up
+            )
         head = it.plane.read(lambda _, row: row.head)
     yield dg.Output(None, metadata={"epoch": epoch, "head": head})
 

@@ -14,6 +14,7 @@ GZIP = 1
 _NOT_YET_LED = {3, 6}
 """Kafka's errors of a partition that was made a moment ago: the broker knows no such topic, or does not lead it yet."""
 
+
 @dataclass(frozen=True)
 class Record:
     value: bytes | None = b""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from crkafka_core.model.errors import NoSuchCheckpoint, NotRunning, RegionStopped, Stale
+from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint, NotRunning, RegionStopped, Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import TRANSITIONS, Phase, Wanted
 from crkafka_core.model.plural import listed
 from crkafka_core.model.rows import Event, Reset, ResetCause
-from crkafka_core.plane import alarms, cuts, halting, life, members, permits, resets, restored, tables
+from crkafka_core.plane import alarms, cuts, halting, life, members, permits, resets, restored, starts, tables
 from tests.plane.conftest import LIMITS
 
 if TYPE_CHECKING:
@@ -473,3 +473,38 @@ def test_x4_what_was_superseded_is_not_among_the_targets_that_are_named(kit: Kit
 def test_of_very_many_gaps_the_first_and_the_last_spans_are_named() -> None:
     assert listed([*range(1, 4), 7, *range(9, 14)]) == "1 … 3, 7, 9 … 13"
     assert listed(range(1, 100, 2)) == "1, 3, 5, 7, …, 93, 95, 97, 99"
+
+
+@pytest.mark.parametrize("target", [0, 2])
+def test_x4_a_rewind_over_rows_of_a_forgotten_topic_is_refused_until_they_are_given_up(kit: Kit, target: int) -> None:
+    """They would leave the tables, and nobody would read them again."""
+    kit.running()
+    kit.cut(), kit.cut(), kit.cut(rows=0)
+    last = kit.cut()
+    kit.do(lambda tx: starts.forget(tx, "t", by="me"))
+    before = kit.row
+    with pytest.raises(DataLoss, match=r"rows of t would be superseded.*--give-up t"):
+        kit.do(lambda tx: resets.request(tx, by="me", target=target))
+    with pytest.raises(DataLoss, match=r"rows of t would be superseded"):
+        kit.do(lambda tx: resets.request(tx, by="me", target=target, give_up=["other"]))
+    assert kit.row == before
+    kit.do(lambda tx: resets.request(tx, by="me", target=last))
+    kit.do(lambda tx: resets.request(tx, by="me"))
+    kit.do(lambda tx: resets.request(tx, by="me", target=target, give_up=["t"]))
+    assert kit.row.head == target
+
+
+def test_x4_a_rewind_over_nothing_of_a_forgotten_topic_is_not_refused(kit: Kit) -> None:
+    kit.running()
+    kit.cut(), kit.cut(), kit.cut(rows=0)
+    kit.do(lambda tx: starts.forget(tx, "t", by="me"))
+    kit.do(lambda tx: resets.request(tx, by="me", target=2))
+    assert kit.row.head == 2
+
+
+def test_x4_a_topic_that_was_never_merged_is_not_in_the_way_of_initial_state(kit: Kit) -> None:
+    kit.running()
+    kit.cut(rows=0)
+    kit.do(lambda tx: starts.forget(tx, "t", by="me"))
+    kit.do(lambda tx: resets.request(tx, by="me", target=0))
+    assert kit.row.head == 0
