@@ -93,8 +93,8 @@ class KafkaTopics:
         if error is not None and error.code() != KafkaError.ELECTION_NOT_NEEDED:
             return False
         # A node that has just come back may still answer from old metadata.
-        partition = self._admin.list_topics(wanted.topic, timeout=10).topics[wanted.topic].partitions[wanted.partition]
-        return bool(partition.leader == partition.replicas[0])
+        seen = [p for p in self._partitions(wanted.topic) if p.id == wanted.partition]
+        return bool(seen) and bool(seen[0].leader == seen[0].replicas[0])
 
     def _until(self, condition: Callable[[], bool], what: str, *, within: float = 30.0) -> None:
         deadline = time.monotonic() + within

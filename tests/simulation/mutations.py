@@ -42,6 +42,7 @@ from crkafka_core.region.driver import Driver
 from crkafka_core.segments import owner
 from crkafka_core.tables import last_commit, leftover
 from crkafka_core.testing.simulation import Fault, Plan, plan
+from crkafka_core.testing.simulation.plan import RENEWED
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ RESETS = tuple(Fault(4.0 + i, "reset") for i in range(8))
 BACK_WHILE_STARTING = tuple(
     Fault(5.0 + 3 * i + j / 4, ("reset", "initial")[j], when=("", "RESETTING")[j]) for i in range(4) for j in (0, 1)
 )
+MADE_ANEW = tuple(Fault(5.0 + 3 * i, RENEWED, i, 0.2) for i in range(3))
 REBALANCES = tuple(Fault(4.0 + i, "rebalance") for i in range(8))
 CUT_OFF_IN_REBALANCES = tuple(
     Fault(4.0 + 2 * i + j / 10, "rebalance" if j == 0 else "cut kafka", i, 0.6) for i in range(5) for j in (0, 1)
@@ -497,6 +499,16 @@ def a_seek_tells_no_leader_epoch(stack: ExitStack) -> None:
     """What is paused is not told that its log was cut, and goes on behind what has grown there since."""
     real = event_loop.EventLoop._sought
     _set(stack, event_loop.EventLoop, "_sought", lambda self, stamp, offsets, epochs: real(self, stamp, offsets, {}))
+
+
+@mutation("I2", faults=MADE_ANEW)
+def a_merge_does_not_compare_the_ids_of_topics(stack: ExitStack) -> None:
+    _set(stack, cuts, "_wrong_topics", lambda *of: "")
+
+
+@mutation("X4", faults=(*MADE_ANEW, Fault(9.0, "initial"), Fault(11.0, "initial"), Fault(13.0, "initial")))
+def a_rewind_does_not_ask_what_nobody_reads_again(stack: ExitStack) -> None:
+    _set(stack, resets, "_read_by_nobody", lambda *of: [])
 
 
 @mutation("I10")

@@ -117,6 +117,11 @@ def test_a_log_that_is_cut_before_a_seek_that_is_lost_is_noticed_by_what_is_read
     assert simulate(114).ok
 
 
+def test_a_topic_that_is_made_anew_while_its_start_is_resolved_is_no_log_that_was_cut() -> None:
+    """Its id was asked for before, its end after that: what stops the region says what happened (SPEC S4)."""
+    assert simulate(3118).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0

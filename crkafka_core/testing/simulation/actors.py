@@ -12,6 +12,7 @@ from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.errors import CrkafkaError, DataLoss, ServiceUnavailable
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Table
 from crkafka_core.model.rows import Region as RegionRow
 from crkafka_core.plane import life, pauses, resets, starts, tables
@@ -194,6 +195,8 @@ class Person(Actor):
                 self.world.configure(config)
             case "skip":
                 self._skip(ask)
+            case "forget":
+                self._forget()
             case "undeclare":
                 self._undeclare(ask)
             case "declare":
@@ -235,6 +238,14 @@ class Person(Actor):
             self.region.skip(tp, first, last, by="person", token=token)
             if (done := self.plane.read(lambda reader, row: resets.of_token(reader, token))) is not None:
                 oracle.given_up[done.target, tp] = done.epoch, last + 1
+
+    def _forget(self) -> None:
+        """The topics that `check` tells him were made anew; then he starts what that has stopped, or will have."""
+        known = self.plane.read(lambda reader, _: starts.known(reader))
+        for topic in sorted({tp.topic for tp, i in known.items() if i.topic_id != self.world.broker.ids[tp.topic]}):
+            self.region.forget(topic, by="person")
+        if self.plane.read(lambda _, row: row.phase) is Phase.STOPPED:
+            self._start("")
 
     def _undeclare(self, ask: Fault) -> None:
         """And declare it again where it is, some time after that (SPEC X4)."""

@@ -75,6 +75,8 @@ class Broker:
     """Offset from which on a leader wrote → its epoch, of each of the log's leaders, oldest first."""
     cuts: dict[TP, tuple[int, list[Record]]] = field(default_factory=dict)
     """Where a log was cut, and the whole log as it was before; each at most once."""
+    former: dict[str, dict[TP, list[Record]]] = field(default_factory=dict)
+    """Logs of topics that were made anew, under the id that each had before."""
     committed: dict[TP, int] = field(default_factory=dict)
     metadata: dict[TP, str] = field(default_factory=dict)
     seats: dict[int, Seat] = field(default_factory=dict)
@@ -103,6 +105,16 @@ class Broker:
 
     def add_partition(self, topic: str) -> None:
         self.create(topic, self.partitions[topic] + 1)
+
+    def renew(self, topic: str) -> None:
+        """It is deleted and made anew under its name: another id, empty logs, and nothing committed (fault 20)."""
+        tps = [TP(topic, p) for p in range(self.partitions.pop(topic))]
+        self.former[self.ids[topic]] = {tp: self.logs[tp] for tp in tps}
+        self.ids[topic] = f"id-{topic}-{len(self.former)}"
+        for tp in tps:
+            self.committed.pop(tp, None)
+            self.metadata.pop(tp, None)
+        self.create(topic, len(tps))
 
     def all(self) -> frozenset[TP]:
         return frozenset(self.logs)
@@ -140,9 +152,11 @@ class Broker:
         """Whether a start is where it is due, or a gap that Kafka has made (SPEC S4)."""
         return offset == due or due < offset <= self.starts[tp]
 
-    def logs_of(self, tp: TP) -> list[list[Record]]:
-        """The log, and what it was before it was cut."""
-        return [self.logs[tp], self.cuts[tp][1]] if tp in self.cuts else [self.logs[tp]]
+    def logs_of(self, tp: TP, topic_id: str = "") -> list[list[Record]]:
+        """The log, and what it was before it was cut, or under other ids of its topic; with an id, of that alone."""
+        former = [logs[tp] for name, logs in self.former.items() if tp in logs and topic_id in ("", name)]
+        now = [] if topic_id in self.former else [self.logs[tp]]
+        return [*now, *([self.cuts[tp][1]] if tp in self.cuts else ()), *former]
 
     def records(self, tp: TP, start: int, stop: int) -> list[Record]:
         return between(self.logs[tp], start, stop)

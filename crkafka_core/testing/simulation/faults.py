@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from crkafka_core.model.rows import ResetCause
@@ -24,6 +25,8 @@ PATIENCE = 3.0
 """Seconds for which a fault waits for its phase."""
 MOST_LOST = 100
 """Transactions between a backup and the moment at which it is put in place."""
+MADE_ANEW = "was made anew"
+"""What a person reads who is told to forget a topic."""
 OFTEN = 0.4
 """Chance of a call to fail while a client misbehaves."""
 
@@ -84,6 +87,9 @@ class Faults:
         elif fault.kind == "cut log":
             tps = sorted(world.broker.logs)
             world.broker.cut(tps[fault.who % len(tps)], fault.value**2)
+        elif fault.kind == "topic made anew":
+            world.broker.renew(sorted(world.broker.partitions)[fault.who % len(world.broker.partitions)])
+            world.later(8.0 * fault.value, lambda: world.person.ask(replace(fault, kind="forget")))
         elif fault.kind == "rebalance":
             world.broker.rebalance()
         elif fault.kind == "driver stall":

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from crkafka_core.testing.simulation.world import World
 
 KILLED = -9
-EXPECTED = ("the control plane could not be reached", "the region was deleted")
+EXPECTED = ("the control plane could not be reached", "the region was deleted", "topic ")
 """How the words begin with which a loop may say that only a new process mends it."""
 
 

@@ -71,7 +71,10 @@ class Oracle:
         """Of each checkpoint that was ever merged."""
         self.parents: dict[int, int] = {}
         self.fixed: set[tuple[str, str]] = set()
-        self.initial: dict[TP, int] = {}
+        self.ids: dict[int, dict[TP, str]] = {0: {}}
+        """Of which topic a checkpoint's offset is."""
+        self.initial: dict[TP, dict[str, int]] = {}
+        """By the topic's id: one that was made anew has another beginning."""
         self.initials: list[Initial] = []
         """The rows that were compared last."""
         self.known: set[TP] = set()
@@ -101,7 +104,7 @@ class Oracle:
         self.failures = 0
         """In a row, as SPEC X6 counts them."""
         self.stops: list[str] = []
-        self.lost: list[tuple[dict[int, dict[TP, int]], dict[TP, int]]] = []
+        self.lost: list[tuple[dict[int, dict[TP, int]], dict[TP, dict[str, int]]]] = []
         """What was merged, and the initial offsets, in states of SQL that a backup has replaced."""
         self.precious: set[str] = set()
         """Segments that such a state named beyond the backup: nobody may delete them before a person has said how to go on."""
@@ -125,8 +128,15 @@ class Oracle:
 
     def ways_to_begin(self, base: int, tp: TP) -> set[int]:
         """Where whoever starts under this head may begin; who has not noticed yet that SQL went back starts under a lost one."""
-        found = (merged[base].get(tp, initial.get(tp)) for merged, initial in self._known() if base in merged)
-        return {offset for offset in found if offset is not None}
+        found: set[int] = set()
+        for merged, initial in self._known():
+            if base in merged:
+                first = initial.get(tp, {})
+                found |= {merged[base][tp]} if tp in merged[base] else set(first.values())
+                found |= (
+                    set(first.values()) if len(first) > 1 else set()
+                )  # how its rows are named tells of which topic it is
+        return found
 
     def may_begin(self, base: int, tp: TP, offset: int, due: int) -> bool:
         """Where it is due, or after a gap that Kafka or a person has made."""
@@ -143,7 +153,7 @@ class Oracle:
         told = tp in self.led.get(base, ())
         return cut <= offset < due and (offset <= max(cut, self.broker.starts[tp]) or not told)
 
-    def _known(self) -> list[tuple[dict[int, dict[TP, int]], dict[TP, int]]]:
+    def _known(self) -> list[tuple[dict[int, dict[TP, int]], dict[TP, dict[str, int]]]]:
         return [(self.merged, self.initial), *self.lost]
 
     # What processes do
@@ -211,7 +221,8 @@ class Oracle:
         """I12: never ahead of what was submitted."""
         for tp, offset in offsets.items():
             skipped = max((end for at, _, end in self.skips if at == tp), default=0)
-            if offset > max(self.highest.get(tp, 0), self.initial.get(tp, 0), self.broker.starts[tp], skipped):
+            first = max(self.initial.get(tp, {}).values(), default=0)
+            if offset > max(self.highest.get(tp, 0), first, self.broker.starts[tp], skipped):
                 raise Violation(
                     "I12", f"{who.name} commits {tp} at {offset}; nobody submitted past {self.highest.get(tp, 0)}"
                 )
@@ -270,7 +281,7 @@ class Oracle:
         self.initials = rows
         self.known = {TP(i.topic, i.partition) for i in rows if not i.forgotten}
         for i in rows:
-            self.initial.setdefault(TP(i.topic, i.partition), i.offset)
+            self.initial.setdefault(TP(i.topic, i.partition), {}).setdefault(i.topic_id, i.offset)
 
     def _failures(self, reader: Reader, last: Region, row: Region) -> None:
         """X6, by its own count: so many failures in a row, with no cut and nothing that zeroes the count in between, stop the region."""
@@ -371,6 +382,13 @@ class Oracle:
             checkpoint = reader.get(Checkpoint, at)
             if checkpoint is None or checkpoint.status is not CheckpointStatus.SUPERSEDED:
                 raise Violation("X4", f"checkpoint {at} was left behind and is {checkpoint and checkpoint.status}")
+            forgotten = {i.topic_id for i in self.initials if i.forgotten}
+            if lost := [
+                o
+                for o in reader.select(MergedOffset, ("checkpoint", "=", at), ("rows", ">", 0))
+                if o.topic_id in forgotten
+            ]:
+                raise Violation("X4", f"checkpoint {at} was left behind with rows that nobody reads again: {lost[0]}")
             at = self.parents[at]
 
     def _merge(self, reader: Reader, last: Region, row: Region) -> None:
@@ -400,8 +418,10 @@ class Oracle:
         self._offsets(cut, checkpoint.parent, offsets)
         self._rows(cut, checkpoint.parent, offsets, reader.select(Segment, where), there)
         self.merged[cut] = {TP(o.topic, o.partition): o.to_offset for o in offsets}
+        self.ids[cut] = {TP(o.topic, o.partition): o.topic_id for o in offsets}
         self.led[cut] = {TP(o.topic, o.partition) for o in offsets if o.leader_epoch >= 0}
-        new = self.landed[cut] or self.merged[cut] != self.merged.get(checkpoint.parent)
+        before = self.merged.get(checkpoint.parent), self.ids.get(checkpoint.parent)
+        new = self.landed[cut] or (self.merged[cut], self.ids[cut]) != before
         if checkpoint.parent and not new and checkpoint.cause not in WANTED:
             raise Violation("V1", f"cut {cut} made a checkpoint ({checkpoint.cause}), and had nothing new")
         self.parents[cut] = checkpoint.parent
@@ -423,7 +443,8 @@ class Oracle:
             raise Violation("I4", f"cut {cut} lacks {sorted((self.known | set(before)) - seen)}")
         for o in offsets:
             tp = TP(o.topic, o.partition)
-            due = before.get(tp, self.initial.get(tp))
+            same = tp in before and self.ids[parent][tp] == o.topic_id
+            due = before[tp] if same else self.initial.get(tp, {}).get(o.topic_id)
             if due is None or not self.may_begin(parent, tp, o.from_offset, due) or o.to_offset < o.from_offset:
                 raise Violation(
                     "I1",
@@ -453,7 +474,7 @@ class Oracle:
         self.landed[cut].sort()
         for o in offsets:
             tp = TP(o.topic, o.partition)
-            logs, found = self.broker.logs_of(tp), landed.pop(tp, [])
+            logs, found = self.broker.logs_of(tp, o.topic_id), landed.pop(tp, [])
             produced = [between(log, o.from_offset, o.to_offset) for log in logs]
             if found not in produced or len(found) != o.rows:
                 raise Violation(
@@ -477,6 +498,11 @@ class Oracle:
                     f"cut {cut}: {tp} goes on at {o.from_offset}, and the log was cut at {self.broker.cuts[tp][0]}",
                 )
         self.logs.setdefault(cut, {})[tp] = frozenset(of_older) if o.leader_epoch >= 0 else EITHER
+
+    def next_of(self, tp: TP) -> int:
+        """Where the head leaves off of the topic that is there now."""
+        same = self.ids[self.row.head].get(tp) == self.broker.ids[tp.topic]
+        return self.merged[self.row.head][tp] if same else 0
 
     # At the end
 

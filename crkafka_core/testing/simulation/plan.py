@@ -21,6 +21,10 @@ REGION_FAULTS = (
 )  # fmt: skip
 LATER = ("cut log",)
 """Of regions too, drawn apart: most seeds stand for what they stood for before there were any."""
+RENEWED = "topic made anew"
+"""Drawn apart as well."""
+NOT_WITH_RENEWED = frozenset({"cut log", "restore", "skip", "cut kafka", "kafka down", "stall"})
+"""Kafka does not tell ids while it is away, which docs/operations.md says is not promised; the others have their own way to name a log."""
 PERSON = ("rewind", "initial", "reset", "scale", "stop", "pause", "configure", "skip", "undeclare")
 VISITS = ("read", "consume")
 """Of somebody who comes, and goes by himself."""
@@ -94,6 +98,10 @@ def plan(seed: int) -> Plan:
         faults = _about(rng, phase, bringers, rng.uniform(7.0, 11.0), faults)
     apart = Random(f"later {seed}")
     later = [_fault(apart, chaos, list(LATER)) for _ in range(apart.choice((1, 1, 2)) if apart.random() < 0.15 else 0)]
+    everything = [*faults, *later]
+    renewed = Random(f"renewed {seed}")
+    if renewed.random() < 0.12 and not NOT_WITH_RENEWED & {f.kind for f in everything}:
+        everything.append(_fault(renewed, chaos, [RENEWED]))
     trigger = rng.choice((0, 0, 0, 24))
     return Plan(
         seed=seed,
@@ -109,7 +117,7 @@ def plan(seed: int) -> Plan:
         data_loss="gap" if later or "retention" in kinds else "stop",
         sluggish=rng.choice(("", "", *LOOPS)),
         chaos=chaos,
-        faults=tuple(sorted([*faults, *later], key=lambda f: f.at)),
+        faults=tuple(sorted(everything, key=lambda f: f.at)),
     )
 
 

@@ -10,7 +10,7 @@ from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, MemberStatus, Segment, Table
 from crkafka_core.plane import alarms, limits
 from crkafka_core.segments.path import SegmentName
-from crkafka_core.testing.simulation.faults import EPOCH
+from crkafka_core.testing.simulation.faults import EPOCH, MADE_ANEW
 from crkafka_core.testing.simulation.history import Violation
 from crkafka_core.testing.simulation.plan import Fault
 from crkafka_core.testing.simulation.tables import judge
@@ -58,8 +58,13 @@ class Progress:
                 world.step()
 
     def _stopped(self, what: str) -> None:
-        """Only for a control plane that went back in time, after which a person says how to go on (SPEC G10)."""
+        """Only for a control plane that went back in time, after which a person says how to go on (SPEC G10); or for a topic that was
+        made anew and that nobody had noticed yet."""
         world, row = self.world, self.world.oracle.row
+        if MADE_ANEW in row.stop_reason:
+            self._ask("forget")
+            self._ask("start")
+            return
         if not (row.went_back and world.oracle.lost):
             raise Violation("I10", f"{what}: STOPPED, and no fault is there: {row.stop_reason}")
         self._ask("go on")
@@ -74,11 +79,14 @@ class Progress:
         while world.faults.troubled and world.now < healed + HEARD:  # who was held up may fail one time too many
             world.step()
         self._hear_the_person()
-        if world.oracle.stops and not world.oracle.lost and sum(f.kind in STOPS for f in world.plan.faults) < ENOUGH:
-            raise Violation("X6", f"STOPPED without a cause in the plan: {world.oracle.stops[0]}")
+        stops = [reason for reason in world.oracle.stops if MADE_ANEW not in reason]
+        if stops and not world.oracle.lost and sum(f.kind in STOPS for f in world.plan.faults) < ENOUGH:
+            raise Violation("X6", f"STOPPED without a cause in the plan: {stops[0]}")
         if world.paused:
             self._ask("resume")
         row = world.oracle.row
+        if world.broker.former:
+            self._ask("forget")
         if row.went_back:
             self._ask("go on")
         elif row.phase in (Phase.STOPPED, Phase.IDLE) or row.wanted is Wanted.STOP or row.stopping:
@@ -147,8 +155,7 @@ class Progress:
 
     def _landed(self) -> bool:
         oracle = self.world.oracle
-        merged = oracle.merged[oracle.row.head]
-        return all(not self.world.broker.fetch(tp, merged.get(tp, 0), 1) for tp in self._read())
+        return all(not self.world.broker.fetch(tp, oracle.next_of(tp), 1) for tp in self._read())
 
     def _read(self) -> list[TP]:
         """Partitions of topics that the configuration reads."""
@@ -156,9 +163,8 @@ class Progress:
 
     def _submitted(self) -> bool:
         oracle = self.world.oracle
-        merged = oracle.merged[oracle.row.head]
         now = {tp: at for tp, (epoch, at) in oracle.reached.items() if epoch == oracle.row.epoch}
-        return all(not self.world.broker.fetch(tp, max(now.get(tp, 0), merged.get(tp, 0)), 1) for tp in self._read())
+        return all(not self.world.broker.fetch(tp, max(now.get(tp, 0), oracle.next_of(tp)), 1) for tp in self._read())
 
     def _nothing_is_alarmed(self) -> bool:
         with self.world.store.read(self.world.region) as reader:
