@@ -8,11 +8,12 @@ from contextlib import AbstractContextManager, nullcontext
 import dagster as dg
 from pydantic import Field
 
+from crkafka_core.control import Reader
 from crkafka_core.model.errors import CutOpen, NotRunning, NotSettled, Refused
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.model.rows import Region as Row
-from crkafka_core.plane import checkpoints
+from crkafka_core.plane import checkpoints, triggers
 from crkafka_core.plane.leases import DRIVER
 from crkafka_core.region import Region
 from crkafka_core.region.lease import DriverLease
@@ -31,6 +32,17 @@ class OpenCut(dg.Config):
         description="Seconds to wait for a region that is settling, resetting, or in another cut, before giving up.",
         ge=0,
     )
+
+
+AHEAD = 0.75
+"""Seconds by which a run may come before its cut is due: about what Dagster takes to begin its first op, which waits for the rest."""
+
+
+def _early(reader: Reader, row: Row, region: Region) -> float:
+    """Seconds until a cut is due; 0 where none will be by itself."""
+    trigger = region.config.trigger
+    due = triggers.due_at(row, period=trigger.period, counted=trigger.tuples is not None)
+    return 0.0 if due is None else max(0.0, due - reader.now())
 
 
 def at(region: Row) -> str:
@@ -97,8 +109,11 @@ def _opened(
     asked_at = "" if is_reexecution(context) else context.run.tags.get(ASKED_AT, "")
     left = config.patience
     while True:
-        row = region.plane.read(lambda _, row: row)
-        if asked_at and asked_at != at(row):
+        row, early = region.plane.read(lambda reader, row: (row, _early(reader, row, region)))
+        if asked_at and 0 < early <= AHEAD:
+            region.plane.wait(row.version, early)
+            continue
+        if asked_at and (asked_at != at(row) or early > 0):
             context.log.info(
                 f"Region {row.name} is at epoch {row.epoch}, head {row.head}: the reason for this cut is past."
             )

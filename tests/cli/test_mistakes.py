@@ -28,7 +28,7 @@ from crkafka_core.control import Tx
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Group, MemberStatus, Region, Table
-from crkafka_core.plane import hosts, leases, life, roster
+from crkafka_core.plane import hosts, leases, life, roster, starts
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import Region as Driven
 from tests.cli.conftest import YAML, Answer, Crkafka
@@ -516,6 +516,16 @@ def test_a_pause_of_what_would_never_be_read_is_refused(
     answer = crkafka("pause", what)
     assert (answer.code, said in answer.err) == (1, True), answer.err  # as other names that are not known
     assert crkafka("pause", "orders[99]").code == 0, "a partition that may come"
+
+
+def test_a_rewind_that_would_lose_rows_of_a_forgotten_topic_is_refused_before_it_is_asked_for(
+    crkafka: Asked, plane: ControlPlane
+) -> None:
+    plane.do(lambda tx: starts.forget(tx, "orders", by="me"))
+    answer = crkafka("reset", "--to", "1")
+    assert answer.code == 1
+    assert "rows of orders would be superseded" in answer.err and "`crkafka reset --give-up orders`" in answer.err
+    assert "--yes" in crkafka("reset", "--to", "1", "--give-up", "orders").err, "that one is asked for"
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,18 @@ def test_a_target_that_is_none_is_refused(seat: Seat, to: str) -> None:
     assert resets(seat) == []
 
 
+def test_rows_of_a_forgotten_topic_are_lost_only_if_that_is_said(seat: Seat, member: HandMember) -> None:
+    for _ in range(2):
+        assert seat.run("cut").success
+    seat.region.forget("orders")
+    for dry in (True, False):
+        result = seat.run("reset_region", {"reset": {"to": 1, "dry_run": dry}}, raise_on_error=False)
+        said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+        assert "rows of orders would be superseded" in said and "`give_up: [orders]`" in said
+    assert seat.run("reset_region", {"reset": {"to": 1, "dry_run": True, "give_up": ["orders"]}}).success
+    assert seat.region.status().region.head == 2
+
+
 def test_a_dry_run_tells_what_would_go_and_asks_for_nothing(
     seat: Seat, member: HandMember, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,7 +20,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, Table
-from crkafka_core.plane import checkpoints, halting, leases, life, permits
+from crkafka_core.plane import checkpoints, halting, leases, life, permits, triggers
 from crkafka_core.plane.tables import SPARK_FEEDER
 from crkafka_core.region import Region
 from crkafka_core.region.feeder import Feeder
@@ -84,6 +84,34 @@ def test_the_trigger_waits_for_a_cut_to_fall_due(seat: Seat, member: HandMember)
         assert "no cut is due" in result.skip_message
     late = seat.region.plane.read(lambda reader, _: reader.now()) - last - 1
     assert late < 3.0, "it is seen while the tick lingers, and not when it ends"
+
+
+@pytest.mark.parametrize("keys", [{"trigger": {"period": 3}}])
+def test_a_run_is_launched_ahead_and_opens_its_cut_when_it_is_due(seat: Seat, member: HandMember) -> None:
+    """What Dagster takes until the first op is no part of the period."""
+    due = triggers.due_at(seat.region.status().region, period=3.0, counted=False)
+    assert due is not None
+    while not (asked := seat.tick("trigger").run_requests):
+        assert seat.region.plane.read(lambda reader, _: reader.now()) < due
+    assert seat.region.plane.read(lambda reader, _: reader.now()) < due, "the tick waits no longer than to the launch"
+    assert seat.launch("cut", asked[0]).success
+    (made,) = seat.region.checkpoints()
+    assert 0 <= made.opened_at - due < 1.0
+
+
+@pytest.mark.parametrize("keys", [{"trigger": {"period": 3}}])
+def test_a_run_that_comes_after_a_cut_that_found_nothing_opens_none(seat: Seat, member: HandMember) -> None:
+    """The head stayed, and the period began anew."""
+    while not (asked := seat.tick("trigger").run_requests):
+        pass
+    assert seat.launch("cut", asked[0]).success
+    member.rows = 0
+    while not (asked := seat.tick("trigger").run_requests):
+        pass
+    seat.region.cut(cause="beside it", if_new=True)
+    before = seat.region.status().region
+    assert seat.launch("cut", asked[0]).success
+    assert seat.region.status().region.next_checkpoint == before.next_checkpoint
 
 
 @pytest.mark.parametrize("keys", PERIODIC)
