@@ -95,8 +95,16 @@ _UNREACHABLE = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.LISTENER_NOT_FOUND,
     KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.OFFSET_NOT_AVAILABLE,  # a leader that was elected a moment ago does not know its log's end yet
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.THROTTLING_QUOTA_EXCEEDED,
     KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError._DESTROY_BROKER,  # the connection that a client begins with is dropped once it knows the brokers
     # What the client knows of the leaders is old, or it knows of none: so it is while a broker is away, and after its return.
     KafkaError._NOENT,
     KafkaError.FENCED_LEADER_EPOCH,

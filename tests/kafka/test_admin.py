@@ -271,6 +271,25 @@ def test_no_answer_without_an_error_is_no_end_of_a_log(admin: KafkaAdmin, away: 
             admin.watermarks(tps)
 
 
+class JustElected(JustStarted):
+    """A leader that does not know its log's end yet."""
+
+    def list_offsets(self, request: dict[Any, Any], **_: object) -> dict[Any, Future[Any]]:
+        answers: dict[Any, Future[Any]] = {p: Future() for p in request}
+        for future in answers.values():
+            if self._since() < self.away:
+                future.set_exception(KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE)))
+            else:
+                future.set_result(SimpleNamespace(offset=7, leader_epoch=1))
+        return answers
+
+
+def test_a_leader_that_was_elected_a_moment_ago_is_asked_again(admin: KafkaAdmin) -> None:
+    """A rewind that a person asked for just then was refused."""
+    admin._client = cast(Any, JustElected("t", away=0.5, ignorant=0.0))
+    assert admin.watermarks([TP("t", 0)]) == {TP("t", 0): (7, 7)}
+
+
 @pytest.mark.parametrize(("ignorant", "gone"), [(1.9, False), (60.0, True)])
 def test_a_broker_that_has_just_started_and_knows_no_topics_yet_is_not_believed_at_once(
     ignorant: float, gone: bool
