@@ -46,7 +46,7 @@ def telling(tell: Callable[[str], None], words: Callable[[float], str]) -> Itera
 def starting(tell: Callable[[str], None], start: Callable[[], T]) -> T:
     """The Spark session that `start` gives; how long that takes is told while it takes long, and at the end."""
     began = time.monotonic()
-    tell("Spark starts; the first time of all it fetches jars")
+    tell("Spark starts; jars that are not here yet are fetched first")
     with telling(tell, spark_starts):
         started = start()
     tell(f"Spark has started, in {time.monotonic() - began:.0f} s; its first job takes longer than the next ones")

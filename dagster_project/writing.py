@@ -55,10 +55,11 @@ def rewrite(
     if not ids:
         return
     rows = sum(region.read(lambda reader, row: checkpoints.rows_of(reader, ids)).values())
-    context.log.info(f"writing {plural(rows, 'row')} of {plural(len(ids), 'checkpoint')} again into {name}")
+    context.log.info(f"writing {plural(rows, 'record')} of {plural(len(ids), 'checkpoint')} again into {name}")
     done = _written(context, region, spark, name, lambda s: tables.rewrite(s, region.handle, name, ids))
     context.log.info(
         f"{plural(done.rows if done else 0, 'row')} of {plural(len(ids), 'checkpoint')} written into {name}"
+        + (done.did_not_fit if done else "")
     )
 
 
@@ -97,7 +98,7 @@ def _written(
     session = spark.session() if plane.needs_spark(_free(context, region, name)) else None
     while True:
         try:
-            with telling(context.log.info, lambda s: f"table {name} is still written, for {s:.0f} s now"):
+            with telling(context.log.info, lambda s: f"table {name} is still being written, for {s:.0f} s now"):
                 return write(session)
         except LeaseHeld:  # taken meanwhile
             region.plane.wait(region.read(lambda _, row: row.version), PAUSE_S)

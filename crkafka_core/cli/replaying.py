@@ -74,9 +74,8 @@ def _replay(config: RegionConfig, table: str, after: int, upto: int, as_json: bo
     elif done is None:
         print(f"the checkpoints after {after} up to {upto} have no rows; nothing was written")
     else:
-        print(
-            f"{plural(done.rows, 'row')} of {plural(len(done.checkpoints), 'checkpoint')} written into {table} (commit {done.number})"
-        )
+        rows, of = plural(done.rows, "row"), plural(len(done.checkpoints), "checkpoint")
+        print(f"{rows} of {of} written into {table}{done.did_not_fit} (commit {done.number})")
         if early := [number for number in done.checkpoints if number > done.acknowledged]:
             came = plural(len(early), "of them came before its turn", "of them came before their turn")
             note(

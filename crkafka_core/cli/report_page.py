@@ -103,7 +103,7 @@ def _tiles(found: Report) -> str:
     fresh = sorted(f.seconds for f in found.freshness)
     tiles = [
         _counted(rows, "record landed", "records landed"),
-        ("records a second", f"{rows / seconds:,.0f}" if seconds else "–"),
+        ("records a second, while there were any", f"{rows / seconds:,.0f}" if seconds else "–"),
         _counted(len(found.cuts), "checkpoint"),
         ("pause, median", f"{pauses[len(pauses) // 2]} ms" if pauses else "–"),
         _counted(len(found.resets), "reset"),

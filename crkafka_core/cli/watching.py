@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -69,7 +70,8 @@ def _watch(config: RegionConfig, interval: float, once: bool, as_json: bool) -> 
             hint="`crkafka watch --json` prints a line for each view, `crkafka show` the state once.",
         )
     else:
-        _live(reads)
+        with suppress(KeyboardInterrupt):  # that is how it ends
+            _live(reads)
 
 
 def _live(reads: Iterator[Found]) -> None:

@@ -28,5 +28,8 @@ if __name__ == "__main__":
     print(f"orders_typed       orders: {len(cents):,}, worth {sum(cents) / 100:,.2f}")
     reasons = Counter(column("orders_typed_dead", "reason"))
     print(f"orders_typed_dead  dead letters: {reasons.total():,}")
-    for reason, count in reasons.most_common(3):
+    shown = reasons.most_common(3)
+    for reason, count in shown:
         print(f"                   {count} x {reason}")
+    if others := reasons.total() - sum(count for _, count in shown):
+        print(f"                   {others} x another reason")

@@ -12,6 +12,7 @@ from crkafka_core.control import Tx
 from crkafka_core.machine import machine
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Lease, Table
 from crkafka_core.plane import leases, limits, permits, reading, restored
 from crkafka_core.plane import tables as plane
@@ -58,6 +59,11 @@ class Committed:
     version: str
     bad: int = 0
     """Records that could not be decoded: dead letters, or skipped."""
+
+    @property
+    def did_not_fit(self) -> str:
+        """These in words, to stand behind the rows."""
+        return f"; {plural(self.bad, 'record does', 'records do')} not fit the table" if self.bad else ""
 
 
 Ask = Callable[[Tx, str], Permit | None]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from crkafka_core.machine import whoami
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Checkpoint, Lease
+from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import reading, starts
 from crkafka_core.region import Region
 from crkafka_core.segments.batch import SCHEMA
@@ -73,17 +73,10 @@ def latest(region: Region, ids: Sequence[int]) -> Findings:
 
 @contextmanager
 def _held(region: Region) -> Iterator[None]:
-    """Nothing is retired meanwhile, as far as a line can be held as a whole."""
-    token = uuid.uuid4().hex
-    lease: Lease | None = None
-    with suppress(CrkafkaError):  # an archive that has lost its beginning cannot be held
-        lease = region.plane.do(
-            lambda tx: reading.take(tx, holder=f"{whoami()} (crkafka verify)", token=token, length=_HOLD)
-        ).lease
-    if lease is None:
-        yield
-        return
-    held, over = lease, threading.Event()
+    """Nothing is retired meanwhile, neither of the line nor of what a rewind left behind."""
+    token, holder = uuid.uuid4().hex, f"{whoami()} (crkafka verify)"
+    held = region.plane.do(lambda tx: reading.follow(tx, stream=token, holder=holder, after=0, length=_HOLD))
+    over = threading.Event()
 
     def renew() -> None:
         while not over.wait(_HOLD / 3):

@@ -31,7 +31,7 @@ class _Idle:
 
 @contextmanager
 def _feeding(region: object, *, tell: Tell, news: Tell, warm: object) -> Iterator[None]:
-    news("Spark starts; the first time of all it fetches jars")
+    news("Spark starts; jars that are not here yet are fetched first")
     tell("table typed: its storage is away")
     yield
 
@@ -42,7 +42,7 @@ def test_that_spark_starts_is_no_warning(seat: Seat, monkeypatch: pytest.MonkeyP
     result = seat.run("host_members")
     assert result.success
     told: dict[str, Any] = {entry.user_message: entry.level for entry in seat.instance.all_logs(result.run_id)}
-    assert told["Spark starts; the first time of all it fetches jars"] == logging.INFO
+    assert told["Spark starts; jars that are not here yet are fetched first"] == logging.INFO
     assert told["table typed: its storage is away"] == logging.WARNING
 
 

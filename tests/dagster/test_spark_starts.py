@@ -21,7 +21,7 @@ pytestmark = pytest.mark.dagster
 
 BRONZE: list[Any] = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
 STARTS = {
-    "Spark starts; the first time of all it fetches jars",
+    "Spark starts; jars that are not here yet are fetched first",
     "Spark is still starting, for N s now",
     "Spark has started, in N s; its first job takes longer than the next ones",
 }

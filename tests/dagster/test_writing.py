@@ -117,7 +117,7 @@ def test_a_raw_delta_table_is_replayed_without_spark_and_the_run_tells_its_rows(
     assert said(landed) == [
         "writing what follows checkpoint 0 up to 2 into bronze",
         "30 rows written into bronze: advanced from checkpoint 0 to 2",
-        "writing 30 rows of 2 checkpoints again into bronze",
+        "writing 30 records of 2 checkpoints again into bronze",
         "30 rows of 2 checkpoints written into bronze",
     ]
 
@@ -126,7 +126,7 @@ def test_a_raw_delta_table_is_replayed_without_spark_and_the_run_tells_its_rows(
 def test_a_write_that_takes_long_is_told_of_in_the_run(landed: LandedSeat, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(*_: Any, **__: Any) -> None:
         end = time.monotonic() + 60
-        while not any("still written" in text for text in said(landed)):
+        while not any("still being written" in text for text in said(landed)):
             assert time.monotonic() < end, "nothing is told meanwhile"
             time.sleep(0.05)
 
@@ -135,4 +135,4 @@ def test_a_write_that_takes_long_is_told_of_in_the_run(landed: LandedSeat, monke
     monkeypatch.setattr(spark_tables, "advance", write)
     landed.landing.land(10)
     assert landed.run("replay", {"rewrite": {"after": 0, "upto": 1}}).success
-    assert any(text.startswith("table typed is still written, for ") for text in said(landed))
+    assert any(text.startswith("table typed is still being written, for ") for text in said(landed))

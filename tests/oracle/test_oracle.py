@@ -26,7 +26,7 @@ from crkafka_core.model.rows import (
     Segment,
     Start,
 )
-from crkafka_core.plane import events, resets
+from crkafka_core.plane import events, resets, retire
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.reader import hash_of, read_segment
@@ -310,6 +310,21 @@ def test_I9_retired_checkpoint_of_which_something_is_left(landed: Landed) -> Non
     _broken(landed.verify(collected=True), "I9", "was not collected")
     landed.plane.do(lambda tx: tx.put(kept[0]))
     _broken(landed.verify(), "I9", "it is retired, and its merged offsets are left")
+
+
+def test_what_a_rewind_left_behind_is_not_retired_while_it_is_looked_at(landed: Landed) -> None:
+    """Its segments were gone before they were read: a region that was whole was told to be broken."""
+    landed.plane.do(lambda tx: resets.request(tx, by="me", target=0))
+    landed.land()
+
+    def may_be_retired() -> tuple[int, ...]:
+        return landed.plane.read(retire.plan).retire
+
+    meanwhile: list[tuple[int, ...]] = []
+    assert may_be_retired() == (1, 2, 3)
+    verdict = landed.verify(progress=lambda _: meanwhile.append(may_be_retired()))
+    assert verdict.ok and verdict.superseded == 3, str(verdict)
+    assert set(meanwhile) == {()} and may_be_retired() == (1, 2, 3)
 
 
 def test_I9_archive_that_lost_rows(landed: Landed) -> None:

@@ -77,6 +77,8 @@ class Broker:
     """Where a log was cut, and the whole log as it was before; each at most once."""
     former: dict[str, dict[TP, list[Record]]] = field(default_factory=dict)
     """Logs of topics that were made anew, under the id that each had before."""
+    former_starts: dict[TP, int] = field(default_factory=dict)
+    """Where the last of those began: who was placed there may not have noticed yet."""
     committed: dict[TP, int] = field(default_factory=dict)
     metadata: dict[TP, str] = field(default_factory=dict)
     seats: dict[int, Seat] = field(default_factory=dict)
@@ -112,6 +114,7 @@ class Broker:
         self.former[self.ids[topic]] = {tp: self.logs[tp] for tp in tps}
         self.ids[topic] = f"id-{topic}-{len(self.former)}"
         for tp in tps:
+            self.former_starts[tp] = self.starts[tp]
             self.committed.pop(tp, None)
             self.metadata.pop(tp, None)
         self.create(topic, len(tps))
@@ -150,7 +153,11 @@ class Broker:
 
     def may_begin(self, tp: TP, offset: int, due: int) -> bool:
         """Whether a start is where it is due, or a gap that Kafka has made (SPEC S4)."""
-        return offset == due or due < offset <= self.starts[tp]
+        return offset == due or due < offset <= self.kept_from(tp)
+
+    def kept_from(self, tp: TP) -> int:
+        """Retention has taken what is before."""
+        return max(self.starts[tp], self.former_starts.get(tp, 0))
 
     def logs_of(self, tp: TP, topic_id: str = "") -> list[list[Record]]:
         """The log, and what it was before it was cut, or under other ids of its topic; with an id, of that alone."""

@@ -140,7 +140,7 @@ class Oracle:
 
     def may_begin(self, base: int, tp: TP, offset: int, due: int) -> bool:
         """Where it is due, or after a gap that Kafka or a person has made."""
-        kept = self.broker.starts[tp]
+        kept = self.broker.kept_from(tp)
         while ends := [
             end for at, first, end in self.skips if at == tp and first <= max(due, kept) and due < end <= offset
         ]:
@@ -151,7 +151,7 @@ class Oracle:
         """Where the log was cut below what is due; where no leader's epoch tells that, at its end."""
         cut = self.broker.cuts[tp][0] if tp in self.broker.cuts else due
         told = tp in self.led.get(base, ())
-        return cut <= offset < due and (offset <= max(cut, self.broker.starts[tp]) or not told)
+        return cut <= offset < due and (offset <= max(cut, self.broker.kept_from(tp)) or not told)
 
     def _known(self) -> list[tuple[dict[int, dict[TP, int]], dict[TP, dict[str, int]]]]:
         return [(self.merged, self.initial), *self.lost]
@@ -222,7 +222,7 @@ class Oracle:
         for tp, offset in offsets.items():
             skipped = max((end for at, _, end in self.skips if at == tp), default=0)
             first = max(self.initial.get(tp, {}).values(), default=0)
-            if offset > max(self.highest.get(tp, 0), first, self.broker.starts[tp], skipped):
+            if offset > max(self.highest.get(tp, 0), first, self.broker.kept_from(tp), skipped):
                 raise Violation(
                     "I12", f"{who.name} commits {tp} at {offset}; nobody submitted past {self.highest.get(tp, 0)}"
                 )
