@@ -345,9 +345,12 @@ class PlaneMachine(RuleBasedStateMachine):
         return lambda tx: goals.aim(tx, "goal", dict.fromkeys(PARTITIONS, 5))
 
     def _reach(self, player: Player) -> Callable[[Tx], Any]:
-        return lambda tx: goals.reach(
-            tx, "goal", member=player.name, incarnation=player.incarnation, epoch=player.epoch, reached=player.held
-        )
+        def reach(tx: Tx) -> None:
+            begun = next((goal.at for goal in goals.current(tx)), 0.0)
+            me, epoch, held = player, player.epoch, player.held
+            goals.reach(tx, "goal", begun, member=me.name, incarnation=me.incarnation, epoch=epoch, reached=held)
+
+        return reach
 
     def _read(self, player: Player) -> Callable[[Tx], Any]:
         return lambda tx: reading.take(tx, holder=player.name, token=player.name, length=30)

@@ -286,7 +286,7 @@ class EventLoop:
         met = self.ends if idle else {}
         for aim in d.aims:
             reached = frozenset(tp for tp, end in aim.ends if tp in nexts and max(nexts[tp], met.get(tp, -1)) >= end)
-            reach = sg.Reach(aim.token, self.state.epoch, reached)
+            reach = sg.Reach(aim.token, aim.at, self.state.epoch, reached)
             if reached and reach != self._reached.get(aim.token):
                 self._reached[aim.token] = reach
                 self._reporter.do(reach)

@@ -107,10 +107,10 @@ class Reporter(Loop):
                 plane.do(lambda tx: cuts.give_up(tx, cut, member=name, incarnation=incarnation, why=why, cause=cause))
             case sg.AskReset(epoch, why, cause):
                 plane.do(lambda tx: resets.failed(tx, cause, f"{name}: {why}", member=name, epoch=epoch))
-            case sg.Reach(token, epoch, reached):
+            case sg.Reach(token, begun, epoch, reached):
                 plane.do(
                     lambda tx: goals.reach(
-                        tx, token, member=name, incarnation=incarnation, epoch=epoch, reached=reached
+                        tx, token, begun, member=name, incarnation=incarnation, epoch=epoch, reached=reached
                     )
                 )
             case sg.Tell(kind, text):

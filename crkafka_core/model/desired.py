@@ -38,6 +38,8 @@ class Aim:
     """Ends that a bounded run consumes to (SPEC V3)."""
 
     token: str
+    at: float
+    """When it was begun: a run that is tried again has the same token, and hears again what is reached."""
     ends: tuple[tuple[TP, int], ...]
 
 

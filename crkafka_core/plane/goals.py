@@ -35,11 +35,13 @@ def aim(tx: Tx, token: str, ends: Mapping[TP, int]) -> dict[TP, int]:
     return unpack_offsets(row.ends_json)
 
 
-def reach(tx: Tx, token: str, *, member: str, incarnation: str, epoch: int, reached: Collection[TP]) -> None:
-    """What a member has reached in this epoch of what it holds now; its word from another epoch is void."""
+def reach(
+    tx: Tx, token: str, begun: float, *, member: str, incarnation: str, epoch: int, reached: Collection[TP]
+) -> None:
+    """What a member has reached in this epoch of what it holds now; its word of another epoch, or of an earlier such run, is void."""
     region = tx.region()
     row = tx.get(Goal, token)
-    if row is None or epoch != region.epoch:
+    if row is None or row.at != begun or epoch != region.epoch:
         return
     roster.of(tx, member, incarnation)
     said = json.loads(row.reached_json)

@@ -32,7 +32,8 @@ def desired(
         cut=_cut(reader, region, name, incarnation) if region.open_cut else None,
         marks=pauses.marks(reader),
         aims=tuple(
-            Aim(goal.token, tuple(sorted(unpack_offsets(goal.ends_json).items()))) for goal in goals.current(reader)
+            Aim(goal.token, goal.at, tuple(sorted(unpack_offsets(goal.ends_json).items())))
+            for goal in goals.current(reader)
         ),
     )
 

@@ -357,6 +357,7 @@ class Reach(Effect):
     """Say what is reached of a bounded run's ends (SPEC V3)."""
 
     token: str
+    begun: float
     epoch: int
     reached: frozenset[TP]
 

@@ -356,7 +356,16 @@ CASES: dict[str, Case] = {
     "drop a goal": (_aimed, lambda s: lambda tx: goals.drop(tx, "goal")),
     "reach a goal": (
         _aimed,
-        lambda s: lambda tx: goals.reach(tx, "goal", **_member(s), epoch=tx.region().epoch, reached=s.players[0].held),
+        lambda s: (
+            lambda tx: goals.reach(
+                tx,
+                "goal",
+                goals.current(tx)[0].at,
+                **_member(s),
+                epoch=tx.region().epoch,
+                reached=s.players[0].held,
+            )
+        ),
     ),
     "start": (_idle, lambda s: lambda tx: life.start(tx, by="me")),
     "stop before what a backup lost": (

@@ -24,11 +24,29 @@ def _missing(kit: Kit, token: str) -> frozenset[TP]:
     return kit.plane.read(lambda reader, row: goals.missing(reader, row.epoch, token))
 
 
-def _reach(kit: Kit, token: str, number: int, *reached: TP) -> None:
-    name = f"orders/{number}"
+def _reach(kit: Kit, token: str, number: int, *reached: TP, begun: float | None = None) -> None:
+    name, since = f"orders/{number}", _begun(kit, token) if begun is None else begun
     kit.do(lambda tx: goals.reach(
-        tx, token, member=name, incarnation=kit.live[name], epoch=tx.region().epoch, reached=reached
+        tx, token, since, member=name, incarnation=kit.live[name], epoch=tx.region().epoch, reached=reached
     ))  # fmt: skip
+
+
+def _begun(kit: Kit, token: str) -> float:
+    return next(goal.at for goal in kit.plane.read(lambda reader, _: goals.current(reader)) if goal.token == token)
+
+
+def test_v3_what_was_reached_of_a_run_says_nothing_of_the_same_run_begun_again(kit: Kit) -> None:
+    """Its ends may lie further; members are told when it was begun, and say again what they have reached."""
+    kit.running()
+    kit.do(lambda tx: goals.aim(tx, "run", {P0: 10}))
+    first = _begun(kit, "run")
+    kit.do(lambda tx: goals.drop(tx, "run"))
+    kit.now += 1.0
+    kit.do(lambda tx: goals.aim(tx, "run", {P0: 20}))
+    _reach(kit, "run", 0, P0, begun=first)
+    assert _missing(kit, "run") == {P0}
+    _reach(kit, "run", 0, P0)
+    assert _missing(kit, "run") == frozenset()
 
 
 def _aims(kit: Kit) -> dict[str, dict[TP, int]]:
@@ -116,10 +134,11 @@ def test_v3_each_step_of_a_bounded_run_wakes_those_who_wait_and_what_changes_not
 def test_g11_what_another_incarnation_has_reached_counts_for_nothing(kit: Kit) -> None:
     kit.running()
     kit.do(lambda tx: goals.aim(tx, "run", {P0: 10}))
+    begun = _begun(kit, "run")
     with pytest.raises(CrkafkaError):
         kit.do(
             lambda tx: goals.reach(
-                tx, "run", member="orders/0", incarnation="old", epoch=tx.region().epoch, reached={P0}
+                tx, "run", begun, member="orders/0", incarnation="old", epoch=tx.region().epoch, reached={P0}
             )
         )
     assert _missing(kit, "run") == {P0}

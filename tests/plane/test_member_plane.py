@@ -46,7 +46,7 @@ EVERYTHING: dict[str, Callable[[Tx, str], Any]] = {
     "ask for a cut": lambda tx, me: triggers.ask(
         tx, member=NAME, incarnation=me, epoch=tx.region().epoch, head=tx.region().head
     ),
-    "reach": lambda tx, me: goals.reach(tx, "g", member=NAME, incarnation=me, epoch=tx.region().epoch, reached=()),
+    "reach": lambda tx, me: goals.reach(tx, "g", 0.0, member=NAME, incarnation=me, epoch=tx.region().epoch, reached=()),
     "topics gone": lambda tx, me: starts.topics_gone(tx, {"t": "id-t"}, member=NAME),
     "forget": lambda tx, me: starts.forget(tx, "t", by=NAME),
     "stop the region": lambda tx, me: halting.halt(tx, "x", member=NAME),

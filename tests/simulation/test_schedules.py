@@ -122,6 +122,11 @@ def test_a_topic_that_is_made_anew_while_its_start_is_resolved_is_no_log_that_wa
     assert simulate(3118).ok
 
 
+def test_a_bounded_run_that_is_tried_again_hears_again_what_is_reached() -> None:
+    """The reply to its cut was lost; the members had told already, and it waited for ever (SPEC V3)."""
+    assert simulate(40_001_858).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0

@@ -490,7 +490,8 @@ class Oracle:
         tp = TP(o.topic, o.partition)
         left_off = self.merged[parent].get(tp, o.from_offset)
         kept = o.from_offset > left_off and self.broker.may_begin(tp, o.from_offset, left_off)
-        if tp in self.broker.cuts and o.from_offset > self.broker.cuts[tp][0] and not kept:
+        first = max(self.broker.cuts[tp][0], self.broker.kept_from(tp)) if tp in self.broker.cuts else o.from_offset
+        if o.from_offset > first and not kept:
             of_older &= self.logs.get(parent, {}).get(tp, EITHER)
             if not of_older:
                 raise Violation(

@@ -178,7 +178,7 @@ class SparkWriter(Writer):
     def _write(self, permit: Permit, hold: Hold) -> Written:
         rows = self.read(permit.plan)
         hold.check()
-        self._take(permit, rows, set())
+        self._take(permit, rows)
         return Written(str(permit.commit.number), sum(map(len, rows.values())))
 
     def fence(self) -> None:
@@ -186,12 +186,14 @@ class SparkWriter(Writer):
 
     def _fence(self, permit: Permit, hold: Hold) -> Fenced:
         line = set(self.plane.read(lambda r, region: r.line(region.head)))
-        self._take(permit, {}, set(self.lake.written) - line)
+        self._take(permit, {}, only=line)
         return Fenced(str(permit.commit.number))
 
-    def _take(self, permit: Permit, rows: dict[int, tuple[Tuple, ...]], remove: set[int]) -> None:
+    def _take(self, permit: Permit, rows: dict[int, tuple[Tuple, ...]], *, only: set[int] | None = None) -> None:
+        """Of what is there, `only` these checkpoints stay: a format looks at that as it commits."""
         self.world.scheduler.give_way()
-        if not self.lake.write(permit.commit.number, rows, remove):
+        gone = set() if only is None else set(self.lake.written) - only
+        if not self.lake.write(permit.commit.number, rows, gone):
             raise dropped(Stamp.of(permit.plan.uid, permit.commit))
         self.world.scheduler.give_way()
 
