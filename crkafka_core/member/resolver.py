@@ -183,9 +183,8 @@ class Resolver(Loop):
         proposals = self._proposals(topics, found, ids)
         gaps = self._gaps(found)
         if gaps and self._admin.topics(self._config.topics or (), pattern=self._config.pattern) != topics:
-            raise ServiceUnavailable(
-                "A topic changed while its start was resolved."
-            )  # made anew, it is no log that was cut
+            # One that was made anew meanwhile would be taken for a log that was cut.
+            raise ServiceUnavailable("A topic changed while its start was resolved.")
         resolved = self._plane.do(lambda tx: starts.resolve(
             tx, member=self._member, incarnation=self._incarnation, epoch=stamp.epoch, base=stamp.base, topic_ids=ids, proposals=proposals,
             gaps=gaps, accept_gaps=self._config.data_loss == "gap",

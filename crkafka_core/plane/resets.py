@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint, NotRunning, RegionStopped, Stale
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import listed
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, MergedOffset, Region, Reset, ResetCause
@@ -89,15 +90,15 @@ def check_target(reader: Reader, region: Region, target: int, give_up: Collectio
 
 def _read_by_nobody(reader: Reader, region: Region, target: int) -> list[str]:
     """Forgotten topics of which checkpoints behind the target have rows."""
-    gone = {i.topic_id: i.topic for i in starts.initials(reader) if i.forgotten}
+    gone = [i for i in starts.initials(reader) if i.forgotten]
     if not gone:
         return []
-    if target == 0:  # checkpoints that are retired count as well; what the head has tells of them
-        first = {(i.topic_id, i.partition): i.offset for i in starts.initials(reader)}
-        head = {(o.topic_id, o.partition): o.to_offset for o in starts.merged(reader, region.head).values()}
-        return sorted({gone[of[0]] for of, offset in first.items() if of[0] in gone and head.get(of) != offset})
-    line = set(reader.line(region.head, after=target))
-    behind = reader.select(MergedOffset, ("checkpoint", ">", target), ("rows", ">", 0), ("topic_id", "in", list(gone)))
+    if target == 0:  # checkpoints that are retired count as well: what the head has tells of them
+        head = starts.merged(reader, region.head)
+        there = [(i, head[tp]) for i in gone if (tp := TP(i.topic, i.partition)) in head]
+        return sorted({i.topic for i, o in there if (o.topic_id, o.to_offset) != (i.topic_id, i.offset)})
+    line, ids = set(reader.line(region.head, after=target)), sorted({i.topic_id for i in gone})
+    behind = reader.select(MergedOffset, ("checkpoint", ">", target), ("rows", ">", 0), ("topic_id", "in", ids))
     return sorted({o.topic for o in behind if o.checkpoint in line})
 
 

@@ -11,7 +11,7 @@ from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint, NotRunning, Re
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import TRANSITIONS, Phase, Wanted
 from crkafka_core.model.plural import listed
-from crkafka_core.model.rows import Event, Reset, ResetCause
+from crkafka_core.model.rows import Event, Initial, Reset, ResetCause
 from crkafka_core.plane import alarms, cuts, halting, life, members, permits, resets, restored, starts, tables
 from tests.plane.conftest import LIMITS
 
@@ -502,9 +502,11 @@ def test_x4_a_rewind_over_nothing_of_a_forgotten_topic_is_not_refused(kit: Kit) 
     assert kit.row.head == 2
 
 
-def test_x4_a_topic_that_was_never_merged_is_not_in_the_way_of_initial_state(kit: Kit) -> None:
+@pytest.mark.parametrize("found", ["before a merge without a row", "after the last merge"])
+def test_x4_a_topic_of_which_nothing_was_merged_is_not_in_the_way_of_initial_state(kit: Kit, found: str) -> None:
     kit.running()
     kit.cut(rows=0)
-    kit.do(lambda tx: starts.forget(tx, "t", by="me"))
+    late = Initial("orders", "id-late", 0, "late", 7, "beginning", forgotten=True)
+    kit.do(lambda tx: tx.put(late) if found.startswith("after") else starts.forget(tx, "t", by="me"))
     kit.do(lambda tx: resets.request(tx, by="me", target=0))
     assert kit.row.head == 0
