@@ -53,18 +53,30 @@ def reach(
 
 
 def missing(reader: Reader, epoch: int, token: str) -> frozenset[TP]:
-    """Partitions of the goal that nobody has reached in this epoch. A goal that is gone was not reached."""
+    """Partitions of the goal that no live member has reached in this epoch. A goal that is gone was not reached.
+
+    What a member had that was started again since is read again from the head, and not reached yet.
+    """
     row = reader.get(Goal, token)
     if row is None:
         raise Refused(
             f"The bounded run {token} of region {reader.region().name} is not known any more: more than {MOST} were begun after it.",
             hint="Begin it again.",
         )
-    there: set[TP] = set()
-    for _, at, tps in json.loads(row.reached_json).values():
-        if at == epoch:
+    live, there = {m.name: m.incarnation for m in roster.live(reader)}, set[TP]()
+    for member, (incarnation, at, tps) in json.loads(row.reached_json).items():
+        if at == epoch and live.get(member) == incarnation:
             there |= unpack(json.dumps(tps))
     return frozenset(unpack_offsets(row.ends_json).keys() - there)
+
+
+def leave_out(tx: Tx, topics: Collection[str]) -> None:
+    """Forgotten topics: their ends are no goal any more, also when others of these names become known."""
+    for goal in current(tx):
+        ends = unpack_offsets(goal.ends_json)
+        kept = {tp: end for tp, end in ends.items() if tp.topic not in topics}
+        if len(kept) < len(ends):
+            tx.put(replace(goal, ends_json=pack_offsets(kept)))
 
 
 def drop(tx: Tx, token: str) -> None:

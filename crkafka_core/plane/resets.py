@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import DataLoss, NoSuchCheckpoint, NotRunning, RegionStopped, Stale
-from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import listed
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, MergedOffset, Region, Reset, ResetCause
+from crkafka_core.model.rows import (
+    Checkpoint,
+    CheckpointStatus,
+    Initial,
+    Member,
+    MergedOffset,
+    Region,
+    Reset,
+    ResetCause,
+)
 from crkafka_core.plane import epochs, events, halting, limits, restored, starts
-from crkafka_core.protocol import reset_policy
+from crkafka_core.protocol import reset_policy, subscription
 from crkafka_core.protocol.reset_policy import BUDGETED, COUNTED, POLICY, Record
 
 
@@ -39,6 +48,8 @@ def request(
         )
     to = epochs.place(region.head if target is None else target)
     text = f"back to {to}, as asked by {by}" + (f": {cause}" if cause else "")
+    if given_up := sorted(set(give_up)):
+        text += f"; rows of {', '.join(given_up)} may be lost by it"
     if region.phase is Phase.STOPPED:  # a person leaves STOPPED: counts and budgets begin anew, as with `start`
         tx.set_region(consecutive=0, failing=0, started_epoch=region.epoch + 1, proven_epoch=region.epoch + 1)
         events.log(tx, "start", text, by=by)
@@ -80,26 +91,40 @@ def check_target(reader: Reader, region: Region, target: int, give_up: Collectio
         _check_on_line(reader, region, target)
     lost = [topic for topic in _read_by_nobody(reader, region, target) if topic not in give_up]
     if lost:
+        given_up, to = " ".join(f"--give-up {topic}" for topic in lost), target or "initial"
         raise DataLoss(
             f"Region {region.name} cannot go back to {epochs.place(target)}: rows of {', '.join(lost)} would be superseded, and "
-            "nobody would read them again, since they are of a topic that it has forgotten.",
-            hint=f"If they may be lost: `crkafka reset --give-up {lost[0]}`, in Dagster `give_up: [{lost[0]}]`. A topic that was only "
-            "unsubscribed is read again as soon as the configuration names it.",
+            "nobody would read them again, since it has forgotten that topic or does not read it any more.",
+            hint=f"If they may be lost: `crkafka reset --to {to} {given_up}`, in Dagster `give_up: [{', '.join(lost)}]`. A topic that "
+            "Kafka still has can be named in the configuration again; once members read it, it is no longer in the way.",
         )
 
 
 def _read_by_nobody(reader: Reader, region: Region, target: int) -> list[str]:
-    """Forgotten topics of which checkpoints behind the target have rows."""
-    gone = [i for i in starts.initials(reader) if i.forgotten]
+    """Topics that were forgotten, or will be since nobody wants them, of which checkpoints behind the target have rows."""
+    wanted = region.subscription_json
+    gone = [i for i in starts.initials(reader) if i.forgotten or not subscription.reads(wanted, i.topic)]
     if not gone:
         return []
-    if target == 0:  # checkpoints that are retired count as well: what the head has tells of them
-        head = starts.merged(reader, region.head)
-        there = [(i, head[tp]) for i in gone if (tp := TP(i.topic, i.partition)) in head]
-        return sorted({i.topic for i, o in there if (o.topic_id, o.to_offset) != (i.topic_id, i.offset)})
     line, ids = set(reader.line(region.head, after=target)), sorted({i.topic_id for i in gone})
     behind = reader.select(MergedOffset, ("checkpoint", ">", target), ("rows", ">", 0), ("topic_id", "in", ids))
-    return sorted({o.topic for o in behind if o.checkpoint in line})
+    lost = {o.topic for o in behind if o.checkpoint in line}
+    return sorted(lost if target else lost | _archived(reader, line, gone))
+
+
+def _archived(reader: Reader, line: Collection[int], gone: Collection[Initial]) -> set[str]:
+    """Those of which retired checkpoints have rows; where archives do not reach back to birth, those that were known by then."""
+    retired = [c for c in reader.select(Checkpoint, ("status", "=", CheckpointStatus.RETIRED)) if c.id in line]
+    lost: set[str] = set()
+    for c in retired:
+        topics, rows = json.loads(c.archive_topics_json), json.loads(c.archive_json)
+        lost |= {
+            i.topic for i in gone if topics.get(i.topic) == i.topic_id and any(of[2] for of in rows[i.topic].values())
+        }
+    oldest = min(retired, key=lambda c: c.id, default=None)
+    if oldest is not None and oldest.parent:
+        lost |= {i.topic for i in gone if i.at <= oldest.merged_at}
+    return lost
 
 
 def _check_on_line(reader: Reader, region: Region, target: int) -> None:

@@ -11,7 +11,7 @@ from crkafka_core.model.errors import DataLoss, Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Initial, MergedOffset, Region, Start, StartReason
-from crkafka_core.plane import events, halting, roster
+from crkafka_core.plane import events, goals, halting, roster
 from crkafka_core.protocol import subscription
 
 
@@ -332,6 +332,7 @@ def forget(tx: Tx, topic: str, *, by: str) -> int:
     rows = [i for i in initials(tx) if i.topic == topic and not i.forgotten]
     if rows:
         tx.put(*(replace(i, forgotten=True) for i in rows))
+        goals.leave_out(tx, [topic])
         events.log(
             tx,
             "topic forgotten",

@@ -40,10 +40,15 @@ def consume(region: Region, *, token: str = "", progress: Callable[[str], None] 
     watermarks = region.admin().watermarks(waited_for, "read_uncommitted" if uncommitted else "read_committed")
     ends = {tp: end for tp, (_, end) in watermarks.items()}
     stored = region.plane.do(lambda tx: goals.aim(tx, token, ends))
+    over = True
     try:
         cut = _cut_at_the_ends(region, token, len(stored), progress)
+    except ServiceUnavailable:
+        over = False  # who tries again with this token goes on with these ends
+        raise
     finally:
-        region.plane.do(lambda tx: goals.drop(tx, token))
+        if over:
+            region.plane.do(lambda tx: goals.drop(tx, token))
     return CaughtUp(cut, len(stored), left_out)
 
 

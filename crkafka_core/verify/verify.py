@@ -48,7 +48,7 @@ def verify(
     found, seen = Findings(), seen or Remembered()
     truth: Truth = LedgerTruth(ledger) if ledger is not None else _of_kafka(region) if kafka else NoTruth()
     try:
-        with _held(region):
+        with _held(region, found):
             return _look(
                 region, truth, found, seen, began,
                 kafka=kafka, quiet=quiet, collected=collected, replay=replay, progress=progress,
@@ -61,7 +61,7 @@ def verify(
 def latest(region: Region, ids: Sequence[int]) -> Findings:
     """Check some neighbours on the line, oldest first, by what SQL and their segments say; where the first begins, too."""
     found = Findings()
-    with _held(region):
+    with _held(region, found):
         first = region.plane.read(lambda reader, _: reader.get(Checkpoint, ids[0]))
         before = [first.parent] if first is not None else []
         history = region.plane.read(lambda reader, row: History.read(reader, row, [*before, *ids]))
@@ -72,10 +72,17 @@ def latest(region: Region, ids: Sequence[int]) -> Findings:
 
 
 @contextmanager
-def _held(region: Region) -> Iterator[None]:
-    """Nothing is retired meanwhile, neither of the line nor of what a rewind left behind."""
+def _held(region: Region, found: Findings) -> Iterator[None]:
+    """Nothing is retired meanwhile, neither of the line nor of what a rewind left behind; if this program may write that at all."""
     token, holder = uuid.uuid4().hex, f"{whoami()} (crkafka verify)"
-    held = region.plane.do(lambda tx: reading.follow(tx, stream=token, holder=holder, after=0, length=_HOLD))
+    try:
+        held = region.plane.do(lambda tx: reading.follow(tx, stream=token, holder=holder, after=0, length=_HOLD))
+    except CrkafkaError as refused:
+        found.notes.append(
+            f"what is retired meanwhile is told as missing, since nothing could be held: {refused.message}"
+        )
+        yield
+        return
     over = threading.Event()
 
     def renew() -> None:

@@ -3,6 +3,7 @@
 The ops hand nothing on but their order: each finds the run's cut by its token, so that no run leaves files behind.
 """
 
+import time
 from contextlib import AbstractContextManager, nullcontext
 
 import dagster as dg
@@ -47,7 +48,7 @@ def _early(reader: Reader, row: Row, region: Region) -> float:
 
 def at(region: Row) -> str:
     """The state for which a sensor asks for a cut: its run makes none once this is past, or nothing new was submitted."""
-    return f"{region.epoch}/{region.head}"
+    return f"{region.epoch}/{region.head}/{region.next_checkpoint}"
 
 
 def driver(region: RegionResource, context: dg.OpExecutionContext) -> AbstractContextManager[DriverLease | None]:
@@ -107,13 +108,13 @@ def _opened(
         return mine[-1]
     name = _token(token(context), len(mine))
     asked_at = "" if is_reexecution(context) else context.run.tags.get(ASKED_AT, "")
-    left = config.patience
+    left, until = config.patience, time.monotonic() + AHEAD
     while True:
         row, early = region.plane.read(lambda reader, row: (row, _early(reader, row, region)))
-        if asked_at and 0 < early <= AHEAD:
-            region.plane.wait(row.version, early)
+        if asked_at and asked_at == at(row) and early > 0 and time.monotonic() < until:
+            region.plane.wait(row.version, min(early, until - time.monotonic()))
             continue
-        if asked_at and (asked_at != at(row) or early > 0):
+        if asked_at and asked_at != at(row):
             context.log.info(
                 f"Region {row.name} is at epoch {row.epoch}, head {row.head}: the reason for this cut is past."
             )

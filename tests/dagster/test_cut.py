@@ -69,7 +69,7 @@ def test_a_service_that_is_away_is_tried_for_two_minutes() -> None:
 
 def test_a_cut_whose_reason_is_past_opens_nothing(seat: Seat, member: HandMember) -> None:
     now = seat.region.status().region
-    result = seat.run("cut", tags={ASKED_AT: f"{now.epoch}/{now.head + 1}"})
+    result = seat.run("cut", tags={ASKED_AT: f"{now.epoch}/{now.head + 1}/{now.next_checkpoint}"})
     assert result.success
     assert checkpoints(seat) == []
     assert {e.step_key for e in result.all_events if e.is_step_skipped} == {"drain", "checkpoint"}
@@ -199,7 +199,7 @@ def test_a_cut_that_fails_in_a_step_is_retried_from_failure(
 def test_all_of_an_old_cut_executed_again_is_another_cut(seat: Seat, member: HandMember) -> None:
     """SPEC A6: a retry goes on with what was begun; *Re-execute all* begins anew, also where a sensor's reason is past."""
     now = seat.region.status().region
-    old = seat.run_anew("cut", tags={ASKED_AT: f"{now.epoch}/{now.head}"})
+    old = seat.run_anew("cut", tags={ASKED_AT: f"{now.epoch}/{now.head}/{now.next_checkpoint}"})
     first = seat.run_again(old.run_id, "cut")
     assert first.success and seat.run_again(first.run_id, "cut").success
     said = [entry.user_message for entry in seat.instance.all_logs(first.run_id)]

@@ -54,7 +54,7 @@ def test_a_due_cut_is_asked_for_once_and_its_run_is_void_when_it_is_past(seat: S
     now = seat.region.status().region
     assert first.run_key == f"orders:{now.uid[:8]}:cut:{now.epoch}:1:0"
     assert first.run_config == {"ops": {"open_cut": {"config": {"cause": "every 1 s"}}}}
-    assert first.tags[ASKED_AT] == f"{now.epoch}/0"
+    assert first.tags[ASKED_AT] == f"{now.epoch}/0/1"
     assert seat.launch("cut", first).success
     assert seat.region.status().region.head == 1
     assert seat.launch("cut", first).success

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import (
     Checkpoint,
@@ -26,7 +27,7 @@ from crkafka_core.model.rows import (
     Segment,
     Start,
 )
-from crkafka_core.plane import events, resets, retire
+from crkafka_core.plane import events, reading, resets, retire
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.reader import hash_of, read_segment
@@ -325,6 +326,17 @@ def test_what_a_rewind_left_behind_is_not_retired_while_it_is_looked_at(landed: 
     verdict = landed.verify(progress=lambda _: meanwhile.append(may_be_retired()))
     assert verdict.ok and verdict.superseded == 3, str(verdict)
     assert set(meanwhile) == {()} and may_be_retired() == (1, 2, 3)
+
+
+def test_who_may_only_read_looks_all_the_same_and_says_what_that_means(
+    landed: Landed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*of: Any, **more: Any) -> Any:
+        raise ServiceUnavailable("permission denied for table lease")
+
+    monkeypatch.setattr(reading, "follow", refuses)
+    verdict = landed.verify()
+    assert verdict.ok and any("nothing could be held: permission denied" in note for note in verdict.notes)
 
 
 def test_I9_archive_that_lost_rows(landed: Landed) -> None:

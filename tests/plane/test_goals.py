@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from crkafka_core.model.errors import CrkafkaError, NotRunning, Refused
+from crkafka_core.model.errors import CrkafkaError, NotRunning, Refused, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint, Initial
 from crkafka_core.plane import cuts, goals, life, roster, starts, view
 from crkafka_core.region import waiting
-from crkafka_core.region.caught_up import still_to_reach
+from crkafka_core.region.caught_up import consume, still_to_reach
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -77,6 +79,68 @@ def test_v3_a_topic_that_is_forgotten_meanwhile_is_not_waited_for(kit: Kit) -> N
     assert left() == {P1}
     kit.do(lambda tx: starts.forget(tx, "t", by="me"))
     assert left() == frozenset()
+
+
+def test_v3_what_a_member_had_reached_that_was_started_again_is_not_reached(kit: Kit) -> None:
+    """It begins at the head again: the run ended with a checkpoint that lacked what the earlier process had read."""
+    kit.running()
+    kit.do(lambda tx: goals.aim(tx, "run", {P0: 10}))
+    _reach(kit, "run", 0, P0)
+    assert _missing(kit, "run") == frozenset()
+    kit.register(0)
+    assert _missing(kit, "run") == {P0}
+    _reach(kit, "run", 0, P0)
+    assert _missing(kit, "run") == frozenset()
+
+
+def test_v3_the_end_of_a_topic_that_was_made_anew_meanwhile_is_not_waited_for(kit: Kit) -> None:
+    """The new one may never reach it."""
+    kit.running()
+    kit.do(lambda tx: goals.aim(tx, "run", {P0: 1000, TP("other", 0): 5}))
+    kit.do(lambda tx: starts.forget(tx, "t", by="me"))
+    again = Initial("orders", "id-t2", 0, "t", 0, "beginning")
+    kit.do(lambda tx: tx.put(again))
+    assert kit.plane.read(lambda r, row: still_to_reach(r, row, "run")) == frozenset()
+    assert _missing(kit, "run") == {TP("other", 0)}, "of the others the ends are kept"
+
+
+class LostReply:
+    """A region whose first cut is made, and nobody hears of it."""
+
+    config = SimpleNamespace(kafka={})
+
+    def __init__(self, kit: Kit) -> None:
+        self.kit, self.plane, self.end, self.lost = kit, kit.plane, 10, False
+
+    def await_running(self, progress: object) -> None: ...
+
+    def admin(self) -> Any:
+        return SimpleNamespace(watermarks=lambda tps, _: dict.fromkeys(tps, (0, self.end)))
+
+    def cut(self, *, cause: str, token: str, progress: object) -> Checkpoint:
+        made = self.kit.do(lambda tx: cuts.open_cut(tx, token=token, cause=cause))
+        if self.lost:
+            return self.kit.checkpoint(made.id)
+        for number in (0, 1):
+            self.kit.contribute(made.id, number, 10)
+        self.kit.do(lambda tx: cuts.merge(tx, made.id))
+        self.lost = True
+        raise ServiceUnavailable("no reply")
+
+
+def test_v3_a_run_whose_cut_was_made_without_a_reply_goes_on_with_its_ends(kit: Kit) -> None:
+    """Else it would wait for what came since, and name a checkpoint that has it not."""
+    kit.running()
+    region: Any = LostReply(kit)
+
+    def reach(_: str) -> None:
+        _reach(kit, "run", 0, P0), _reach(kit, "run", 1, P1)
+
+    with pytest.raises(ServiceUnavailable):
+        consume(region, token="run", progress=reach)
+    region.end, kit.now = 20, kit.now + 60.0
+    assert consume(region, token="run", progress=reach).checkpoint.id == 1
+    assert _aims(kit) == {}
 
 
 def test_78_a_goal_that_is_gone_was_not_reached(kit: Kit) -> None:

@@ -12,7 +12,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import TRANSITIONS, Phase, Wanted
 from crkafka_core.model.plural import listed
 from crkafka_core.model.rows import Event, Initial, Reset, ResetCause
-from crkafka_core.plane import alarms, cuts, halting, life, members, permits, resets, restored, starts, tables
+from crkafka_core.plane import alarms, cuts, halting, life, members, permits, resets, restored, retire, starts, tables
 from tests.plane.conftest import LIMITS
 
 if TYPE_CHECKING:
@@ -510,3 +510,60 @@ def test_x4_a_topic_of_which_nothing_was_merged_is_not_in_the_way_of_initial_sta
     kit.do(lambda tx: tx.put(late) if found.startswith("after") else starts.forget(tx, "t", by="me"))
     kit.do(lambda tx: resets.request(tx, by="me", target=0))
     assert kit.row.head == 0
+
+
+def _made_anew(kit: Kit) -> None:
+    """The topic is another one now, and the region reads it from its beginning."""
+    for number, tp in enumerate((P0, P1)):
+        kit.at |= dict(kit.resolve(number, {tp}, ids={P0: "id-t2", P1: "id-t2"}).offsets)
+        kit.report(number, {tp})
+    kit.advance()
+
+
+def _cut_of_the_new_one(kit: Kit) -> None:
+    checkpoint = kit.open()
+    for number in (0, 1):
+        kit.contribute(checkpoint, number, 5, topic_ids={"t": "id-t2"})
+    kit.do(lambda tx: cuts.merge(tx, checkpoint))
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_x4_what_a_rewind_has_given_up_is_in_the_way_of_no_other(kit: Kit, lost: bool) -> None:
+    """Nor a topic of which no row was ever merged, once another one has its name."""
+    kit.running()
+    kit.cut(rows=10 if lost else 0)
+    kit.do(lambda tx: starts.forget(tx, "t", by="me"))
+    kit.do(lambda tx: resets.request(tx, by="me", target=0 if lost else None, give_up=["t"]))
+    _made_anew(kit)
+    _cut_of_the_new_one(kit)
+    kit.do(lambda tx: resets.request(tx, by="me", target=0))
+    assert kit.row.head == 0
+
+
+def test_x4_rows_of_a_log_that_was_cut_back_to_its_beginning_are_rows(kit: Kit) -> None:
+    kit.running()
+    kit.cut(rows=10)
+    kit.do(lambda tx: resets.request(tx, by="me"))
+    for number, tp in enumerate((P0, P1)):
+        kit.at |= dict(kit.resolve(number, {tp}, gaps={tp: starts.Gap(10, 0, "cut")}).offsets)
+        kit.report(number, {tp})
+    kit.advance()
+    kit.cut(rows=0)
+    kit.do(lambda tx: starts.forget(tx, "t", by="me"))
+    with pytest.raises(DataLoss, match="rows of t"):
+        kit.do(lambda tx: resets.request(tx, by="me", target=0))
+
+
+@pytest.mark.parametrize("history", [20_000, 1])
+def test_x4_rows_of_retired_checkpoints_count_as_well(make_kit: type[Kit], history: int) -> None:
+    """Also where the archive does not reach back to them."""
+    kit = make_kit(retain=1, history=history).running()
+    kit.cut(rows=10)
+    for _ in range(4):
+        kit.cut(rows=0)
+    kit.do(lambda tx: retire.retire(tx, range(1, 5)))
+    kit.do(lambda tx: starts.forget(tx, "t", by="me"))
+    with pytest.raises(DataLoss, match="rows of t"):
+        kit.do(lambda tx: resets.request(tx, by="me", target=0))
+    kit.do(lambda tx: resets.request(tx, by="me", target=0, give_up=["t"]))
+    assert kit.resets()[-1].text.endswith("; rows of t may be lost by it")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from crkafka_core.model.errors import OldConfiguration
+from crkafka_core.model.errors import DataLoss, OldConfiguration
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
-from crkafka_core.plane import cuts, life, members, starts
+from crkafka_core.plane import cuts, life, members, resets, starts
 from crkafka_core.protocol import subscription
 
 if TYPE_CHECKING:
@@ -65,6 +65,15 @@ def old(kit: Kit) -> Kit:
     kit.do(lambda tx: cuts.merge(tx, cut))
     assert (kit.row.phase, _known(kit)) == (Phase.RUNNING, {"t", "u"})
     return kit
+
+
+def test_x4_a_rewind_over_rows_of_a_topic_that_nobody_wants_is_refused_before_it_is_forgotten_too(old: Kit) -> None:
+    """It would be forgotten as soon as the members have the new configuration, and its rows were superseded by then."""
+    _configure(old, NEW)
+    with pytest.raises(DataLoss, match=r"rows of u would be superseded.*--to initial --give-up u"):
+        old.do(lambda tx: resets.request(tx, by="me", target=0))
+    _configure(old, OLD)
+    old.do(lambda tx: resets.request(tx, by="me", target=0))
 
 
 def test_76_a_dropped_topic_is_carried_forward_once_all_members_have_the_new_configuration(old: Kit) -> None:

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from typing import Literal, Protocol
 
@@ -20,7 +21,8 @@ from deltalake.exceptions import CommitFailedError
 from crkafka_core.dev.postgres import Postgres
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Lease
+from crkafka_core.model.rows import Lease, MergedOffset
+from crkafka_core.plane import reading
 from crkafka_core.tables import adopt
 from crkafka_core.testing import failpoints as fp
 from crkafka_core.testing.proxy import KafkaProxy
@@ -277,13 +279,20 @@ class Nemesis:
             DeltaTable(self.s.config.tables[0].path).optimize.compact()
 
     def f00_table_written_by_others_and_mended(self) -> None:
-        """Some rows a second time, and some no more."""
+        """Some rows a second time, and some no more; of these the segments are kept, since without Spark nothing is read from Kafka."""
+        plane = self.s.region.plane
+        held = plane.do(lambda tx: reading.take(tx, holder="the nemesis", token=uuid.uuid4().hex, length=300.0))
+        kept = [c.id for c in held.plan.line if c.status == "MERGED"]
+        begin = plane.read(lambda reader, _: reader.select(MergedOffset, ("checkpoint", "=", min(kept, default=0))))
+        there = [f"(topic = '{o.topic}' AND offset >= {o.from_offset})" for o in begin if o.partition == 0]
         with contextlib.suppress(CommitFailedError):
             delta = DeltaTable(self.s.config.tables[0].path)
             if files := delta.file_uris():
                 write_deltalake(delta, pq.read_table(files[0]).slice(0, 3), mode="append")
-            delta.delete(f"partition = 0 AND offset % {self.rng.choice((5, 50))} = 1")
+            some = f"partition = 0 AND offset % {self.rng.choice((5, 50))} = 1"
+            delta.delete(f"{some} AND ({' OR '.join(there) or 'false'})")
         self.mend()
+        plane.do(lambda tx: reading.release(tx, held.lease))
 
     def mend(self) -> None:
         """Once the region runs: before that a rewind may have to be followed first."""

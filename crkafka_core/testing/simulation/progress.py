@@ -121,11 +121,11 @@ class Progress:
         self.until(
             lambda: all(p.config is world.config for p in world.processes), "everybody has the new configuration"
         )
-        disturbed, cuts, starts, settled = (-1, -1), 0, 0, False
+        disturbed, cuts, starts, settled = (-1, -1, -1), 0, 0, False
 
         def in_a_row() -> bool:
             nonlocal disturbed, cuts, starts, settled
-            now = oracle.row.epoch, world.broker.rebalances
+            now = oracle.row.epoch, world.broker.rebalances, world.launches
             if now != disturbed:
                 disturbed, cuts, starts, settled = now, oracle.cuts, 0, False
             elif not settled and oracle.cuts >= cuts + IN_A_ROW:
