@@ -21,7 +21,7 @@ from crkafka_core.testing.memory import MemoryStore
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 _FIND = settings(
-    max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=_QUIET, derandomize=True, database=None,
+    max_examples=500, stateful_step_count=40, deadline=None, suppress_health_check=_QUIET, derandomize=True, database=None,
     phases=[Phase.generate],
 )  # fmt: skip
 
