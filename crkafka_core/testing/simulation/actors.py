@@ -163,8 +163,8 @@ class Person(Actor):
             return
         except CrkafkaError as refused:
             self.world.note(self.name, f"{ask.kind} refused", refused)
-            if self.plane.spoken < self.world.spoken:  # asked with the older program: he takes the new one, and asks again
-                self.world.scheduler.sleep(0.5)
+            if self.plane.spoken < self.world.spoken:
+                self.world.scheduler.sleep(0.5)  # he takes the new program, and asks again
                 return
         if ask in self.asks:
             self.asks.remove(ask)
