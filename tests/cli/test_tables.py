@@ -18,6 +18,7 @@ from crkafka_core.model.rows import Table
 from crkafka_core.plane import lateness, leases
 from crkafka_core.testing.landing import Landing
 from crkafka_core.verify import verify as verifying
+from crkafka_core.verify.verdict import Findings
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def test_a_verify_that_dies_holds_retirement_back_for_minutes_and_one_that_lives
     def until() -> list[float]:
         return [lease.until for lease in plane.read(lambda reader, _: leases.held(reader, "reader"))]
 
-    with verifying._held(landing.region):
+    with verifying._held(landing.region, Findings()):
         (first,) = until()
         assert first - plane.read(lambda reader, _: reader.now()) < 1.0
         assert "read by" in (crkafka(tmp_path, "show"), capsys.readouterr().out)[1]
