@@ -70,11 +70,11 @@ def missing(reader: Reader, epoch: int, token: str) -> frozenset[TP]:
     return frozenset(unpack_offsets(row.ends_json).keys() - there)
 
 
-def leave_out(tx: Tx, topics: Collection[str]) -> None:
-    """Forgotten topics: their ends are no goal any more, also when others of these names become known."""
+def leave_out(tx: Tx, topic: str) -> None:
+    """A forgotten one: its ends are no goal any more, also when another of its name becomes known."""
     for goal in current(tx):
         ends = unpack_offsets(goal.ends_json)
-        kept = {tp: end for tp, end in ends.items() if tp.topic not in topics}
+        kept = {tp: end for tp, end in ends.items() if tp.topic != topic}
         if len(kept) < len(ends):
             tx.put(replace(goal, ends_json=pack_offsets(kept)))
 

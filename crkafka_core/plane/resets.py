@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
@@ -21,7 +20,7 @@ from crkafka_core.model.rows import (
     Reset,
     ResetCause,
 )
-from crkafka_core.plane import epochs, events, halting, limits, restored, starts
+from crkafka_core.plane import epochs, events, halting, limits, reading, restored, starts
 from crkafka_core.protocol import reset_policy, subscription
 from crkafka_core.protocol.reset_policy import BUDGETED, COUNTED, POLICY, Record
 
@@ -109,18 +108,14 @@ def _read_by_nobody(reader: Reader, region: Region, target: int) -> list[str]:
     line, ids = set(reader.line(region.head, after=target)), sorted({i.topic_id for i in gone})
     behind = reader.select(MergedOffset, ("checkpoint", ">", target), ("rows", ">", 0), ("topic_id", "in", ids))
     lost = {o.topic for o in behind if o.checkpoint in line}
-    return sorted(lost if target else lost | _archived(reader, line, gone))
+    return sorted(lost if target else lost | _archived(reader, region, line, gone))
 
 
-def _archived(reader: Reader, line: Collection[int], gone: Collection[Initial]) -> set[str]:
+def _archived(reader: Reader, region: Region, line: Collection[int], gone: Collection[Initial]) -> set[str]:
     """Those of which retired checkpoints have rows; where archives do not reach back to birth, those that were known by then."""
     retired = [c for c in reader.select(Checkpoint, ("status", "=", CheckpointStatus.RETIRED)) if c.id in line]
-    lost: set[str] = set()
-    for c in retired:
-        topics, rows = json.loads(c.archive_topics_json), json.loads(c.archive_json)
-        lost |= {
-            i.topic for i in gone if topics.get(i.topic) == i.topic_id and any(of[2] for of in rows[i.topic].values())
-        }
+    ids = {i.topic_id for i in gone}
+    lost = {r.topic for c in retired for r in reading.archived(region, c) if r.topic_id in ids}
     oldest = min(retired, key=lambda c: c.id, default=None)
     if oldest is not None and oldest.parent:
         lost |= {i.topic for i in gone if i.at <= oldest.merged_at}

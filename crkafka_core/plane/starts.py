@@ -332,7 +332,7 @@ def forget(tx: Tx, topic: str, *, by: str) -> int:
     rows = [i for i in initials(tx) if i.topic == topic and not i.forgotten]
     if rows:
         tx.put(*(replace(i, forgotten=True) for i in rows))
-        goals.leave_out(tx, [topic])
+        goals.leave_out(tx, topic)
         events.log(
             tx,
             "topic forgotten",

@@ -91,7 +91,7 @@ class Driver(Loop):
         row, cause = plane.read(
             lambda reader, region: (
                 region,
-                triggers.cause(reader, region, period=trigger.period, counted=trigger.tuples is not None),
+                triggers.cause(reader, region, period=trigger.period, counted=trigger.operator_driven),
             )
         )
         if cause:

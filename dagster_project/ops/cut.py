@@ -42,7 +42,7 @@ AHEAD = 0.75
 def _early(reader: Reader, row: Row, region: Region) -> float:
     """Seconds until a cut is due; 0 where none will be by itself."""
     trigger = region.config.trigger
-    due = triggers.due_at(row, period=trigger.period, counted=trigger.tuples is not None)
+    due = triggers.due_at(row, period=trigger.period, counted=trigger.operator_driven)
     return 0.0 if due is None else max(0.0, due - reader.now())
 
 

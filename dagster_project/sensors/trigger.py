@@ -61,7 +61,7 @@ def wait(region: RegionResource, linger: float) -> Due:
     end = time.monotonic() + linger
     while True:
         due = region.read(
-            lambda reader, row: next_cut(reader, row, period=trigger.period, counted=trigger.tuples is not None)
+            lambda reader, row: next_cut(reader, row, period=trigger.period, counted=trigger.operator_driven)
         )
         left = end - time.monotonic()
         if (due.after <= 0 and due.cause and not due.driver) or left <= 0:

@@ -132,10 +132,10 @@ class Oracle:
         for merged, initial in self._known():
             if base in merged:
                 first = initial.get(tp, {})
-                found |= {merged[base][tp]} if tp in merged[base] else set(first.values())
-                found |= (
-                    set(first.values()) if len(first) > 1 else set()
-                )  # how its rows are named tells of which topic it is
+                if tp in merged[base]:
+                    found.add(merged[base][tp])
+                if tp not in merged[base] or len(first) > 1:  # made anew: its rows tell of which topic they are
+                    found |= set(first.values())
         return found
 
     def may_begin(self, base: int, tp: TP, offset: int, due: int) -> bool:
@@ -377,12 +377,11 @@ class Oracle:
             raise Violation("X3", f"the head went from {last.head} to {row.head}, which is not on its line")
         if row.epoch <= last.epoch or row.phase is Phase.RUNNING:
             raise Violation("I6", f"the head went back to {row.head}: epoch {last.epoch} → {row.epoch}, {row.phase}")
-        at = last.head
+        at, forgotten = last.head, {i.topic_id for i in self.initials if i.forgotten}
         while at != row.head:
             checkpoint = reader.get(Checkpoint, at)
             if checkpoint is None or checkpoint.status is not CheckpointStatus.SUPERSEDED:
                 raise Violation("X4", f"checkpoint {at} was left behind and is {checkpoint and checkpoint.status}")
-            forgotten = {i.topic_id for i in self.initials if i.forgotten}
             if lost := [
                 o
                 for o in reader.select(MergedOffset, ("checkpoint", "=", at), ("rows", ">", 0))
