@@ -94,9 +94,13 @@ def look(region: Handle, name: str, logs: Logs = open_log) -> TableAudit:
     there = snapshot.files()
     found = places.sort_files(there, expected.uid, expected.belongs, expected.pieces)
     at = Places(found.pieces)
-    counts = sum(places.count(name, log.storage(), found.others, at), Counter[int]())
+    count = places.count(name, log.storage(), found.others, at)
+    counts = count.total
     wrong = {
-        c for g, group in enumerate(at.groups) if counts[g] != sum(p.rows for p in group) for c in _to_blame(group)
+        c
+        for g, group in enumerate(at.groups)
+        if counts[g] != sum(p.rows for p in group) or g in count.doubled
+        for c in _to_blame(group)
     }
     wrong |= _with_too_few_rows(found, expected)
     strange = counts[places.NOWHERE] + (0 if expected.forgotten else counts[places.BEFORE])

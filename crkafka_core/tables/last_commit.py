@@ -8,7 +8,6 @@ them; only whether others have changed rows since does, and where the log does n
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 
@@ -124,5 +123,6 @@ def _all_there(log: TableLog, snapshot: Snapshot, found: Unacknowledged) -> bool
     at = Places([piece for piece in there.pieces if piece.rows > 0 or piece.erased])
     groups = {n for n, group in enumerate(at.groups) if any(p.checkpoint in found.brought for p in group)}
     near = [file for file in there.others if at.near(file, groups)]
-    counts = sum(places.count(found.table.name, log.storage(), near, at), Counter[int]())
-    return all(counts[g] == sum(piece.rows for piece in at.groups[g]) for g in groups)
+    count = places.count(found.table.name, log.storage(), near, at)
+    as_many = all(count.total[g] == sum(piece.rows for piece in at.groups[g]) for g in groups)
+    return as_many and not groups & count.doubled

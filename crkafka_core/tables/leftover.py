@@ -63,7 +63,7 @@ def superseded(
     at = Places([*leaving, *(piece for piece in found.pieces if piece.rows > 0)])
     groups = {n for n, group in enumerate(at.groups) if _leaves(group, left)}
     near = [file for file in found.others if at.near(file, groups)]
-    counts = places.count(table.name, storage, near, at)
+    counts = places.count(table.name, storage, near, at).of_files
     inside = sum(counted[g] for counted in counts for g in groups)
     allowed = sum(piece.rows for g in groups for piece in at.groups[g])
     if forgotten and inside > allowed:
@@ -94,11 +94,11 @@ def foreign(
     beginning any more, and what lies before all that it knows stays.
     """
     at = Places(found.pieces)
-    counts = places.count(table.name, storage, found.others, at)
-    total = sum(counts, Counter[int]())
-    groups = {n for n, group in enumerate(at.groups) if replaced(total[n], sum(piece.rows for piece in group))}
+    count = places.count(table.name, storage, found.others, at)
+    wrong = {n for n, group in enumerate(at.groups) if replaced(count.total[n], sum(piece.rows for piece in group))}
+    groups = wrong | count.doubled
     strange = {NOWHERE} if forgotten else {NOWHERE, BEFORE}
-    out = _leaving([file for _, file in found.wrong], found.others, counts, at, groups | strange)
+    out = _leaving([file for _, file in found.wrong], found.others, count.of_files, at, groups | strange)
     out.returning.extend(piece for g in groups for piece in at.groups[g] if piece.rows > 0)
     return out
 

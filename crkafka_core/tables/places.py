@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,10 @@ from crkafka_core.tables.log import DataFile
 KEY = ["topic", "partition", "offset"]
 NOWHERE, BEFORE = -1, -2
 """Of a row that is in no piece: behind or between those of its partition, or of none; before all of them."""
+
+BLOCK = 1 << 16
+"""Offsets that are looked at together: of a sparse topic, one record may cost as many bits."""
+_BITS = np.left_shift(1, np.arange(8)).astype(np.uint8)
 
 
 class Places:
@@ -63,22 +68,27 @@ class Places:
     def of(self, batch: pa.RecordBatch) -> np.ndarray:
         """The group of each row."""
         found = np.full(batch.num_rows, NOWHERE, np.int64)
-        topics = pc.dictionary_encode(batch.column("topic"))
-        codes = topics.indices.to_numpy(zero_copy_only=False)
-        partitions = batch.column("partition").to_numpy(zero_copy_only=False)
         offsets = batch.column("offset").to_numpy(zero_copy_only=False)
-        for code, topic in enumerate(topics.dictionary.to_pylist()):
-            of_topic = codes == code
-            for partition in np.unique(partitions[of_topic]).tolist():
-                known = self._intervals.get((topic, partition))
-                if known is not None:
-                    here = of_topic & (partitions == partition)
-                    found[here] = _groups(offsets[here], *known)
+        for tp, here in _by_partition(batch):
+            known = self._intervals.get(tp)
+            if known is not None:
+                found[here] = _groups(offsets[here], *known)
         return found
 
     def near(self, file: DataFile, groups: set[int]) -> bool:
         """Whether the log's statistics leave it open that rows of these groups are in the file."""
         return any(may_hold(file, r) for g in groups for piece in self.groups[g] for r in piece.ranges)
+
+
+def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], np.ndarray]]:
+    """Each topic and partition, and which rows are of it."""
+    topics = pc.dictionary_encode(batch.column("topic"))
+    codes = topics.indices.to_numpy(zero_copy_only=False)
+    partitions = batch.column("partition").to_numpy(zero_copy_only=False)
+    for code, topic in enumerate(topics.dictionary.to_pylist()):
+        of_topic = codes == code
+        for partition in np.unique(partitions[of_topic]).tolist():
+            yield (topic, partition), of_topic & (partitions == partition)
 
 
 def _groups(offsets: np.ndarray, starts: np.ndarray, stops: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -167,16 +177,58 @@ def _checkpoint(piece: Piece) -> int:
     return piece.checkpoint
 
 
-def count(table: str, storage: Storage, others: Sequence[DataFile], places: Places) -> list[Counter[int]]:
-    """Of each file, how many rows are in which group."""
-    found = []
+@dataclass(frozen=True)
+class Count:
+    """How many rows of some files are in which group of `Places`."""
+
+    of_files: list[Counter[int]]
+    doubled: set[int]
+    """Groups with a record that is there twice: as many may be missing beside it, so that the number of rows tells nothing.
+
+    Only those of one piece: a topic made anew and the old one have records at the same offsets.
+    """
+
+    @cached_property
+    def total(self) -> Counter[int]:
+        return sum(self.of_files, Counter())
+
+
+def count(table: str, storage: Storage, others: Sequence[DataFile], places: Places) -> Count:
+    """Look at the rows of these files."""
+    of_files, doubled, seen = [], set[int](), defaultdict[tuple[str, int], _Offsets](_Offsets)
     for file in others:
         counts: Counter[int] = Counter()
         for batch in batches(table, storage, file):
-            groups, rows = np.unique(places.of(batch), return_counts=True)
+            group_of = places.of(batch)
+            groups, rows = np.unique(group_of, return_counts=True)
             counts.update(dict(zip(groups.tolist(), rows.tolist(), strict=True)))
-        found.append(counts)
-    return found
+            offsets = batch.column("offset").to_numpy(zero_copy_only=False)
+            for tp, here in _by_partition(batch):
+                known = np.flatnonzero(here & (group_of >= 0))
+                again = seen[tp].add(offsets[known].astype(np.int64))
+                doubled.update(np.unique(group_of[known[again]]).tolist())
+        of_files.append(counts)
+    return Count(of_files, {group for group in doubled if len(places.groups[group]) == 1})
+
+
+class _Offsets:
+    """Those of one partition that were seen, a bit for each."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, np.ndarray] = {}
+
+    def add(self, offsets: np.ndarray) -> np.ndarray:
+        """Which of them were there before; of equal ones all but the first."""
+        different, first = np.unique(offsets, return_index=True)
+        again = np.ones(len(offsets), bool)
+        again[first] = False
+        for number in np.unique(different // BLOCK).tolist():
+            of_block = different // BLOCK == number
+            at = different[of_block] % BLOCK
+            bits, byte, bit = self._blocks.setdefault(number, np.zeros(BLOCK // 8, np.uint8)), at // 8, _BITS[at % 8]
+            again[first[of_block]] = bits[byte] & bit != 0
+            np.bitwise_or.at(bits, byte, bit)
+        return again
 
 
 def batches(table: str, storage: Storage, file: DataFile, *, only_key: bool = True) -> Iterator[pa.RecordBatch]:
