@@ -26,7 +26,6 @@ NOWHERE, BEFORE = -1, -2
 
 BLOCK = 1 << 16
 """Offsets that are looked at together: of a sparse topic, one record may cost as many bits."""
-_BITS = np.left_shift(1, np.arange(8)).astype(np.uint8)
 
 
 class Places:
@@ -204,9 +203,10 @@ def count(table: str, storage: Storage, others: Sequence[DataFile], places: Plac
             counts.update(dict(zip(groups.tolist(), rows.tolist(), strict=True)))
             offsets = batch.column("offset").to_numpy(zero_copy_only=False)
             for tp, here in _by_partition(batch):
-                known = np.flatnonzero(here & (group_of >= 0))
-                again = seen[tp].add(offsets[known].astype(np.int64))
-                doubled.update(np.unique(group_of[known[again]]).tolist())
+                known = here & (group_of >= 0)
+                twice = seen[tp].add(offsets[known].astype(np.int64)) if known.any() else ()
+                if len(twice):
+                    doubled.update(np.unique(group_of[known & np.isin(offsets, twice)]).tolist())
         of_files.append(counts)
     return Count(of_files, {group for group in doubled if len(places.groups[group]) == 1})
 
@@ -218,17 +218,20 @@ class _Offsets:
         self._blocks: dict[int, np.ndarray] = {}
 
     def add(self, offsets: np.ndarray) -> np.ndarray:
-        """Which of them were there before; of equal ones all but the first."""
-        different, first = np.unique(offsets, return_index=True)
-        again = np.ones(len(offsets), bool)
-        again[first] = False
-        for number in np.unique(different // BLOCK).tolist():
-            of_block = different // BLOCK == number
-            at = different[of_block] % BLOCK
-            bits, byte, bit = self._blocks.setdefault(number, np.zeros(BLOCK // 8, np.uint8)), at // 8, _BITS[at % 8]
-            again[first[of_block]] = bits[byte] & bit != 0
-            np.bitwise_or.at(bits, byte, bit)
-        return again
+        """Those that are there a second time now."""
+        different, twice = offsets, [offsets[:0]]
+        if not (np.diff(offsets) > 0).all():
+            different, times = np.unique(offsets, return_counts=True)
+            twice.append(different[times > 1])
+        numbers, begins = np.unique(different // BLOCK, return_index=True)
+        for number, of_block in zip(numbers.tolist(), np.split(different, begins[1:]), strict=True):
+            here = np.zeros(BLOCK, bool)
+            here[of_block % BLOCK] = True
+            new, known = np.packbits(here), self._blocks.get(number)
+            if known is not None and (known & new).any():
+                twice.append(of_block[np.unpackbits(known)[of_block % BLOCK] == 1])
+            self._blocks[number] = new if known is None else known | new
+        return np.concatenate(twice)
 
 
 def batches(table: str, storage: Storage, file: DataFile, *, only_key: bool = True) -> Iterator[pa.RecordBatch]:
