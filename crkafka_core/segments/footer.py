@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +12,9 @@ import pyarrow.parquet as pq
 
 from crkafka_core.segments.errors import storage_error
 from crkafka_core.segments.storage import Storage
+
+_NO_SUCH_YEAR = (ValueError, OverflowError, OSError)
+"""What Python says of a time in a year that it has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +38,14 @@ def footer(storage: Storage, path: str) -> Footer:
         try:
             lowest.append(_time(found.min))
             highest.append(_time(found.max))
-        except (ValueError, OverflowError, OSError):  # a year that Python has not
+        except _NO_SUCH_YEAR:
             return Footer(about.num_rows, None, None)
     return Footer(about.num_rows, min(lowest, default=None), max(highest, default=None))
+
+
+def row_count(storage: Storage, path: str) -> int:
+    """Rows alone, of any Parquet file."""
+    return int(_metadata(storage, path).num_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +68,10 @@ def columns(storage: Storage, path: str) -> tuple[int, dict[str, Column]]:
         if about.schema.column(at).path != name or any(each is None or not each.has_null_count for each in told):
             continue
         nulls, filled = sum(each.null_count for each in told), [each for each in told if each.num_values]
+        found[name] = Column(nulls)
         if filled and all(each.has_min_max for each in filled):
-            found[name] = Column(nulls, min(each.min for each in filled), max(each.max for each in filled))
-        else:
-            found[name] = Column(nulls)
+            with suppress(*_NO_SUCH_YEAR):
+                found[name] = Column(nulls, min(each.min for each in filled), max(each.max for each in filled))
     return about.num_rows, found
 
 

@@ -19,8 +19,9 @@ from urllib.parse import unquote
 
 from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused
 from crkafka_core.model.rows import Table
+from crkafka_core.segments import footer
 from crkafka_core.segments.batch import SCHEMA
-from crkafka_core.segments.errors import StorageUnavailable, without_secrets
+from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable, without_secrets
 from crkafka_core.segments.local import LocalStorage
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import log_end, new_file
@@ -46,13 +47,20 @@ HARMLESS = (
     "REORG",
     "FSCK",
     "CLUSTER BY",
-    "ADD COLUMNS",
+    "DROP CONSTRAINT",
+    "ADD COLUMN",
     "RENAME COLUMN",
     "CHANGE COLUMN",
+    "REMOVE COLUMN MAPPING",
+    "UPDATE FIELD METADATA",
+    "UPDATE TABLE METADATA",
     "UPGRADE PROTOCOL",
     "ADD FEATURE",
+    "DROP FEATURE",
+    "ROW TRACKING",
+    "DOMAIN METADATA",
 )
-"""Operations that change no rows, as Delta names them."""
+"""Beginnings of operations that change no rows, as Delta and delta-rs name them."""
 
 
 def changes_rows(operation: str) -> bool:
@@ -266,6 +274,9 @@ class Snapshot:
 
     def _file(self, row: Mapping[str, Any], marked: Mapping[str, list[bool]]) -> DataFile:
         path, rows = unquote(row["path"]), row.get("num_records")
+        if rows is None:  # a table's properties may leave it out of the log's checkpoints
+            with suppress(SegmentMissing):  # of an older version, and vacuumed
+                rows = footer.row_count(self._log.storage(), path)
         kept = next((flags for uri, flags in marked.items() if uri.endswith("/" + path)), None)
         if kept is not None and rows is not None:
             rows -= kept.count(False)

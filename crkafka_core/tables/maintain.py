@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import LeaseHeld, Refused
@@ -117,8 +118,8 @@ def _replaced(log: DeltaLog, storage: Storage, stamp: Stamp, group: Sequence[Dat
     """Whether one file has taken the place of these."""
     held = [each for file in group if (each := files.checkpoints_of(file.path, stamp.uid)) is not None]
     name = files.packed_name(stamp.uid, min(first for first, _ in held), max(last for _, last in held), stamp.token)
-    rows = [0]
-    size = parquet.write(storage, name, _rows(storage, group, rows), compression="zstd")
+    rows, ends = [0], {column: set[Any]() for column in KEY}
+    size = parquet.write(storage, name, _rows(storage, group, rows, ends), compression="zstd")
     about = {"kind": MAINTAIN, "files": len(group), "rows": rows[0]}
     try:
         if any(file.rows is not None for file in group) and rows[0] != sum(file.rows or 0 for file in group):
@@ -126,7 +127,7 @@ def _replaced(log: DeltaLog, storage: Storage, stamp: Stamp, group: Sequence[Dat
                 f"Files of table {log.table.name} at {log.table.path} have {plural(rows[0], 'row')} where its log tells of others.",
                 hint=f"Nothing was changed. `crkafka mend --look {log.table.name}` tells more.",
             )
-        version = _commit(log, [_added(name, size, rows[0], group)], group, stamp, about)
+        version = _commit(log, [_added(name, size, rows[0], ends, group)], group, stamp, about)
     except BaseException:
         if not _has_file(log, name):
             storage.delete(name)
@@ -165,13 +166,20 @@ def _has_file(log: DeltaLog, name: str) -> bool:
     return snapshot is not None and any(file.path == name for file in snapshot.files())
 
 
-def _rows(storage: Storage, group: Sequence[DataFile], count: list[int]) -> Iterator[pa.RecordBatch]:
-    """All rows, as batches of a row group's size, each in the order of topic, partition and offset."""
+def _rows(
+    storage: Storage, group: Sequence[DataFile], count: list[int], ends: Mapping[str, set[Any]]
+) -> Iterator[pa.RecordBatch]:
+    """All rows, as batches of a row group's size, each in the order of topic, partition and offset.
+
+    `ends`: the least and the greatest of these in each batch. A log need not tell them: a table's properties may leave them out.
+    """
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for file in group:
         for batch in parquet.batches(storage, file.path, SCHEMA.names, only=True):
             held.append(batch.select(SCHEMA.names).cast(SCHEMA))
+            for column, values in ends.items():
+                values.update(pc.min_max(batch.column(column)).as_py().values())
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
                 yield _ordered(held)
@@ -187,18 +195,11 @@ def _ordered(held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return together.combine_chunks().to_batches()[0]
 
 
-def _added(name: str, size: int, rows: int, group: Sequence[DataFile]) -> Added:
-    """With the bounds that the log has of all of them."""
-    topics = [f.lowest["topic"] for f in group] + [f.highest["topic"] for f in group]
-    partitions = [f.lowest["partition"] for f in group] + [f.highest["partition"] for f in group]
+def _added(name: str, size: int, rows: int, ends: Mapping[str, set[Any]], group: Sequence[DataFile]) -> Added:
+    """With the bounds of its rows; those of their times as the log has them of all the files."""
+    topics, partitions, offsets = ((min(values), max(values)) for values in ends.values())
     times: list[Any] = [t for f in group for t in (f.lowest.get("timestamp"), f.highest.get("timestamp"))]
-    bounds = files.Bounds(
-        rows,
-        (min(topics), max(topics)),
-        (min(partitions), max(partitions)),
-        (min(f.lowest["offset"] for f in group), max(f.highest["offset"] for f in group)),
-        None if None in times else (min(times), max(times)),
-    )
+    bounds = files.Bounds(rows, topics, partitions, offsets, None if None in times else (min(times), max(times)))
     return Added(name, size, bounds, changes_rows=False)
 
 

@@ -60,7 +60,10 @@ def _of_footer(storage: Storage, file: Stored) -> NewFile:
 def _told(value: Any, *, up: bool) -> Any:
     """As the log has it; None for types whose text another reader might take for another value."""
     if isinstance(value, datetime):
-        return _milliseconds(value.astimezone(UTC) if value.tzinfo else value, up=up)
+        try:
+            return _milliseconds(value.astimezone(UTC) if value.tzinfo else value, up=up)
+        except OverflowError:  # the last microsecond of the year 9999, which many write for "never"
+            return None
     if isinstance(value, date):
         return value.isoformat()
     return value if type(value) is int or (isinstance(value, str) and len(value) <= _LONGEST) else None

@@ -172,6 +172,27 @@ def test_the_log_tells_bounds_of_what_tasks_write(spark: SparkSession, tmp_path:
     assert sum(r["null_count.who"] for r in last) == 6 and sum(r["null_count.crkafka_checkpoint"] for r in last) == 0
 
 
+def test_a_time_of_which_python_knows_no_year_keeps_no_table_back(spark: SparkSession, tmp_path: Path) -> None:
+    """Of Kafka a time may be any number; and the end of the year 9999 is what many write for "never"."""
+    landing = made(tmp_path)
+    advance(spark, landing)
+    never = json.dumps({"id": 9, "at": "9999-12-31T23:59:59.999999Z"}).encode()
+
+    def far(tp: TP, start: int, stop: int) -> Any:
+        batch, rows = records(tp, start, stop), stop - start
+        changed = batch.records.set_column(1, "value", pa.array([never] * rows, pa.binary()))
+        at = changed.schema.get_field_index("timestamp")
+        times = pa.array([2**61] * rows, changed.schema.field(at).type)
+        return type(batch)(changed.set_column(at, changed.schema.field(at), times), batch.runs)
+
+    landing._batch_of = far
+    advance(spark, landing)
+    advance(spark, landing)
+    assert writers(landing)[-1] == "crkafka"
+    there = Plain(path_of(landing)).to_pyarrow_table(columns=[CHECKPOINT]).column(0).to_pylist()
+    assert [there.count(checkpoint) for checkpoint in (1, 2, 3)] == [8, 12, 12]
+
+
 def test_bad_records_are_left_out_and_counted_or_stop_the_write(spark: SparkSession, tmp_path: Path) -> None:
     lenient = made(tmp_path, on_bad_record="skip")
     advance(spark, lenient)

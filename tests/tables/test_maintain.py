@@ -89,6 +89,21 @@ def test_rows_that_are_there_twice_are_found_whatever_the_names_say(lake: Lake) 
     assert (lake.rows(), audit.look(lake.region, "bronze").clean) == (upto(60), True)
 
 
+@pytest.mark.parametrize("property", ["delta.dataSkippingNumIndexedCols", "delta.checkpoint.writeStatsAsJson"])
+def test_a_table_whose_log_tells_no_bounds_is_maintained_and_rewound_as_any_other(lake: Lake, property: str) -> None:
+    filled(lake, 4)
+    lake.delta().alter.set_table_properties({property: "false" if "Json" in property else "0"})
+    lake.delta().create_checkpoint()
+    lake.landing.retire(1, 2)
+    assert maintain.maintain(lake.region, "bronze").merged == 4
+    assert (lake.rows(), audit.look(lake.region, "bronze").clean) == (upto(20), True)
+    lake.mend()
+    assert (lake.rows(), audit.look(lake.region, "bronze").clean) == (upto(20), True)
+    lake.landing.rewind(3)
+    adopt.fence(lake.region, "bronze")
+    assert (lake.rows(), audit.look(lake.region, "bronze").clean) == (upto(15), True)
+
+
 def test_files_have_about_the_wanted_size_and_large_ones_are_left_alone(lake: Lake) -> None:
     filled(lake)
     size = lake.delta().get_add_actions()["size_bytes"].to_pylist()[0]
