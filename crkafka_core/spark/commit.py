@@ -19,7 +19,7 @@ from crkafka_core.spark.table_format import Rows, TableFormat, Where
 from crkafka_core.tables.delta_log import log_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
-from crkafka_core.tables.stamp import History, Stamp, check_known, check_owner
+from crkafka_core.tables.stamp import History, Stamp, check_known, check_owner, check_there
 from crkafka_core.tables.writing import Written
 
 
@@ -42,6 +42,7 @@ def write(
         return upsert.write(form, log, permit, hold, rows, keys)
     stamp = Stamp.of(permit.plan.uid, permit.commit)
     before = form.history(permit.table.version)
+    check_there(permit.table, before.version, ordered=permit.table.format == "delta")
     refuse_keyed(form, before)
     wrong = _wrong(region, form, permit, before)
     where = _where(permit, wrong)

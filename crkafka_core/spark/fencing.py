@@ -20,7 +20,7 @@ from crkafka_core.spark.strangers import strangers
 from crkafka_core.spark.table_format import Where
 from crkafka_core.tables import adopt, put_back, writing
 from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.stamp import Stamp, check_owner
+from crkafka_core.tables.stamp import Stamp, check_owner, check_there
 from crkafka_core.tables.writing import Fenced
 
 
@@ -56,6 +56,7 @@ def _fence(spark: SparkSession, region: Handle, permit: Permit) -> str:
     uid = permit.plan.uid
     stamp = Stamp.of(uid, permit.commit)
     before = form.history(permit.table.version)
+    check_there(permit.table, before.version, ordered=permit.table.format == "delta")
     check_owner(permit.table, before.seen, uid)
     if not before.version:
         if plane.has_log(permit.table.format, permit.table.path):

@@ -21,15 +21,19 @@ from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
+from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.storage import Storage
 from crkafka_core.spark import location
 from crkafka_core.spark.formats import options_of
 from crkafka_core.spark.schema import CHECKPOINT, no_records
 from crkafka_core.tables import writing
 from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.stamp import Stamp, other_owner
 from crkafka_core.tables.writing import Written
 
 COMMIT = "crkafka_commit"
+_OWNER = "_crkafka_owner.json"
+"""Whose attempts a folder has; Spark passes over such a name."""
 
 
 def folder(table: Table, number: int) -> str:
@@ -42,6 +46,7 @@ def write(region: Handle, permit: Permit, frame: DataFrame, expected: Mapping[in
     number = permit.commit.number
     if not permit.plan.rows:
         return Written(str(number), 0)
+    _claim(region, permit.table, permit.plan.uid)
     rows = _attempt(frame, permit.table, number, options_of(region, permit.table))
     if expected is not None and rows != sum(expected.values()):
         raise DataLoss(
@@ -49,6 +54,28 @@ def write(region: Handle, permit: Permit, frame: DataFrame, expected: Mapping[in
             hint="It does not count.",
         )
     return Written(str(number), rows, folder(permit.table, number))
+
+
+def _claim(region: Handle, table: Table, uid: str) -> None:
+    """Refuse a folder of another region's attempts, or another table's: they have the same names as ours (SPEC G6).
+
+    What Spark alone gets to is not looked at: `storage_options` are those of the segments.
+    """
+    if location.in_object_store(table.path) and not location.in_object_store(region.config.storage):
+        return
+    storage, mine = _storage(region, table), Stamp(uid, table.name, 0, "")
+    try:
+        with storage.open_read(_OWNER) as source:
+            found = Stamp.from_json(source.read().decode())
+    except SegmentMissing:
+        storage.put(_OWNER, mine.to_json().encode())
+        return
+    if found != mine:
+        raise other_owner(table, found, uid)
+
+
+def _storage(region: Handle, table: Table) -> Storage:
+    return Storage.open(table.path, region.config.resolve().storage_options)
 
 
 def _attempt(frame: DataFrame, table: Table, number: int, options: Mapping[str, str]) -> int:
@@ -67,7 +94,7 @@ def _body(schema: StructType) -> StructType:
 def read(spark: SparkSession, region: Handle, table: Table) -> DataFrame:
     """The rows that count."""
     attempts = region.plane.read(lambda reader, row: _attempts(reader, row, table))
-    numbers = sorted(set(attempts.counting.values()))
+    numbers = sorted(set(attempts.counting.values()) & attempts.filled)
     if not numbers:
         return no_records(spark)
     location.list_on_driver(spark)
@@ -91,31 +118,40 @@ class _Attempts:
     """Checkpoint → the commit that counts for it."""
     written: Mapping[int, frozenset[int]]
     """Finished commit → checkpoints in its folder."""
+    filled: frozenset[int]
+    """Those with rows: the folder of another has no file that tells columns, or is not there."""
     open: frozenset[int]
     """Commits that may be under way."""
 
 
 def _attempts(reader: Reader, row: Region, table: Table) -> _Attempts:
     commits = plane.commits(reader, table)
+    done = [c for c in commits if c.status == plane.DONE]
     return _Attempts(
         contents.counting(reader, row, table),
-        {c.number: frozenset(json.loads(c.checkpoints_json)) for c in commits if c.status == plane.DONE},
+        {c.number: frozenset(json.loads(c.checkpoints_json)) for c in done},
+        frozenset(c.number for c in done if c.rows),
         frozenset(c.number for c in commits if c.status == plane.OPEN),
     )
 
 
 def sweep(region: Handle, name: str) -> list[int]:
     """Remove folders of a Parquet table whose attempts count for nothing any more; their numbers. Never one that may be open."""
-    table, attempts = region.plane.read(lambda reader, row: _state(reader, row, name))
-    if table.format != "parquet" or table.owes_fence:
+    table, uid = region.plane.read(lambda reader, row: (plane.of(reader, name), row.uid))
+    if table.format != "parquet":
         return []
     writing.refuse_copy(region, deletes=True)
-    storage = Storage.open(table.path, region.config.resolve().storage_options)
+    _claim(region, table, uid)
+    storage = _storage(region, table)
     there = {
         int(found.path.split("/")[0].partition("=")[2])
         for found in storage.list("")
         if found.path.startswith(f"{COMMIT}=")
     }
+    # SQL is asked after the look: what is permitted and written in between is not among them.
+    table, attempts = region.plane.read(lambda reader, row: _state(reader, row, name))
+    if table.owes_fence:
+        return []
     gone = sorted(there - attempts.open - set(attempts.counting.values()))
     for number in gone:
         storage.delete_folder(folder(table, number))

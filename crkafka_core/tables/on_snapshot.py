@@ -16,7 +16,7 @@ from crkafka_core.tables import last_commit
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.last_commit import NotAcknowledged, Standing
 from crkafka_core.tables.log import Moved, Snapshot, TableLog
-from crkafka_core.tables.stamp import Facts, Stamp, check_owner, dropped, other_owner
+from crkafka_core.tables.stamp import Facts, Stamp, check_owner, check_there, dropped, other_owner
 
 _log = logging.getLogger(__name__)
 S = TypeVar("S", bound=Snapshot)
@@ -35,7 +35,7 @@ def on_what_is_there(table: Table, look: Callable[[], S | None], make: Callable[
     for _ in range(_LOOKS):
         try:
             snapshot = look()
-            _check_there(table, snapshot)
+            check_there(table, "" if snapshot is None else str(snapshot.version))
             if snapshot is None:
                 make()
             else:
@@ -46,16 +46,6 @@ def on_what_is_there(table: Table, look: Callable[[], S | None], make: Callable[
         f"Somebody else keeps committing to table {table.name} at {table.path}.",
         hint="It is tried again; who it is, the table's history tells.",
     )
-
-
-def _check_there(table: Table, snapshot: Snapshot | None) -> None:
-    """A table that has acknowledged rows and is not there is not made anew in silence: its folder may only not be mounted here."""
-    if table.version and (snapshot is None or snapshot.version < int(table.version)):
-        there = "is not there" if snapshot is None else f"is at version {snapshot.version}"
-        raise Refused(
-            f"Table {table.name} at {table.path} {there}, and version {table.version} of it was acknowledged.",
-            hint="Is its folder mounted on this machine? If it is gone for good: `crkafka undeclare`, and declare it at another path.",
-        )
 
 
 def check(region: Handle, permit: Permit, snapshot: Snapshot, stamp: Stamp) -> tuple[Facts, Standing]:

@@ -135,6 +135,19 @@ def dropped(stamp: Stamp) -> Dropped:
     )
 
 
+def check_there(table: Table, version: str, *, ordered: bool = True) -> None:
+    """A table that has acknowledged rows and is not there is not made anew in silence: its folder may only not be mounted here.
+
+    `ordered`: versions are numbers, each higher than the one before.
+    """
+    if table.version and (not version or (ordered and int(version) < int(table.version))):
+        there = f"is at version {version}" if version else "is not there"
+        raise Refused(
+            f"Table {table.name} at {table.path} {there}, and version {table.version} of it was acknowledged.",
+            hint="Is its folder mounted on this machine? If it is gone for good: `crkafka undeclare`, and declare it at another path.",
+        )
+
+
 def check_owner(table: Table, seen: Collection[LogEntry], uid: str) -> None:
     """Refuse a table whose last commit of ours is another region's, or another table's of this region (SPEC G6)."""
     stamps = [s.stamp for s in seen if s.stamp is not None]

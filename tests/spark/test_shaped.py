@@ -320,6 +320,18 @@ def test_a_table_that_gets_no_row_is_committed_by_its_log_and_still_refuses_a_la
     assert formats.table_of(spark, landing.region, failed).present() == {1}, "rows that are there leave"
 
 
+def test_an_output_without_rows_is_read_as_none_also_in_parquet(spark: SparkSession, tmp_path: Path, shop: Any) -> None:
+    landing = made(tmp_path, formats=("parquet", "parquet"))
+    shop.WHERE[0] = "partition >= 0"
+    landing.land(4)
+    tables.advance(spark, landing.region, "orders")
+    assert rows_in(spark, landing, "failed") == []
+    shop.WHERE[0] = "partition = 0"
+    landing.land(4)
+    tables.advance(spark, landing.region, "orders")
+    assert rows_in(spark, landing, "failed") == expected(1, 2)
+
+
 def test_a_table_that_joins_a_shape_later_gets_its_rows_and_the_others_lose_them(
     spark: SparkSession, tmp_path: Path, shop: Any
 ) -> None:

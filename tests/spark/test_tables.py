@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from crkafka_core.model.errors import LeaseLost, NotRunning, Refused, WentBack
 from crkafka_core.model.rows import Lease, Table
 from crkafka_core.plane import permits, reading
 from crkafka_core.plane import tables as plane
+from crkafka_core.segments.local import LocalStorage
+from crkafka_core.segments.storage import Stored
 from crkafka_core.spark import formats, frames, kafka_ranges, tables
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
@@ -396,7 +399,7 @@ def appended(form: TableFormat, rows: DataFrame) -> None:
         rows.writeTo(form._name).append()
 
 
-@pytest.mark.parametrize("format", TRANSACTIONAL)
+@pytest.mark.parametrize("format", [*TRANSACTIONAL, "parquet"])
 def test_another_regions_table_is_refused(spark: SparkSession, tmp_path: Path, format: str) -> None:
     one = made(format, tmp_path)
     one.land(5)
@@ -405,6 +408,7 @@ def test_another_regions_table_is_refused(spark: SparkSession, tmp_path: Path, f
     other.land(5)
     with pytest.raises(OtherRegion, match=one.uid):
         tables.advance(spark, other.region, "bronze")
+    assert rows_in(spark, one) == expected((1, 0, 5))
 
 
 @pytest.mark.parametrize("format", DELTA_LONG)
@@ -606,7 +610,58 @@ def test_retired_attempts_of_parquet_are_swept(spark: SparkSession, tmp_path: Pa
     tables.rewrite(spark, landing.region, "bronze", [1])
     tables.rewrite(spark, landing.region, "bronze", [1, 2])
     folder = tmp_path / "tables" / "bronze"
-    assert sorted(p.name for p in folder.iterdir()) == ["crkafka_commit=1", "crkafka_commit=2", "crkafka_commit=3"]
+    assert sorted(p.name for p in folder.glob("crkafka_commit=*")) == [
+        "crkafka_commit=1",
+        "crkafka_commit=2",
+        "crkafka_commit=3",
+    ]
     assert tables.sweep(landing.region, "bronze") == [1, 2]
-    assert sorted(p.name for p in folder.iterdir()) == ["crkafka_commit=3"]
+    assert sorted(p.name for p in folder.glob("crkafka_commit=*")) == ["crkafka_commit=3"]
+    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
+
+
+def test_an_attempt_of_parquet_that_begins_and_ends_while_others_are_swept_stays(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = made("parquet", tmp_path)
+    landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    landing.land(5)
+    usual = LocalStorage.list
+
+    def meanwhile(storage: LocalStorage, prefix: str) -> Iterator[Stored]:
+        monkeypatch.setattr(LocalStorage, "list", usual)
+        tables.advance(spark, landing.region, "bronze")
+        return usual(storage, prefix)
+
+    monkeypatch.setattr(LocalStorage, "list", meanwhile)
+    assert tables.sweep(landing.region, "bronze") == []
+    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
+
+
+@pytest.mark.parametrize("format", TRANSACTIONAL)
+def test_a_table_of_rows_that_is_not_there_is_neither_written_nor_fenced_anew(
+    spark: SparkSession, tmp_path: Path, format: str
+) -> None:
+    """As one that adopts segments: perhaps its folder is only not mounted on this machine."""
+    landing, there = made(format, tmp_path), tmp_path / "tables"
+    landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    shutil.copytree(there, tmp_path / "older")
+    landing.land(5)
+    tables.advance(spark, landing.region, "bronze")
+    there.rename(tmp_path / "newer")
+    landing.land(5)
+    with pytest.raises(Refused, match=r"is not there, and version \d+ of it was acknowledged"):
+        tables.advance(spark, landing.region, "bronze")
+    landing.rewind(2)
+    with pytest.raises(Refused, match=r"is not there, and version \d+ of it was acknowledged"):
+        tables.fence(spark, landing.region, "bronze")
+    if format == BY_SPARK:
+        (tmp_path / "older").rename(there)
+        with pytest.raises(Refused, match=r"is at version \d+, and version \d+ of it was acknowledged"):
+            tables.fence(spark, landing.region, "bronze")
+        shutil.rmtree(there)
+    (tmp_path / "newer").rename(there)
+    tables.fence(spark, landing.region, "bronze")
     assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10))
