@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Group, Initial, Region, Table
 from crkafka_core.plane import alarms, life, restored, roster, starts
 from crkafka_core.plane import tables as plane_tables
+from crkafka_core.region.availability import check_topics
 
 _PATIENCE = 4.0
 
@@ -141,10 +141,7 @@ def kafka(config: RegionConfig, stored: Stored) -> str:
 
     admin = KafkaAdmin(config.resolved_kafka(), timeout=_PATIENCE)
     cluster = admin.cluster_id()
-    topics = admin.topics(config.topics or (), pattern=config.pattern)
-    missing = sorted(set(config.topics or ()) - set(topics))
-    if missing:
-        raise ConfigError(f"Kafka has no topic {', '.join(missing)}.", hint="Create it, or mend topics.")
+    topics = check_topics(admin, config)
     _same_topics(stored, {name: topic.id for name, topic in topics.items()})
     _small_enough(config, admin.largest_messages(topics))
     partitions = sum(len(t.partitions) for t in topics.values())
@@ -248,7 +245,7 @@ def tables(config: RegionConfig, stored: Stored) -> str:
     return f"{len(config.tables)} declared, {len(known)} known to the region"
 
 
-def host(config: RegionConfig, _: Stored) -> str:
+def host(config: RegionConfig, stored: Stored) -> str:
     """Who runs the members: slots, Java, and versions that go together (docs/clients.md P11)."""
     from crkafka_core.dev.java import find_java
 
@@ -262,18 +259,14 @@ def host(config: RegionConfig, _: Stored) -> str:
             return "local processes"
         versions(config)
         return f"local processes; PySpark {metadata.version('pyspark')} for {', '.join(by_spark)}, {find_java()}"
-    slots = re.fullmatch(r"local(?:\[(\d+)[^\]]*\])?", config.host.spark)
-    there = int(slots[1] or 1) if slots else 0
-    if there and there < config.members:
-        raise ConfigError(
-            f"{plural(config.members, 'member needs', 'members need')} {plural(config.members, 'task slot')}, "
-            f"and {config.host.spark} has {there}.",
-            hint=f"Write local[{config.members + 1}]: one more, for tables.",
-        )
+    members = max(config.members, stored.row.members_wanted if stored.row is not None else 0)
+    config.host.check_slots(members)
     versions(config)
     if config.host.connect:
         return f"{config.host.spark} (Spark Connect), PySpark {metadata.version('pyspark')}"
-    return f"{config.host.spark}, PySpark {metadata.version('pyspark')}, {find_java()}"
+    full = config.host.local_slots == members and bool(config.tables)
+    said = f"; all of its task slots go to {plural(members, 'member')}, none is left for tables" if full else ""
+    return f"{config.host.spark}, PySpark {metadata.version('pyspark')}, {find_java()}{said}"
 
 
 def versions(config: RegionConfig) -> None:

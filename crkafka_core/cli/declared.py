@@ -99,7 +99,7 @@ def _tables(context: click.Context, config: RegionConfig, as_json: bool) -> int:
                     lag.writer or lag.feeder or "nobody now",
                     lag.table.version,
                     lag.bad or "",
-                    "owes a fence" if lag.owes_fence else "late" if lag.late else "",
+                    "has to follow a rewind" if lag.owes_fence else "late" if lag.late else "",
                 )
                 for lag in found
             ),

@@ -34,7 +34,7 @@ def erase(config: RegionConfig, records: Records, *, say: Say = silent) -> Erase
 
     def session() -> SparkSession:
         if not opened:
-            opened.append(open_session(config, say))
+            opened.append(open_session(config, say, then="writing the tables without them"))
         return opened[0]
 
     with Region.open(config) as region:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from crkafka_core.cli.progress import Say
 from crkafka_core.cli.spark_session import open_session
 from crkafka_core.model.errors import LeaseHeld
+from crkafka_core.model.rows import Table
 from crkafka_core.plane import epochs, tables
 from crkafka_core.region import Region
+from crkafka_core.region.lease import free
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +32,10 @@ def follow(region: Region, say: Say, *, spark: bool = True) -> list[str]:
         if needs_spark and not spark:
             left.append(table.name)
             continue
+        if needs_spark and (feeder := _feeder(region, table)):
+            say(f"{feeder}, which keeps the table {table.name} fresh, makes it follow the rewind")
+            left.append(table.name)
+            continue
         from crkafka_core.spark.tables import fence
 
         if needs_spark and session is None:
@@ -41,3 +47,9 @@ def follow(region: Region, say: Say, *, spark: bool = True) -> list[str]:
             if needs_spark:
                 left.append(table.name)  # whoever writes it finds that it has to follow
     return left
+
+
+def _feeder(region: Region, table: Table) -> str:
+    """Who has a Spark that is warm for the table; empty when nobody does."""
+    free(region, tables.SPARK_FEEDER)
+    return region.plane.read(lambda reader, _: tables.feeder_of(reader, table))

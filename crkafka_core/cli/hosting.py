@@ -30,7 +30,7 @@ from crkafka_core.model.rows import Event
 from crkafka_core.model.visible import one_line
 from crkafka_core.plane import events, settling, tables
 from crkafka_core.region import Region
-from crkafka_core.region.availability import kafka_away
+from crkafka_core.region.availability import kafka_away, lacks_topics
 from crkafka_core.region.driver import driving
 from crkafka_core.region.host import Host, hosting, only_host
 from crkafka_core.region.lease import DriverLease
@@ -79,7 +79,11 @@ def host(
                 if away := why():
                     tell(f"{away} Members wait for it.")
 
-            why = partial(kafka_away, config, set())
+            told = set[str]()
+
+            def why() -> str:
+                return kafka_away(config, told) or lacks_topics(config)
+
             with members(region, logs, tell, ready) as running, driving(region, drive=drive):
 
                 def still() -> None:

@@ -142,7 +142,7 @@ def _scale(config: RegionConfig, members: int, wait: bool, timeout: float | None
     with progress("scaling", quiet=as_json) as say:
         row = scale(config, members, wait=wait or timeout is not None, timeout=timeout, say=say)
     if members != config.members:
-        note(f"the configuration still says members: {config.members}; it counts when the region is made")
+        note(f"the configuration still says members: {config.members}: only `crkafka init` of a new region reads that")
     _answer(config, row, as_json)
 
 

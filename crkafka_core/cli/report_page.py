@@ -97,13 +97,13 @@ def page(found: Report) -> str:
 
 def _tiles(found: Report) -> str:
     rows = sum(c.rows for c in found.cuts if c.status != "SUPERSEDED")
-    seconds = sum(max(0.0, c.merged - c.began) for c in found.cuts if c.rows)
+    quickest = max((_rate(c) for c in found.cuts), default=0.0)
     pauses = sorted(c.drain_ms for c in found.cuts)
     away = [max(0.0, s.until - s.since) for s in found.stretches if s.state == "resetting" and s.until]
     fresh = sorted(f.seconds for f in found.freshness)
     tiles = [
         _counted(rows, "record landed", "records landed"),
-        ("records a second, while there were any", f"{rows / seconds:,.0f}" if seconds else "–"),
+        ("records a second, in the quickest checkpoint", f"{quickest:,.0f}" if quickest else "–"),
         _counted(len(found.cuts), "checkpoint"),
         ("pause, median", f"{pauses[len(pauses) // 2]} ms" if pauses else "–"),
         _counted(len(found.resets), "reset"),
@@ -111,6 +111,11 @@ def _tiles(found: Report) -> str:
         ("tables fresh after, median", span(fresh[len(fresh) // 2]) if fresh else "–"),
     ]
     return f'<div class="tiles">{"".join(f"<div class=tile><b>{b}</b><span>{a}</span></div>" for a, b in tiles)}</div>'
+
+
+def _rate(cut: Cut) -> float:
+    """Records a second of the time that it covers."""
+    return cut.rows / max(cut.merged - cut.began, 0.1)
 
 
 def _counted(number: int, *words: str) -> tuple[str, str]:
@@ -150,7 +155,7 @@ class _Scale:
 
 def _timeline(found: Report) -> str:
     scale, top, bottom = _Scale(found), 20.0, 200.0
-    rates = [c.rows / max(c.merged - c.began, 0.1) for c in found.cuts]
+    rates = list(map(_rate, found.cuts))
     most = max(rates, default=0.0) or 1.0
     out = [_height(most, "{:,.0f}/s".format, top, bottom)]
     for cut, rate in zip(found.cuts, rates, strict=True):

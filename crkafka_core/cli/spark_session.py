@@ -11,10 +11,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def open_session(config: RegionConfig, say: Say) -> SparkSession:
-    """The session that the configuration names."""
+def open_session(config: RegionConfig, say: Say, *, then: str = "") -> SparkSession:
+    """The session that the configuration names; `then`: what is done with it, where nobody else says so."""
     from crkafka_core.spark import java_log, session
 
     jars = session.fetches(config)
     say("Spark starts" + (f"; it fetches the jars of {' and '.join(jars)} first" if jars else ""))
-    return session.open_session(config, log=java_log.path())
+    opened = session.open_session(config, log=java_log.path())
+    if then:
+        say(then)
+    return opened

@@ -15,6 +15,8 @@ from crkafka_core.config.location import in_catalog
 from crkafka_core.config.problem import nearest
 from crkafka_core.config.quantity import Seconds, seconds
 from crkafka_core.config.typed import SHAPE, Typing
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.plural import plural
 
 STRICT = ConfigDict(frozen=True, extra="forbid")
 _SPECIFIC = (
@@ -327,6 +329,21 @@ class HostConfig(BaseModel):
             host = urlsplit(self.spark.split(",")[0]).hostname or ""
             return not (host == "localhost" or host == "::1" or host.startswith("127."))
         return True
+
+    @property
+    def local_slots(self) -> int | None:
+        """Task slots of a Spark on this machine; None where its master does not say."""
+        found = re.fullmatch(r"local(?:\[(\d+)[^\]]*\])?", self.spark or "")
+        return int(found[1] or 1) if found else None
+
+    def check_slots(self, members: int) -> None:
+        """Refuse more members than a local Spark has task slots: each takes one for as long as it runs (SPEC K1)."""
+        there = self.local_slots
+        if there is not None and there < members:
+            raise ConfigError(
+                f"{plural(members, 'member needs', 'members need')} {plural(members, 'task slot')}, and {self.spark} has {there}.",
+                hint=f"Write local[{members + 1}]: one more, for tables. A host that runs has to be started again for it.",
+            )
 
     @property
     def connect(self) -> bool:

@@ -196,6 +196,11 @@ def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
         return GroupRebalanced(text, hint="The group rebalanced: the region resets by itself.")
     if code == KafkaError._MAX_POLL_EXCEEDED:
         return PolledTooLate(text, hint="A member was held up for longer than `max.poll.interval.ms`.")
+    if re.search(r"supported mechanisms:\s*\(", text):
+        return NotAllowed(
+            f"Kafka takes no login at this listener ({what}).",
+            hint="Is the port the right one? Else `security.protocol` is PLAINTEXT there, or SSL.",
+        )
     if code in _REFUSED:
         return NotAllowed(text, hint="Check the security properties, and the rights of this user in Kafka.")
     if code in _GONE:

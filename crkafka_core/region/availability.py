@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from crkafka_core.config import RegionConfig, redact
+from crkafka_core.config.problem import nearest
 from crkafka_core.control import Reader
 from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
 from crkafka_core.kafka.edge import Admin
-from crkafka_core.model.errors import CrkafkaError, DataLoss, ServiceUnavailable
+from crkafka_core.model.errors import ConfigError, CrkafkaError, DataLoss, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import CheckpointStatus, Initial, Region
 from crkafka_core.plane import checkpoints, starts
@@ -32,6 +33,31 @@ def kafka_away(config: RegionConfig, told: set[str]) -> str:
     finally:
         admin.close()
     told.clear()
+    return ""
+
+
+def check_topics(admin: KafkaAdmin, config: RegionConfig) -> dict[str, TopicInfo]:
+    """The topics that the configuration names, or its pattern finds; one that is named and not there is refused."""
+    named = config.topics or ()
+    found = admin.topics(named, pattern=config.pattern)
+    missing = sorted(set(named) - set(found))
+    if missing:
+        near = nearest(missing[0], admin.topics(pattern="^.*"))
+        raise ConfigError(f"Kafka has no topic {', '.join(missing)}.{near}", hint="Create it, or mend topics.")
+    return found
+
+
+def lacks_topics(config: RegionConfig) -> str:
+    """Which topics of the configuration are not there, in words; members wait for them."""
+    admin = KafkaAdmin(config.resolved_kafka(), timeout=4.0)
+    try:
+        check_topics(admin, config)
+    except ConfigError as error:
+        return str(error)
+    except CrkafkaError:
+        return ""  # told by `kafka_away`, or by a member
+    finally:
+        admin.close()
     return ""
 
 

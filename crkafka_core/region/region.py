@@ -134,6 +134,7 @@ class Region:
 
     def scale(self, members: int, *, by: str = "") -> rows.Region:
         """Want another number of members (SPEC G5)."""
+        self.config.host.check_slots(members)
         return self.plane.do(lambda tx: life.scale(tx, members, by=by or whoami()))
 
     def delete(self) -> int:

@@ -109,7 +109,6 @@ class SparkFeeder:
             try:
                 if self._wanted():
                     self._feed()
-                    return
             except LeaseHeld:
                 self._over.wait(2.0)
             except CrkafkaError as error:
@@ -146,8 +145,10 @@ class SparkFeeder:
                 self._spark = self._session()
             while not self._over.is_set() and not self._lost():
                 lease.check()
-                version = self._region.plane.read(lambda _, row: row.version)
-                if not self._begin_what_is_due():
+                version, why = self._region.plane.read(lambda _, row: row.version), self._why_not()
+                if why and not self._running():  # since `scale`, for example: others may write the tables meanwhile
+                    return
+                if why or not self._begin_what_is_due():
                     self._region.plane.wait(version, _PATIENCE)
             limit = time.monotonic() + LAST
             while time.monotonic() < limit and not self._lost():
@@ -187,7 +188,7 @@ class SparkFeeder:
         assert spark is not None
         try:
             location.tag_jobs(spark, self._tag)
-            with telling(self._still, lambda s: f"table {key}: Spark is still writing, for {s:.0f} s now"):
+            with telling(self._still, lambda s: self._still_writing(key, s)):
                 for name in owed:
                     tables.fence(spark, self._region, name)
                 tables.advance(spark, self._region, key, limit=AT_ONCE)
@@ -203,6 +204,10 @@ class SparkFeeder:
             if said is None:
                 _log.exception("spark feeder: table %s", key)
             self._fail(key, str(said or f"{type(error).__name__}: {error}"))
+
+    def _still_writing(self, key: str, seconds: float) -> str:
+        why = self._why_not()
+        return f"table {key}: Spark is still writing, for {seconds:.0f} s now" + (f": {why}" if why else "")
 
     def _still(self, text: str) -> None:
         if not self._cancelled.is_set():

@@ -475,6 +475,20 @@ def test_check_counts_task_slots(crkafka: Crkafka, region_file: Path) -> None:
     assert "2 members need 2 task slots, and local[1] has 1. Write local[3]" in _check(crkafka)["host"]
 
 
+def test_check_and_scale_count_the_task_slots_of_a_region_that_was_scaled(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane
+) -> None:
+    """Members took all of them without a word, and tables stood still."""
+    region_file.write_text(YAML + 'host: {spark: "local[4]"}\ntables: [{name: bronze, format: parquet, path: t}]\n')
+    refused = crkafka("scale", "5")
+    assert refused.code == 2, refused
+    assert "5 members need 5 task slots, and local[4] has 4. Write local[6]: one more, for tables." in refused.err
+    assert crkafka("scale", "4").code == 0
+    assert "all of its task slots go to 4 members, none is left for tables" in crkafka("check").out
+    plane.do(lambda tx: tx.set_region(members_wanted=5))
+    assert "5 members need 5 task slots, and local[4] has 4" in _check(crkafka)["host"]
+
+
 def test_check_compares_pyspark_with_the_jars(
     crkafka: Crkafka, region_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Group, Region
 from crkafka_core.plane import life, stores
 from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.region.availability import lacks_topics
 from crkafka_core.testing.generator import Generator
 from tests.cli.conftest import Answer, Crkafka
 
@@ -204,3 +205,14 @@ def test_73_check_finds_a_topic_with_records_that_the_client_does_not_take(
         checks.kafka(config, checks.Stored())
     roomy = config.model_copy(update={"kafka": {**config.kafka, "receive.message.max.bytes": "150000512"}})
     assert "1 topic " in checks.kafka(roomy, checks.Stored())
+
+
+def test_a_misspelled_topic_is_told_by_check_and_by_the_host(
+    crkafka: Crkafka, topic: str, region_on_kafka: Path
+) -> None:
+    """The host said that a member had not reported, and that the topic was perhaps to be forgotten."""
+    assert lacks_topics(RegionConfig.load(region_on_kafka)) == ""
+    region_on_kafka.write_text(region_on_kafka.read_text().replace(f"topics: [{topic}]", f"topics: [{topic}x]"))
+    said = f'Kafka has no topic {topic}x. Did you mean "{topic}"? Create it, or mend topics.'
+    assert said in crkafka("check").out
+    assert lacks_topics(RegionConfig.load(region_on_kafka)) == said

@@ -653,7 +653,7 @@ def test_what_a_host_writes_with_spark_starts_no_run_and_is_told_as_well(landed:
         plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=2))
         told = landed.tick("tables")
         assert not told.run_requests
-        assert [(e.partition, e.metadata["by"].value) for e in told.asset_events] == [(key_of(1), "host:1")]
+        assert [(e.partition, e.metadata["kept_fresh_by"].value) for e in told.asset_events] == [(key_of(1), "host:1")]
         assert landed.tick("tables", cursor=told.cursor).asset_events == []
     landed.landing.land(1)
     landed.publish()

@@ -17,6 +17,7 @@ from checkpoints_db import initialise, open_store
 from crkafka_core import still
 from crkafka_core.config.resolving import remember
 from crkafka_core.model.rows import Table
+from crkafka_core.plane import leases
 from crkafka_core.plane import tables as plane
 from crkafka_core.region import feeder_process
 from crkafka_core.region.feeder_process import FeederProcess
@@ -253,6 +254,12 @@ def test_K6_what_fails_is_told_once_and_tried_again_and_no_slot_leaves_tables_to
         assert said == ["no core is left", "table bronze: RuntimeError: the disk is full"]
         failing[0] = False
         until(lambda: table_of(landing, "bronze").acknowledged == 1)
+        why[0] = "members take every core"  # as since `scale`
+        until(lambda: said[-1] == "members take every core")
+        until(lambda: not landing.region.plane.read(lambda reader, _: leases.held(reader, plane.SPARK_FEEDER)))
+        landing.land(5)
+        why[0] = ""
+        until(lambda: table_of(landing, "bronze").acknowledged == 2)
     finally:
         running.end()
 
