@@ -30,7 +30,7 @@ REPORTS = ROOT / "artifacts" / "tests"
 MARK = "CRKAFKA_SUITE"
 AT = "CRKAFKA_SUITE_AT"
 """Names a file in which tests/conftest.py keeps the test that runs: all that is left to say which one ended pytest."""
-LANES = 2
+LANES = int(os.environ.get("CRKAFKA_LANES", "2"))
 """Suites that run at once."""
 PRINTING = threading.Lock()
 PATIENCE = 1.5
