@@ -13,7 +13,7 @@ from crkafka_core.model.rows import (
     Table,
     TableCommit,
 )
-from crkafka_core.plane import epochs, events, limits
+from crkafka_core.plane import epochs, events, limits, permits
 
 EVENTS = 10_000
 """Events that are kept for people."""
@@ -22,7 +22,9 @@ RESETS = 10_000
 ABORTED = 1_000
 """Checkpoint numbers within which an aborted cut keeps its row, and so its note."""
 COMMITS = 1_000
-"""Commits that are kept of a table that has a log of its own. Parquet has none: there SQL says which attempts count."""
+"""Commits that are kept of a table that has a log of its own, and as many after the last one that wrote to it.
+
+Parquet has none: there SQL says which attempts count."""
 AT_ONCE = 500
 """Superseded checkpoints that one collection deletes; the next one goes on."""
 READER_OVER = 86_400.0
@@ -59,7 +61,12 @@ def _drop_commits(tx: Tx, region: Region) -> None:
         last = table.commits - COMMITS
         if table.shape:  # it may keep one row for each key
             last = min(last, _still_needed(tx, table, (live or [0])[0]) - 1)
-        tx.delete(TableCommit, ("table", "=", table.name), ("number", "<=", last), ("status", "!=", "OPEN"))
+        # The table itself shows the last one that wrote to it, or one soon after that SQL did not hear of, however many have
+        # failed since: if it were gone, it would look as if SQL had never issued it.
+        shown = permits.last_number(tx, table)
+        old: list[Cond] = [("table", "=", table.name), ("number", "<=", last), ("status", "!=", "OPEN")]
+        tx.delete(TableCommit, *old, ("number", "<", shown))
+        tx.delete(TableCommit, *old, ("number", ">", shown + COMMITS))
 
 
 def _still_needed(tx: Tx, table: Table, target: int) -> int:

@@ -6,9 +6,11 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import write_deltalake
 
+from crkafka_core.control import Tx
 from crkafka_core.model.errors import Refused, WentBack
 from crkafka_core.model.phase import Phase
-from crkafka_core.plane import permits, tables
+from crkafka_core.model.rows import TableCommit
+from crkafka_core.plane import growth, permits, tables
 from crkafka_core.tables import adopt, audit
 from crkafka_core.tables.stamp import OtherRegion
 from tests.tables.conftest import Crash, Lake, dies_at
@@ -370,4 +372,27 @@ def test_rows_that_are_there_twice_do_not_stand_for_as_many_that_are_missing(lak
     assert audit.look(lake.region, "bronze").miscounted == (1,)
     adopt.mend(lake.region, "bronze")
     assert lake.values() == lake.truth()
+
+
+@pytest.mark.parametrize("unheard", [False, True])
+def test_however_many_permits_fail_the_last_commit_stays_known(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, unheard: bool
+) -> None:
+    """As in a night without the table's storage: else it would seem that SQL went back in time, and the region would stop."""
+    monkeypatch.setattr(growth, "COMMITS", 10)
+    lake.land()
+    advance(lake)
+    lake.land()
+    if unheard:
+        crash(lake, "after the commit")
+
+    def fail(tx: Tx) -> None:
+        for i in range(50):
+            permit = permits.permit_commit(tx, "bronze", holder="me", token=f"{i}")
+            assert permit is not None
+            permits.fail_commit(tx, permit, "no storage")
+
+    lake.region.plane.do(fail)
+    lake.region.plane.do(growth.collect)
+    assert lake.region.plane.read(lambda reader, _: reader.count(TableCommit)) == 1 + 10 + 10
     right(lake)
