@@ -14,9 +14,9 @@ from dataclasses import replace
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Checkpoint, Segment
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, MergedOffset, Segment
 from crkafka_core.model.selection import Selection
-from crkafka_core.plane import contents, events, reading
+from crkafka_core.plane import checkpoints, contents, events, reading
 from crkafka_core.plane.contents import Piece
 
 Records = Mapping[TP, Collection[int]]
@@ -42,6 +42,43 @@ def found(reader: Reader, records: Records) -> dict[int, dict[TP, list[int]]]:
             if holding:
                 where.setdefault(max(holding), {}).setdefault(tp, []).append(offset)
     return where
+
+
+def come_again(reader: Reader) -> dict[int, dict[TP, list[int]]]:
+    """Checkpoint → which records it may have that were erased before a rewind: what Kafka gives once more is the same.
+
+    Of checkpoints whose segments are kept, without what is noted already. No table is behind any other: retirement waits for it.
+    """
+    left = reader.select(Checkpoint, ("status", "=", CheckpointStatus.SUPERSEDED), ("erased_json", "!=", "{}"))
+    if not left:
+        return {}
+    erased: dict[tuple[str, TP], set[int]] = defaultdict(set)
+    for row in left:
+        topics = _topic_ids(reader, row)
+        for topic, of in row.erased.items():
+            for partition, offsets in of.items():
+                if topic in topics:
+                    erased[topics[topic], TP(topic, partition)].update(offsets)
+    live = [i for i in checkpoints.ids_with(reader, CheckpointStatus.MERGED) if i > min(row.id for row in left)]
+    found: dict[int, dict[TP, list[int]]] = {}
+    if not live:
+        return found
+    noted = {c.id: c.erased for c in reader.select(Checkpoint, ("id", ">=", live[0]), ("erased_json", "!=", "{}"))}
+    for merged in reader.select(MergedOffset, ("checkpoint", ">=", live[0]), ("rows", ">", 0)):
+        tp = TP(merged.topic, merged.partition)
+        if merged.checkpoint not in live:
+            continue
+        known = noted.get(merged.checkpoint, {}).get(tp.topic, {}).get(tp.partition, ())
+        again = erased.get((merged.topic_id, tp), set()) - set(known)
+        if offsets := sorted(o for o in again if merged.from_offset <= o < merged.to_offset):
+            found.setdefault(merged.checkpoint, {})[tp] = offsets
+    return found
+
+
+def _topic_ids(reader: Reader, row: Checkpoint) -> dict[str, str]:
+    """Topic → its id, of those that are known for sure: another topic of this name has other records."""
+    known = {o.topic: o.topic_id for o in reader.select(MergedOffset, ("checkpoint", "=", row.id))}
+    return known or {topic: id for topic, id in json.loads(row.archive_topics_json).items() if id is not None}
 
 
 def record(tx: Tx, checkpoint: int, records: Records, *, by: str) -> int:

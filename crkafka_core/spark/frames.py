@@ -17,6 +17,7 @@ from crkafka_core.spark import kafka_ranges, segment_files
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS, columns_of
 from crkafka_core.spark.tasks import NOTHING, Then
 from crkafka_core.spark.work import ReadRequest
+from crkafka_core.tables import erase
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.writing import holder
@@ -130,6 +131,7 @@ def take(
     region: Handle, *, ids: Collection[int] | None = None, after: int | None = None, upto: int | None = None
 ) -> tuple[Reading, Hold]:
     """A plan and what holds its segments until it is let go (SPEC T1)."""
+    erase.note_again(region)
     token = f"read-{region.runtime.unique()}"
     length = region.plane.read(lambda _, row: limits.of(row).driver_lease)
     taken = region.plane.do(

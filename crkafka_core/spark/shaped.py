@@ -151,7 +151,7 @@ def _pass(spark: SparkSession, region: Handle, name: str, step: Step) -> Committ
         outputs = _outputs(spark, shape, family, region, reading.plan, new=len(step.advancing) == len(family))
         hold.check()
         done: dict[str, Committed | None] = {}
-        _commits(spark, region, family, step, outputs, f"shape-{uuid.uuid4().hex}", done)
+        _commits(spark, region, family, step, reading.plan, outputs, f"shape-{uuid.uuid4().hex}", done)
     return done[name]
 
 
@@ -263,6 +263,7 @@ def _commits(
     region: Handle,
     family: Sequence[Table],
     step: Step,
+    plan: ReadPlan,
     outputs: Outputs,
     token: str,
     done: dict[str, Committed | None],
@@ -287,11 +288,16 @@ def _commits(
                 f"Table {table.name} of region {table.region} was written by somebody else meanwhile.",
                 hint="Write again.",
             )
+        if permit.plan.selection != plan.selection:
+            raise Stale(
+                f"Records were erased while the rows of table {table.name} of region {table.region} were read.",
+                hint="Write again.",
+            )
         return permit
 
     def write(permit: Permit, hold: Hold) -> Written:
         if family[1:]:
-            _commits(spark, region, family[1:], step, outputs, token, done)
+            _commits(spark, region, family[1:], step, plan, outputs, token, done)
         hold.check()
         rows, expected = outputs.rows[table.name], outputs.counts.get(table.name)
         written = commit.write(spark, region, permit, hold, rows, expected)

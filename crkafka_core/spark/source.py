@@ -43,6 +43,8 @@ from crkafka_core.spark import shipping
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS, columns_of
 from crkafka_core.spark.segment_files import check_names
 from crkafka_core.spark.work import ReadRequest, Work, packed, spread
+from crkafka_core.tables import erase
+from crkafka_core.tables.handle import Opened
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -228,6 +230,7 @@ class BatchReader(DataSourceReader):
         options, plane = self._options, self._options.plane()
         token = f"read-{uuid.uuid4().hex}"
         try:
+            erase.note_again(Opened(options.config, plane))
             # Nobody renews this lease, since the planner ends now: its length has to do (SPEC T1).
             taken = plane.do(
                 lambda tx: reading.take(
@@ -290,6 +293,7 @@ class StreamReader(DataSourceStreamReader):
         self._check_fork(after)
         self._check_fork(upto)
         self._follow(after)
+        erase.note_again(Opened(self._options.config, self._plane))
         plan = self._plane.read(lambda reader, row: reading.plan(reader, row, after=after, upto=upto)).selecting(
             self._options.selection
         )

@@ -43,6 +43,21 @@ def note(region: Handle, records: Records) -> dict[int, int]:
     return {checkpoint: sum(map(len, of.values())) for checkpoint, of in sorted(where.items())}
 
 
+def note_again(region: Handle) -> bool:
+    """Note as erased what was erased before a rewind and has come again with it; whether there was any.
+
+    Asked before checkpoints are read, for a table or for a program.
+    """
+    where = region.plane.read(lambda reader, _: erasure.come_again(reader))
+    if not where:
+        return False
+    there = {checkpoint: _there(region, checkpoint, of) for checkpoint, of in where.items()}
+    by = writing.holder()
+    return any(
+        region.plane.do(lambda tx: [erasure.record(tx, checkpoint, of, by=by) for checkpoint, of in there.items()])
+    )
+
+
 def _there(region: Handle, checkpoint: int, wanted: Mapping[TP, Collection[int]]) -> dict[TP, set[int]]:
     """Those of the records that a checkpoint really has; noted ones are believed."""
     row, pieces = region.plane.read(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from crkafka_core.control import Tx
@@ -70,6 +70,10 @@ Ask = Callable[[Tx, str], Permit | None]
 """Asks SQL for a permit under a token; None: there is nothing to write."""
 
 
+class _PlanIsOld(CrkafkaError):
+    """What the permit lets be read is not what the table has to get any more. Reaction: ask for another permit."""
+
+
 def commit(
     region: Handle, name: str, ask: Ask, write: Callable[[Permit, Hold], Written], *, token: str = ""
 ) -> Committed | None:
@@ -77,6 +81,16 @@ def commit(
 
     A token is given by who writes several tables together: it tells what belongs together.
     """
+    with suppress(_PlanIsOld):
+        return _commit(region, name, ask, write, token)
+    return _commit(region, name, ask, write, token)
+
+
+def _commit(
+    region: Handle, name: str, ask: Ask, write: Callable[[Permit, Hold], Written], token: str
+) -> Committed | None:
+    from crkafka_core.tables import erase  # it writes what it notes by the rules of this file
+
     refuse_copy(region)
     token = token or f"write-{region.runtime.unique()}"
     (permit, held), length = region.plane.do(lambda tx: _permit_and_reading(tx, ask, token)), _lease_length(region)
@@ -92,6 +106,8 @@ def commit(
     reader = Hold(renew, release, length / 3, f"reader for table {name}", region.runtime)
     with reader, _writing(region, permit, length) as hold:
         try:
+            if erase.note_again(region):
+                raise _PlanIsOld("Records that were erased have come again with a rewind, and are noted now.")
             written = write(permit, hold)
             done = region.plane.do(
                 lambda tx: permits.finish_commit(

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from crkafka_core.model.errors import Stale
 from crkafka_core.model.offsets import TP
-from crkafka_core.spark import erasing, frames, tables
+from crkafka_core.spark import erasing, frames, shaped, tables
 from crkafka_core.testing.landing import Landing
 from tests.spark.test_typed import made, schema
 
@@ -57,3 +58,32 @@ def test_good_and_bad_records_leave_raw_and_typed_tables_and_no_replay_brings_th
     tables.fence_all(spark, region)
     assert places(spark, landing) == {"raw": [0, 3], "typed": [], "typed_dead": [0, 3]}
     assert all(tables.look(spark, region, name).clean for name in ("typed", "raw"))
+
+
+def test_a_pass_that_read_them_before_does_not_count(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "order.json").write_text(json.dumps(schema(id="integer")))
+    values: dict[Any, bytes] = {("orders", o): b'{"id": %d}' % o for o in range(4)}
+    declared = {"name": "typed", "format": "delta", "typed": {"json": str(tmp_path / "order.json")}}
+    landing = made(tmp_path, values, declared)
+    landing.land(4)
+    usual = shaped._outputs
+
+    def slow(*given: Any, **keys: Any) -> shaped.Outputs:
+        made = usual(*given, **keys)
+        monkeypatch.setattr(shaped, "_outputs", usual)
+        assert erasing.erase(lambda: spark, landing.region, {TP("orders", 0): {1}}).left == {}
+        return made
+
+    monkeypatch.setattr(shaped, "_outputs", slow)
+    with pytest.raises(Stale, match="Records were erased while the rows of table typed"):
+        tables.advance(spark, landing.region, "typed")
+    tables.advance(spark, landing.region, "typed")
+    assert places(spark, landing)["typed"] == [0, 2, 3]
+    landing.rewind(0)
+    tables.fence_all(spark, landing.region)
+    landing.land(4)
+    tables.advance(spark, landing.region, "typed")
+    assert places(spark, landing)["typed"] == [0, 2, 3], "Kafka has it still, and gives it once more"
+    assert sorted(r[0] for r in frames.checkpoints(spark, landing.region, columns=["offset"]).collect()) == [0, 2, 3]

@@ -7,11 +7,14 @@ import shutil
 from collections.abc import Collection
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import permits
+from crkafka_core.segments.batch import Batch, Run
 from crkafka_core.spark import erasing
 from crkafka_core.tables import erase
 from crkafka_core.tables.delta_log import Snapshot
@@ -99,6 +102,54 @@ def test_of_retired_checkpoints_also_where_files_were_made_of_several(
     lake.maintain(128 * 2**20)
     lake.vacuum()
     assert (lake.rows(), lake.look().clean) == (without(40, *PERSON, (0, 35)), True)
+
+
+@pytest.mark.parametrize("retired", [False, True])
+def test_what_a_rewind_lets_the_region_read_again_comes_without_them(lake: Lake, retired: bool) -> None:
+    """Kafka still has them; at the same offsets, in other checkpoints."""
+    landed(lake, 3)
+    erased(lake, *PERSON)
+    lake.landing.rewind(0)
+    lake.fence()
+    if retired:  # what the rewind left behind is archived
+        lake.landing.retire(1, 2, 3)
+    landed(lake, 2, 15)
+    assert (lake.rows(), lake.look().clean) == (without(30, *PERSON), True)
+    lake.landing.rewind(4)
+    lake.fence()
+    landed(lake, 1, 15)
+    lake.mend([4, 6])
+    assert (lake.rows(), lake.look().clean) == (without(30, *PERSON), True)
+
+
+def test_at_the_same_offsets_of_a_topic_made_anew_are_others_records(lake: Lake) -> None:
+    landed(lake, 2)
+    erased(lake, *PERSON)
+    lake.landing.rewind(0)
+    lake.fence()
+    lake.landing.make_topics_anew()
+    landed(lake, 2)
+    assert (lake.rows(), lake.look().clean) == (upto(20), True)
+
+
+def test_what_kafka_has_not_got_any_more_when_it_is_read_again_is_not_noted(lake: Lake) -> None:
+    """A compaction of the topic took it: it would be counted as one that the table is without."""
+    landed(lake, 2)
+    erased(lake, (0, 3), (0, 13))
+    lake.landing.rewind(0)
+    lake.fence()
+    whole = lake.landing._batch_of
+
+    def compacted(tp: TP, start: int, stop: int) -> Batch:
+        batch = whole(tp, start, stop)
+        kept = batch.records.filter(pc.field("offset") != 3) if tp.partition == 0 else batch.records
+        return Batch(kept, (Run(tp, 0, kept.num_rows, start, stop),))
+
+    lake.landing._batch_of = compacted
+    landed(lake, 2)
+    assert (lake.rows(), lake.look().clean) == (without(20, (0, 3), (0, 13)), True)
+    noted = lake.region.plane.read(lambda reader, _: [c.erased for c in reader.select(Checkpoint, ("id", ">", 2))])
+    assert noted == [{}, {"orders": {0: [13]}}]
 
 
 def test_an_offset_without_a_record_is_refused_and_nothing_is_noted(lake: Lake) -> None:
