@@ -30,18 +30,23 @@ class TableLag:
     feeder: str
     """Who brings in each checkpoint as soon as it is merged; empty when nobody does."""
     owes_fence: bool
+    unfenced: float = 0.0
+    """Seconds for which the region has waited for that fence."""
     bad: int = 0
     """Records that could not be decoded, of a typed table: dead letters, or skipped."""
 
     @property
     def late(self) -> str:
         """Why somebody should look; empty when it keeps up."""
+        who = self.writer or self.feeder
+        by = f"; {who} writes it" if who else "; nobody writes it"
+        if self.unfenced > SOON:
+            return f"table {self.table.name} has not followed the rewind for {self.unfenced:.0f} s, and the region waits for it{by}"
         if not (self.seconds > LONG or (self.waiting >= SEVERAL and self.seconds > SOON)):
             return ""
-        who = self.writer or self.feeder
         return (
             f"table {self.table.name} is at checkpoint {self.table.acknowledged}: {self.waiting} wait for it, the first for "
-            f"{self.seconds:.0f} s{f'; {who} writes it' if who else '; nobody writes it'}"
+            f"{self.seconds:.0f} s{by}"
         )
 
 
@@ -64,6 +69,8 @@ def lag(reader: Reader, table: Table) -> TableLag:
     """How far one table is."""
     first = checkpoints.filled(reader, above=table.acknowledged, oldest=1)
     waits = reader.get(Checkpoint, first[0]) if first else None
+    region = reader.region()
+    held_up = table.owes_fence and region.phase is Phase.REWINDING
     return TableLag(
         table=table,
         waiting=checkpoints.count_filled(reader, above=table.acknowledged) if waits else 0,
@@ -71,4 +78,5 @@ def lag(reader: Reader, table: Table) -> TableLag:
         writer=tables.writer(reader, table.name),
         feeder=tables.feeder_of(reader, table),
         owes_fence=table.owes_fence,
+        unfenced=max(0.0, reader.now() - region.phase_since) if held_up else 0.0,
     )

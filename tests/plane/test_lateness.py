@@ -85,6 +85,25 @@ def test_x4_who_owes_a_fence_is_told_until_it_has_committed_it(landing: Landing)
     assert owes() == [True]
 
 
+def test_x4_a_region_that_waits_for_a_fence_is_an_alarm_also_where_no_cut_comes_by_time(
+    landing: Landing, clock: Clock
+) -> None:
+    plane = landing.region.plane
+    plane.do(lambda tx: tx.set_region(period=0.0))
+    landing.land(1)
+    landing.rewind(0)
+    clock.now += lateness.SOON
+    assert alarm(landing) == ""
+    clock.now += 1
+    assert alarm(landing) == (
+        "table bronze has not followed the rewind for 121 s, and the region waits for it; nobody writes it"
+    )
+    permit = plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="host:1", token="t"))
+    assert permit is not None and "host:1 writes it" in alarm(landing)
+    plane.do(lambda tx: permits.finish_fence(tx, permit, version=""))
+    assert alarm(landing) == ""
+
+
 def test_what_could_not_be_decoded_is_counted_for_tables_with_a_shape(landing: Landing) -> None:
     plane = landing.region.plane
     told = {"table": "bronze", "bad": 3, "new": True}
