@@ -43,3 +43,8 @@ def is_gone(where: str, pid: int) -> bool:
     except PermissionError:
         return False
     return False
+
+
+def holder() -> str:
+    """Who holds a lease: this process, in words that a person can follow."""
+    return f"{machine()}:{os.getpid()}"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Reader
 from crkafka_core.loop import Loop, Runtime
+from crkafka_core.machine import holder
 from crkafka_core.model import rows
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
 from crkafka_core.model.plural import plural
@@ -23,7 +24,7 @@ from crkafka_core.plane import checkpoints, epochs
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.feeder_process import FeederProcess, Tell
 from crkafka_core.region.lease import DriverLease, free
-from crkafka_core.tables import adopt, writing
+from crkafka_core.tables import adopt
 from crkafka_core.tables.delta_log import open_log
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import Logs
@@ -96,7 +97,7 @@ class Feeder(Loop):
                     DriverLease(
                         self._region.plane,
                         LEASE,
-                        writing.holder(),
+                        holder(),
                         data=plane.left_out(self._left),
                         runtime=self._runtime,
                     )

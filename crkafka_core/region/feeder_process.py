@@ -18,12 +18,12 @@ from collections.abc import Callable
 from functools import partial
 
 from crkafka_core.control import Tx
+from crkafka_core.machine import holder
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import leases, limits
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.lease import free
-from crkafka_core.tables import writing
 from crkafka_core.tables.handle import Handle
 
 _log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class FeederProcess:
             return leases.take(
                 tx,
                 plane.SPARK_FEEDER,
-                holder=writing.holder(),
+                holder=holder(),
                 token=uuid.uuid4().hex,
                 length=limits.of(tx.region()).driver_lease,
                 data=data,

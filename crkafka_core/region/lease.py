@@ -120,7 +120,7 @@ def this_process() -> str:
 
 
 def _is_dead(lease: Lease) -> bool:
-    """Whether the holder was a process of this machine and is no more, by the lease's data, or as `writing.holder` writes it."""
+    """Whether the holder was a process of this machine and is no more, by the lease's data, or as `holder` writes it."""
     said = json.loads(lease.data_json)
     if "pid" in said:
         return is_gone(str(said.get("host")), int(said["pid"]))

@@ -16,6 +16,7 @@ from crkafka_core.plane.erasure import Records
 from crkafka_core.spark import tables
 from crkafka_core.spark.keys import keys_of
 from crkafka_core.tables import erase as erasing
+from crkafka_core.tables import writing
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import NeedsSpark
 
@@ -40,6 +41,7 @@ def erase(session: Callable[[], SparkSession], region: Handle, records: Records)
 
     `session` is asked for Spark where a table needs it. May be repeated; a table that could not be written is named, and so is why.
     """
+    writing.refuse_copy(region)
     found = erasing.note(region, records)
     left: dict[str, str] = {}
     for family in region.plane.read(lambda reader, _: _families(reader)):

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from crkafka_core import logs
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
+from crkafka_core.machine import holder
 from crkafka_core.model import rows
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
 from crkafka_core.model.redaction import redact_values
@@ -28,7 +29,6 @@ from crkafka_core.region.feeder_process import Tell
 from crkafka_core.region.lease import DriverLease, free
 from crkafka_core.spark import java_log, launch, location, tables
 from crkafka_core.still import starting, telling
-from crkafka_core.tables import writing
 from crkafka_core.tables.adopt import AT_ONCE
 from crkafka_core.tables.handle import Handle
 
@@ -137,9 +137,7 @@ class SparkFeeder:
         """With the lease, until the end. It is held while Spark starts: nobody else need start one for these tables."""
         free(self._region, plane.SPARK_FEEDER)
         data = plane.left_out(self._left)
-        with DriverLease(
-            self._region.plane, plane.SPARK_FEEDER, writing.holder(), token=self._token, data=data
-        ) as lease:
+        with DriverLease(self._region.plane, plane.SPARK_FEEDER, holder(), token=self._token, data=data) as lease:
             self._lease = lease
             if self._spark is None:
                 self._spark = self._session()

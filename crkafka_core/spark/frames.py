@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from crkafka_core.config.region_config import RegionConfig
+from crkafka_core.machine import holder
 from crkafka_core.model.selection import Moment, Selection
 from crkafka_core.plane import limits, reading
 from crkafka_core.plane.reading import Reading, ReadPlan
@@ -20,7 +21,6 @@ from crkafka_core.spark.work import ReadRequest
 from crkafka_core.tables import erase
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
-from crkafka_core.tables.writing import holder
 
 LINGER = 600.0
 """Seconds for which segments are still held once the DataFrame of `checkpoints` is gone: what was derived from it may still run."""

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from crkafka_core.control import Reader, Tx
+from crkafka_core.machine import holder
 from crkafka_core.model.errors import DataLoss, Stale
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
@@ -278,7 +279,7 @@ def _commits(
         permit = permits.permit_commit(
             tx,
             table.name,
-            holder=writing.holder(),
+            holder=holder(),
             token=token,
             ids=None if advancing else step.ids,
             upto=step.ids[-1] if advancing else None,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from pyspark.sql import DataFrame, SparkSession
 
 from crkafka_core.control import Tx
+from crkafka_core.machine import holder
 from crkafka_core.model.errors import Refused
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
@@ -65,7 +66,7 @@ def advance(
         )
 
     def ask(tx: Tx, token: str) -> Permit | None:
-        return permits.permit_commit(tx, name, holder=writing.holder(), token=token, limit=limit, upto=upto)
+        return permits.permit_commit(tx, name, holder=holder(), token=token, limit=limit, upto=upto)
 
     return writing.commit(region, name, ask, _writer(spark, region, shape))
 
@@ -86,7 +87,7 @@ def rewrite(
         return adopting(spark, region, name, lambda fetch, logs: adopt.mend(region, name, ids, fetch=fetch, logs=logs))
 
     def ask(tx: Tx, token: str) -> Permit | None:
-        return permits.permit_commit(tx, name, holder=writing.holder(), token=token, ids=ids)
+        return permits.permit_commit(tx, name, holder=holder(), token=token, ids=ids)
 
     return writing.commit(region, name, ask, _writer(spark, region, shape))
 

@@ -18,6 +18,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from crkafka_core.control import Reader, Tx
+from crkafka_core.machine import holder
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Segment, Table
@@ -69,9 +70,7 @@ def advance(
         return writing.commit(
             region,
             name,
-            lambda tx, token: permits.permit_commit(
-                tx, name, holder=writing.holder(), token=token, limit=limit, upto=upto
-            ),
+            lambda tx, token: permits.permit_commit(tx, name, holder=holder(), token=token, limit=limit, upto=upto),
             lambda permit, hold: _advance(region, permit, hold, means),
         )
 
@@ -100,7 +99,7 @@ def mend(
     def ask(tx: Tx, token: str) -> Permit | None:
         table = tables.of(tx, name)
         ids = checkpoints or contents.live_in(tx, tx.region(), table)[-1:]
-        return permits.permit_commit(tx, name, holder=writing.holder(), token=token, ids=ids) if ids else None
+        return permits.permit_commit(tx, name, holder=holder(), token=token, ids=ids) if ids else None
 
     def once() -> Committed | None:
         return writing.commit(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from crkafka_core.kafka.range_reader import RangeReader
+from crkafka_core.machine import holder
 from crkafka_core.model.errors import DataLoss, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
@@ -17,7 +18,6 @@ from crkafka_core.plane import contents, erasure
 from crkafka_core.plane.erasure import Records
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.scan import scan_segment
-from crkafka_core.tables import writing
 from crkafka_core.tables.handle import Handle
 
 _SHOWN = 5
@@ -25,7 +25,6 @@ _SHOWN = 5
 
 def note(region: Handle, records: Records) -> dict[int, int]:
     """Checkpoint → how many of the records it has; all of them are noted as erased, or none and the first unknown ones are named."""
-    writing.refuse_copy(region)
     where = region.plane.read(lambda reader, _: erasure.found(reader, records))
     missing = {(tp, offset) for tp, offsets in records.items() for offset in offsets}
     for checkpoint, of in where.items():
@@ -38,7 +37,7 @@ def note(region: Handle, records: Records) -> dict[int, int]:
             f"Region {region.plane.region} has no such record in a checkpoint that leads to its head: {shown}{more}.",
             hint="Nothing was erased. A query of a table has topic, partition and offset of each record.",
         )
-    by = writing.holder()
+    by = holder()
     region.plane.do(lambda tx: [erasure.record(tx, checkpoint, of, by=by) for checkpoint, of in where.items()])
     return {checkpoint: sum(map(len, of.values())) for checkpoint, of in sorted(where.items())}
 
@@ -52,7 +51,7 @@ def note_again(region: Handle) -> bool:
     if not where:
         return False
     there = {checkpoint: _there(region, checkpoint, of) for checkpoint, of in where.items()}
-    by = writing.holder()
+    by = holder()
     return any(
         region.plane.do(lambda tx: [erasure.record(tx, checkpoint, of, by=by) for checkpoint, of in there.items()])
     )

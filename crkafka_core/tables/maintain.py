@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crkafka_core.control import Reader
+from crkafka_core.machine import holder
 from crkafka_core.model.errors import LeaseHeld, Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import CheckpointStatus, Region
@@ -208,7 +209,7 @@ def vacuum(region: Handle, log: DeltaLog) -> int:
     token, deadline = f"vacuum-{uuid.uuid4().hex}", time.monotonic() + PATIENCE
     while True:
         try:
-            lease = region.plane.do(lambda tx: permits.take(tx, log.table.name, holder=writing.holder(), token=token))
+            lease = region.plane.do(lambda tx: permits.take(tx, log.table.name, holder=holder(), token=token))
             break
         except LeaseHeld:
             if time.monotonic() > deadline:

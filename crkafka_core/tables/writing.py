@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from crkafka_core.control import Tx
-from crkafka_core.machine import machine
+from crkafka_core.machine import holder
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.plural import plural
@@ -19,6 +18,7 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.restored import Seen
 from crkafka_core.segments import owner
+from crkafka_core.tables import erase
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 
@@ -89,8 +89,6 @@ def commit(
 def _commit(
     region: Handle, name: str, ask: Ask, write: Callable[[Permit, Hold], Written], token: str
 ) -> Committed | None:
-    from crkafka_core.tables import erase  # it writes what it notes by the rules of this file
-
     refuse_copy(region)
     token = token or f"write-{region.runtime.unique()}"
     (permit, held), length = region.plane.do(lambda tx: _permit_and_reading(tx, ask, token)), _lease_length(region)
@@ -209,8 +207,3 @@ def give_up(region: Handle, permit: Permit, error: BaseException) -> None:
         region.plane.do(lambda tx: permits.fail_commit(tx, permit, f"{type(error).__name__}: {error}"[:500]))
     except CrkafkaError as refused:
         _log.warning("commit %s to table %s ends by its lease: %s", permit.commit.number, permit.table.name, refused)
-
-
-def holder() -> str:
-    """Who holds a lease, in words that a person can follow."""
-    return f"{machine()}:{os.getpid()}"

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from checkpoints_db import initialise, open_store
 from crkafka_core import still
 from crkafka_core.config.resolving import remember
+from crkafka_core.machine import holder
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import leases
 from crkafka_core.plane import tables as plane
@@ -122,7 +123,7 @@ def test_A7_who_feeds_is_seen_while_spark_still_starts_and_no_longer_once_that_i
     running.begin()
     try:
         assert starts.wait(20)
-        assert fed_by(landing, "typed") == feeder.writing.holder()
+        assert fed_by(landing, "typed") == holder()
         running.abandon()
         assert not fed_by(landing, "typed")
     finally:
@@ -217,7 +218,7 @@ def test_K6_a_table_that_hangs_keeps_no_other_back_and_who_feeds_is_seen(
         def who(name: str) -> str:
             return landing.region.plane.read(lambda r, row: plane.feeder_of(r, plane.of(r, name)))
 
-        assert who("bronze") == who("hangs") == feeder.writing.holder() and not who("mine")
+        assert who("bronze") == who("hangs") == holder() and not who("mine")
         free.set()
         until(lambda: table_of(landing, "hangs").acknowledged == 2)
         landing.rewind(1)

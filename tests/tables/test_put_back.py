@@ -15,6 +15,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from crkafka_core.control import Tx
+from crkafka_core.machine import holder
 from crkafka_core.model.errors import LeaseLost, Refused, WentBack
 from crkafka_core.model.rows import Lease, Table
 from crkafka_core.plane import growth, permits, restored
@@ -61,7 +62,7 @@ class Kept:
         return writing.commit(
             self.region,
             "now",
-            lambda tx, token: permits.permit_commit(tx, "now", holder=writing.holder(), token=token, limit=limit),
+            lambda tx, token: permits.permit_commit(tx, "now", holder=holder(), token=token, limit=limit),
             lambda permit, hold: self.write(permit, hold, dies=dies),
         )
 
