@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 
 from pyspark.sql import SparkSession
 
@@ -204,7 +205,9 @@ class SparkFeeder:
             self._fail(key, str(said or f"{type(error).__name__}: {error}"))
 
     def _still_writing(self, key: str, seconds: float) -> str:
-        why = self._why_not()
+        why = ""
+        with suppress(CrkafkaError):  # the control plane may be away
+            why = self._why_not()
         return f"table {key}: Spark is still writing, for {seconds:.0f} s now" + (f": {why}" if why else "")
 
     def _still(self, text: str) -> None:
