@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.machine import holder
-from crkafka_core.model.errors import DataLoss, Stale
+from crkafka_core.model.errors import DataLoss, Refused, Stale
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.model.selection import Selection
@@ -316,8 +316,14 @@ def _undecoded(family: Sequence[Table], counts: Mapping[str, Mapping[int, int]])
 
 def _topics(region: Handle, family: Sequence[Table]) -> tuple[str, ...] | None:
     """Those of which the tables take records; None: of all."""
-    declared = region.config.table(family[0].name)
-    return None if declared is None else declared.topics
+    declared = [found for table in family if (found := region.config.table(table.name)) is not None]
+    if not declared and family[0].shape:
+        name = family[0].name
+        raise Refused(
+            f"Table {name} is not in the configuration any more, which says of which topics it has records.",
+            hint=f"Write it there again, or `crkafka undeclare {name}`.",
+        )
+    return declared[0].topics if declared else None
 
 
 def _merged_rows(region: Handle, plan: ReadPlan, topics: Collection[str] | None) -> dict[int, int]:

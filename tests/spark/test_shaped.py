@@ -17,6 +17,7 @@ from crkafka_core.model.errors import ConfigError, DataLoss, LeaseHeld, LeaseLos
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
+from crkafka_core.region import Region
 from crkafka_core.spark import formats, one_pass, shaped, tables
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.tables import writing
@@ -291,6 +292,18 @@ def test_a_shape_of_one_output_may_leave_rows_out(spark: SparkSession, tmp_path:
     assert tables.look(spark, landing.region, "orders").clean
     tables.rewrite(spark, landing.region, "orders", [1])
     assert rows_in(spark, landing, "orders") == [(1, p, o) for p in (0, 1) for o in range(3)]
+
+
+def test_a_table_that_the_configuration_names_no_more_is_not_written_with_records_of_other_topics(
+    spark: SparkSession, tmp_path: Path, shop: Any
+) -> None:
+    landing = Landing(
+        MemoryStore(), tmp_path, partitions=1, tables=[declared(tmp_path, "delta", "orders", "one")], topics=["orders"]
+    )
+    landing.land(1)
+    without = Region(landing.region.config.model_copy(update={"tables": ()}), landing.region.plane)
+    with pytest.raises(Refused, match="Write it there again, or `crkafka undeclare orders`"):
+        tables.advance(spark, without, "orders")
 
 
 def test_a_table_that_gets_no_row_is_committed_by_its_log_and_still_refuses_a_late_writer(
