@@ -40,7 +40,7 @@ class TableLag:
         """Why somebody should look; empty when it keeps up."""
         who = self.writer or self.feeder
         by = f"; {who} writes it" if who else "; nobody writes it"
-        if self.unfenced > SOON:
+        if self.owes_fence and self.unfenced > SOON:
             return f"table {self.table.name} has not followed the rewind for {self.unfenced:.0f} s, and the region waits for it{by}"
         if not (self.seconds > LONG or (self.waiting >= SEVERAL and self.seconds > SOON)):
             return ""

@@ -12,6 +12,7 @@ import pytest
 
 from crkafka_core.control import Reader
 from crkafka_core.loop import THREADS
+from crkafka_core.machine import machine
 from crkafka_core.model.errors import LeaseHeld, Refused
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import leases
@@ -19,7 +20,7 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.region import feeder
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.region.lease import DriverLease
-from crkafka_core.tables import adopt, writing
+from crkafka_core.tables import adopt
 from tests.tables.conftest import Lake, upto
 
 
@@ -134,7 +135,7 @@ def test_rows_of_a_shape_do_not_come_among_adopted_ones(lake: Lake) -> None:
 def test_what_a_killed_host_held_does_not_hold_its_successor_up(lake: Lake) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
-    dead = f"{writing.machine()}:{ended.pid}"
+    dead = f"{machine()}:{ended.pid}"
     lake.landing.land(5)
     for kind in (feeder.LEASE, "writer:bronze"):
         lake.region.plane.do(lambda tx, k=kind: leases.take(tx, k, holder=dead, token="dead", length=3_600))
