@@ -249,12 +249,12 @@ def host(config: RegionConfig, stored: Stored) -> str:
     """Who runs the members: slots, Java, and versions that go together (docs/clients.md P11)."""
     from crkafka_core.dev.java import find_java
 
+    by_spark = [
+        t.name for t in config.tables if t.kept_fresh and (t.shape or not plane_tables.has_log(t.format, t.path))
+    ]
     if config.host.spark is None:
         if any(t.format == "delta" for t in config.tables):
             _installed("deltalake", "delta")
-        by_spark = [
-            t.name for t in config.tables if t.kept_fresh and (t.shape or not plane_tables.has_log(t.format, t.path))
-        ]
         if not by_spark:
             return "local processes"
         versions(config)
@@ -264,8 +264,9 @@ def host(config: RegionConfig, stored: Stored) -> str:
     versions(config)
     if config.host.connect:
         return f"{config.host.spark} (Spark Connect), PySpark {metadata.version('pyspark')}"
-    full = config.host.local_slots == members and bool(config.tables)
-    said = f"; all of its task slots go to {plural(members, 'member')}, none is left for tables" if full else ""
+    said = ""
+    if by_spark and config.host.local_slots == members:
+        said = f"; all of its task slots go to {plural(members, 'member')}, none is left for {', '.join(by_spark)}"
     return f"{config.host.spark}, PySpark {metadata.version('pyspark')}, {find_java()}{said}"
 
 
