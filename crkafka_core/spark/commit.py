@@ -42,7 +42,7 @@ def write(
         return upsert.write(form, log, permit, hold, rows, keys)
     stamp = Stamp.of(permit.plan.uid, permit.commit)
     before = form.history(permit.table.version)
-    check_there(permit.table, before.version, ordered=permit.table.format == "delta")
+    check_there(permit.table, before.version)
     refuse_keyed(form, before)
     wrong = _wrong(region, form, permit, before)
     where = _where(permit, wrong)

@@ -56,7 +56,7 @@ def _fence(spark: SparkSession, region: Handle, permit: Permit) -> str:
     uid = permit.plan.uid
     stamp = Stamp.of(uid, permit.commit)
     before = form.history(permit.table.version)
-    check_there(permit.table, before.version, ordered=permit.table.format == "delta")
+    check_there(permit.table, before.version)
     check_owner(permit.table, before.seen, uid)
     if not before.version:
         if plane.has_log(permit.table.format, permit.table.path):

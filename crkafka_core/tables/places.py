@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -26,6 +26,9 @@ NOWHERE, BEFORE = -1, -2
 
 BLOCK = 1 << 16
 """Offsets that are looked at together: of a sparse topic, one record may cost as many bits."""
+
+Part = tuple[tuple[str, int], np.ndarray]
+"""Topic and partition, and which rows of a batch are of it."""
 
 
 class Places:
@@ -66,9 +69,13 @@ class Places:
 
     def of(self, batch: pa.RecordBatch) -> np.ndarray:
         """The group of each row."""
+        return self.among(batch, _by_partition(batch))
+
+    def among(self, batch: pa.RecordBatch, parts: Iterable[Part]) -> np.ndarray:
+        """The same, of a batch that is parted already."""
         found = np.full(batch.num_rows, NOWHERE, np.int64)
         offsets = batch.column("offset").to_numpy(zero_copy_only=False)
-        for tp, here in _by_partition(batch):
+        for tp, here in parts:
             known = self._intervals.get(tp)
             if known is not None:
                 found[here] = _groups(offsets[here], *known)
@@ -79,8 +86,8 @@ class Places:
         return any(may_hold(file, r) for g in groups for piece in self.groups[g] for r in piece.ranges)
 
 
-def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], np.ndarray]]:
-    """Each topic and partition, and which rows are of it."""
+def _by_partition(batch: pa.RecordBatch) -> Iterator[Part]:
+    """Each topic and partition of a batch."""
     topics = pc.dictionary_encode(batch.column("topic"))
     codes = topics.indices.to_numpy(zero_copy_only=False)
     partitions = batch.column("partition").to_numpy(zero_copy_only=False)
@@ -198,11 +205,12 @@ def count(table: str, storage: Storage, others: Sequence[DataFile], places: Plac
     for file in others:
         counts: Counter[int] = Counter()
         for batch in batches(table, storage, file):
-            group_of = places.of(batch)
+            parts = list(_by_partition(batch))
+            group_of = places.among(batch, parts)
             groups, rows = np.unique(group_of, return_counts=True)
             counts.update(dict(zip(groups.tolist(), rows.tolist(), strict=True)))
             offsets = batch.column("offset").to_numpy(zero_copy_only=False)
-            for tp, here in _by_partition(batch):
+            for tp, here in parts:
                 known = here & (group_of >= 0)
                 twice = seen[tp].add(offsets[known].astype(np.int64)) if known.any() else ()
                 if len(twice):

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from crkafka_core.model.errors import LeaseLost, Refused, WentBack
 from crkafka_core.model.rows import Table, TableCommit
+from crkafka_core.plane.tables import FILES
 
 _TOKEN, _HOLDS, _VERSION = "/token", "/holds", "/version"
 _OWNER = "crkafka"
@@ -135,11 +136,9 @@ def dropped(stamp: Stamp) -> Dropped:
     )
 
 
-def check_there(table: Table, version: str, *, ordered: bool = True) -> None:
-    """A table that has acknowledged rows and is not there is not made anew in silence: its folder may only not be mounted here.
-
-    `ordered`: versions are numbers, each higher than the one before.
-    """
+def check_there(table: Table, version: str) -> None:
+    """A table that has acknowledged rows and is not there is not made anew in silence: its folder may only not be mounted here."""
+    ordered = table.format == "delta" or table.layout == FILES  # else it is the id of a snapshot of Iceberg
     if table.version and (not version or (ordered and int(version) < int(table.version))):
         there = f"is at version {version}" if version else "is not there"
         raise Refused(
