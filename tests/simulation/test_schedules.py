@@ -127,6 +127,11 @@ def test_a_bounded_run_that_is_tried_again_hears_again_what_is_reached() -> None
     assert simulate(40_001_858).ok
 
 
+def test_a_person_may_give_up_what_stands_where_a_log_was_cut() -> None:
+    """Behind it the region goes on in either log: nobody reads what tells them apart (SPEC S4, X9)."""
+    assert simulate(90_016_211).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0

@@ -140,12 +140,17 @@ class Oracle:
 
     def may_begin(self, base: int, tp: TP, offset: int, due: int) -> bool:
         """Where it is due, or after a gap that Kafka or a person has made."""
+        due = self._behind_skips(tp, offset, due)
+        return self.broker.may_begin(tp, offset, due) or self._at_the_cut(base, tp, offset, due)
+
+    def _behind_skips(self, tp: TP, offset: int, due: int) -> int:
+        """Where it is due if nobody reads what a person has given up before this offset."""
         kept = self.broker.kept_from(tp)
         while ends := [
             end for at, first, end in self.skips if at == tp and first <= max(due, kept) and due < end <= offset
         ]:
             due = max(ends)
-        return self.broker.may_begin(tp, offset, due) or self._at_the_cut(base, tp, offset, due)
+        return due
 
     def _at_the_cut(self, base: int, tp: TP, offset: int, due: int) -> bool:
         """Where the log was cut below what is due; where no leader's epoch tells that, at its end."""
@@ -485,10 +490,11 @@ class Oracle:
 
     def _same_log(self, cut: int, parent: int, o: MergedOffset, of_older: set[bool]) -> None:
         """S4: what goes on behind where a log was cut goes on in the same log, unless no leader's epoch tells it; or behind what
-        retention took of both logs."""
+        retention took of both logs, or a person has given up."""
         tp = TP(o.topic, o.partition)
         left_off = self.merged[parent].get(tp, o.from_offset)
-        kept = o.from_offset > left_off and self.broker.may_begin(tp, o.from_offset, left_off)
+        due = self._behind_skips(tp, o.from_offset, left_off)
+        kept = o.from_offset > left_off and self.broker.may_begin(tp, o.from_offset, due)
         first = max(self.broker.cuts[tp][0], self.broker.kept_from(tp)) if tp in self.broker.cuts else o.from_offset
         if o.from_offset > first and not kept:
             of_older &= self.logs.get(parent, {}).get(tp, EITHER)
