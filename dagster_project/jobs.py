@@ -133,5 +133,5 @@ def _job(
         },
         executor_def=dg.in_process_executor,
         config=None if launchpad is None else {"ops": {op: {"config": keys} for op, keys in launchpad.items()}},
-        tags={"crkafka/region": names.region, **TAGS.get(graph.name, {})},
+        tags={**names.tags, **TAGS.get(graph.name, {})},
     )

@@ -12,11 +12,17 @@ WIDTH = 12
 """Digits of a partition's key: a backfill's runs are sorted as text (docs/clients.md D5)."""
 
 
+REGION = "crkafka/region"
+"""Tag of all runs of a region: which one."""
+
 KEEPING_UP = "crkafka/table"
 """Tag of the runs that bring a table what it has not got yet: which table."""
 
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 """Tags of a run of several partitions."""
+
+PARTITION = "dagster/partition"
+"""Tag of a run of one."""
 
 ASKED_AT, FOLLOWS = ".dagster/crkafka_asked_at", ".dagster/crkafka_follows"
 """Tags by which sensors speak to the runs that they launch; Dagster shows none that begin so, and no launchpad offers them."""
@@ -58,9 +64,19 @@ class Names:
         return f"{self.slug}_rows"
 
     @property
+    def unique(self) -> str:
+        """The region among all of the instance; jobs of two regions of one name are called the same."""
+        return "/".join([*self.prefix, self.region])
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Of all runs of the region."""
+        return {REGION: self.unique}
+
+    @property
     def partitions(self) -> str:
         """Name of the dynamic partitions: one per merged checkpoint with rows (SPEC A3). No region's name has a slash."""
-        return "/".join([*self.prefix, f"{self.region}_checkpoints"])
+        return f"{self.unique}_checkpoints"
 
     @property
     def records(self) -> dg.AssetKey:

@@ -130,7 +130,7 @@ def _check_data(
         selection=dg.AssetSelection.checks(of_records, *of_tables),
         executor_def=dg.in_process_executor,
         description="Run the checks that read the data: the latest checkpoints, and the tables.",
-        tags={"crkafka/region": names.region},
+        tags=names.tags,
     )
 
 
@@ -140,7 +140,7 @@ def _write_tables(names: Names, declared: Sequence[str]) -> UnresolvedJob:
         selection=dg.AssetSelection.assets(*(names.table(name) for name in declared)),
         executor_def=dg.in_process_executor,
         description="Bring tables what they have not got yet; the sensor launches it, for one table and a range of checkpoints.",
-        tags={"crkafka/region": names.region},
+        tags=names.tags,
     )
 
 

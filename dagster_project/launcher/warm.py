@@ -31,6 +31,7 @@ from dagster_project.compat.launcher import (
 )
 from dagster_project.launcher.process import Process
 from dagster_project.launcher.zygote import GOES
+from dagster_project.names import REGION
 
 _log = logging.getLogger(__name__)
 
@@ -203,7 +204,7 @@ def _pid_of(event: dg.DagsterEvent | None) -> int:
 
 def starts_warm(run: dg.DagsterRun) -> bool:
     """Only runs that ask for it start warm: those of a region, and others by the tag `crkafka/warm: "true"`."""
-    return "crkafka/region" in run.tags or run.tags.get("crkafka/warm") == "true"
+    return REGION in run.tags or run.tags.get("crkafka/warm") == "true"
 
 
 def server_of(context: LaunchRunContext) -> str:

@@ -13,7 +13,7 @@ def remove_superseded(instance: dg.DagsterInstance, region: RegionResource) -> l
     present = instance.get_dynamic_partitions(name)
     if not present:
         return []
-    lowest = min(map(partitions.checkpoint_of, present))
+    lowest = min((int(key) for key in present if key.isdecimal()), default=1)  # a person may have added any other
     there = region.read(lambda reader, row: checkpoints.filled(reader, above=lowest - 1))
     live = set(map(partitions.key_of, there))
     gone = [key for key in present if key not in live]

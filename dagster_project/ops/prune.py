@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import Field
 
 from crkafka_core.model.plural import plural
-from dagster_project.names import RANGE_END, Names
+from dagster_project.names import PARTITION, RANGE_END, Names
 from dagster_project.resources import RegionResource
 
 JOBS = (
@@ -74,12 +74,12 @@ def _prune(
     """Page by page, oldest first, so that no listing is longer than a page."""
     from dagster_project import history
 
-    newest = instance.get_runs(dg.RunsFilter(job_name=names.of(job)), limit=1)
+    newest = instance.get_runs(dg.RunsFilter(job_name=names.of(job), tags=names.tags), limit=1)
     keep = newest[0].run_id if newest else ""
     old = dg.RunsFilter(
         job_name=names.of(job),
         statuses=[status],
-        tags={"crkafka/region": names.region},
+        tags=names.tags,
         created_before=datetime.now(UTC) - timedelta(days=days),
     )
     removed = 0
@@ -87,7 +87,7 @@ def _prune(
         page = [
             r.run_id
             for r in instance.get_runs(old, limit=min(PAGE, limit - removed), ascending=True)
-            if r.run_id != keep and (job != WRITES or r.tags.get(RANGE_END, "") < below)
+            if r.run_id != keep and (job != WRITES or r.tags.get(RANGE_END, r.tags.get(PARTITION, "")) < below)
         ]
         history.delete_runs(instance, page)
         removed += len(page)

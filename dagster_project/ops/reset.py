@@ -29,7 +29,7 @@ class Reset(dg.Config):
     to: Any = Field(
         "head",
         description="head: undo what is not checkpointed yet. A number: that merged checkpoint; those after it are superseded, and "
-        "their rows leave the tables. initial: the offsets at which the group first saw each partition.",
+        "their rows leave the tables. initial, or 0: the offsets at which the group first saw each partition.",
     )
     cause: str = Field("", description="Why. Shown in the event log and with what is superseded.")
     give_up: list[str] = Field(
@@ -56,7 +56,7 @@ def target(to: object) -> int | Literal["initial"] | None:
         raise ConfigError(
             f"{text!r} is not a target for a reset.", hint="Write head, initial, or the number of a merged checkpoint."
         )
-    return int(text)
+    return int(text) or "initial"
 
 
 def superseded_by(

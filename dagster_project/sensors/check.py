@@ -51,9 +51,9 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, *, shared: bool) -> dg.Sensor
         if cursor.at <= now < due:
             last = f"checked {now - cursor.at:.0f} s ago; again" if cursor.head else "the first check is"
             return dg.SkipReason(f"{last} in {due - now:.0f} s")
-        if on_its_way(context.instance, job.name):
+        if on_its_way(context.instance, setup.names.tags, job.name):
             return dg.SkipReason("checks are on their way")
-        request = dg.RunRequest(run_key=run_key(region, f"check@{now:.0f}"), tags={"crkafka/region": region.name})
+        request = dg.RunRequest(run_key=run_key(region, f"check@{now:.0f}"), tags=setup.names.tags)
         return dg.SensorResult(run_requests=[request], cursor=str(CheckCursor(now, region.uid, region.head)))
 
     return check

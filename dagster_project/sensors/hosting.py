@@ -24,12 +24,10 @@ def sensor(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:
         region, now, why = answer
         if not why:
             return dg.SkipReason(f"{region.phase}: {'nothing to host' if region.phase is Phase.IDLE else 'hosted'}")
-        if on_its_way(context.instance, job.name):
+        if on_its_way(context.instance, setup.names.tags, job.name):
             return dg.SkipReason(f"{why}; a run that hosts them is on its way")
         config = {"ops": {"host": {"config": {"start": False}}}}
         key = run_key(region, "host", attempt(now, region.created_at))
-        return dg.SensorResult(
-            run_requests=[dg.RunRequest(run_key=key, run_config=config, tags={"crkafka/region": region.name})]
-        )
+        return dg.SensorResult(run_requests=[dg.RunRequest(run_key=key, run_config=config, tags=setup.names.tags)])
 
     return hosting

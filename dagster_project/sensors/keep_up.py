@@ -124,8 +124,8 @@ def request(names: Names, region: Region, table: str, ids: list[int], attempt_: 
         tags={
             RANGE_START: key_of(ids[0]),
             RANGE_END: key_of(ids[-1]),
-            KEEPING_UP: f"{region.name}/{table}",
-            "crkafka/region": region.name,
+            KEEPING_UP: f"{names.unique}/{table}",
+            **names.tags,
         },
     )
 
@@ -178,8 +178,8 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.Se
         events = materializations(context.instance, names, new) if any(part.rows for part in new.values()) else []
         told = {**known.told, **{name: part.upto for name, part in new.items()}}
         cursor = str(TablesCursor(told, {**known.counted, **{name: part.counted for name, part in new.items()}}))
-        # The attempt goes on with time, so that what a failed run left is asked for again.
-        requests, reasons = requests_for(context, names, region, behind, attempt(now, region.last_cut_at))
+        # The attempt goes on with time, whatever is cut meanwhile, so that what a failed run left is asked for again.
+        requests, reasons = requests_for(context, names, region, behind, attempt(now, region.created_at))
         if requests or events:
             return dg.SensorResult(run_requests=requests, asset_events=events, cursor=cursor)
         context.update_cursor(cursor)
@@ -205,7 +205,7 @@ def requests_for(
             reasons.append(f"{table}: checkpoint {ids[0]} is not published yet")
         elif writer:
             reasons.append(f"{table}: {writer} writes it")
-        elif on_its_way(instance, tags={KEEPING_UP: f"{region.name}/{table}"}):
+        elif on_its_way(instance, {KEEPING_UP: f"{names.unique}/{table}"}):
             reasons.append(f"{table}: a run is on its way")
         else:
             requests.append(request(names, region, table, published, attempt_))

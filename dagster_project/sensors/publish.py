@@ -82,7 +82,7 @@ class Publisher:
                 cursor,
                 uid=region.uid,
                 top=max([cursor.top, *added]),
-                told=max([cursor.told, *added]),
+                told=max([cursor.told, cursor.top, *added]),  # events go before partitions: what is there was told
                 count=cursor.count + len(change.add) - len(change.remove),
             ),
         )

@@ -83,7 +83,7 @@ def attempt(now: float, since: float, every: float = ASK_AGAIN_S) -> int:
 
 
 def on_its_way(
-    instance: dg.DagsterInstance, job: str | None = None, *, begun: bool = True, tags: Mapping[str, str] | None = None
+    instance: dg.DagsterInstance, tags: Mapping[str, str], job: str | None = None, *, begun: bool = True
 ) -> bool:
     """Whether such a run is queued, or began so recently that SQL need not know of it yet; without `begun`, only one that has not begun.
 

@@ -103,14 +103,14 @@ def sensor(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:
             )
         if due.driver:
             return dg.SkipReason(f"a cut is due; {due.driver} drives one")
-        if on_its_way(context.instance, job.name, begun=False):
+        if on_its_way(context.instance, setup.names.tags, job.name, begun=False):
             return dg.SkipReason("a cut is due; a run is on its way")
         if due.quiet:
             return dg.SkipReason(open_here(region, due))
         # By the number that it would get: a cut that finds nothing new leaves the head where it is.
         key = run_key(row, "cut", attempt(due.now, due.since), checkpoint=row.next_checkpoint)
         config = {"ops": {"open_cut": {"config": {"cause": due.cause}}}}
-        tags = {"crkafka/region": row.name, ASKED_AT: at(row)}
+        tags = {**setup.names.tags, ASKED_AT: at(row)}
         return dg.SensorResult(run_requests=[dg.RunRequest(run_key=key, run_config=config, tags=tags)])
 
     return trigger

@@ -69,7 +69,7 @@ def requests(setup: SensorSetup, state: WatchState, context: dg.SensorEvaluation
     """Runs that the region waits for."""
     row = state.region
     if row.phase is Phase.REWINDING:
-        if state.fencing or on_its_way(context.instance, setup.names.of("reset_region")):
+        if state.fencing or on_its_way(context.instance, setup.names.tags, setup.names.of("reset_region")):
             return []
         key = run_key(row, "rewind", attempt(state.now, row.phase_since))
         config = {"ops": {"reset": {"config": {"cause": row.reset_cause}}}}
@@ -78,12 +78,12 @@ def requests(setup: SensorSetup, state: WatchState, context: dg.SensorEvaluation
                 run_key=key,
                 job_name=setup.names.of("reset_region"),
                 run_config=config,
-                tags={"crkafka/region": row.name, FOLLOWS: str(row.epoch)},
+                tags={**setup.names.tags, FOLLOWS: str(row.epoch)},
             )
         ]
     if row.phase is Phase.STOPPED:
         key = run_key(row, f"stopped@{row.phase_since:.3f}")
-        tags = {"crkafka/region": row.name, "crkafka/stop_reason": row.stop_reason[:200]}
+        tags = {**setup.names.tags, "crkafka/stop_reason": row.stop_reason[:200]}
         return [dg.RunRequest(run_key=key, job_name=setup.names.of("stopped_alarm"), tags=tags)]
     return []
 

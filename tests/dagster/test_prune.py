@@ -14,8 +14,10 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as EVENTS
 from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
 from dagster._core.storage.runs.schema import RunTagsTable
+from dagster._core.storage.tags import PARTITION_NAME_TAG
 from sqlalchemy import select
 
+from dagster_project import consistent_region
 from dagster_project.names import RANGE_END, RANGE_START, key_of
 from dagster_project.sensors import observe
 from tests.dagster.conftest import LandedSeat
@@ -115,6 +117,18 @@ def test_a_run_that_is_removed_leaves_no_file(landed: LandedSeat) -> None:
     assert not list(home.rglob(f"{runs[0]}*")) and list(home.rglob(f"{runs[1]}*"))
 
 
+def test_the_runs_of_a_region_of_this_name_with_a_prefix_are_left_alone(landed: LandedSeat) -> None:
+    def ran(defs: dg.Definitions) -> str:
+        job = defs.resolve_job_def("orders_cut")
+        return landed.instance.create_run_for_job(job, status=dg.DagsterRunStatus.SUCCESS, tags=dict(job.tags)).run_id
+
+    other = consistent_region(landed.config, key_prefix=["eu"])
+    old, theirs, newest, later = (ran(defs) for defs in (landed.defs, other, landed.defs, other))
+    assert landed.run("prune_runs", {"prune": {"days": 0}}).success
+    kept = {r.run_id for r in landed.instance.get_runs()}
+    assert {newest, theirs, later} <= kept and old not in kept
+
+
 @pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]])
 @pytest.mark.parametrize("keys", [{"ui_history": 2}])
 def test_a_run_that_wrote_a_table_stays_while_one_of_its_partitions_is_there(landed: LandedSeat) -> None:
@@ -124,15 +138,20 @@ def test_a_run_that_wrote_a_table_stays_while_one_of_its_partitions_is_there(lan
         tags = {RANGE_START: key_of(first), RANGE_END: key_of(last), "crkafka/region": "orders"}
         return landed.instance.create_run_for_job(job, status=dg.DagsterRunStatus.SUCCESS, tags=tags).run_id
 
+    def wrote_one(checkpoint: int) -> str:
+        """As a person's run of one partition is, from the job's page."""
+        tags = {PARTITION_NAME_TAG: key_of(checkpoint), "crkafka/region": "orders"}
+        return landed.instance.create_run_for_job(job, status=dg.DagsterRunStatus.SUCCESS, tags=tags).run_id
+
     landed.landing.land(1), landed.landing.land(1)
     landed.publish()
-    gone = wrote(1, 2)
+    gone, gone_too = wrote(1, 2), wrote_one(1)
     landed.landing.land(1)
     landed.publish()
-    half, there = wrote(2, 3), wrote(3, 3)
+    half, there, single = wrote(2, 3), wrote(3, 3), wrote_one(3)
     landed.landing.land(1)
     landed.publish()
     newest = wrote(4, 4)
     assert landed.run("prune_runs", {"prune": {"days": 0}}).success
     kept = {r.run_id for r in landed.instance.get_runs()}
-    assert gone not in kept and {half, there, newest} <= kept
+    assert not {gone, gone_too} & kept and {half, there, single, newest} <= kept

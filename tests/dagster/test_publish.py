@@ -146,6 +146,22 @@ def test_a_partition_that_a_person_deleted_comes_back_in_its_place_and_wakes_nob
     assert [e.partition for e in events(landed)] == [key_of(i) for i in (1, 2, 3, 4)]
 
 
+def test_a_sensor_that_has_lost_its_cursor_tells_nothing_twice(
+    landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A code location of another name has sensors without cursors."""
+    for _ in range(3):
+        landed.landing.land(1)
+    landed.publish()
+    landed.cursor = None
+    landed.publish()
+    landed.instance.delete_dynamic_partition(landed.names.partitions, key_of(2))
+    monkeypatch.setattr(publish, "WHOLE", 0.0)
+    landed.publish()
+    assert landed.partitions() == [key_of(1), key_of(2), key_of(3)]
+    assert [e.partition for e in events(landed)] == [key_of(1), key_of(2), key_of(3)]
+
+
 @pytest.mark.parametrize("keys", [{"ui_history": 200}])
 def test_a_reset_in_a_long_history_removes_what_was_superseded_and_tells_nothing_anew(landed: LandedSeat) -> None:
     many(landed, 300)

@@ -59,6 +59,16 @@ def test_going_back_takes_partitions_away_before_the_region_goes_on(seat: Seat, 
     assert seat.partitions() == [key_of(1), key_of(4)]
 
 
+def test_a_partition_that_a_person_has_added_does_not_keep_tables_from_following(
+    seat: Seat, member: HandMember
+) -> None:
+    assert seat.run("cut").success
+    seat.publish()
+    seat.instance.add_dynamic_partitions(seat.names.partitions, ["yesterday"])
+    assert seat.run("reset_region").success
+    assert seat.partitions() == [key_of(1)]
+
+
 def test_a_retry_finds_the_reset_it_has_asked_for(
     seat: Seat, member: HandMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,15 +140,18 @@ def test_a_dry_run_tells_what_would_go_and_asks_for_nothing(
     assert "Checkpoint 7 of region orders is unknown" in said and "It can go back to 1, 2, 3" in said
 
 
-def test_a_reset_to_the_beginning_is_refused_until_the_regions_name_is_said(seat: Seat, member: HandMember) -> None:
+@pytest.mark.parametrize("to", ["initial", 0, "0"])
+def test_a_reset_to_the_beginning_is_refused_until_the_regions_name_is_said(
+    seat: Seat, member: HandMember, to: str | int
+) -> None:
     assert seat.run("cut").success
     before = len(resets(seat))
     for sure in ("", "yes"):
-        result = seat.run("reset_region", {"reset": {"to": "initial", "sure": sure}}, raise_on_error=False)
+        result = seat.run("reset_region", {"reset": {"to": to, "sure": sure}}, raise_on_error=False)
         said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
         assert f"`sure` says {sure!r}" in said and "write `sure: orders`" in said
     assert len(resets(seat)) == before and seat.region.status().region.head == 1
-    assert seat.run("reset_region", {"reset": {"to": "initial", "sure": "orders"}}).success
+    assert seat.run("reset_region", {"reset": {"to": to, "sure": "orders"}}).success
     assert seat.region.status().region.head == 0
 
 

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from checkpoints_db import initialise
 from crkafka_core.config import RegionConfig
+from crkafka_core.control import Tx
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, Table
@@ -136,7 +137,7 @@ def test_while_a_run_is_on_its_way_no_other_is_launched(seat: Seat, member: Hand
     time.sleep(1.1)
     job = seat.defs.resolve_job_def("orders_cut")
     for status in (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING):
-        run = seat.instance.create_run_for_job(job, status=status)
+        run = seat.instance.create_run_for_job(job, status=status, tags=dict(job.tags))
         assert seat.tick("trigger").skip_message == "a cut is due; a run is on its way"
         seat.instance.delete_run(run.run_id)
     assert seat.tick("trigger").run_requests
@@ -294,7 +295,7 @@ def test_beside_a_fence_that_is_being_made_no_run_is_launched(
         landed.landing.land(1)
     landed.landing.rewind(1)
     job = landed.defs.resolve_job_def("orders_reset_region")
-    landed.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    landed.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=dict(job.tags))
     assert not landed.tick("watch").run_requests
     monkeypatch.setattr(shared, "BEGIN_WINDOW_S", 0.0)
     assert landed.tick("watch").run_requests
@@ -477,6 +478,22 @@ def test_a_table_that_others_can_write_is_looked_at_daily_also_when_nothing_is_n
 
 
 @pytest.mark.parametrize("tables", BRONZE)
+def test_what_a_failed_run_has_left_is_asked_for_again_however_often_cuts_come(landed: LandedSeat) -> None:
+    """Dagster remembers a run key for ever, also of a failed run; cuts that find nothing come meanwhile."""
+
+    def cut(tx: Tx, later: float) -> None:
+        tx.set_region(created_at=tx.region().created_at - later, last_cut_at=tx.now())
+
+    landed.landing.land(1)
+    landed.publish()
+    landed.region.plane.do(lambda tx: cut(tx, 0))
+    (first,) = landed.tick("tables").run_requests
+    landed.region.plane.do(lambda tx: cut(tx, 61))
+    (again,) = landed.tick("tables").run_requests
+    assert first.tags == again.tags and first.run_key != again.run_key
+
+
+@pytest.mark.parametrize("tables", BRONZE)
 def test_a_table_gets_one_run_for_all_that_waits(landed: LandedSeat) -> None:
     for _ in range(3):
         landed.landing.land(1)
@@ -514,9 +531,8 @@ def test_a_region_that_is_wanted_and_hosted_by_nobody_gets_a_host(seat: Seat) ->
     seat.region.plane.do(lambda tx: tx.set_region(phase_since=tx.now() - 30))
     (request,) = seat.tick("host").run_requests
     assert request.run_config == {"ops": {"host": {"config": {"start": False}}}}
-    run = seat.instance.create_run_for_job(
-        seat.defs.resolve_job_def("orders_host_members"), status=dg.DagsterRunStatus.STARTED
-    )
+    job = seat.defs.resolve_job_def("orders_host_members")
+    run = seat.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=dict(job.tags))
     assert "is on its way" in seat.tick("host").skip_message
     seat.instance.delete_run(run.run_id)
     seat.region.plane.do(lambda tx: life.stop(tx, token="t", by="test"))
@@ -528,7 +544,7 @@ def test_a_host_that_died_with_nobody_to_tell_is_replaced(seat: Seat, monkeypatc
     seat.region.start(by="test")
     seat.region.plane.do(lambda tx: tx.set_region(phase_since=tx.now() - 30, members_wanted=2))
     job = seat.defs.resolve_job_def("orders_host_members")
-    seat.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    seat.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=dict(job.tags))
     lease = seat.region.plane.do(lambda tx: leases.take(tx, "host", holder="a run", token="t", length=60))
     monkeypatch.setattr(shared, "BEGIN_WINDOW_S", 0.0)
     assert seat.tick("host").skip_message == "BIRTH: hosted"
