@@ -57,19 +57,23 @@ def outdated(
     asset: dg.AssetKey,
     windows: dg.TimeWindowPartitionsDefinition,
 ) -> list[str]:
-    """Windows of an asset that were materialized before a rewind superseded a checkpoint of theirs, oldest first."""
+    """Windows of an asset that were read before a rewind superseded a checkpoint of theirs, oldest first."""
     gone = region.read(superseded)
     old = []
     for key in sorted(instance.get_materialized_partitions(asset)) if gone else ():
         window = windows.time_window_for_partition_key(key)
         first, end = (bisect_left(gone, (at.timestamp(), 0.0)) for at in (window.start, window.end))
         last_superseded = max((at for _, at in gone[first:end]), default=0.0)
-        if last_superseded > _materialized_at(instance, asset, key):
+        if last_superseded and last_superseded > _read_at(instance, asset, key):
             old.append(key)
     return old
 
 
-def _materialized_at(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str) -> float:
+def _read_at(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str) -> float:
+    """When the run began that materialized it last: what was superseded while it ran may be in it."""
     wanted = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition])
     records = instance.fetch_materializations(wanted, limit=1).records
-    return records[0].timestamp if records else 0.0
+    if not records:
+        return 0.0
+    run = instance.get_run_record_by_id(records[0].run_id)
+    return records[0].timestamp if run is None or run.start_time is None else run.start_time

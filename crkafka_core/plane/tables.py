@@ -217,6 +217,15 @@ def advances(reader: Reader) -> list[TableCommit]:
     return reader.select(TableCommit, ("status", "=", DONE), ("kind", "=", ADVANCE), order=("number",))
 
 
+def advanced(reader: Reader, table: Table, *, by: float) -> int:
+    """Up to which checkpoint commits had brought the table by this time; 0 where none tells."""
+    found = reader.select(
+        TableCommit, ("table", "=", table.name), ("status", "=", DONE), ("kind", "=", ADVANCE), ("at", "<=", by),
+        order=("number",), desc=True, limit=1,
+    )  # fmt: skip
+    return min(found[0].upto, table.acknowledged) if found else 0
+
+
 def behind(reader: Reader, region: Region, table: Table) -> list[int]:
     """Checkpoints on the line that the table has not acknowledged, oldest first."""
     return reader.line(region.head, after=table.acknowledged)

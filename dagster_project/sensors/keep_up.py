@@ -21,6 +21,9 @@ from dagster_project.resources import RegionResource
 from dagster_project.sensors.cursor import Cursor
 from dagster_project.sensors.shared import SensorSetup, UnresolvedJob, attempt, on_its_way, read_or_skip, run_key
 
+SETTLED_S = 60.0
+"""Seconds after a commit within which the run that made it tells of it itself."""
+
 Behind = tuple[str, list[int]]
 """Of a table that may be written: who writes it at this moment, and which checkpoints wait for it."""
 
@@ -47,7 +50,7 @@ def waiting(
 
 @dataclass(frozen=True)
 class Fed:
-    """What a host has brought into a table since the sensor last told."""
+    """What was brought into a table since the sensor last told."""
 
     upto: int
     rows: dict[int, int | None]
@@ -62,25 +65,37 @@ class Fed:
 class TablesCursor(Cursor):
     """Per table, the checkpoint up to which its materializations were told."""
 
+    uid: str = ""
+    """Of the region: one of the same name may have followed it, whose checkpoints begin at 1 again (SPEC G6)."""
     told: dict[str, int] = field(default_factory=dict)
     counted: dict[str, Counted] = field(default_factory=dict)
 
+    def of(self, region: Region) -> TablesCursor:
+        """What is known of this region."""
+        return self if self.uid in ("", region.uid) else TablesCursor()
+
 
 def fed(
-    reader: Reader, names: list[str], cursor: TablesCursor, *, limit: int, keyed: Collection[str] = ()
+    reader: Reader, names: list[str], cursor: TablesCursor, *, limit: int, history: int, keyed: Collection[str] = ()
 ) -> dict[str, Fed]:
-    """Per table that a host brings forward: what it has acknowledged and was not told yet. `keyed`: those with one row for each key."""
+    """Per table that a host brings forward: what it has acknowledged and was not told yet. `keyed`: those with one row for each key.
+
+    Where no host does, what somebody has brought a while ago and has not told: a host that ended with a last cut, or a run that was
+    killed. A table of which nothing was ever told begins with the `history` that Dagster shows.
+    """
     brought: dict[str, Fed] = {}
     for name in names:
         row = reader.get(Table, name)
         if row is None:
             continue
         by = tables.feeder_of(reader, row)
-        if not by and tables.needs_spark(row):
-            continue  # what runs bring there they tell themselves
-        after = min(cursor.told.get(name, 0), row.acknowledged)
-        ids = checkpoints.filled(reader, above=after, upto=row.acknowledged, oldest=limit) if row.acknowledged else []
-        upto = ids[-1] if len(ids) == limit else row.acknowledged
+        upto = row.acknowledged if by else tables.advanced(reader, row, by=reader.now() - SETTLED_S)
+        told_upto = cursor.told.get(name, 0)
+        if not by and upto <= told_upto:
+            continue
+        after = min(told_upto or _before(reader, history), row.acknowledged)
+        ids = checkpoints.filled(reader, above=after, upto=upto, oldest=limit) if upto else []
+        upto = ids[-1] if len(ids) == limit else max(after, upto)
         counted = count(reader, row, cursor.counted.get(name))
         about = how_far(reader, row, counted, keyed=name in keyed)
         told = tables.rows_in(reader, row, ids)
@@ -88,18 +103,25 @@ def fed(
     return brought
 
 
+def _before(reader: Reader, history: int) -> int:
+    """The checkpoint before the latest so many with rows."""
+    shown = checkpoints.filled(reader, latest=history)
+    return shown[0] - 1 if shown else 0
+
+
 def materializations(
-    instance: dg.DagsterInstance, names: Names, new: Mapping[str, Fed]
+    instance: dg.DagsterInstance, names: Names, region: Region, new: Mapping[str, Fed]
 ) -> list[dg.AssetMaterialization]:
     """One for each checkpoint; none for those that a run has brought there, and told itself."""
     out = []
     for table, part in new.items():
-        there = _materialized(instance, names.table(table), [key_of(checkpoint) for checkpoint in part.rows])
+        keys = [key_of(checkpoint) for checkpoint in part.rows]
+        there = _materialized(instance, names.table(table), keys, since=region.created_at)
         out += [
             dg.AssetMaterialization(
                 names.table(table),
                 partition=key_of(checkpoint),
-                metadata={**rows_told(rows), "kept_fresh_by": part.by or "a host that has ended", **part.about},
+                metadata={**rows_told(rows), "kept_fresh_by": part.by or "who has ended", **part.about},
             )
             for checkpoint, rows in part.rows.items()
             if key_of(checkpoint) not in there
@@ -107,11 +129,13 @@ def materializations(
     return out
 
 
-def _materialized(instance: dg.DagsterInstance, asset: dg.AssetKey, keys: list[str]) -> set[str | None]:
-    """Which of these are; the others of a long history are not listed."""
+def _materialized(
+    instance: dg.DagsterInstance, asset: dg.AssetKey, keys: list[str], *, since: float
+) -> set[str | None]:
+    """Which of these are, since the region was made; the others of a long history are not listed."""
     if not keys:
         return set()
-    wanted = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=keys)
+    wanted = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=keys, after_timestamp=since)
     return {r.partition_key for r in instance.fetch_materializations(wanted, limit=10 * len(keys)).records}
 
 
@@ -162,27 +186,29 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.Se
         refused = declare(resource)
         if refused:
             return dg.SkipReason(refused)
-        known, limit = TablesCursor.parse(context.cursor), setup.options.keep_up
-        alone = resource.settings.left_to_others
-        keyed = {t.name for t in resource.settings.tables if t.keys}
+        cursor, settings, limit = TablesCursor.parse(context.cursor), resource.settings, setup.options.keep_up
+        alone, history = settings.left_to_others, settings.ui_history
+        keyed = {t.name for t in settings.tables if t.keys}
         answer = read_or_skip(
             resource,
             lambda r, row: (
                 waiting(r, row, declared, limit=limit, alone=alone),
-                fed(r, declared, known, limit=limit, keyed=keyed),
+                fed(r, declared, cursor.of(row), limit=limit, history=history, keyed=keyed),
             ),
         )
         if isinstance(answer, dg.SkipReason):
             return answer
         (region, now, behind), new = answer
-        events = materializations(context.instance, names, new) if any(part.rows for part in new.values()) else []
+        known, some = cursor.of(region), any(part.rows for part in new.values())
+        events = materializations(context.instance, names, region, new) if some else []
         told = {**known.told, **{name: part.upto for name, part in new.items()}}
-        cursor = str(TablesCursor(told, {**known.counted, **{name: part.counted for name, part in new.items()}}))
+        counted = {**known.counted, **{name: part.counted for name, part in new.items()}}
+        after = str(TablesCursor(region.uid, told, counted))
         # The attempt goes on with time, whatever is cut meanwhile, so that what a failed run left is asked for again.
         requests, reasons = requests_for(context, names, region, behind, attempt(now, region.created_at))
         if requests or events:
-            return dg.SensorResult(run_requests=requests, asset_events=events, cursor=cursor)
-        context.update_cursor(cursor)
+            return dg.SensorResult(run_requests=requests, asset_events=events, cursor=after)
+        context.update_cursor(after)
         return dg.SkipReason("; ".join(reasons) or "every table has all checkpoints")
 
     return keep_up

@@ -21,6 +21,8 @@ from dagster_project.resources import RegionResource
 from dagster_project.sensors.shared import SensorSetup, attempt, on_its_way, run_key
 
 BY = "the Dagster sensor"
+LOOP_S = 5
+"""Seconds between two looks of the daemon at its sensors (docs/clients.md D1)."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +45,15 @@ def state_of(reader: Reader, region: Region) -> WatchState:
     return WatchState(region, reader.now(), there, advance.due(reader, region, there), fencing)
 
 
-def tend(region: RegionResource, state: WatchState) -> list[str]:
-    """Do what anyone may do who finds it due; what was done, in words."""
+def tend(region: RegionResource, state: WatchState, every: int) -> list[str]:
+    """Do what anyone may do who finds it due; what was done, in words. `every`: seconds between two ticks, which look at leases."""
     done: list[str] = []
     if state.due:
         phase = region.plane.do(advance.advance)
         if phase is not state.region.phase:
             done.append(f"{state.region.phase} → {phase}")
-    session = limits.of(state.region).session_timeout
-    losses = opened.once("losses", state.region.uid, lambda: LossWatch(session))
+    patience = max(limits.of(state.region).session_timeout, 3 * every)
+    losses = opened.once("losses", f"{state.region.uid} {patience}", lambda: LossWatch(patience))
     for member in losses.lost(list(state.live), time.monotonic()):
         try:
             region.plane.do(partial(_lose, member=member))
@@ -99,7 +101,7 @@ def sensor(setup: SensorSetup, reset: dg.JobDefinition, alarm: dg.JobDefinition)
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         region = setup.region
         try:
-            done = tend(region, region.read(state_of))
+            done = tend(region, region.read(state_of), setup.every(LOOP_S))
             state = region.read(state_of)
         except CrkafkaError as error:
             return dg.SkipReason(str(error))

@@ -379,6 +379,22 @@ def test_an_hour_that_a_rewind_made_old_is_listed_until_it_is_materialized_again
     assert old() == hours[2:]
 
 
+def test_an_hour_that_was_read_before_a_rewind_and_materialized_after_it_is_listed(landed: LandedSeat) -> None:
+    for _ in range(2):
+        landed.landing.land(10)
+    merge_at(landed, {1: AT, 2: AT + 1})
+    while_it_runs = [lambda: landed.landing.rewind(1)]
+
+    @dg.asset(partitions_def=HOURS)
+    def hourly() -> None:
+        if while_it_runs:
+            while_it_runs.pop()()
+
+    for old in (["2024-01-01-12:00"], []):
+        assert dg.materialize([hourly], partition_key="2024-01-01-12:00", instance=landed.instance).success
+        assert superseded(landed.instance, landed.resource, hourly.key, HOURS) == old
+
+
 @pytest.mark.spark
 def test_an_hourly_asset_gets_the_rows_of_its_hour_and_is_wanted_once_the_hour_is_over(landed: LandedSeat) -> None:
     counted: list[int] = []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import socket
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -20,7 +22,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.control import Tx
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, Table
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, Table, TableCommit
 from crkafka_core.plane import checkpoints, halting, leases, life, permits, triggers
 from crkafka_core.plane.tables import SPARK_FEEDER
 from crkafka_core.region import Region
@@ -28,12 +30,12 @@ from crkafka_core.region.feeder import Feeder
 from crkafka_core.region.host import LEASE
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.testing.hand_member import HandMember
-from dagster_project import RegionResource, consistent_region, opened
+from dagster_project import RegionResource, consistent_region
 from dagster_project.counted import count
 from dagster_project.metadata import ROWS
 from dagster_project.names import ASKED_AT, FOLLOWS, KEEPING_UP, key_of
 from dagster_project.ops.cut import AHEAD
-from dagster_project.sensors import check, observe, shared
+from dagster_project.sensors import check, observe, shared, watch
 from dagster_project.sensors.keep_up import RANGE_END, RANGE_START
 from dagster_project.sensors.shared import attempt
 from dagster_project.sensors.trigger import next_cut
@@ -256,7 +258,7 @@ def test_a_member_whose_lease_stands_still_is_declared_lost(seat: Seat, monkeypa
     member = HandMember(seat.config, seat.region.plane)
     member.start()
     seat.region.await_running(timeout=20)
-    opened.forget("losses", seat.region.status().region.uid)
+    monkeypatch.setattr(watch, "LOOP_S", 1)
     assert "1 member" in seat.tick("watch").skip_message
     member.end(leave=False)
     seat.tick("watch")
@@ -267,6 +269,20 @@ def test_a_member_whose_lease_stands_still_is_declared_lost(seat: Seat, monkeypa
     row = seat.region.plane.read(lambda reader, _: reader.get(Member, "orders/0"))
     assert row is not None and row.status == "LOST"
     assert seat.region.status().region.phase is Phase.RESETTING
+
+
+def test_a_lost_member_is_seen_by_a_sensor_with_a_long_pace_too(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two looks further apart than half a lease say nothing about a counter that stands still: the sensor looks for longer."""
+    slow = dataclasses.replace(seat, defs=consistent_region(seat.config, pace=30))
+    seat.region.start(by="test")
+    member = HandMember(seat.config, seat.region.plane)
+    member.start()
+    seat.region.await_running(timeout=20)
+    member.end(leave=False)
+    clock = itertools.count(0.0, 31.0)
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    said = [slow.tick("watch").skip_message for _ in range(6)]
+    assert ["orders/0 is lost" in each for each in said].index(True) == 3, said
 
 
 def test_a_cut_whose_run_died_is_finished_by_the_watching_sensor(seat: Seat, member: HandMember) -> None:
@@ -675,6 +691,57 @@ def test_what_a_host_writes_with_spark_starts_no_run_and_is_told_as_well(landed:
     landed.publish()
     (request,) = landed.tick("tables", cursor=told.cursor).run_requests
     assert request.tags[RANGE_START] == key_of(2)
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_what_was_brought_by_who_has_ended_and_never_told_is_told_after_a_while(landed: LandedSeat) -> None:
+    """A host's last cut before it ended, or what a run was killed after: whatever waits for each partition would wait for ever."""
+    plane = landed.region.plane
+
+    def brought() -> TableCommit:
+        landed.landing.land(1)
+        permit = plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="somebody", token="t"))
+        assert permit is not None
+        plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=1))
+        return permit.commit
+
+    def later(commit: TableCommit) -> None:
+        def back(tx: Tx) -> None:
+            done = tx.get(TableCommit, "bronze", commit.number)
+            assert done is not None
+            tx.put(dataclasses.replace(done, at=done.at - 61))
+
+        plane.do(back)
+
+    first = brought()
+    assert landed.tick("tables").asset_events == []
+    later(first)
+    told = landed.tick("tables")
+    assert [e.partition for e in told.asset_events] == [key_of(1)]
+    assert landed.tick("tables", cursor=told.cursor).asset_events == []
+    table = landed.names.table("bronze")
+    landed.instance.report_runless_asset_event(dg.AssetMaterialization(table, partition=key_of(2)))  # as a run does
+    later(brought())
+    assert landed.tick("tables", cursor=told.cursor).asset_events == []
+
+
+@pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]])
+@pytest.mark.parametrize("keys", [{"ui_history": 2}])
+def test_tables_of_a_region_that_was_made_anew_are_told_anew(landed: LandedSeat) -> None:
+    """Its checkpoints begin at 1 again, and those who follow the table wait for them. What has left the partitions is not told."""
+    feeder = Feeder(landed.region)
+    for _ in range(3):
+        landed.landing.land(1)
+    assert feeder.turn(0.0)
+    told = landed.tick("tables")
+    assert [e.partition for e in told.asset_events] == [key_of(2), key_of(3)]
+    for event in told.asset_events:
+        landed.instance.report_runless_asset_event(event)
+    assert landed.tick("tables").asset_events == []
+    landed.region.plane.do(lambda tx: tx.set_region(uid="another", created_at=tx.now()))
+    anew = landed.tick("tables", cursor=told.cursor)
+    assert [e.partition for e in anew.asset_events] == [key_of(2), key_of(3)]
+    assert landed.tick("tables", cursor=anew.cursor).asset_events == []
 
 
 SHAPED: list[Any] = [
