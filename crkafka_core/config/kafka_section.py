@@ -224,7 +224,7 @@ def _check_timeouts(properties: Mapping[str, Scalar]) -> None:
         if name in properties:
             try:
                 numbers[name] = int(properties[name])
-            except ValueError:
+            except (ValueError, OverflowError):
                 raise KeyedError(name, f"must be a whole number of milliseconds, not {properties[name]!r}") from None
             if numbers[name] <= 0 and name in timeouts:
                 raise KeyedError(name, "must be above 0")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from crkafka_core.config.reference import has_reference
+from crkafka_core.config.reference import expanded, has_reference
 
 _MARKS = ("pyproject.toml", "workspace.yaml", ".git")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -32,7 +32,7 @@ def absolute(path: str, base: Path) -> str:
         raise ValueError("has a NUL character, which no path has")
     if _SCHEME.match(path) or path.startswith("${"):
         return path
-    return str(base / Path(path).expanduser())
+    return str(base / expanded(path))
 
 
 def check_scheme(path: str, known: Sequence[str]) -> None:

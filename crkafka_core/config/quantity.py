@@ -62,7 +62,7 @@ Size = Annotated[
         {
             "anyOf": [
                 {"type": "integer", "minimum": 0},
-                {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*([kKmMgG]i?)?[bB]?\s*$"},
+                {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(([kKmMgG][iI]?)?[bB])?\s*$"},
             ],
             "examples": ["64MiB", "500kB"],
         }

@@ -63,9 +63,17 @@ def anchor(text: str, base: Path) -> str:
     def absolute(match: re.Match[str]) -> str:
         if match["kind"] != "file":
             return match[0]
-        return "${file:" + str(base / Path(match["what"]).expanduser()) + "}"
+        return "${file:" + str(base / expanded(match["what"])) + "}"
 
     return _REFERENCE.sub(absolute, text)
+
+
+def expanded(path: str) -> Path:
+    """The path, with the home folder that it may begin with."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ValueError(f"{path!r} begins with a home folder that is not known here; write the whole path") from None
 
 
 def mask(text: str) -> tuple[str, list[str]]:

@@ -46,10 +46,8 @@ def _no_offset(value: Any) -> Any:
 def _moment(value: Any) -> Any:
     """Milliseconds since 1970, from ISO 8601 or the number itself; no zone means UTC."""
     if isinstance(value, str):
-        if value.strip().isdigit():
-            return int(value)
         try:
-            value = dt.datetime.fromisoformat(value)
+            value = int(value) if value.strip().isdecimal() else dt.datetime.fromisoformat(value)
         except ValueError:
             raise ValueError(
                 f"must be ISO 8601 such as 2026-01-31T08:00:00Z, or milliseconds since 1970, not {value!r}"
@@ -58,8 +56,8 @@ def _moment(value: Any) -> Any:
         value = dt.datetime(value.year, value.month, value.day)
     if isinstance(value, dt.datetime):
         value = round((value if value.tzinfo else value.replace(tzinfo=dt.UTC)).timestamp() * 1000)
-    if isinstance(value, int) and value < 0:
-        raise ValueError("must not be before 1970")
+    if isinstance(value, int) and not 0 <= value < 2**63:
+        raise ValueError("must not be before 1970" if value < 0 else "is later than Kafka can say")
     return value
 
 

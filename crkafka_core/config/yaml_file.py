@@ -87,8 +87,16 @@ def _open_quote(text: str, upto: int) -> int:
     return 0
 
 
+class _Loader(yaml.SafeLoader):
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)  # type: ignore[no-untyped-call]
+        except ValueError as error:  # a day that there is not, in what looks like one
+            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from None
+
+
 def _documents(text: str, path: Path) -> Iterator[Document]:
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     try:
         while loader.check_node():
             node = loader.get_node()

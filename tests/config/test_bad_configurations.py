@@ -41,6 +41,31 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("a position and a timestamp", {"start": {"position": "end", "timestamp": 5}}, "start", "two start positions"),
     ("two positions, one in kafka", kafka(auto__offset__reset="latest"), "", "two start positions"),
     ("timestamp missing", {"start": {"position": "timestamp"}}, "start", "needs a timestamp"),
+    (
+        "a timestamp in figures of another kind",
+        {"start": {"position": "timestamp", "timestamp": "²"}},
+        "start.timestamp",
+        "ISO 8601",
+    ),
+    (
+        "a timestamp past all",
+        {"start": {"position": "timestamp", "timestamp": 10**20}},
+        "start.timestamp",
+        "later than Kafka can say",
+    ),
+    (
+        "an endless session",
+        kafka(session__timeout__ms=float("inf")),
+        "kafka.session.timeout.ms",
+        "a whole number of milliseconds",
+    ),
+    ("a home of nobody", {"storage": "~nobody-here/segments"}, "storage", "a home folder that is not known here"),
+    (
+        "a secret in a home of nobody",
+        kafka(ssl__ca__location="${file:~nobody-here/ca}"),
+        "kafka",
+        "a home folder that is not known here",
+    ),
     ("bad timestamp", {"start": {"position": "timestamp", "timestamp": "noon"}}, "start.timestamp", "ISO 8601"),
     ("adopt without default", {"start": {"adopt": "abc"}}, "start", "position: default"),
     ("negative period", {"trigger": {"period": "-60s"}}, "trigger.period", "must not be negative"),
@@ -184,6 +209,7 @@ def test_error_names_file_and_line(tmp_path: Path) -> None:
         ("a: 1\nb: &b {c: [*b]}\n", "b.c.0: holds itself", 2),
         ("a: *b\n", "begins with * or ! needs quotation marks", 1),
         ("- 1\n", "must be a mapping", 0),
+        ("a: 1\nb: 2026-02-30\n", "cannot be read as YAML here (day is out of range for month)", 2),
     ],
 )
 def test_bad_yaml(tmp_path: Path, text: str, said: str, line: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +146,12 @@ def test_durations(written: object, seconds: float) -> None:
     assert RegionConfig.parse({**GOOD, "trigger": {"period": written}}).trigger.period == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(("written", "number"), [("64MiB", 2**26), ("500kB", 500_000), (70_000, 70_000), ("1g", None)])
+@pytest.mark.parametrize(
+    ("written", "number"), [("64MiB", 2**26), ("500kB", 500_000), (70_000, 70_000), ("1g", None), ("64M", None)]
+)
 def test_sizes(written: object, number: int | None) -> None:
+    _, text = RegionConfig.json_schema()["properties"]["queue_bytes"]["anyOf"]
+    assert isinstance(written, int) or bool(re.fullmatch(text["pattern"], str(written))) == (number is not None)
     if number is None:
         with pytest.raises(BadConfiguration, match="queue_bytes"):
             RegionConfig.parse({**GOOD, "queue_bytes": written})
