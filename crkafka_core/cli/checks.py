@@ -15,6 +15,7 @@ from crkafka_core.cli.plane import control_plane
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.config.changes import Change, changes
 from crkafka_core.config.location import in_catalog, is_local, sqlite_file
+from crkafka_core.config.resolving import resolve
 from crkafka_core.control import Place
 from crkafka_core.kafka.properties import RECEIVED_BESIDE, RECEIVED_BYTES
 from crkafka_core.model.errors import ConfigError, CrkafkaError, DataLoss, Refused, WentBack, WrongRegion
@@ -76,6 +77,9 @@ def references(config: RegionConfig, _: Stored) -> str:
     config.resolve()
     for table in config.tables:
         config.resolved_table_options(table.name)
+    if (registry := config.registry) is not None:
+        for key, value in {"url": registry.url, "user.password": registry.user, **registry.headers}.items():
+            resolve(value, f"registry.{key}")
     return "every ${env:…} and ${file:…} has a value here"
 
 

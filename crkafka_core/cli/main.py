@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -134,6 +137,14 @@ class Verbs(click.Group):
             raise click.UsageError(f"There is no verb {args[0]!r}.{nearest(args[0], VERBS)}", ctx)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:  # click would end here with 1 and without a word, whatever pipe it is
+            if _nobody_reads():
+                return 0
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
             formatter.write_dl([(verb, _ABOUT[verb]) for verb in VERBS])
@@ -195,7 +206,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         note("interrupted", "WARNING")
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _nobody_reads()
         return 0
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
@@ -211,6 +222,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if (of_spark := _of_spark(error)) is not None:
             return _say(error, redact(str(of_spark)), of_spark.exit_code)
         return _unexpected(error)
+
+
+def _nobody_reads() -> bool:
+    """Whether who has read what we print is gone, as `head` is once it has its lines; then it goes nowhere from now on."""
+    with suppress(OSError):
+        look = select.poll()
+        look.register(sys.stdout.fileno(), 0)
+        if look.poll(0):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return True
+    return False
 
 
 def _brought_by_us(error: CrkafkaError, said: str) -> str:

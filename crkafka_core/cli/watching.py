@@ -58,6 +58,8 @@ def _watch(config: RegionConfig, interval: float, once: bool, as_json: bool) -> 
     if as_json or once:
         console = Console()
         for found in reads:
+            if once and isinstance(found, ServiceUnavailable):
+                raise found
             if as_json:
                 print(json_text(_plain(found)), flush=True)
             else:

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from crkafka_core.cli.main import EXAMPLES, VERBS
+from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.plane.transact import ControlPlane
 from tests.cli.conftest import YAML, Crkafka
 
@@ -140,6 +141,8 @@ def test_a_missing_secret_names_variable_and_key(crkafka: Crkafka, region_file: 
     answer = crkafka("check", "--offline")
     assert answer.code == 2
     assert "kafka.sasl.password needs the environment variable NOT_SET_HERE" in answer.out
+    region_file.write_text(YAML + "registry: {url: 'https://r', user: 'me:${env:NOT_SET_HERE}'}\n")
+    assert "registry.user.password needs the environment variable NOT_SET_HERE" in crkafka("check", "--offline").out
 
 
 def test_the_unexpected_is_a_sentence_without_a_traceback_unless_asked(
@@ -166,6 +169,27 @@ def test_a_closed_pipe_is_no_error(region_file: Path) -> None:
     script = f"{sys.executable} -m crkafka_core.cli.main --help | head -c 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "U", "")
+    script = f"{sys.executable} -m crkafka_core.cli.main schema | true"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_another_pipe_that_breaks_is_no_silence(crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("crkafka_core.cli.history.show", broken)
+    answer = crkafka("show")
+    assert (answer.code, answer.out) == (1, "")
+    assert "BrokenPipeError: [Errno 32] Broken pipe" in answer.err
+
+
+def test_one_view_of_a_control_plane_that_is_away_is_no_success(
+    crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crkafka_core.cli.watching.watch", lambda *_, **__: iter([ServiceUnavailable("It is away.")]))
+    answer = crkafka("watch", "--once", "--json")
+    assert (answer.code, answer.out, answer.err) == (3, "", "It is away.\n")
 
 
 def test_starting_is_quick() -> None:
