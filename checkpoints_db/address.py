@@ -93,4 +93,19 @@ def _postgres(url: URL) -> Address:
         raise ConfigError(
             "PostgreSQL needs the driver psycopg, which is not installed.", hint="pip install 'crkafka[postgres]'"
         )
+    _check_options(url)
     return Address(url.set(drivername="postgresql+psycopg"), None)
+
+
+def _check_options(url: URL) -> None:
+    """Refuse one that PostgreSQL's client does not know, such as a misspelt `sslmode`: it would be told of at each connection."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import make_conninfo
+
+    try:
+        make_conninfo(**dict.fromkeys(url.query, "1"))
+    except ProgrammingError as error:
+        raise ConfigError(
+            f"The control plane's URL cannot be used: {str(error).strip()}.",
+            hint="Look at what follows its question mark.",
+        ) from None

@@ -16,6 +16,8 @@ from crkafka_core.model.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_FILE = Path("region.yaml")
+MOST = 2**63 - 1
+"""Of whatever is a number in SQL."""
 
 
 @dataclass(frozen=True)

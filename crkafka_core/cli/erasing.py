@@ -42,10 +42,15 @@ def erase(config: RegionConfig, records: Records, *, say: Say = silent) -> Erase
 
 
 def _read(given: IO[str]) -> Iterator[tuple[str, int, int]]:
-    for number, line in enumerate(csv.reader(given), 1):
-        if not line or (number == 1 and [cell.strip().lower() for cell in line] == ["topic", "partition", "offset"]):
-            continue
-        yield _record(line, f"line {number} of {given.name}")
+    try:
+        for number, line in enumerate(csv.reader(given), 1):
+            if not line or (
+                number == 1 and [cell.strip().lower() for cell in line] == ["topic", "partition", "offset"]
+            ):
+                continue
+            yield _record(line, f"line {number} of {given.name}")
+    except (UnicodeDecodeError, csv.Error):
+        raise click.BadParameter(f"{given.name} is no CSV in UTF-8", param_hint="RECORDS") from None
 
 
 def _record(parts: list[str], where: str) -> tuple[str, int, int]:
@@ -58,7 +63,7 @@ def _record(parts: list[str], where: str) -> tuple[str, int, int]:
 
 @click.command("erase")
 @with_config
-@click.argument("records", type=click.File("r"))
+@click.argument("records", type=click.File("r", encoding="utf-8-sig"))
 @yes_option
 @json_option
 def _erase(config: RegionConfig, records: IO[str], yes: bool, as_json: bool) -> int:

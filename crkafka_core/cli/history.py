@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from crkafka_core.cli.call import json_option, with_config
+from crkafka_core.cli.call import MOST, json_option, with_config
 from crkafka_core.cli.output import moment, phase_for, plain, print_json, print_pairs, print_table, span
 from crkafka_core.cli.pauses import in_words
 from crkafka_core.cli.plane import control_plane
@@ -97,8 +97,8 @@ def events(config: RegionConfig, *, last: int = 30, since: int | None = None) ->
 
 @click.command("checkpoints")
 @with_config
-@click.argument("number", type=click.IntRange(min=1), required=False)
-@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
+@click.argument("number", type=click.IntRange(1, MOST), required=False)
+@click.option("--last", type=click.IntRange(1, MOST), default=20, show_default=True, help="How many.")
 @click.option("--all", "everything", is_flag=True, help="All of them.")
 @json_option
 def _checkpoints(config: RegionConfig, number: int | None, last: int, everything: bool, as_json: bool) -> None:
@@ -260,8 +260,8 @@ def print_members(members: tuple[MemberView, ...]) -> None:
 
 @click.command("events")
 @with_config
-@click.option("--last", type=click.IntRange(min=1), default=30, show_default=True, help="How many.")
-@click.option("--since", type=click.IntRange(min=0), help="All after this number.")
+@click.option("--last", type=click.IntRange(1, MOST), default=30, show_default=True, help="How many.")
+@click.option("--since", type=click.IntRange(0, MOST), help="All after this number.")
 @json_option
 def _events(config: RegionConfig, last: int, since: int | None, as_json: bool) -> None:
     """What happened, to whom, who asked, and why."""

@@ -50,7 +50,7 @@ def simulate(seed: int) -> History:
 )
 @click.option(
     "--ledger",
-    type=click.Path(exists=True, path_type=Path),
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Of the generator that produced them.",
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from crkafka_core.cli.call import json_option, with_config
+from crkafka_core.cli.call import MOST, json_option, with_config
 from crkafka_core.cli.life import silent
 from crkafka_core.cli.output import note, print_json
 from crkafka_core.cli.progress import Say, progress
@@ -60,8 +60,10 @@ def _family(region: Region, table: str) -> list[str]:
 @click.command("replay")
 @with_config
 @click.argument("table")
-@click.option("--after", type=click.IntRange(min=0), required=True, help="The checkpoint before the range; 0 is birth.")
-@click.option("--upto", type=click.IntRange(min=1), required=True, help="The last checkpoint of the range.")
+@click.option(
+    "--after", type=click.IntRange(0, MOST), required=True, help="The checkpoint before the range; 0 is birth."
+)
+@click.option("--upto", type=click.IntRange(1, MOST), required=True, help="The last checkpoint of the range.")
 @json_option
 def _replay(config: RegionConfig, table: str, after: int, upto: int, as_json: bool) -> None:
     """Write the rows of the checkpoints after one and up to another into TABLE again; each is there once afterwards."""

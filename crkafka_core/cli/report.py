@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import click
 
 from crkafka_core.cli import report_page
-from crkafka_core.cli.call import with_config
+from crkafka_core.cli.call import MOST, with_config
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
@@ -119,9 +120,10 @@ def _read(reader: Reader, region: Region, config: RegionConfig, last: int) -> Re
 
 def _cuts(rows: list[Checkpoint], resumed: list[float]) -> list[Cut]:
     out: list[Cut] = []
+    ends = sorted((*resumed, *(row.merged_at for row in rows)))
     for row in rows:
-        before = [out[-1].merged] if out else []
-        began = max((at for at in (*resumed, *before) if at < row.opened_at), default=row.opened_at)
+        at = bisect_left(ends, row.opened_at)
+        began = ends[at - 1] if at else row.opened_at
         out.append(Cut(row.id, row.status, row.rows, began, row.merged_at, row.drain_ms, row.cause))
     return out
 
@@ -147,7 +149,7 @@ def _stretches(turns: list[Event], resets: list[Reset]) -> list[Stretch]:
 @with_config
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Where to.")
 @click.option(
-    "--last", type=click.IntRange(min=2), default=500, show_default=True, help="How many checkpoints, the newest."
+    "--last", type=click.IntRange(2, MOST), default=500, show_default=True, help="How many checkpoints, the newest."
 )
 def _report(config: RegionConfig, output: Path | None, last: int) -> None:
     """Write what the region has done into one HTML file: cuts, resets, pauses, tables' freshness, lag.

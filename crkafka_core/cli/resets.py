@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import click
 
-from crkafka_core.cli.call import json_option, with_config
+from crkafka_core.cli.call import MOST, json_option, with_config
 from crkafka_core.cli.confirming import confirm, yes_option
 from crkafka_core.cli.fencing import follow
 from crkafka_core.cli.life import TIMEOUT, WAIT, silent
@@ -49,7 +49,7 @@ class _Target(click.ParamType[int | str]):
         if value in ("head", "initial") or isinstance(value, int):
             chosen: int | str = value
             return chosen
-        if str(value).isdigit():
+        if str(value).isdecimal() and int(value) <= MOST:
             return int(value) or "initial"
         return self.fail(f"{value!r} is neither head, initial nor the number of a checkpoint")
 

@@ -14,9 +14,11 @@ from crkafka_core.config.topic import NO_TOPIC, is_topic
 from crkafka_core.dev import services
 from crkafka_core.dev.services import Status
 
+MOST_PARTITIONS = 10_000
+"""More of them Kafka does not make at once."""
 _FOLDER = click.option(
     "--folder",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, file_okay=False),
     default=services.DEFAULT_FOLDER,
     show_default=True,
     help="Where all of it lives.",
@@ -71,7 +73,7 @@ def _status(folder: Path, as_json: bool) -> int:
 
 def _topic(text: str) -> tuple[str, int]:
     name, _, partitions = text.partition(":")
-    if not name or not (partitions or "4").isdigit() or int(partitions or 4) < 1:
+    if not name or not (partitions or "4").isdecimal() or not 1 <= int(partitions or 4) <= MOST_PARTITIONS:
         raise click.BadParameter(f"{text!r} is no NAME:PARTITIONS, such as orders:4", param_hint="--topic")
     if not is_topic(name):
         raise click.BadParameter(f"{name!r} {NO_TOPIC}", param_hint="--topic")

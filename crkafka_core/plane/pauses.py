@@ -42,7 +42,7 @@ def check(kind: str, what: str, member: str = "") -> None:
     """A mark that could never pause anything is refused."""
     if kind not in KINDS:
         raise ConfigError(f"A pause mark is on a {', '.join(KINDS)}, not on a {kind!r}.")
-    if kind == "partition" and not re.fullmatch(r".+\[\d+\]", what):
+    if kind == "partition" and not re.fullmatch(r".+\[(0|[1-9][0-9]*)\]", what):
         raise ConfigError(f"{what!r} is not a partition.", hint="Write it as topic[3].")
     if kind == "member" and member:
         raise ConfigError(f"A mark on {what} counts for {what} alone already.", hint="Leave out the second member.")

@@ -77,7 +77,7 @@ def serving(region: Region, address: str, pulse: Pulse) -> Iterator[str]:
 
 def _parts(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
+    if not port.isdecimal() or int(port) > 65535:
         raise ConfigError(
             f"{address!r} is not an address to serve metrics at.", hint="Write HOST:PORT, as 127.0.0.1:9400."
         )

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 
@@ -104,9 +105,12 @@ class Ledger:
     @classmethod
     def load(cls, path: Path) -> Ledger:
         """The ledger that `save` wrote."""
-        with pa.memory_map(str(path)) as source:
-            table = pa.ipc.open_file(source).read_all()
-        ledger = cls((table.schema.metadata or {})[_RUN].decode())
+        try:
+            with pa.memory_map(str(path)) as source:
+                table = pa.ipc.open_file(source).read_all()
+            ledger = cls((table.schema.metadata or {})[_RUN].decode())
+        except (pa.ArrowInvalid, KeyError):
+            raise ConfigError(f"{path} is not the ledger of a generator.") from None
         topics, partitions = table.column("topic").to_pylist(), table.column("partition").to_pylist()
         places = [TP(topic, partition) for topic, partition in zip(topics, partitions, strict=True)]
         offsets, seqs = np.asarray(table.column("offset")), np.asarray(table.column("seq"))

@@ -194,6 +194,24 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
         YAML.replace("group.id", "security.protocol: SASL_SSL, group.id"), ("check",), 2,
         r"kafka\.sasl\.mechanism is missing, .* Write PLAIN, SCRAM",
     ),
+    "a checkpoint past all numbers": (YAML, ("checkpoints", "9" * 20), 2, r"must be from 1 to 9223372036854775807, not 9+\."),
+    "events past all numbers": (YAML, ("events", "--since", "9" * 20), 2, r"must be from 0 to 9223372036854775807, not 9"),
+    "a report past all numbers": (YAML, ("report", "--last", "9" * 20), 2, r"must be from 2 to 9223372036854775807, not 9"),
+    "a replay past all numbers": (
+        YAML, ("replay", "t", "--after", "1", "--upto", "9" * 20), 2, r"must be from 1 to 9223372036854775807, not 9",
+    ),
+    "a reset past all numbers": (YAML, ("reset", "--to", "9" * 20), 2, r"'9+' is neither head, initial nor the number of a checkpoint\."),
+    "a reset to no figure": (YAML, ("reset", "--to", "²"), 2, r"'²' is neither head, initial nor the number of a checkpoint\."),
+    "partitions that are no figure": (YAML, ("dev", "up", "--topic", "orders:²"), 2, r"'orders:²' is no NAME:PARTITIONS"),
+    "partitions that nobody has": (YAML, ("dev", "up", "--topic", "orders:99999999999"), 2, r"'orders:9+' is no NAME:PARTITIONS"),
+    "a folder of dev up that is a file": (YAML, ("dev", "up", "--folder", "region.yaml"), 2, r"Directory 'region\.yaml' is a file\."),
+    "a partition with zeros before it": (
+        YAML, ("pause", "orders[007]"), 2, r"'orders\[007\]' is not a partition\. Write it as topic\[3\]\.",
+    ),
+    "a misspelt option of PostgreSQL": (
+        YAML.replace("sqlite:///var/crkafka.db", "postgresql://me@host/db?sslmod=require"), ("show",), 2,
+        r'URL cannot be used: invalid connection option "sslmod"\. Look at what follows its question mark\.',
+    ),
     "an unknown verb": (YAML, ("ceck",), 2, r"There is no verb 'ceck'\. Did you mean \"check\"\?"),
 }  # fmt: skip
 

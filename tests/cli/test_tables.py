@@ -71,7 +71,7 @@ def test_erase_takes_the_records_of_a_file_out_for_good(
     crkafka(tmp_path, "tables", "advance")
     capsys.readouterr()
     names = tmp_path / "records.csv"
-    names.write_text("topic,partition,offset\norders,0,3\norders,1,7\n\norders,0,3\n")
+    names.write_text("\ufefftopic,partition,offset\norders,0,3\norders,1,7\n\norders,0,3\n")  # as spreadsheets write it
     assert crkafka(tmp_path, "erase", str(names)) == 2
     assert "2 records leave every table of region orders for good. Say --yes" in capsys.readouterr().err
     for _ in range(2):  # again changes nothing
@@ -86,6 +86,21 @@ def test_erase_takes_the_records_of_a_file_out_for_good(
         names.write_text(text)
         assert crkafka(tmp_path, "erase", str(names), "--yes") != 0
         assert said in capsys.readouterr().err
+
+
+def test_a_ledger_that_is_none_is_told(landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "region.yaml")
+    assert crkafka(tmp_path, "verify", "--no-kafka", "--ledger", file) == 2
+    assert capsys.readouterr().err.endswith(f"{file} is not the ledger of a generator.\n")
+
+
+def test_a_list_of_records_that_is_no_text_is_told(
+    landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = tmp_path / "records.csv"
+    names.write_bytes("orders,0,3".encode("utf-16"))
+    assert crkafka(tmp_path, "erase", str(names), "--yes") == 2
+    assert "is no CSV in UTF-8" in capsys.readouterr().err
 
 
 def test_verify_says_when_an_orphan_is_collected(
