@@ -71,5 +71,5 @@ wheels:
 	@scripts/wheels
 
 clean:
-	@if [ -x $(PYTHON) ] && [ -d var/dev ]; then $(PYTHON) -m crkafka_core.dev down var/dev || true; fi
+	@if [ -x $(PYTHON) ] && [ -d var/dev ]; then $(PYTHON) -m crkafka_core.cli.main dev down || true; fi
 	rm -rf .venv .cache artifacts build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +56,16 @@ def consume(config: RegionConfig, *, logs: Path | None = None, say: Say = silent
                         region.stop(by=whoami(), progress=say)
 
 
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """As by Ctrl-C: what was started here is stopped again, with a last cut. A job that is ended would leave a region that nobody hosts."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @click.command("cut")
 @with_config
 @click.option(
@@ -81,7 +94,7 @@ def _cut(config: RegionConfig, cause: str, as_json: bool) -> None:
 @json_option
 def _consume(config: RegionConfig, logs: Path | None, as_json: bool) -> None:
     """Consume what is there now, and cut. An idle region is started, hosted here, and stopped again."""
-    with progress("consuming", quiet=as_json) as say:
+    with _ended_by_sigterm(), progress("consuming", quiet=as_json) as say:
         done = consume(config, logs=logs, say=say)
     if as_json:
         print_json(done)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def _new(folder: Path) -> None:
     """
     for path in new(folder):
         print(path)
-    here = f"cd {folder}; " if folder.absolute() != Path.cwd() else ""
+    here = f"cd {shlex.quote(str(folder))}; " if folder.absolute() != Path.cwd() else ""
     print(f"next: {here}crkafka dev up --topic orders:4; then as {folder / 'README.md'} says")
 
 

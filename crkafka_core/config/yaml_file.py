@@ -90,7 +90,7 @@ def _open_quote(text: str, upto: int) -> int:
 class _Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
-            return super().construct_object(node, deep)  # type: ignore[no-untyped-call]
+            return super().construct_object(node, deep)
         except ValueError as error:  # a day that there is not, in what looks like one
             raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from None
 

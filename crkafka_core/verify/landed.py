@@ -179,7 +179,7 @@ def orphans(history: History, storage: Storage, found: Findings, *, collected: b
         name = SegmentName.parse(file.path)
         if name is None or file.path in named:
             continue
-        if name.epoch == history.region.epoch and name.parent >= history.region.head:
+        if (name.epoch, name.parent) >= (history.region.epoch, history.region.head):
             continue  # being written
         count += 1
         if collected:

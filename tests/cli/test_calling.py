@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -190,6 +191,21 @@ def test_one_view_of_a_control_plane_that_is_away_is_no_success(
     monkeypatch.setattr("crkafka_core.cli.watching.watch", lambda *_, **__: iter([ServiceUnavailable("It is away.")]))
     answer = crkafka("watch", "--once", "--json")
     assert (answer.code, answer.out, answer.err) == (3, "", "It is away.\n")
+
+
+def test_a_bounded_run_is_ended_by_sigterm_as_by_an_interrupt(
+    crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise AssertionError("nothing that was started would be stopped again")
+
+    before = signal.signal(signal.SIGTERM, killed)
+    monkeypatch.setattr("crkafka_core.cli.cuts.consume", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    try:
+        assert crkafka("consume").code == 130
+        assert signal.getsignal(signal.SIGTERM) is killed
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_starting_is_quick() -> None:

@@ -77,6 +77,7 @@ def test_a_producer_without_a_kafka_says_what_starts_one(crkafka: Crkafka, tmp_p
 
 def test_its_region_is_called_like_its_folder(crkafka: Crkafka, tmp_path: Path) -> None:
     assert "next: cd shop; crkafka dev up --topic orders:4" in crkafka("new", "shop").out
+    assert "next: cd 'my shops/one'; crkafka dev up" in crkafka("new", "my shops/one").out
     config = RegionConfig.load(tmp_path / "shop" / "region.yaml")
     assert (config.region, config.storage) == ("shop", str(tmp_path / "shop" / "var" / "segments"))
 

@@ -16,8 +16,11 @@ from crkafka_core.cli.main import run
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import lateness, leases
+from crkafka_core.segments.path import segment_path
 from crkafka_core.testing.landing import Landing
 from crkafka_core.verify import verify as verifying
+from crkafka_core.verify.history import History
+from crkafka_core.verify.landed import orphans
 from crkafka_core.verify.verdict import Findings
 
 
@@ -115,6 +118,18 @@ def test_verify_says_when_an_orphan_is_collected(
         in said.err
     )
     assert "compared with nothing" in said.out
+
+
+def test_what_was_written_since_a_reset_during_verify_is_no_orphan(landing: Landing) -> None:
+    history = landing.region.plane.read(History.read)
+    epoch, storage = history.region.epoch, landing.region.storage()
+    for path in (
+        segment_path(landing.uid, epoch + 1, "later", 0, 0),
+        segment_path(landing.uid, epoch - 1, "dead", 3, 0),
+    ):
+        (Path(storage.root) / path).parent.mkdir(exist_ok=True)
+        (Path(storage.root) / path).touch()
+    assert orphans(history, storage, Findings(), collected=False) == 1
 
 
 def test_a_verify_that_dies_holds_retirement_back_for_minutes_and_one_that_lives_as_long_as_it_reads(
