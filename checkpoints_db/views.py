@@ -24,9 +24,12 @@ SELECT r.name AS region, r.uid, r.phase, {time:r.phase_since} AS since, r.wanted
        nullif(r.stop_reason, '') AS stop_reason,
        r.period > 0 AND r.wanted = 'run' AND r.phase NOT IN ('IDLE', 'STOPPED')
          AND {now} - r.last_cut_at > CASE WHEN r.period > 10 THEN 3 * r.period ELSE 30 END
-         AND {now} - coalesce(b."at", 0) > CASE WHEN r.period > 10 THEN 3 * r.period ELSE 30 END AS no_merge,
+         AND {now} - coalesce(b."at", 0) > CASE WHEN r.period > 10 THEN 3 * r.period ELSE 30 END
+         AND (l.cause IS NULL OR r.phase <> 'REWINDING' AND {now} - r.reset_at > CASE WHEN r.period > 10 THEN 3 * r.period ELSE 30 END)
+         AS no_merge,
        r.cluster_id, r.group_id
-FROM region r LEFT JOIN reset b ON b.region = r.name AND b.epoch = r.started_epoch""",
+FROM region r LEFT JOIN reset b ON b.region = r.name AND b.epoch = r.started_epoch
+LEFT JOIN reset l ON l.region = r.name AND l.epoch = r.epoch AND l.cause = 'person'""",
     "v_checkpoints": """
 SELECT c.region, c.id AS checkpoint, c.parent, c.status, c.cause, c.epoch, {time:c.opened_at} AS opened,
        {time:c.merged_at} AS merged,

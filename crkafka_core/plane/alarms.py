@@ -9,7 +9,7 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Alarm, Member, MemberStatus, Region, Reset
+from crkafka_core.model.rows import Alarm, Member, MemberStatus, Region, Reset, ResetCause
 from crkafka_core.plane import events, hosts, lateness, limits
 
 UNSETTLED, STRANGERS, NO_MERGE, NO_LAST_CUT = "unsettled", "foreign members", "no merge", "no last cut"
@@ -36,7 +36,8 @@ def unsettled(tx: Tx, why: str) -> None:
 def no_merge(reader: Reader, region: Region) -> str:
     """That cuts should come by time and none was merged for three periods (half a minute at least), whatever the reason (SPEC X6).
 
-    Empty when all is well.
+    Empty when all is well. A start, or a rewind that a person asked for, begins the wait anew; which table such a rewind waits for
+    is an alarm of its own (`lateness`).
     """
     if region.wanted is Wanted.STOP or region.phase in (Phase.IDLE, Phase.STOPPED):
         return ""
@@ -45,8 +46,10 @@ def no_merge(reader: Reader, region: Region) -> str:
     now, allowed = reader.now(), max(PERIODS * region.period, AT_LEAST)
     if now - region.last_cut_at <= allowed:
         return ""
-    started = reader.get(Reset, region.started_epoch)
+    started, latest = reader.get(Reset, region.started_epoch), reader.get(Reset, region.epoch)
     since = max(region.last_cut_at, started.at if started is not None else region.created_at)
+    if latest is not None and latest.cause is ResetCause.PERSON:
+        since = now if region.phase is Phase.REWINDING else max(since, region.reset_at)
     if now - since <= allowed:
         return ""
     why = f"; it is {region.phase}"

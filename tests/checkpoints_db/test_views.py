@@ -14,8 +14,9 @@ import pytest
 from checkpoints_db import SqlStore, open_store
 from checkpoints_db.testing.players import PARTITIONS, Player, new_region
 from checkpoints_db.views import VIEWS
+from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Member, Reset
-from crkafka_core.plane import advance, cuts, life, tables
+from crkafka_core.plane import advance, alarms, cuts, life, resets, tables
 from crkafka_core.plane.transact import ControlPlane
 
 NAME = "orders"
@@ -83,6 +84,19 @@ def test_x6_a_region_that_merges_nothing_for_three_periods_is_stalled(store: Sql
             lambda tx, at=begun: tx.put(replace(tx.get(Reset, tx.region().started_epoch), at=at or tx.now()))  # type: ignore
         )
         assert bool(_rows(store, "SELECT no_merge FROM v_regions")[0]["no_merge"]) is stalled
+
+
+def test_x6_a_rewind_that_a_person_asked_for_begins_the_wait_anew(store: SqlStore) -> None:
+    plane = ControlPlane(store, NAME)
+    plane.do(lambda tx: resets.request(tx, cause="back", by="me", target=1))
+    long_ago: Any = {"period": 60.0, "last_cut_at": 1.0}
+    plane.do(lambda tx: tx.put(replace(tx.get(Reset, tx.region().started_epoch), at=1.0)))  # type: ignore[type-var]
+    for phase, reset_at, stalled in (
+        (Phase.REWINDING, 1.0, False), (Phase.RUNNING, 1.0, True), (Phase.RUNNING, None, False),
+    ):  # fmt: skip
+        plane.do(lambda tx, p=phase, at=reset_at: tx.set_region(phase=p, reset_at=at or tx.now(), **long_ago))  # type: ignore[misc]
+        assert bool(_rows(store, "SELECT no_merge FROM v_regions")[0]["no_merge"]) is stalled
+        assert bool(plane.read(alarms.no_merge)) is stalled
 
 
 def test_lag_is_what_the_members_reported(store: SqlStore) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import ResetCause
-from crkafka_core.plane import advance, alarms, cuts, halting, life
+from crkafka_core.plane import advance, alarms, cuts, halting, life, permits, resets
 from crkafka_core.plane.status import status_of
 from tests.plane.conftest import LIMITS
 
@@ -83,6 +83,35 @@ def test_x6_a_region_that_never_came_to_run_is_alarmed_from_its_start_on(kit: Ki
     assert not _told(kit)
     kit.advance(1.0)
     assert "it is BIRTH" in _told(kit)[0]
+
+
+def test_x6_a_rewind_that_a_person_asked_for_begins_the_wait_anew(make_kit: type[Kit]) -> None:
+    """Which table it waits for is an alarm of its own (SPEC K6, X4)."""
+    kit = make_kit(tables=("bronze",)).running()
+    first = kit.cut()
+    kit.cut()
+    kit.advance(170.0)
+    kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=first))
+    kit.advance(500.0)
+    assert kit.row.phase is Phase.REWINDING and not _told(kit)
+    assert kit.plane.read(status_of).alarm.startswith("table bronze has not followed the rewind for 500 s")
+    permit = kit.do(lambda tx: permits.permit_fence(tx, "bronze", holder="me", token="f"))
+    assert permit is not None
+    kit.do(lambda tx: permits.finish_fence(tx, permit, version="7"))
+    kit.settle()
+    kit.advance(180.0)
+    assert kit.row.phase is Phase.RUNNING and not _told(kit)
+    kit.advance(1.0)
+    assert _told(kit) == ["no checkpoint was merged for 181 s, with a period of 60 s; it is RUNNING"]
+
+
+def test_x6_a_reset_that_nobody_asked_for_begins_no_wait_anew(kit: Kit) -> None:
+    kit.running()
+    kit.cut()
+    kit.advance(170.0)
+    kit.fail(0, "boom")
+    kit.advance(11.0)
+    assert "boom" in _told(kit)[0]
 
 
 def test_x6_who_wants_no_cuts_by_time_or_no_region_is_not_alarmed(make_kit: type[Kit]) -> None:

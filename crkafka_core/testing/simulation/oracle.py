@@ -24,6 +24,7 @@ from crkafka_core.model.rows import (
     PauseMark,
     Region,
     Reset,
+    ResetCause,
     Segment,
     Table,
 )  # fmt: skip
@@ -356,6 +357,8 @@ class Oracle:
                 )
         started, alarm = reader.get(Reset, row.started_epoch), reader.get(Alarm, "no merge")
         since = max(last.last_cut_at, started.at if started is not None else now)
+        if reset is not None and reset.cause is ResetCause.PERSON:  # a rewind that was asked for begins the wait anew
+            since = max(since, last.reset_at)
         asked_to_stop = (
             row.wanted is Wanted.STOP
         )  # it resumes for its last cut; a stop has an alarm of its own (SPEC G9)
