@@ -23,9 +23,9 @@ SELECT r.name AS region, r.uid, r.phase, {time:r.phase_since} AS since, r.wanted
        r.consecutive AS resets_in_a_row, {time:r.last_cut_at} AS last_cut, nullif(r.reset_cause, '') AS reset_cause,
        nullif(r.stop_reason, '') AS stop_reason,
        r.period > 0 AND r.wanted = 'run' AND r.phase NOT IN ('IDLE', 'STOPPED')
-         AND {now} - r.last_cut_at > CASE WHEN r.period > 10 THEN 3 * r.period ELSE 30 END
-         AND {now} - coalesce(b."at", 0) > CASE WHEN r.period > 10 THEN 3 * r.period ELSE 30 END
-         AND (l.cause IS NULL OR r.phase <> 'REWINDING' AND {now} - r.reset_at > CASE WHEN r.period > 10 THEN 3 * r.period ELSE 30 END)
+         AND {now} - r.last_cut_at > CASE WHEN r.period > 20 THEN 3 * r.period ELSE 60 END
+         AND {now} - coalesce(b."at", 0) > CASE WHEN r.period > 20 THEN 3 * r.period ELSE 60 END
+         AND (l.cause IS NULL OR r.phase <> 'REWINDING' AND {now} - r.reset_at > CASE WHEN r.period > 20 THEN 3 * r.period ELSE 60 END)
          AS no_merge,
        r.cluster_id, r.group_id
 FROM region r LEFT JOIN reset b ON b.region = r.name AND b.epoch = r.started_epoch

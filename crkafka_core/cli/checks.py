@@ -268,10 +268,12 @@ def host(config: RegionConfig, stored: Stored) -> str:
     versions(config)
     if config.host.connect:
         return f"{config.host.spark} (Spark Connect), PySpark {metadata.version('pyspark')}"
-    said = ""
     if by_spark and config.host.local_slots == members:
-        said = f"; all of its task slots go to {plural(members, 'member')}, none is left for {', '.join(by_spark)}"
-    return f"{config.host.spark}, PySpark {metadata.version('pyspark')}, {find_java()}{said}"
+        raise ConfigError(
+            f"All task slots of {config.host.spark} go to {plural(members, 'member')}: none is left for {', '.join(by_spark)}.",
+            hint=f"Write local[{members + 1}].",
+        )
+    return f"{config.host.spark}, PySpark {metadata.version('pyspark')}, {find_java()}"
 
 
 def versions(config: RegionConfig) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import click
 
 from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.output import print_json, print_table
+from crkafka_core.cli.output import note, print_json, print_table
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.problem import nearest
 from crkafka_core.machine import whoami
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import PauseMark
-from crkafka_core.plane import pauses
+from crkafka_core.plane import pauses, starts
 
 
 def pause(config: RegionConfig, kind: str, what: str, *, member: str = "", by: str = "") -> list[PauseMark]:
@@ -94,12 +94,24 @@ def _pause(config: RegionConfig, what: str | None, kind: str | None, member: str
     found = marks(config) if what is None else pause(config, kind or kind_of(what), what, member=member)
     if as_json:
         print_json(found)
-    else:
-        print_table(
-            ("kind", "what", "of member", "by"),
-            ((m.kind, m.what, m.member, m.by) for m in found),
-            empty="nothing is paused",
-        )
+        return
+    print_table(
+        ("kind", "what", "of member", "by"),
+        ((m.kind, m.what, m.member, m.by) for m in found),
+        empty="nothing is paused",
+    )
+    if what is not None and (there := _partitions_beside(config, what)):
+        note(f"{what} is not known yet, and is paused from when it comes; known of its topic {there}")
+
+
+def _partitions_beside(config: RegionConfig, what: str) -> str:
+    """Which partitions the topic has if it is known, and this one is not among them; else nothing."""
+    topic = what.rpartition("[")[0]
+    with control_plane(config) as plane:
+        known = plane.read(lambda reader, _: sorted(tp for tp in starts.known(reader) if tp.topic == topic))
+    if not known or what in map(str, known):
+        return ""
+    return f"is {known[0]}" if len(known) == 1 else f"are {known[0]} to {known[-1]}"
 
 
 @click.command("resume")

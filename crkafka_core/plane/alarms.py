@@ -16,7 +16,7 @@ UNSETTLED, STRANGERS, NO_MERGE, NO_LAST_CUT = "unsettled", "foreign members", "n
 """Kinds of alarms; the first two come once in an epoch at most, the others once until the next merge."""
 PERIODS = 3
 """Periods of the trigger without a merge after which that is an alarm, whatever the reason (SPEC X6)."""
-AT_LEAST = 30.0
+AT_LEAST = 60.0
 """Seconds: a start or a rewind that takes moments is none, however short the period is. The view v_regions has the same numbers."""
 _SETTLING = frozenset({Phase.BIRTH, Phase.RESETTING})
 
@@ -34,7 +34,7 @@ def unsettled(tx: Tx, why: str) -> None:
 
 
 def no_merge(reader: Reader, region: Region) -> str:
-    """That cuts should come by time and none was merged for three periods (half a minute at least), whatever the reason (SPEC X6).
+    """That cuts should come by time and none was merged for three periods (a minute at least), whatever the reason (SPEC X6).
 
     Empty when all is well. A start, or a rewind that a person asked for, begins the wait anew; which table such a rewind waits for
     is an alarm of its own (`lateness`).

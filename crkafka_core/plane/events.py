@@ -53,8 +53,8 @@ def last(reader: Reader, count: int) -> list[Event]:
     return reader.select(Event, order=("seq",), desc=True, limit=count)[::-1]
 
 
-BAD = "bad records"
-"""Kind of the event that counts the records of a commit that could not be decoded."""
+BAD, UNDECLARED = "bad records", "table undeclared"
+"""Kinds of the event that counts the records of a commit that could not be decoded, and of a table that is let go."""
 
 
 def bad_records(reader: Reader) -> dict[str, int]:
@@ -64,10 +64,12 @@ def bad_records(reader: Reader) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     rewinds = [(event.seq, event.checkpoint) for event in reader.select(Event, ("kind", "=", "rewind"))]
+    undeclared = {event.text: event.seq for event in reader.select(Event, ("kind", "=", UNDECLARED), order=("seq",))}
     for event in reader.select(Event, ("kind", "=", BAD)):
         said = json.loads(event.data_json)
         first = said.get("first", event.checkpoint)
-        if said["new"] and not any(seq > event.seq and head < first for seq, head in rewinds):
+        later = event.seq > undeclared.get(said["table"], 0)
+        if later and said["new"] and not any(seq > event.seq and head < first for seq, head in rewinds):
             found[said["table"]] = found.get(said["table"], 0) + said["bad"]
     return found
 

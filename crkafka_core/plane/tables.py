@@ -194,7 +194,7 @@ def undeclare(tx: Tx, name: str, *, by: str = "") -> None:
     forgotten = [replace(c, status=FAILED) for c in commits(tx, table)]
     if forgotten:
         tx.put(*forgotten)  # kept: declared again, its commits go on from these numbers, or the format would drop them
-    events.log(tx, "table undeclared", name, by=by)
+    events.log(tx, events.UNDECLARED, name, by=by)
     epochs.after_fence(tx)
 
 

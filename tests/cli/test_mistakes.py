@@ -502,7 +502,10 @@ def test_check_and_scale_count_the_task_slots_of_a_region_that_was_scaled(
     assert refused.code == 2, refused
     assert "5 members need 5 task slots, and local[4] has 4. Write local[6]: one more, for tables." in refused.err
     assert crkafka("scale", "4").code == 0
-    assert "all of its task slots go to 4 members, none is left for bronze" in crkafka("check").out
+    assert (
+        "All task slots of local[4] go to 4 members: none is left for bronze. Write local[5]."
+        in _check(crkafka)["host"]
+    )
     plane.do(lambda tx: tx.set_region(members_wanted=5))
     assert "5 members need 5 task slots, and local[4] has 4" in _check(crkafka)["host"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from crkafka_core.model.rows import Initial
 from crkafka_core.plane.transact import ControlPlane
 from tests.cli.conftest import Crkafka
 
@@ -49,3 +50,14 @@ def test_P1_a_mark_of_one_member_is_beside_that_of_the_region(crkafka: Crkafka, 
     refused = crkafka("pause", "orders[0]", "--member", "orders/7")
     assert refused.code == 1
     assert "orders/7" in refused.err
+
+
+def test_P2_a_mark_on_a_partition_that_is_not_there_yet_says_which_are(crkafka: Crkafka, plane: ControlPlane) -> None:
+    assert crkafka("pause", "orders[3]").err == ""
+    answer = crkafka("pause", "orders[9]")
+    assert answer.code == 0
+    assert answer.err == (
+        "orders[9] is not known yet, and is paused from when it comes; known of its topic are orders[0] to orders[3]\n"
+    )
+    plane.do(lambda tx: tx.delete(Initial))
+    assert crkafka("pause", "orders[5]").err == "", "nothing is known of its topic"

@@ -11,7 +11,7 @@ import pytest
 from crkafka_core.model.errors import WentBack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import ResetCause, Table
-from crkafka_core.plane import alarms, epochs, events, lateness, permits, restored
+from crkafka_core.plane import alarms, epochs, events, lateness, permits, restored, tables
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 
@@ -141,3 +141,7 @@ def test_what_a_reset_took_out_of_the_table_is_counted_once_it_comes_in_again(la
     assert bad() == [11], "what is merged stays"
     plane.do(lambda tx: epochs.rewind(tx, kept, "a person"))
     assert bad() == [5]
+    table = plane.read(lambda reader, _: reader.select(Table)[0])
+    plane.do(lambda tx: tables.undeclare(tx, "bronze"))
+    plane.do(lambda tx: tx.put(replace(table, acknowledged=0)))
+    assert bad() == [0], "a table that is declared again is written again, from its first record on"
