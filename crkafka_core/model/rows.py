@@ -441,6 +441,7 @@ class TableCommit(Row):
     version: str = ""
     rows: int = 0
     at: float = 0.0
+    """When it was permitted; 0 for those of a table that was undeclared, and of which only the numbers count."""
     counts_json: str = ""
     """Checkpoint → its rows, of a table that has not got each record, where its writer has counted them."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from crkafka_core.control import Reader
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, Region, Table
+from crkafka_core.model.rows import Checkpoint, Region, Table, TableCommit
 from crkafka_core.plane import checkpoints, events, tables
 
 SEVERAL = 3
@@ -32,6 +32,8 @@ class TableLag:
     owes_fence: bool
     unfenced: float = 0.0
     """Seconds for which the region has waited for that fence."""
+    failing: float = 0.0
+    """Seconds since the first commit of what waits failed; 0 if none has."""
     bad: int = 0
     """Records that could not be decoded, of a typed table: dead letters, or skipped."""
 
@@ -42,11 +44,12 @@ class TableLag:
         by = f"; {who} writes it" if who else "; nobody writes it"
         if self.owes_fence and self.unfenced > SOON:
             return f"table {self.table.name} has not followed the rewind for {self.unfenced:.0f} s, and the region waits for it{by}"
-        if not (self.seconds > LONG or (self.waiting >= SEVERAL and self.seconds > SOON)):
+        why = f"; its commits have failed for {self.failing:.0f} s, `crkafka events` has why" if self.failing else ""
+        if not (self.seconds > LONG or (self.waiting >= SEVERAL and self.seconds > SOON) or self.failing > SOON):
             return ""
         return (
             f"table {self.table.name} is at checkpoint {self.table.acknowledged}: {self.waiting} wait for it, the first for "
-            f"{self.seconds:.0f} s{by}"
+            f"{self.seconds:.0f} s{by}{why}"
         )
 
 
@@ -79,4 +82,17 @@ def lag(reader: Reader, table: Table) -> TableLag:
         feeder=tables.feeder_of(reader, table),
         owes_fence=table.owes_fence,
         unfenced=max(0.0, reader.now() - region.phase_since) if held_up else 0.0,
+        failing=_failing(reader, table) if waits else 0.0,
     )
+
+
+def _failing(reader: Reader, table: Table) -> float:
+    """Seconds since the first commit failed after the last that was made."""
+    done = reader.column(
+        TableCommit, "number", ("table", "=", table.name), ("status", "=", tables.DONE), order=("number",), desc=True, limit=1
+    )  # fmt: skip
+    failed = reader.column(
+        TableCommit, "at", ("table", "=", table.name), ("number", ">", done[0] if done else 0),
+        ("status", "=", tables.FAILED), ("at", ">", 0.0), order=("number",), limit=1,
+    )  # fmt: skip
+    return max(0.0, reader.now() - failed[0]) if failed else 0.0

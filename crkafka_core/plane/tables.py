@@ -191,7 +191,7 @@ def undeclare(tx: Tx, name: str, *, by: str = "") -> None:
     held = tx.get(Lease, kind_of_lease(name), "")
     if held is not None:
         tx.put(replace(held, until=0.0, token=""))
-    forgotten = [replace(c, status=FAILED) for c in commits(tx, table)]
+    forgotten = [replace(c, status=FAILED, at=0.0) for c in commits(tx, table)]
     if forgotten:
         tx.put(*forgotten)  # kept: declared again, its commits go on from these numbers, or the format would drop them
     events.log(tx, events.UNDECLARED, name, by=by)

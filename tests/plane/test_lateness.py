@@ -55,6 +55,40 @@ def test_one_that_waits_for_long_is_one_too(landing: Landing, clock: Clock) -> N
     assert "1 wait for it" in alarm(landing)
 
 
+def test_commits_that_fail_for_minutes_are_an_alarm_however_little_waits(landing: Landing, clock: Clock) -> None:
+    """Its folder was gone, and for a quarter of an hour nothing but the host's log said so."""
+    plane = landing.region.plane
+
+    def attempt(fails: bool) -> None:
+        permit = plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="host:1", token=str(clock.now)))
+        assert permit is not None
+        if fails:
+            plane.do(lambda tx: permits.fail_commit(tx, permit, "its folder is gone"))
+        else:
+            plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=1))
+
+    landing.land(1)
+    attempt(fails=False)
+    landing.land(1)
+    clock.now += 10
+    for _ in range(4):
+        attempt(fails=True)
+        clock.now += 30
+        assert alarm(landing) == ""
+    clock.now += 1
+    assert alarm(landing) == (
+        "table bronze is at checkpoint 1: 1 wait for it, the first for 131 s; nobody writes it; its commits have failed for 121 s, "
+        "`crkafka events` has why"
+    )
+    plane.do(lambda tx: tables.undeclare(tx, "bronze"))
+    landing.declare(landing.config.tables[0])
+    attempt(fails=True)
+    clock.now += lateness.SOON
+    assert alarm(landing) == "", "what failed before it was declared again is no matter of this table"
+    attempt(fails=False)
+    assert alarm(landing) == ""
+
+
 def test_g10_no_fence_is_permitted_while_a_person_has_to_say_how_to_go_on(landing: Landing) -> None:
     plane = landing.region.plane
     landing.land(1)
