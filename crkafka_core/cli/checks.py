@@ -244,7 +244,7 @@ def tables(config: RegionConfig, stored: Stored) -> str:
         if row.acknowledged and here and not Path(row.path.removeprefix("file://"), _LOG.get(row.format, "")).is_dir():
             raise DataLoss(
                 f"Table {row.name} has rows up to checkpoint {row.acknowledged}, and what its folder {row.path} had is gone.",
-                hint=f"Put it back; or `crkafka undeclare {row.name}`, and declare a new one under another name.",
+                hint=f"Put it back; or `crkafka undeclare {row.name}`, and declare it at another path.",
             )
     return f"{len(config.tables)} declared, {len(known)} known to the region"
 

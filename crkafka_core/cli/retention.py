@@ -110,7 +110,10 @@ def _undeclare(config: RegionConfig, table: str, as_json: bool) -> None:
     else:
         print(f"table {table} holds nothing back any more")
     if config.table(table) is not None:
-        note("take it out of the configuration too: the next `crkafka init` or `host` would declare it again")
+        note(
+            "take it out of the configuration too: the next `crkafka init`, `host` or `consume` would declare it again, "
+            "and it would be filled from birth"
+        )
 
 
 @click.command("skip")

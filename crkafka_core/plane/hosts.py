@@ -56,3 +56,10 @@ def beginning(reader: Reader) -> bool:
         and lease.until > reader.now()
         and not reader.count(Member, ("status", "=", MemberStatus.LIVE))
     )
+
+
+def between(reader: Reader) -> str:
+    """Of an idle region: that somebody is about to run its members, or has just done so; empty when nobody is."""
+    lease = reader.get(Lease, LEASE, "")
+    there = lease is not None and lease.token and lease.until > reader.now()
+    return f"its host {lease.holder}, which is starting (Spark takes a minute), or ending" if lease and there else ""

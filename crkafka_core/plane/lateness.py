@@ -44,9 +44,10 @@ class TableLag:
         by = f"; {who} writes it" if who else "; nobody writes it"
         if self.owes_fence and self.unfenced > SOON:
             return f"table {self.table.name} has not followed the rewind for {self.unfenced:.0f} s, and the region waits for it{by}"
-        why = f"; its commits have failed for {self.failing:.0f} s, `crkafka events` has why" if self.failing else ""
-        if not (self.seconds > LONG or (self.waiting >= SEVERAL and self.seconds > SOON) or self.failing > SOON):
+        waits = self.seconds > LONG or (self.waiting >= SEVERAL and self.seconds > SOON)
+        if not (waits or (self.failing and self.failing > SOON)):
             return ""
+        why = f"; its commits have failed for {self.failing:.0f} s, `crkafka events` has why" if self.failing else ""
         return (
             f"table {self.table.name} is at checkpoint {self.table.acknowledged}: {self.waiting} wait for it, the first for "
             f"{self.seconds:.0f} s{by}{why}"

@@ -133,7 +133,7 @@ def status_of(reader: Reader, region: Region, trigger: TriggerConfig | None = No
 def waits_for(reader: Reader, region: Region) -> str:
     """What keeps the region from resuming or cutting, and what to do where it would wait for ever; why it stopped, if it has."""
     if region.phase in (Phase.IDLE, Phase.STOPPED):
-        return region.stop_reason
+        return region.stop_reason or hosts.between(reader)
     unready = settling.unready(reader, region)
     return (hosts.missing(reader, region) or unready) if unready else ""
 

@@ -16,8 +16,8 @@ def column(table: str, name: str) -> list[object]:
         values = list(rows.execute(f'SELECT "{name}" FROM {table}').read_all().column(name).to_pylist())
     except TableNotFoundError:
         raise SystemExit(
-            f"{table} is not a table yet in {Path('var/tables').absolute()}: it is there some seconds after `crkafka host` has read "
-            "the first orders, or has started Spark; `crkafka tables` tells what waits"
+            f"{table} is no table in {Path('var/tables').absolute()}: it is made some seconds after `crkafka host` has read the first "
+            "orders, or has started Spark; `crkafka tables` tells what waits. If it was there before, `crkafka check` tells more"
         ) from None
     return values
 

@@ -50,7 +50,7 @@ def test_a_table_that_is_not_there_yet_is_said_in_a_sentence(crkafka: Crkafka, t
             [sys.executable, "read.py"], cwd=tmp_path / "shop", capture_output=True, text=True, timeout=60
         )
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-        assert f"orders_bronze is not a table yet in {tmp_path / 'shop' / 'var' / 'tables'}:" in done.stderr
+        assert f"orders_bronze is no table in {tmp_path / 'shop' / 'var' / 'tables'}:" in done.stderr
         shutil.rmtree(tmp_path / "shop" / "var", ignore_errors=True)
 
 

@@ -242,6 +242,13 @@ def test_that_nobody_runs_the_members_is_an_alarm(kit: Kit, before: Callable[[Ki
     assert alarm.startswith(said) if said else not alarm
 
 
+def test_an_idle_region_whose_host_is_starting_says_so(kit: Kit) -> None:
+    """For a minute, while Spark started, it said that nobody was there."""
+    assert kit.plane.read(waits_for) == ""
+    hold(kit, "anna")
+    assert kit.plane.read(waits_for) == "its host anna, which is starting (Spark takes a minute), or ending"
+
+
 @pytest.mark.parametrize("hosted", [True, False])
 def test_a_cut_that_no_member_would_make_names_who_runs_them(kit: Kit, hosted: bool) -> None:
     """It was told to wait, for ever."""
