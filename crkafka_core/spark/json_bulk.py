@@ -15,6 +15,8 @@ from pyarrow import types as of
 from crkafka_core.spark.fitting import has_decimal, lacking, nullable
 
 _UTC = pa.timestamp("us", tz="UTC")
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""Microseconds: of the beginning of the year 1, and of the end of 9999."""
 
 
 class JsonBulk:
@@ -27,7 +29,8 @@ class JsonBulk:
         self._strict, self._kind = kind, nullable(kind)
         self._nonce = os.urandom(16).hex()
         # Times are texts or milliseconds: in one topic one or the other, and so tried first as they last were.
-        self._millis = [False, True] if _has(kind, of.is_timestamp) else [False]
+        self._times = _has(kind, of.is_timestamp)
+        self._millis = [False, True] if self._times else [False]
 
     @classmethod
     def of(cls, kind: pa.DataType) -> JsonBulk | None:
@@ -71,6 +74,8 @@ class JsonBulk:
         if has_decimal(self._kind):
             found.validate(full=True)  # the parser counts digits before it adds those of the scale
         found = found if found.type == self._kind else found.cast(self._kind)
+        if self._times and not _within_years(found):
+            raise pa.ArrowInvalid("a time is before the year 1 or after 9999")
         if lacking(found, self._strict):
             raise pa.ArrowInvalid("what has to be there is not")
         return found
@@ -88,6 +93,18 @@ def _known(kind: pa.DataType) -> bool:
 def _has(kind: pa.DataType, check: object) -> bool:
     assert callable(check)
     return check(kind) or any(_has(kind.field(i).type, check) for i in range(kind.num_fields))
+
+
+def _within_years(values: pa.Array) -> bool:
+    """Whether all times inside are such as Python has, and so also what decodes one by one."""
+    if of.is_struct(values.type):
+        return all(map(_within_years, values.flatten()))
+    if of.is_list(values.type):
+        return _within_years(values.flatten())
+    if not of.is_timestamp(values.type):
+        return True
+    found = pc.min_max(values.cast(pa.int64()))
+    return found["min"].as_py() is None or (found["min"].as_py() >= _FIRST and found["max"].as_py() <= _LAST)
 
 
 def _type_to_parse(kind: pa.DataType, millis: bool) -> pa.DataType:
