@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.model.errors import ConfigError, Refused
@@ -115,22 +115,26 @@ def _widen(form: DeltaTable, rows: DataFrame, stamp: Stamp) -> None:
 
 
 def _leaves(kind: DataType, path: str = "") -> Iterator[str]:
-    if not isinstance(kind, StructType):
+    if isinstance(kind, StructType):
+        for field in kind:
+            yield from _leaves(field.dataType, f"{path}.{field.name.lower()}")
+    elif isinstance(kind, ArrayType):
+        yield from _leaves(kind.elementType, f"{path}[]")
+    elif isinstance(kind, MapType):
+        yield from _leaves(kind.valueType, f"{path}{{}}")
+    else:
         yield path
-        return
-    for field in kind:
-        yield from _leaves(field.dataType, f"{path}.{field.name.lower()}")
 
 
 def _merge(form: DeltaTable, rows: DataFrame, keys: Sequence[str], stamp: Stamp) -> None:
-    columns = [f"`{c}`" for c in rows.columns if c != DELETED]
-    given = {c.lower() for c in rows.columns}
-    left_out = [f", t.`{c}` = NULL" for c in form.read().columns if c.lower() not in given]
+    there = form.read().schema
+    rows = rows.to(StructType([*there.fields, rows.schema[DELETED]]))  # null is what they lack, also inside of structs
+    columns = ["`" + c.replace("`", "``") + "`" for c in there.names]
     with _as_writer(form.spark, stamp) as session, _view(rows, session) as view:
         merge = (
             f"MERGE INTO {form.name} t USING {view} s ON {' AND '.join(f't.`{k}` <=> s.`{k}`' for k in keys)} "
             f"WHEN MATCHED AND s.{DELETED} THEN DELETE "
-            f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{c} = s.{c}' for c in columns)}{''.join(left_out)} "
+            f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{c} = s.{c}' for c in columns)} "
             f"WHEN NOT MATCHED AND NOT s.{DELETED} THEN INSERT ({', '.join(columns)}) VALUES ({', '.join(f's.{c}' for c in columns)})"
         )
         beside_compaction(lambda: session.sql(merge).collect())

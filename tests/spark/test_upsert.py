@@ -339,6 +339,34 @@ def test_columns_may_become_more(spark: SparkSession, tmp_path: Path, shop: Any)
     assert direct(landing) == truth(6)
 
 
+def test_fields_inside_of_structs_and_lists_come_and_go(spark: SparkSession, tmp_path: Path, shop: Any) -> None:
+    landing = made(tmp_path)
+    given = [
+        ("named_struct('a', 1)", "array(named_struct('a', 1))", "map('k', named_struct('a', 1))"),
+        ("named_struct('a', 2)", "array(named_struct('b', 'x', 'a', 2))", "map('k', named_struct('a', 2))"),
+        ("named_struct('b', 'y')", "array(named_struct('b', 'y'))", "map('k', named_struct('b', 'y'))"),
+        (
+            "CAST(NULL AS STRUCT<a INT>)",
+            "CAST(array() AS ARRAY<STRUCT<a INT>>)",
+            "CAST(NULL AS MAP<STRING, STRUCT<a INT>>)",
+        ),
+    ]
+    seen = []
+    for one, many, named in given:
+        shop.MORE[:] = [f"{one} AS one", f"{many} AS many", f"{named} AS named"]
+        advanced(spark, landing, 5)
+        found = tables.read_table(spark, landing.region, "now").orderBy("offset", ascending=False).first()
+        assert found is not None
+        row = found.asDict(recursive=True)
+        seen.append([row[name] for name in ("one", "many", "named")])
+    shop.MORE.clear()
+    assert rows_in(spark, landing) == truth(20)
+    only_b = {"a": None, "b": "y"}
+    assert seen[0] == [{"a": 1}, [{"a": 1}], {"k": {"a": 1}}]
+    assert seen[1] == [{"a": 2}, [{"a": 2, "b": "x"}], {"k": {"a": 2}}]
+    assert seen[2:] == [[only_b, [only_b], {"k": only_b}], [None, [], None]]
+
+
 @pytest.mark.parametrize(
     ("function", "keys", "said"),
     [
