@@ -122,7 +122,7 @@ class DeltaTable(TableFormat):
         bare = there.fieldNames() == [CHECKPOINT]
         first = not based_on or bare
         if first:  # in front, so that the log has its bounds for each file: it has those of the first 32 columns
-            frame = frame.select(CHECKPOINT, *(c for c in frame.columns if c != CHECKPOINT))
+            frame = _checkpoint_first(frame)
         self._check_partitions(frame, first)
         writer = frame.write.format("delta").mode("overwrite").options(**self.options)
         writer = writer.option("txnAppId", f"crkafka/{stamp.uid}/{stamp.table}").option("txnVersion", stamp.number)
@@ -140,11 +140,12 @@ class DeltaTable(TableFormat):
             writer = writer.option("replaceWhere", where.sql())
         beside_compaction(lambda: writer.save(self.path) if self.path else writer.saveAsTable(self.name))
 
-    def takes_files(self, columns: StructType) -> bool:
-        """Whether files with these columns can come directly behind what SQL has acknowledged."""
+    def takes_files(self, columns: StructType, upto: int) -> bool:
+        """Whether files with these columns, of what follows up to a checkpoint, can come directly behind what SQL has acknowledged."""
+        where = Where(after=self.table.acknowledged, upto=upto)
 
         def as_it_stands(there: Snapshot) -> bool:
-            return there.at == self.table.version and _plain(there, columns)
+            return there.at == self.table.version and _plain(there, columns) and not _has_any(there, where)
 
         return not self.options and not location.is_pattern(self.path) and bool(self._told(as_it_stands, False))
 
@@ -172,7 +173,7 @@ class DeltaTable(TableFormat):
         """Written into a folder of the table; what no commit names goes with the table's next VACUUM."""
         assert self.log is not None
         folder = f"{stamp.uid}/written/{stamp.number:012d}-{stamp.token[-8:]}-{uuid.uuid4().hex[:8]}"
-        frame = frame.select(CHECKPOINT, *(c for c in frame.columns if c != CHECKPOINT))
+        frame = _checkpoint_first(frame)
         writer = frame.write.options(**self.options).option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         writer.parquet(f"{self.path}/{folder}")
         return new_file.written_by_spark(self.log.storage(), folder)
@@ -240,6 +241,11 @@ def beside_compaction(commit: Callable[[], object]) -> None:
                 raise
             _log.info("a commit to a Delta table is tried again: %s", error.java_exception.getMessage())
     commit()
+
+
+def _checkpoint_first(frame: DataFrame) -> DataFrame:
+    others = (c.replace("`", "``") for c in frame.columns if c != CHECKPOINT)
+    return frame.select(CHECKPOINT, *(f"`{c}`" for c in others))  # in quotes: a dot in a name would lead into a struct
 
 
 def _plain(there: Snapshot, columns: StructType | None) -> bool:

@@ -23,21 +23,21 @@ def table_of(spark: SparkSession, region: Handle, table: Table) -> TableFormat:
     given = (spark, table, options_of(region, table), (declared and declared.partition_by) or ())
     match table.format:
         case "delta":
-            return DeltaTable(*given, log=_log_if_reached(region, table))
+            return DeltaTable(*given, log=log_if_reached(region, table))
         case "iceberg":
             return IcebergTable(*given)
     raise ConfigError(f"Table {table.name} is {table.format}: it is read and written by attempt, not as a whole.")
 
 
-def takes_files(spark: SparkSession, region: Handle, table: Table, columns: StructType) -> bool:
-    """Whether the table takes files with these columns by its log, as it stands."""
+def takes_files(spark: SparkSession, region: Handle, table: Table, columns: StructType, upto: int) -> bool:
+    """Whether the table takes files with these columns by its log, as it stands, of what follows up to a checkpoint."""
     if table.format != "delta" or keys_of(region, table.name):
         return False
     form = table_of(spark, region, table)
-    return isinstance(form, DeltaTable) and form.takes_files(columns)
+    return isinstance(form, DeltaTable) and form.takes_files(columns, upto)
 
 
-def _log_if_reached(region: Handle, table: Table) -> DeltaLog | None:
+def log_if_reached(region: Handle, table: Table) -> DeltaLog | None:
     """A Delta table's log, where we get to it as Spark does.
 
     In an object store it is Spark's settings that have to reach the table; `storage_options` are those of the segments.

@@ -185,7 +185,7 @@ def _outputs(
     read = partial(frames.counted, spark, region.config, plan.selecting(Selection.of(topics=topics)))
     if isinstance(shape, TypedShape):
         typing = shape.now()
-        if new and _take_files(spark, region, family, typing):
+        if new and _take_files(spark, region, family, typing, plan.checkpoints[-1]):
             return _in_files(read, typing, family, region, plan.uid, merged)
         typed = typing.frames(read)
         counts = _checked(_parted(typed, family), merged)
@@ -198,13 +198,13 @@ def _outputs(
     return Outputs(made, counts, _undecoded(family, counts) if decoded else {})
 
 
-def _take_files(spark: SparkSession, region: Handle, family: Sequence[Table], typing: Typing) -> bool:
+def _take_files(spark: SparkSession, region: Handle, family: Sequence[Table], typing: Typing, upto: int) -> bool:
     """Whether every table takes files with its columns as it stands: else Spark writes the rows."""
     columns = {GOOD: typing.good_columns(), DEAD: typing.bad_columns()}
     dead = [t.name for t in family if t.output == DEAD]
     if bool(dead) != (typing.on_bad_record == "dead_letter"):
         return False
-    return all(formats.takes_files(spark, region, table, columns[table.output or GOOD]) for table in family)
+    return all(formats.takes_files(spark, region, table, columns[table.output or GOOD], upto) for table in family)
 
 
 def _in_files(

@@ -193,6 +193,19 @@ def test_a_time_of_which_python_knows_no_year_keeps_no_table_back(spark: SparkSe
     assert [there.count(checkpoint) for checkpoint in (1, 2, 3)] == [8, 12, 12]
 
 
+def test_a_checkpoint_that_was_replayed_before_its_turn_keeps_no_table_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Files cannot come behind rows that they replace: each write found the table changed, for ever."""
+    landing = with_a_third_landed(spark, tmp_path)
+    tables.rewrite(spark, landing.region, "orders", [3])
+    assert rows_in(landing) == expected(landing, 1, 2, 3)
+    assert tables.advance(spark, landing.region, "orders") is not None
+    advance(spark, landing)
+    assert rows_in(landing) == expected(landing, 1, 2, 3, 4)
+    assert rows_in(landing, "orders_dead", "offset") == expected(landing, 1, 2, 3, 4, good=False)
+
+
 def test_bad_records_are_left_out_and_counted_or_stop_the_write(spark: SparkSession, tmp_path: Path) -> None:
     lenient = made(tmp_path, on_bad_record="skip")
     advance(spark, lenient)
