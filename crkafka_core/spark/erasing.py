@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from crkafka_core.control import Reader
+from crkafka_core.control import Reader, Tx
+from crkafka_core.machine import holder
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Region, Table
-from crkafka_core.plane import contents, life
+from crkafka_core.plane import contents, life, permits
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.erasure import Records
-from crkafka_core.spark import tables
+from crkafka_core.plane.permits import Permit
+from crkafka_core.spark import commit, tables
 from crkafka_core.spark.keys import keys_of
+from crkafka_core.spark.names import CHECKPOINT
+from crkafka_core.spark.table_reader import read_table
 from crkafka_core.tables import erase as erasing
 from crkafka_core.tables import writing
 from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.log import NeedsSpark
+from crkafka_core.tables.writing import Written
 
 BY_KEY = (
     "keeps one row for each key: write a tombstone for the key, or the rows stay until a later record replaces them"
+)
+NO_PLACES = (
+    "does not tell which record each row is, and lies beside a table that keeps one row for each key: delete them in it"
 )
 BY_PROGRAM = "is shaped by the program that writes it: rewrite these checkpoints there, with the same shape"
 
@@ -45,9 +56,12 @@ def erase(session: Callable[[], SparkSession], region: Handle, records: Records)
     found = erasing.note(region, records)
     left: dict[str, str] = {}
     for family in region.plane.read(lambda reader, _: _families(reader)):
+        if any(keys_of(region, table.name) for table in family):
+            left.update(_beside_keys(session, region, family, found))
+            continue
         names = [t.name for t in family]
-        if why := _why_not(region, family):
-            left.update(dict.fromkeys(names, why))
+        if region.plane.read(partial(_by_program, family)):
+            left.update(dict.fromkeys(names, BY_PROGRAM))
             continue
         try:
             _rewrite(session, region, family, found)
@@ -64,15 +78,53 @@ def _families(reader: Reader) -> list[list[Table]]:
     return list(families.values())
 
 
-def _why_not(region: Handle, family: Collection[Table]) -> str:
-    if any(keys_of(region, table.name) for table in family):
-        return BY_KEY
-    if region.plane.read(lambda reader, _: any(not t.shape and plane.shaped(reader, t) for t in family)):
-        return BY_PROGRAM
-    return ""
+def _beside_keys(
+    session: Callable[[], SparkSession], region: Handle, family: Collection[Table], checkpoints: Collection[int]
+) -> Mapping[str, str]:
+    """Take the rows out of what lies beside a table with one row for each key, as its dead letters; what is left, and why."""
+    left: dict[str, str] = {}
+    for table in family:
+        if keys_of(region, table.name):
+            left[table.name] = BY_KEY
+            continue
+        ids = region.plane.read(partial(_held, [table], checkpoints))
+        try:
+            if ids and not _take_out(session(), region, table.name, ids):
+                left[table.name] = NO_PLACES
+        except CrkafkaError as error:
+            left[table.name] = str(error)
+    return left
 
 
-def _held(reader: Reader, region: Region, family: Collection[Table], ids: Collection[int]) -> list[int]:
+def _take_out(spark: SparkSession, region: Handle, name: str, ids: Collection[int]) -> bool:
+    """Write what stays of these checkpoints in their place; False: the rows do not tell which records they are."""
+    columns = read_table(spark, region, name).columns
+    if columns == [CHECKPOINT]:  # there has been none yet
+        return True
+    if not {"topic", "partition", "offset"} <= set(columns):
+        return False
+
+    def ask(tx: Tx, token: str) -> Permit | None:
+        return permits.permit_commit(tx, name, holder=holder(), token=token, ids=ids)
+
+    def write(permit: Permit, hold: Hold) -> Written:
+        rows = read_table(spark, region, name).where(F.col(CHECKPOINT).isin(*permit.plan.checkpoints))
+        for checkpoint, topic, partition, offsets in permit.plan.selection.erased:
+            place = (F.col(CHECKPOINT) == checkpoint) & (F.col("topic") == topic) & (F.col("partition") == partition)
+            rows = rows.where(~(place & F.col("offset").isin(*offsets)))
+        found = {row[0]: row[1] for row in rows.groupBy(CHECKPOINT).count().collect()}
+        counts = {i: found.get(i, 0) for i in permit.plan.checkpoints}
+        return replace(commit.write(spark, region, permit, hold, rows, counts), counts=counts)
+
+    writing.commit(region, name, ask, write)
+    return True
+
+
+def _by_program(family: Collection[Table], reader: Reader, _: Region) -> bool:
+    return any(not table.shape and plane.shaped(reader, table) for table in family)
+
+
+def _held(family: Collection[Table], ids: Collection[int], reader: Reader, region: Region) -> list[int]:
     """Those of the checkpoints that one of the tables holds."""
     live: set[int] = set()
     for table in family:
@@ -83,7 +135,7 @@ def _held(reader: Reader, region: Region, family: Collection[Table], ids: Collec
 def _rewrite(
     session: Callable[[], SparkSession], region: Handle, family: Sequence[Table], checkpoints: Collection[int]
 ) -> None:
-    ids, table = region.plane.read(lambda reader, row: _held(reader, row, family, checkpoints)), family[0]
+    ids, table = region.plane.read(partial(_held, family, checkpoints)), family[0]
     if not ids:
         return
     if plane.needs_spark(table):

@@ -72,8 +72,9 @@ def advance(
 ) -> Committed | None:
     """Write what follows in all tables of this one's shape; first what was left undone between them. None: nothing new."""
     done: Committed | None = None
+    kept = _kept_by_keys(region, name)
     while True:
-        step = _in_turn(region, name, lambda reader, row: _next(reader, row, name, limit, upto))
+        step = _in_turn(region, name, lambda reader, row: _next(reader, row, name, limit, upto, kept))
         if step is None:
             return done
         done = _pass(spark, region, name, step)
@@ -86,11 +87,17 @@ def rewrite(spark: SparkSession, region: Handle, name: str, ids: Collection[int]
     for table in region.plane.read(lambda reader, row: plane.siblings(reader, plane.of(reader, name))):
         keys.refuse_rewrite(region, table.name)
     while True:
-        step = _in_turn(region, name, lambda reader, row: _undone(reader, row, name))
+        step = _in_turn(region, name, lambda reader, row: _undone(reader, row, name, kept=False))
         if step is None:
             break
         _pass(spark, region, name, step)
     return _pass(spark, region, name, Step(tuple(sorted(ids)))) if ids else None
+
+
+def _kept_by_keys(region: Handle, name: str) -> bool:
+    """Whether a table of this one's shape has one row for each key."""
+    family = region.plane.read(lambda reader, row: plane.siblings(reader, plane.of(reader, name)))
+    return any(keys.keys_of(region, table.name) for table in family)
 
 
 def _in_turn(region: Handle, name: str, ask: Callable[[Reader, Region], Step | None]) -> Step | None:
@@ -114,8 +121,8 @@ def _in_turn(region: Handle, name: str, ask: Callable[[Reader, Region], Step | N
         _pause(0.5)
 
 
-def _next(reader: Reader, region: Region, name: str, limit: int | None, upto: int | None) -> Step | None:
-    undone = _undone(reader, region, name)
+def _next(reader: Reader, region: Region, name: str, limit: int | None, upto: int | None, kept: bool) -> Step | None:
+    undone = _undone(reader, region, name, kept)
     if undone is not None:
         return undone
     family = plane.siblings(reader, plane.of(reader, name))
@@ -124,15 +131,18 @@ def _next(reader: Reader, region: Region, name: str, limit: int | None, upto: in
     return Step(tuple(waiting), frozenset(t.name for t in family)) if waiting else None
 
 
-def _undone(reader: Reader, region: Region, name: str) -> Step | None:
-    """What brings the tables to the same checkpoints, by the same pass; None: they are."""
+def _undone(reader: Reader, region: Region, name: str, kept: bool) -> Step | None:
+    """What brings the tables to the same checkpoints, by the same pass; None: they are.
+
+    `kept`: one has one row for each key. There no pass is done again for what all have got, and only erasing rewrites the others.
+    """
     family = plane.siblings(reader, plane.of(reader, name))
     least = min(t.acknowledged for t in family)
     further = [t.acknowledged for t in family if t.acknowledged > least]
     if further:
         ids = [i for i in reader.line(region.head, after=least) if i <= min(further)][:AT_ONCE]
         return Step(tuple(ids), frozenset(t.name for t in family if t.acknowledged == least), onward=False)
-    if len(family) == 1:
+    if len(family) == 1 or kept:
         return None
     last = [plane.last_write(reader, table) for table in family]
     begun = last[-1]

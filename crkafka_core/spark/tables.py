@@ -17,20 +17,23 @@ from crkafka_core.model.errors import Refused
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
+from crkafka_core.plane.states import how_to_fill_anew
 from crkafka_core.spark import frames
 from crkafka_core.spark.adopted import adopting, adopts
 from crkafka_core.spark.audit import expected_of, look
 from crkafka_core.spark.commit import write
 from crkafka_core.spark.fencing import fence, fence_all
-from crkafka_core.spark.formats import session_for
+from crkafka_core.spark.formats import log_if_reached, session_for
 from crkafka_core.spark.keys import keys_of
 from crkafka_core.spark.maintain import maintain
+from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.parquet_table import sweep
 from crkafka_core.spark.table_reader import read_table
 from crkafka_core.tables import adopt, writing
 from crkafka_core.tables.audit import TableAudit
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
+from crkafka_core.tables.put_back import undo
 from crkafka_core.tables.writing import Committed, Written
 
 Shape = Callable[[DataFrame], DataFrame]
@@ -133,13 +136,29 @@ def mend(spark: SparkSession | None, region: Handle, name: str, *, shape: Shape 
         )
     if adopts(region, name, spark):
         return adopting(spark, region, name, lambda fetch, logs: adopt.mend(region, name, fetch=fetch, logs=logs))
+    log = log_if_reached(region, expected.table)
+    undone = (
+        bool(found.foreign) and not keys_of(region, name) and log is not None and undo(region, log, name, CHECKPOINT)
+    )
     if any(keys_of(region, t.name) for t in expected.family):  # what others did leaves as after a rewind
-        region.plane.do(lambda tx: permits.owe_fence(tx, name))
-        fence(spark, region, name)
+        if found.foreign and not (undone or found.strangers or keys_of(region, name)):
+            raise Refused(
+                f"What others did to table {name} cannot be undone: the version that was acknowledged last is not kept any more.",
+                hint="Rows of single checkpoints cannot be written again beside a table that keeps one row for each key. "
+                + how_to_fill_anew(name),
+            )
+        if not undone:
+            region.plane.do(lambda tx: permits.owe_fence(tx, name))
+            fence(spark, region, name)
         return advance(spark, region, name)
-    if not expected.rows:
+    if undone:
+        found = look(spark, region, name, exact=shape is None)
+    if found.clean or not expected.rows:
         return advance(spark, region, name, shape=shape)
-    return rewrite(session_for(spark, name), region, name, found.miscounted or sorted(expected.rows)[-1:], shape=shape)
+    # A commit that left the numbers of rows as they were may have changed any of them.
+    untold = found.foreign and not found.miscounted and not found.strangers
+    ids = sorted(expected.rows) if untold else found.miscounted or sorted(expected.rows)[-1:]
+    return rewrite(session_for(spark, name), region, name, ids, shape=shape)
 
 
 __all__ = [

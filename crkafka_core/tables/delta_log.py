@@ -377,14 +377,14 @@ class Snapshot:
         return self._commit(list(map(_add_action, files)), remove, stamp, said, changes_rows=False)
 
     def bring_back(
-        self, add: Collection[DataFile], remove: Collection[DataFile], stamp: Stamp, number: int, about: Mapping[str, object]
+        self, add: Collection[NewFile], remove: Collection[DataFile], stamp: Stamp, number: int, about: Mapping[str, object]
     ) -> int:  # fmt: skip
         """Bring files of an older version back, under a number of the stamp's transactions; the new version.
 
         Raises `Moved` if there is a later one.
         """
         said = commit_properties(stamp, {stamp.app: number}, about)
-        return self._commit(list(map(_back_action, add)), remove, stamp, said, changes_rows=True)
+        return self._commit(list(map(_add_action, add)), remove, stamp, said, changes_rows=True)
 
     def _commit(
         self, add: list[AddAction], remove: Collection[DataFile], stamp: Stamp, said: CommitProperties, *, changes_rows: bool
@@ -433,14 +433,6 @@ def _add_action(file: NewFile) -> AddAction:
     from deltalake.transaction import AddAction
 
     return AddAction(file.name, file.size, {}, int(time.time() * 1000), file.changes_rows, file.statistics)
-
-
-def _back_action(file: DataFile) -> AddAction:
-    """The log's record of a file that an older version had."""
-    from deltalake.transaction import AddAction
-
-    statistics = json.dumps({"numRecords": file.rows}) if file.rows is not None else "{}"
-    return AddAction(file.path, file.bytes, {}, int(time.time() * 1000), True, statistics)
 
 
 def commit_properties(

@@ -12,15 +12,19 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from crkafka_core.model.errors import Refused
+from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.rows import Table
+from crkafka_core.plane import permits
+from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.states import State, how_to_fill_anew, state_at
-from crkafka_core.tables import writing
+from crkafka_core.segments.storage import Stored
+from crkafka_core.tables import new_file, writing
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, VersionGone, log_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.log import DataFile, MarkedRows
+from crkafka_core.tables.new_file import NewFile
 from crkafka_core.tables.on_snapshot import on_what_is_there
 from crkafka_core.tables.stamp import LogEntry, Stamp, check_known, check_owner, dropped
 from crkafka_core.tables.writing import Fenced
@@ -73,8 +77,10 @@ def fence(region: Handle, name: str, keys: Sequence[str], column: str) -> Table:
 
         def once(snapshot: Snapshot) -> Fenced:
             _ours(permit.table, snapshot, stamp, keys)
+            if not keys and state.version != permit.table.version:
+                raise Stale(f"Region {region.plane.region} was rewound meanwhile.", hint="Mend again, after the fence.")
             hold.check()
-            version = put_back(log, snapshot, state, stamp, number_of_merge(stamp))
+            version = put_back(log, snapshot, state, stamp, number_of_merge(stamp) if keys else stamp.number)
             return Fenced(str(version), state.checkpoint)
 
         return on_what_is_there(log.table, log.snapshot, lambda: _make(log, stamp, keys, column), once)
@@ -82,10 +88,31 @@ def fence(region: Handle, name: str, keys: Sequence[str], column: str) -> Table:
     return writing.fence(region, name, write)
 
 
+def undo(region: Handle, log: DeltaLog, name: str, column: str) -> bool:
+    """Let a table with a row for each record be what SQL has acknowledged: the files of that version. False: its log cannot do it."""
+    table = region.plane.read(lambda reader, _: plane.of(reader, name))
+    snapshot = log.snapshot()
+    if not table.version or table.owes_fence or snapshot is None or snapshot.partition_columns:
+        return False
+    try:
+        _difference(log, snapshot, State(table.acknowledged, table.version))
+    except (Gone, MarkedRows):
+        return False
+    region.plane.do(lambda tx: permits.owe_fence(tx, name))
+    fence(region, name, (), column)
+    return True
+
+
 def put_back(log: DeltaLog, snapshot: Snapshot, state: State, stamp: Stamp, number: int) -> int:
     """The commit that makes the table what it was in that version; its own version."""
     if snapshot.facts(stamp.app).number >= number:
         raise dropped(stamp)
+    back, gone = _difference(log, snapshot, state)
+    return snapshot.bring_back(back, gone, stamp, number, {"kind": "put back", "to": state.version})
+
+
+def _difference(log: DeltaLog, snapshot: Snapshot, state: State) -> tuple[list[NewFile], list[DataFile]]:
+    """What has to come back, and what has to leave."""
     there = {file.path: file for file in snapshot.files()}
     wanted = {file.path: file for file in _files_at(log, snapshot, state)}
     if any(file.kept is not None for file in (*there.values(), *wanted.values())):
@@ -97,7 +124,7 @@ def put_back(log: DeltaLog, snapshot: Snapshot, state: State, stamp: Stamp, numb
     back = [file for path, file in wanted.items() if path not in there]
     _check_kept(log, back, state)
     gone = [file for path, file in there.items() if path not in wanted]
-    return snapshot.bring_back(back, gone, stamp, number, {"kind": "put back", "to": state.version})
+    return new_file.from_footers(log.storage(), (Stored(file.path, file.bytes) for file in back)), gone
 
 
 def _files_at(log: DeltaLog, snapshot: Snapshot, state: State) -> list[DataFile]:
@@ -115,8 +142,12 @@ def _check_kept(log: DeltaLog, back: Sequence[DataFile], state: State) -> None:
         raise _gone(log.table, state, "its files were vacuumed")
 
 
-def _gone(table: Table, state: State, why: str) -> Refused:
-    return Refused(
+class Gone(Refused):
+    """A version to go back to is not kept any more. Reaction: the table is made anew."""
+
+
+def _gone(table: Table, state: State, why: str) -> Gone:
+    return Gone(
         f"Table {table.name} at {table.path} cannot go back to checkpoint {state.checkpoint}, its version {state.version}: {why}.",
         hint=f"{how_to_fill_anew(table.name)} Old versions are kept by delta.deletedFileRetentionDuration and delta.logRetentionDuration.",
     )

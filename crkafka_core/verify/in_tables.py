@@ -27,6 +27,7 @@ from crkafka_core.model.rows import Region, Table, TableCommit
 from crkafka_core.plane import contents, tables
 from crkafka_core.plane.contents import Piece
 from crkafka_core.segments import rows as parquet
+from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.tables import files as names
 from crkafka_core.tables.delta_log import Snapshot, log_of
@@ -255,6 +256,8 @@ def compare(there: Tables) -> None:
             rows.run()
         for table in keyed:
             LastOfEachKey(there, table, rows.offsets if rest else {}).compare()
+    except SegmentMissing as gone:
+        there.say(there.state.family, gone.message)
     except parquet.OtherColumns as odd:
         there.found.note(
             f"{there.state.words}: the file {odd} lacks columns that tell its rows; they were not compared"
@@ -477,7 +480,10 @@ class LastOfEachKey:
                 self._say("a row outside of what was merged", checkpoint, tp, int(there[~inside][0]))
 
     def _last_ones(self, found: pa.Table) -> None:
-        """By the segments that are kept: of each key the last record that could be decoded, unless it is a tombstone."""
+        """By the segments that are kept: of each key the last record that could be decoded, unless it is a tombstone.
+
+        A key of which a record was erased is left out: the table may have had the record before it was.
+        """
         there = {
             (key, row["topic"], row["partition"], row["offset"])
             for row in found.to_pylist()
@@ -485,6 +491,12 @@ class LastOfEachKey:
         }
         last: dict[bytes, tuple[int, str, int, int]] = {}
         alive: set[bytes] = set()
+        left_out: set[bytes] = set()
+        erased = {
+            (piece.checkpoint, TP(r.topic, r.partition), r.start)
+            for piece in self.there.state.pieces
+            for r in (piece.ranges if piece.erased else ())
+        }
         for checkpoint, batch in self._records():
             gone = batch.column("value").is_null().to_pylist()
             columns = [batch.column(name).to_pylist() for name in ("key", "topic", "partition", "offset")]
@@ -492,6 +504,8 @@ class LastOfEachKey:
                 if self.there.topics is not None and topic not in self.there.topics:
                     continue
                 place = checkpoint, topic, partition, offset
+                if (checkpoint, TP(topic, partition), offset) in erased:
+                    left_out.add(key)
                 bad = offset in self.bad.get((checkpoint, TP(topic, partition)), ())
                 if bad or (key in last and last[key] > place):
                     continue
@@ -501,7 +515,8 @@ class LastOfEachKey:
             self.there.found.note(
                 f"table {self.table.name}: rows of keys that are in retired checkpoints alone were not compared with their records"
             )
-        due = {(key, *last[key][1:]) for key in alive}
+        there = {row for row in there if row[0] not in left_out}
+        due = {(key, *last[key][1:]) for key in alive - left_out}
         for key, topic, partition, offset in sorted(due - there, key=lambda row: row[1:]):
             self._say("the last record of its key has no row", last[key][0], TP(topic, partition), offset)
         strange = sorted((row[1:], row[0]) for row in there - due if row[0] in last)
@@ -518,7 +533,7 @@ class LastOfEachKey:
     def _records(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         storage = self.there.region.storage()
         for piece in sorted(self.there.state.pieces, key=lambda p: p.checkpoint):
-            if piece.segment is not None:
+            if piece.segment is not None and not piece.erased:
                 columns = ["key", "value", "topic", "partition", "offset"]
                 for batch in parquet.batches(storage, piece.segment.path, columns, only=True):
                     yield piece.checkpoint, batch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -90,6 +92,12 @@ def test_a_commit_that_is_not_acknowledged_is_no_finding_and_one_under_way_is_wa
     monkeypatch.setattr(in_tables, "_pause", pause)
     assert filled.verified() == [] and pauses
     filled.region.plane.do(lambda tx: tx.delete(Lease))
+
+
+def test_a_file_that_is_not_there_is_a_finding_and_does_not_end_the_look(filled: Lake) -> None:
+    gone = Path(filled.delta().file_uris()[0].removeprefix("file://"))
+    gone.unlink()
+    assert filled.verified() == [f"K6: table bronze: {gone} is not there."]
 
 
 def test_a_table_that_is_not_there_is_a_finding(filled: Lake) -> None:
