@@ -70,17 +70,18 @@ def decode(
     tombstones: bool = True,
     on_bad_record: OnBadRecord = "dead_letter",
     prefix: str = "",
+    keyed: bool = False,
 ) -> Decoded:
     """Decode the column `value` into `schema`; `keep` names the columns that stay beside it, their names begun with `prefix`.
 
     `key`: the record's key too, as a struct in the column `key`. With `tombstones`, a null value is a good row whose decoded
     columns are null and whose column `tombstone` is true; else a bad one. Bad records are kept in `dead`, or stop the write,
-    naming the first, or are skipped: in neither frame, but counted. Rows may be decoded by the tasks that read them: `rows` is called
-    then, and gives them with what is added.
+    naming the first, or are skipped: in neither frame, but counted. With `keyed` a record without a key is a bad one, too. Rows may
+    be decoded by the tasks that read them: `rows` is called then, and gives them with what is added.
     """
     if on_bad_record not in ("dead_letter", "stop", "skip"):
         raise ConfigError(f"on_bad_record is dead_letter, stop or skip, not {on_bad_record!r}.")
-    then = decoding(decoder, schema, key, tombstones=tombstones, stop=on_bad_record == "stop")
+    then = decoding(decoder, schema, key, tombstones=tombstones, stop=on_bad_record == "stop", keyed=keyed)
     tried = keep_once(_in_tasks_of_its_own(rows, then) if isinstance(rows, DataFrame) else rows(then))
     before = tried.columns[: -3 if key else -2]
     others = _other_columns(before, schema, keep, prefix, key=key is not None, tombstones=tombstones)
@@ -133,6 +134,7 @@ def decoding(
     *,
     tombstones: bool = True,
     stop: bool = False,
+    keyed: bool = False,
 ) -> Then:
     """What adds to records what they hold: their decoded columns as a struct, the key's, and the reason of those that are bad."""
     added = [
@@ -151,7 +153,7 @@ def decoding(
         keys = Columns("key", key[0], to_arrow_type(key[1])) if key else None
         names = Names(VALUE, _KEY, REASON)
         for batch in batches:
-            yield decode_batch(batch, values, keys, names, tombstones=tombstones, stop=stop)
+            yield decode_batch(batch, values, keys, names, tombstones=tombstones, stop=stop, keyed=keyed)
 
     return Then(lambda read: StructType([*read.fields, *added]), run)
 

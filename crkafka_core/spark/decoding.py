@@ -16,6 +16,7 @@ from crkafka_core.spark.fitting import Fit, Misfit, fitter, nullable
 _ONE_BY_ONE = 64
 """So few values that bulk decoding refused are decoded one by one; of more it tries the halves."""
 NULL = "the value is null"
+NO_KEY = "the record has no key, and the table has one row for each"
 
 
 class BadRecord(Refused):
@@ -119,16 +120,26 @@ class Names:
 
 
 def decode_batch(
-    batch: pa.RecordBatch, value: Columns, key: Columns | None, names: Names, *, tombstones: bool, stop: bool
+    batch: pa.RecordBatch,
+    value: Columns,
+    key: Columns | None,
+    names: Names,
+    *,
+    tombstones: bool,
+    stop: bool,
+    keyed: bool = False,
 ) -> pa.RecordBatch:
     """The batch with columns of decoded structs and one of reasons; a row with a reason has neither value nor key decoded.
 
-    `tombstones`: a null value is none of the bad ones. `stop`: the first bad one is an error.
+    `tombstones`: a null value is none of the bad ones. `stop`: the first bad one is an error. `keyed`: one without a key is bad.
     """
     decoded, reasons = value.decode(batch)
     if not tombstones:
         nulls = pc.is_null(batch.column(value.column)).to_pylist()
         reasons = [NULL if null else reason for null, reason in zip(nulls, reasons, strict=True)]
+    if keyed and (keys := batch.column("key")).null_count:
+        lacking = pc.is_null(keys).to_pylist()
+        reasons = [NO_KEY if none and reason is None else reason for none, reason in zip(lacking, reasons, strict=True)]
     columns, added = [*batch.columns, decoded], [*batch.schema.names, names.value]
     if key is not None:
         found, why = key.decode(batch)

@@ -7,12 +7,12 @@ lists the folder by itself also sees attempts that do not count, until `sweep` h
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError, DataLoss
@@ -26,6 +26,7 @@ from crkafka_core.segments.storage import Storage
 from crkafka_core.spark import location
 from crkafka_core.spark.formats import options_of
 from crkafka_core.spark.schema import CHECKPOINT, no_records
+from crkafka_core.spark.table_format import does_not_fit
 from crkafka_core.tables import writing
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.stamp import Stamp, other_owner
@@ -34,6 +35,8 @@ from crkafka_core.tables.writing import Written
 COMMIT = "crkafka_commit"
 _OWNER = "_crkafka_owner.json"
 """Whose attempts a folder has; Spark passes over such a name."""
+_COLUMNS = "_crkafka_columns.json"
+"""Which columns a table of a shape has had, and of which kind: files with others could not be read together."""
 
 
 def folder(table: Table, number: int) -> str:
@@ -47,12 +50,15 @@ def write(region: Handle, permit: Permit, frame: DataFrame, expected: Mapping[in
     if not permit.plan.rows:
         return Written(str(number), 0)
     _claim(region, permit.table, permit.plan.uid)
+    columns = _columns_with(region, permit.table, frame)
     rows = _attempt(frame, permit.table, number, options_of(region, permit.table))
     if expected is not None and rows != sum(expected.values()):
         raise DataLoss(
             f"Commit {number} to table {permit.table.name} has {plural(rows, 'row')}; there have to be {sum(expected.values())}.",
             hint="It does not count.",
         )
+    if columns:
+        _storage(region, permit.table).put(_COLUMNS, json.dumps(columns).encode())
     return Written(str(number), rows, folder(permit.table, number))
 
 
@@ -61,7 +67,7 @@ def _claim(region: Handle, table: Table, uid: str) -> None:
 
     What Spark alone gets to is not looked at: `storage_options` are those of the segments.
     """
-    if location.in_object_store(table.path) and not location.in_object_store(region.config.storage):
+    if not _reached(region, table):
         return
     storage, mine = _storage(region, table), Stamp(uid, table.name, 0, "")
     try:
@@ -72,6 +78,40 @@ def _claim(region: Handle, table: Table, uid: str) -> None:
         return
     if found != mine:
         raise other_owner(table, found, uid)
+
+
+def _reached(region: Handle, table: Table) -> bool:
+    return not location.in_object_store(table.path) or location.in_object_store(region.config.storage)
+
+
+def _columns_with(region: Handle, table: Table, frame: DataFrame) -> dict[str, str]:
+    """Column → kind, of the table with these rows; refused where a column would become of another kind. Nothing if all are known."""
+    if not table.shape or not _reached(region, table):
+        return {}
+    try:
+        with _storage(region, table).open_read(_COLUMNS) as source:
+            known = json.loads(source.read())
+    except SegmentMissing:
+        filled = region.plane.read(lambda reader, row: _attempts(reader, row, table)).numbers
+        known = dict(_kinds(_body(read(frame.sparkSession, region, table).schema))) if filled else {}
+    new = dict(_kinds(_body(frame.schema)))
+    for name, kind in new.items():
+        if known.get(name, kind) != kind:
+            raise does_not_fit(table, name, known[name], kind)
+    return {} if new.keys() <= known.keys() else known | new
+
+
+def _kinds(kind: DataType, path: str = "") -> Iterator[tuple[str, str]]:
+    """Each column, also inside of others, and its kind."""
+    if path:
+        yield path, kind.typeName() if isinstance(kind, StructType | ArrayType | MapType) else kind.simpleString()
+    if isinstance(kind, StructType):
+        for each in kind:
+            yield from _kinds(each.dataType, f"{path}.{each.name}" if path else each.name)
+    elif isinstance(kind, ArrayType):
+        yield from _kinds(kind.elementType, f"{path}[]")
+    elif isinstance(kind, MapType):
+        yield from _kinds(kind.valueType, f"{path}{{}}")
 
 
 def _storage(region: Handle, table: Table) -> Storage:
@@ -94,7 +134,7 @@ def _body(schema: StructType) -> StructType:
 def read(spark: SparkSession, region: Handle, table: Table) -> DataFrame:
     """The rows that count."""
     attempts = region.plane.read(lambda reader, row: _attempts(reader, row, table))
-    numbers = sorted(set(attempts.counting.values()) & attempts.filled)
+    numbers = attempts.numbers
     if not numbers:
         return no_records(spark)
     location.list_on_driver(spark)
@@ -122,6 +162,11 @@ class _Attempts:
     """Those with rows: the folder of another has no file that tells columns, or is not there."""
     open: frozenset[int]
     """Commits that may be under way."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """Those whose rows count."""
+        return sorted(set(self.counting.values()) & self.filled)
 
 
 def _attempts(reader: Reader, row: Region, table: Table) -> _Attempts:

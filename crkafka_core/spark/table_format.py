@@ -31,6 +31,15 @@ def _first_difference(there: DataType, new: DataType, path: str) -> tuple[str, s
     return None if same else (path, there.simpleString(), new.simpleString())
 
 
+def does_not_fit(table: Table, column: str, there: str, new: str) -> ConfigError:
+    """A column of the table would become of another kind."""
+    return ConfigError(
+        f"Column {column} of table {table.name} is {there} and would become {new}: its rows would not fit together.",
+        hint=f"Nothing was written. Declare the new rows as a table of another name, or `crkafka undeclare {table.name}` "
+        "and declare it at a new path.",
+    )
+
+
 @dataclass(frozen=True)
 class Files:
     """Rows that tasks have written into the table's folder already (task_files.py); no commit names them yet."""
@@ -149,11 +158,7 @@ class TableFormat(ABC):
     def must_fit(self, there: StructType, new: StructType) -> None:
         """Columns may be more, or fewer, or in another order; one that is there keeps its type."""
         if self.table.shape and (found := _first_difference(there, new, "")):
-            raise ConfigError(
-                f"Column {found[0]} of table {self.table.name} is {found[1]} and would become {found[2]}: its rows would not fit together.",
-                hint=f"Nothing was written. Declare the new rows as a table of another name, or `crkafka undeclare {self.table.name}` "
-                "and declare it at a new path.",
-            )
+            raise does_not_fit(self.table, *found)
 
     def needs_column(self, columns: Collection[str]) -> None:
         """Refuse rows, or a table, without the checkpoint's number."""

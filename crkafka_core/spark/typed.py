@@ -33,11 +33,13 @@ class TypedShape:
     typed: TypedConfig
     registry: RegistryConfig | None
     on_bad_record: OnBadRecord
+    keyed: bool
+    """The table has one row for each of Kafka's keys, and none for a record without."""
 
     def now(self) -> Typing:
         """By the schema as it is now."""
         decoder, schema = source(self.typed, self.registry, self.name)
-        return Typing(decoder, schema, self.on_bad_record)
+        return Typing(decoder, schema, self.on_bad_record, self.keyed)
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,23 @@ class Typing:
     decoder: Decoder
     schema: StructType
     on_bad_record: OnBadRecord
+    keyed: bool
 
     def frames(self, read: Callable[[Then], DataFrame]) -> Decoded:
         """Decoded by the tasks that read them; written by Spark."""
-        return decode(read, self.decoder, self.schema, keep=KAFKA, prefix=PREFIX, on_bad_record=self.on_bad_record)
+        return decode(
+            read,
+            self.decoder,
+            self.schema,
+            keep=KAFKA,
+            prefix=PREFIX,
+            on_bad_record=self.on_bad_record,
+            keyed=self.keyed,
+        )
 
     def decoding(self) -> Then:
         """For tasks that write the rows themselves: see `good` and `bad`."""
-        return decoding(self.decoder, self.schema, stop=self.on_bad_record == "stop")
+        return decoding(self.decoder, self.schema, stop=self.on_bad_record == "stop", keyed=self.keyed)
 
     def good_columns(self) -> StructType:
         """Of the rows that `good` gives."""
@@ -93,7 +104,7 @@ def shape(config: RegionConfig, name: str) -> TypedShape:
             f"Table {name} of region {config.region} is declared as a typed one, and the configuration here does not say by which schema.",
             hint="Write it with the configuration that has its `typed:`, or `crkafka undeclare` it.",
         )
-    return TypedShape(name, table.typed, config.registry, table.on_bad_record or "dead_letter")
+    return TypedShape(name, table.typed, config.registry, table.on_bad_record or "dead_letter", bool(table.keys))
 
 
 def source(typed: TypedConfig, registry: RegistryConfig | None, name: str) -> tuple[Decoder, StructType]:

@@ -6,7 +6,7 @@ import base64
 import io
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from google.protobuf import descriptor_pb2 as pb
 from pyspark.sql import SparkSession
 
-from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane import lateness
 from crkafka_core.spark import registry_columns, tables
@@ -27,6 +27,8 @@ from crkafka_core.spark.registry import Registry
 from crkafka_core.testing.landing import Landing, records
 from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.testing.schema_registry import FakeRegistry
+from crkafka_core.verify import in_tables
+from crkafka_core.verify.verdict import Findings
 
 
 @pytest.fixture
@@ -40,17 +42,25 @@ def schema(**properties: str) -> dict[str, Any]:
     return {"type": "object", "required": ["id"], "properties": {n: {"type": t} for n, t in properties.items()}}
 
 
-def made(folder: Path, values: Mapping[tuple[str, int], bytes], *declared: dict[str, Any], **keys: Any) -> Landing:
-    """`values` by topic and offset."""
+def made(
+    folder: Path,
+    values: Mapping[tuple[str, int], bytes],
+    *declared: dict[str, Any],
+    keys: Callable[[int], bytes | None] | None = None,
+    **more: Any,
+) -> Landing:
+    """`values` by topic and offset, `keys` by offset."""
 
     def batch_of(tp: TP, start: int, stop: int) -> Any:
         batch = records(tp, start, stop)
         given = pa.array([values[tp.topic, o] for o in range(start, stop)], pa.binary())
         rows = batch.records.set_column(1, "value", given)
+        if keys is not None:
+            rows = rows.set_column(0, "key", pa.array([keys(o) for o in range(start, stop)], pa.binary()))
         return type(batch)(rows, batch.runs)
 
     named = [{**t, "path": str(folder / t["name"])} for t in declared]
-    return Landing(MemoryStore(), folder, partitions=1, members=1, tables=named, batch_of=batch_of, **keys)
+    return Landing(MemoryStore(), folder, partitions=1, members=1, tables=named, batch_of=batch_of, **more)
 
 
 def rows_of(spark: SparkSession, landing: Landing, name: str) -> list[dict[str, Any]]:
@@ -90,6 +100,119 @@ def test_K6_a_table_typed_by_a_json_schema_keeps_bad_records_beside_it_and_follo
     landing.land(1)
     with pytest.raises(ConfigError, match="Column id of table typed is bigint and would become string"):
         tables.advance(spark, landing.region, "typed")
+
+
+@pytest.mark.spark
+def test_K6_a_record_without_a_key_is_a_bad_one_of_a_table_with_one_row_for_each(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It kept the table where it was for ever: nobody can take it out of Kafka, and a typed table has no shape to leave it out."""
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps(schema(id="integer")))
+    values = {("orders", o): b'{"id": %d}' % o for o in range(6)} | {("orders", 2): None, ("orders", 3): b"bad"}
+    table = {"name": "now", "format": "delta", "mode": "upsert", "typed": {"json": str(file)}}
+    landing = made(tmp_path, values, table, keys=lambda o: None if o in (1, 2, 3) else b"%d" % (o % 2))
+    landing.land(6)
+    done = tables.advance(spark, landing.region, "now")
+    assert done is not None and (done.rows, done.bad) == (3, 3)
+    assert [r["id"] for r in rows_of(spark, landing, "now")] == [4, 5]
+    reasons = [(r["offset"], r["reason"].partition(",")[0]) for r in rows_of(spark, landing, "now_dead")]
+    assert reasons == [(1, "the record has no key"), (2, "the record has no key"), (3, "no JSON")]
+    found = Findings()
+    assert in_tables.look(landing.region, found) and not found.kept
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("keyed", [False, True])
+def test_K6_what_others_did_to_rows_of_older_checkpoints_is_undone_though_their_number_is_right(
+    spark: SparkSession, tmp_path: Path, keyed: bool
+) -> None:
+    """Of a table by key, in the dead letters beside it, which are never written again."""
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps(schema(id="integer")))
+    values = {("orders", o): b'{"id": %d}' % o if o % 2 else b"bad" for o in range(12)}
+    more = {"mode": "upsert"} if keyed else {}
+    table = {"name": "typed", "format": "delta", "typed": {"json": str(file)}, **more}
+    landing = made(tmp_path, values, table, keys=lambda o: b"%d" % o)
+    for _ in range(2):
+        landing.land(4)
+        tables.advance(spark, landing.region, "typed")
+    for name, column in (("typed", '"kafka_offset"'), ("typed_dead", '"offset"')):
+        before, there = rows_of(spark, landing, name), DeltaTable(str(tmp_path / name))
+        there.update(updates={column: f"{column} + 100"}, predicate=f"{column} < 4")
+        assert tables.look(spark, landing.region, name).foreign == 1
+        tables.mend(spark, landing.region, name)
+        assert rows_of(spark, landing, name) == before
+        there.update_incremental()
+        there.delete(f"{column} < 4")
+        tables.mend(spark, landing.region, name)
+        assert rows_of(spark, landing, name) == before
+        assert tables.look(spark, landing.region, name).clean
+    DeltaTable(str(tmp_path / "typed_dead")).delete('"offset" < 4')
+    DeltaTable(str(tmp_path / "typed_dead")).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    if keyed:
+        with pytest.raises(Refused, match="What others did to table typed_dead cannot be undone"):
+            tables.mend(spark, landing.region, "typed_dead")
+        return
+    tables.mend(spark, landing.region, "typed_dead")
+    assert rows_of(spark, landing, "typed_dead") == before
+    landing.land(4)
+    tables.advance(spark, landing.region, "typed")
+    found = Findings()
+    assert in_tables.look(landing.region, found) and not found.kept and not found.notes
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("more", [{"format": "delta"}, {"format": "delta", "mode": "upsert"}, {"format": "iceberg"}])
+def test_K6_fields_may_have_names_that_are_syntax_to_spark(
+    spark: SparkSession, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    file, names = tmp_path / "order.json", ["k8s.io/name", "@timestamp", "it`s", "value", "Topic", "select"]
+    file.write_text(json.dumps(schema(id="integer")))
+    values = {("orders", o): json.dumps(dict.fromkeys([*names, "late.too"], o)).encode() for o in range(4)}
+    landing = made(tmp_path, values, {"name": "typed", "typed": {"json": str(file)}, **more}, keys=lambda o: b"%d" % o)
+    for there in (names, [*names, "late.too"]):
+        file.write_text(json.dumps(schema(**dict.fromkeys(there, "integer")) | {"required": []}))
+        landing.land(2)
+        tables.advance(spark, landing.region, "typed")
+    found = rows_of(spark, landing, "typed")
+    assert [[r[n] for n in names] for r in found] == [[o] * len(names) for o in range(4)]
+    assert [r["late.too"] for r in found] == [None, None, 2, 3]
+
+
+@pytest.mark.spark
+def test_K6_a_column_of_a_parquet_table_keeps_its_kind_also_where_it_was_gone_meanwhile(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Else its files could not be read together any more, neither the old ones nor the new ones."""
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps(schema(id="integer")))
+    values = {("orders", o): b'{"id": 1, "who": {"name": "a"}, "tags": ["x"]}' for o in range(9)}
+    landing = made(tmp_path, values, {"name": "typed", "format": "parquet", "typed": {"json": str(file)}})
+    whole = schema(id="integer")
+    whole["properties"]["who"] = schema(name="string") | {"required": []}
+    whole["properties"]["tags"] = {"type": "array", "items": {"type": "string"}}
+    other = json.loads(json.dumps(whole))
+    other["properties"]["tags"]["items"]["type"] = "integer"
+    for now in (whole, schema(id="integer")):
+        file.write_text(json.dumps(now))
+        landing.land(1)
+        tables.advance(spark, landing.region, "typed")
+    landing.land(1)
+    refused = {
+        "who of table typed is struct and would become string": schema(id="integer", who="string"),
+        r"tags\[\] of table typed is string and": other,
+    }
+    for said, now in refused.items():
+        file.write_text(json.dumps(now))
+        with pytest.raises(ConfigError, match=f"Column {said}"):
+            tables.advance(spark, landing.region, "typed")
+    (tmp_path / "typed" / "_crkafka_columns.json").unlink()  # an older crkafka has made it
+    with pytest.raises(ConfigError, match="Column tags"):
+        tables.advance(spark, landing.region, "typed")
+    file.write_text(json.dumps(whole))
+    tables.advance(spark, landing.region, "typed")
+    assert [r["tags"] for r in rows_of(spark, landing, "typed")] == [["x"], None, ["x"]]
 
 
 def avro_schema(fields: list[tuple[str, Any]]) -> dict[str, Any]:
