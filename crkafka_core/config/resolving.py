@@ -137,7 +137,7 @@ def _read(written: str, key: str, env: Mapping[str, str]) -> str:
 
 def _read_file(path: str, key: str) -> str:
     try:
-        text = Path(path).read_text().rstrip("\r\n")
+        text = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, ValueError) as error:  # what is no text, and a path with a NUL
         reason = error.strerror if isinstance(error, OSError) else "not text"
         hint = "Put the file on each machine that connects."

@@ -16,6 +16,8 @@ from crkafka_core.model.errors import ConfigError
 
 _SWALLOWED = re.compile(r"\n[ \t]*(?:- )?[\w.-]+:(?:\s|$)")
 """A key on a line of its own, inside quotation marks."""
+_OTHER_BASE = re.compile(r"[-+]?(0[0-9_]+|[0-9_]+(:[0-9]+)+)")
+"""What YAML reads as a number in octal, or of hours and minutes: another one than stands there."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,9 @@ def _walk(
     inside: tuple[yaml.Node, ...] = (),
 ) -> None:
     lines[at] = node.start_mark.line + 1
+    if node.tag == "tag:yaml.org,2002:int" and _OTHER_BASE.fullmatch(node.value):
+        text = "YAML reads this as another number: write it in quotation marks, or without zeros before it."
+        raise BadConfiguration([Problem(".".join(map(str, at)), text, lines[at])], source)
     if any(node is outer for outer in inside):
         raise BadConfiguration([Problem(".".join(map(str, at)), "holds itself.", node.start_mark.line + 1)], source)
     inside = (*inside, node)

@@ -209,6 +209,12 @@ def test_error_names_file_and_line(tmp_path: Path) -> None:
         ("a: 1\nb: &b {c: [*b]}\n", "b.c.0: holds itself", 2),
         ("a: *b\n", "begins with * or ! needs quotation marks", 1),
         ("- 1\n", "must be a mapping", 0),
+        (
+            "a: 1\nkafka: {group.id: 007}\n",
+            "kafka.group.id: YAML reads this as another number: write it in quotation marks",
+            2,
+        ),
+        ("a: 12:30\n", "a: YAML reads this as another number", 1),
         ("a: 1\nb: 2026-02-30\n", "cannot be read as YAML here (day is out of range for month)", 2),
     ],
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +113,13 @@ def test_what_a_file_has_now_is_not_taken_for_another_secret_of_the_same_value(t
     assert read_again("equal-word", kafka=False) == "equal-word"
     kafka.unlink()
     assert read_again("equal-word", kafka=True) == "equal-word", "what cannot be read is as it was"
+
+
+def test_a_file_is_utf_8_whatever_the_locale_of_the_process_that_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("pässwort", encoding="utf-8")
+    code = f"from crkafka_core.config.resolving import resolve; print(ascii(resolve('${{file:{tmp_path}/password}}', 'x')))"
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    said = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | locale, capture_output=True, text=True, timeout=60
+    )
+    assert said.stdout == "'p\\xe4sswort'\n", said.stderr
