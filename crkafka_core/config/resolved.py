@@ -13,5 +13,5 @@ class Resolved:
     storage: str
     storage_options: dict[str, str] = field(repr=False)
     kafka: dict[str, str] = field(repr=False)
-    spark: str | None
+    spark: str | None = field(repr=False)
     spark_conf: dict[str, str] = field(repr=False)

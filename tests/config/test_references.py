@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from crkafka_core.config import RegionConfig, redact
+from crkafka_core.config import HostConfig, RegionConfig, redact
 from crkafka_core.config.resolving import read_again, resolve
 from crkafka_core.model.errors import ConfigError
 
@@ -113,6 +113,16 @@ def test_what_a_file_has_now_is_not_taken_for_another_secret_of_the_same_value(t
     assert read_again("equal-word", kafka=False) == "equal-word"
     kafka.unlink()
     assert read_again("equal-word", kafka=True) == "equal-word", "what cannot be read is as it was"
+
+
+def test_a_token_in_the_address_of_spark_connect_is_shown_by_no_repr(
+    config: RegionConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CRK_TOKEN", "connect-geheimnis")
+    host = HostConfig(spark="sc://connect:15002/;token=${env:CRK_TOKEN}")
+    resolved = config.model_copy(update={"host": host}).resolve()
+    assert "connect-geheimnis" in str(resolved.spark)
+    assert "geheimnis" not in repr(resolved)
 
 
 def test_a_file_is_utf_8_whatever_the_locale_of_the_process_that_reads_it(tmp_path: Path) -> None:
