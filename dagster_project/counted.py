@@ -14,14 +14,15 @@ Counted = tuple[int, int, int]
 def count(reader: Reader, table: Table, known: Counted | None) -> Counted:
     """The rows of all checkpoints that a table has: of those that it had got when they were counted last, and of the new ones.
 
-    Unknown where a commit has not told how many rows of each it has brought, or is not kept any more.
+    Unknown where a commit has not told how many rows of each it has brought, or is not kept any more, and where checkpoints are not.
     """
     rewound, upto, rows = known or (0, 0, 0)
     if rewound != table.rewind_epoch or upto > table.acknowledged:
         upto = rows = 0
     new = checkpoints.filled(reader, above=upto, upto=table.acknowledged)
     told = tables.rows_in(reader, table, new)
-    rows = UNKNOWN if rows == UNKNOWN or len(told) < len(new) else rows + sum(told.values())
+    known_all = len(told) == len(new) and (upto > 0 or checkpoints.from_birth(reader))
+    rows = rows + sum(told.values()) if known_all and rows != UNKNOWN else UNKNOWN
     return table.rewind_epoch, table.acknowledged, rows
 
 

@@ -57,6 +57,12 @@ def filled(
     return ids if latest is None else ids[::-1]
 
 
+def from_birth(reader: Reader) -> bool:
+    """Whether all live ones are still known: archives may be kept of the latest alone (SPEC T2)."""
+    oldest = reader.select(Checkpoint, ("status", "in", LIVE), order=("id",), limit=1)
+    return not oldest or not oldest[0].parent
+
+
 def count_filled(reader: Reader, *, above: int) -> int:
     """How many live checkpoints with rows follow this one."""
     return reader.count(Checkpoint, *_filled(above))

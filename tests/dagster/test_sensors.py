@@ -31,7 +31,7 @@ from crkafka_core.region.host import LEASE
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.testing.hand_member import HandMember
 from dagster_project import RegionResource, consistent_region
-from dagster_project.counted import count
+from dagster_project.counted import UNKNOWN, count
 from dagster_project.metadata import ROWS
 from dagster_project.names import ASKED_AT, FOLLOWS, KEEPING_UP, key_of
 from dagster_project.ops.cut import AHEAD
@@ -414,6 +414,9 @@ def test_the_rows_of_a_table_are_counted_on_from_the_last_look_and_anew_after_a_
         assert permit is not None
         landed.region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=0))
 
+    def anew() -> int:
+        return landed.region.plane.read(lambda r, _: count(r, r.get(Table, "bronze"), None))[2]
+
     for rows, expected, looked_at in ((10, 20, 1), (20, 60, 1), (0, 60, 0), (30, 120, 1)):
         landed.landing.land(rows)
         write()
@@ -424,6 +427,15 @@ def test_the_rows_of_a_table_are_counted_on_from_the_last_look_and_anew_after_a_
     assert fence is not None
     landed.region.plane.do(lambda tx: permits.finish_fence(tx, fence, version="2"))
     assert total() == 60
+    landed.landing.retire(1, history=1)
+    assert anew() == 60
+    for _ in range(2):
+        landed.landing.land(10)
+        write()
+    landed.landing.retire(2, history=1)
+    assert total() == 100 and anew() == UNKNOWN, (
+        "nothing is kept of checkpoint 1: its rows are in the table all the same"
+    )
 
 
 @pytest.mark.parametrize("tables", BRONZE)
