@@ -23,12 +23,12 @@ def observe(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output
         progress = report(it.admin(), region.settings.group_id, known)
     for gap in progress.gaps:
         context.log.warning(gap)
-    lag = progress.lag or 0
+    lag = _lag(progress.partitions)
     context.log_event(
         dg.AssetObservation(
             names.group,
             metadata={
-                "lag": lag,
+                **lag,
                 "state": progress.state,
                 "coordinator": progress.coordinator,
                 "assignor": progress.assignor,
@@ -48,12 +48,18 @@ def observe(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output
                 metadata={
                     "topic": topic,
                     "partitions": len(parts),
-                    "lag": sum(p.lag or 0 for p in parts),
+                    **_lag(parts),
                     "progress": _table(parts[:SHOWN]),
                 },
             )
         )
-    return dg.Output(lag, metadata={"lag": lag, "topics": len(topics)})
+    return dg.Output(lag.get("lag", 0), metadata={**lag, "topics": len(topics)})
+
+
+def _lag(parts: Iterable[PartitionProgress]) -> dict[str, int]:
+    """The sum of what is known; nothing where Kafka could not tell: 0 would say that all is read."""
+    known = [p.lag for p in parts if p.lag is not None]
+    return {"lag": sum(known)} if known else {}
 
 
 def _table(parts: Iterable[PartitionProgress]) -> dg.TableMetadataValue:

@@ -163,11 +163,11 @@ def events(
 ) -> tuple[list[dg.AssetObservation | dg.AssetCheckEvaluation], ObserveCursor]:
     """What is worth telling now, and what will have been told then."""
     news: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
-    if cursor.fingerprint != view.fingerprint or view.now - cursor.observed >= EVERY:
+    if cursor.fingerprint != view.fingerprint or not 0 <= view.now - cursor.observed < EVERY:
         news.append(dg.AssetObservation(names.group, metadata=view.values))
         news += [dg.AssetObservation(names.table(name), metadata=values) for name, values in view.tables.items()]
         cursor = dataclasses.replace(cursor, observed=view.now, fingerprint=view.fingerprint)
-    if cursor.verdict != view.verdict or view.now - cursor.checked >= UNCHANGED:
+    if cursor.verdict != view.verdict or not 0 <= view.now - cursor.checked < UNCHANGED:
         news += [outcome.evaluation for outcome in view.outcomes]
         cursor = dataclasses.replace(cursor, checked=view.now, verdict=view.verdict)
     return news, cursor

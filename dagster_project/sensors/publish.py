@@ -67,7 +67,7 @@ class Publisher:
         now = reader.now()
         if cursor.uid and cursor.uid != region.uid:
             return self._leave(cursor)
-        if cursor.uid and now - cursor.compared < WHOLE and self._still(reader, region, cursor.top):
+        if cursor.uid and 0 <= now - cursor.compared < WHOLE and self._still(reader, region, cursor.top):
             change = self._new(reader, region, cursor)
         else:
             present = list(self._instance().get_dynamic_partitions(self._names.partitions))
