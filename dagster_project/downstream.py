@@ -23,17 +23,19 @@ def checkpointed(
     """An asset with a partition per checkpoint, whose argument `records` has the rows of the partition or range that is materialized.
 
     With `by`, such as `dg.DailyPartitionsDefinition(…)`, a partition per hour or day: the checkpoints that were merged within it. It
-    materializes by itself once it is over (`AutomationCondition.on_missing`).
+    materializes by itself once it is over (`AutomationCondition.on_missing`, of all that are over since Dagster looked last).
 
     `records` is a Spark DataFrame; annotate it as `pandas.DataFrame` or `pyarrow.Table` to get that. The asset writes what it makes
     and returns nothing or a `MaterializeResult`. It follows each publication (`AutomationCondition.eager`), one run at a time where
     the instance limits pools. `asset` are further arguments of `dg.asset`.
     """
     names = Names(region, tuple(key_prefix))
+    # Dagster's own looks at the latest window alone: those that end while its daemon is away would stay missing.
+    over = dg.AutomationCondition.on_missing().without(dg.AutomationCondition.in_latest_time_window())
     given: dict[str, Any] = {
         "partitions_def": by or partitions.definition(names),
         "backfill_policy": dg.BackfillPolicy.single_run(),
-        "automation_condition": dg.AutomationCondition.on_missing() if by else dg.AutomationCondition.eager(),
+        "automation_condition": over if by else dg.AutomationCondition.eager(),
         "pool": names.spark,
         **asset,
     }

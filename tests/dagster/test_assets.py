@@ -395,6 +395,24 @@ def test_an_hour_that_was_read_before_a_rewind_and_materialized_after_it_is_list
         assert superseded(landed.instance, landed.resource, hourly.key, HOURS) == old
 
 
+def test_hours_that_ended_while_nobody_looked_are_all_wanted(landed: LandedSeat) -> None:
+    @checkpointed("orders", by=HOURS)
+    def hourly(records: pandas.DataFrame) -> None: ...
+
+    landed.landing.land(1)
+    landed.publish()
+    merged = dg.Definitions.merge(landed.defs, dg.Definitions(assets=[hourly]))
+
+    def wanted(hour: int, cursor: Any = None) -> Any:
+        at = datetime.fromtimestamp(AT + hour * HOUR + 10, UTC)
+        return dg.evaluate_automation_conditions(merged, landed.instance, evaluation_time=at, cursor=cursor)
+
+    first = wanted(1)
+    assert not first.get_requested_partitions(hourly.key), "what was over before is a backfill"
+    then = wanted(3, first.cursor)
+    assert then.get_requested_partitions(hourly.key) == {"2024-01-01-13:00", "2024-01-01-14:00"}
+
+
 @pytest.mark.spark
 def test_an_hourly_asset_gets_the_rows_of_its_hour_and_is_wanted_once_the_hour_is_over(landed: LandedSeat) -> None:
     counted: list[int] = []
