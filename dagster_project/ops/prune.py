@@ -55,11 +55,16 @@ def prune(context: dg.OpExecutionContext, config: Prune, region: RegionResource)
     for job in (*JOBS, WRITES):
         for status, days in ended.items():
             runs += _prune(instance, names, job, status, days, config.limit - runs, below)
-    old = datetime.now(UTC) - timedelta(days=config.days)
+    old = _ago(config.days)
     assets = [names.records, names.group, *(names.table(t.name) for t in region.settings.tables)]
     events = sum(history.forget(instance, asset, before=old, below=below, limit=config.limit) for asset in assets)
     context.log.info(f"{plural(runs, 'run')} and {plural(events, 'event')} removed")
     return dg.Output(runs, metadata={"runs": runs, "events": events})
+
+
+def _ago(days: float) -> datetime:
+    """Who never wants it writes a large number."""
+    return datetime.now(UTC) - timedelta(days=min(days, 36_500))
 
 
 def _prune(
@@ -80,7 +85,7 @@ def _prune(
         job_name=names.of(job),
         statuses=[status],
         tags=names.tags,
-        created_before=datetime.now(UTC) - timedelta(days=days),
+        created_before=_ago(days),
     )
     removed = 0
     while removed < limit:
