@@ -21,7 +21,7 @@ def count(reader: Reader, table: Table, known: Counted | None) -> Counted:
         upto = rows = 0
     new = checkpoints.filled(reader, above=upto, upto=table.acknowledged)
     told = tables.rows_in(reader, table, new)
-    known_all = len(told) == len(new) and (upto > 0 or checkpoints.from_birth(reader))
+    known_all = len(told) == len(new) and (upto > 0 or not checkpoints.known_since(reader))
     rows = rows + sum(told.values()) if known_all and rows != UNKNOWN else UNKNOWN
     return table.rewind_epoch, table.acknowledged, rows
 

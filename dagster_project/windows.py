@@ -18,19 +18,26 @@ PATIENCE_S = 30.0
 
 
 def merged_within(region: RegionResource, window: dg.TimeWindow) -> list[int]:
-    """Live checkpoints with rows that were merged within a window that is over, oldest first.
+    """Live checkpoints with rows that were merged within a window that is over, oldest first; refused where some may be forgotten.
 
     Asked under the region's lock, so that no merge of the window is still to come.
     """
     start, end = window.start.timestamp(), window.end.timestamp()
     left = PATIENCE_S
     while True:
-        now, ids = region.plane.do(
+        now, ids, known = region.plane.do(
             lambda tx: (
                 tx.now(),
                 checkpoints.filled(tx, merged=(start, end)),
+                checkpoints.known_since(tx),
             )
         )
+        if start < known:
+            raise Refused(
+                f"The window from {window.start:%Y-%m-%d %H:%M} begins before the oldest checkpoint that the region still knows: what was "
+                "merged within it cannot be told any more.",
+                hint="What was made of it stays. The region's tables have all rows; its `history` says how many checkpoints it knows.",
+            )
         if now >= end:
             return ids
         if end - now > left:

@@ -57,10 +57,10 @@ def filled(
     return ids if latest is None else ids[::-1]
 
 
-def from_birth(reader: Reader) -> bool:
-    """Whether all live ones are still known: archives may be kept of the latest alone (SPEC T2)."""
+def known_since(reader: Reader) -> float:
+    """When the oldest live one that is still known was merged; 0 where none was forgotten: archives may be kept of the latest alone."""
     oldest = reader.select(Checkpoint, ("status", "in", LIVE), order=("id",), limit=1)
-    return not oldest or not oldest[0].parent
+    return oldest[0].merged_at if oldest and oldest[0].parent else 0.0
 
 
 def count_filled(reader: Reader, *, above: int) -> int:

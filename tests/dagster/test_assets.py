@@ -360,6 +360,21 @@ def test_an_hour_has_the_checkpoints_that_were_merged_within_it(landed: LandedSe
     assert within(AT, AT + HOUR) == [2]
 
 
+def test_an_hour_of_which_checkpoints_are_forgotten_is_refused_and_not_made_empty(landed: LandedSeat) -> None:
+    for _ in range(3):
+        landed.landing.land(10)
+    merge_at(landed, {1: AT, 2: AT + HOUR, 3: AT + 2 * HOUR})
+    landed.landing.retire(1, 2, history=1)
+
+    def within(hour: int) -> list[int]:
+        begins, ends = (datetime.fromtimestamp(AT + h * HOUR, UTC) for h in (hour, hour + 1))
+        return windows.merged_within(landed.resource, dg.TimeWindow(begins, ends))
+
+    assert [within(1), within(2)] == [[2], [3]]
+    with pytest.raises(Refused, match="begins before the oldest checkpoint that the region still knows"):
+        within(0)
+
+
 def test_an_hour_that_a_rewind_made_old_is_listed_until_it_is_materialized_again(landed: LandedSeat) -> None:
     mine = dg.AssetKey("hourly")
     for _ in range(3):
