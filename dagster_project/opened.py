@@ -12,27 +12,20 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_lock = threading.Lock()
+_making: dict[tuple[int, str, str], threading.Lock] = {}
 _opened: dict[tuple[int, str, str], Any] = {}
 
 
 def once(kind: str, key: str, make: Callable[[], T]) -> T:
-    """What `make` gives, made once per process, kind and key."""
+    """What `make` gives, made once per process, kind and key; a database that does not answer keeps nobody from another."""
     at = (os.getpid(), kind, key)
-    with _lock:
+    with _making.setdefault(at, threading.Lock()):
         if at not in _opened:
             _opened[at] = make()
         kept: T = _opened[at]
         return kept
 
 
-def put(kind: str, key: str, value: Any) -> None:
-    """Use this one in this process: tests bring stores of their own."""
-    with _lock:
-        _opened[(os.getpid(), kind, key)] = value
-
-
 def forget(kind: str, key: str) -> None:
     """Make it anew the next time."""
-    with _lock:
-        _opened.pop((os.getpid(), kind, key), None)
+    _opened.pop((os.getpid(), kind, key), None)
