@@ -11,7 +11,7 @@ from crkafka_core.control import Reader
 from crkafka_core.model.errors import NoSuchCheckpoint, Refused
 from crkafka_core.model.rows import Checkpoint, Region
 from crkafka_core.plane import checkpoints
-from dagster_project.names import Names, checkpoint_of, key_of
+from dagster_project.names import Names, checkpoint_of
 
 LARGEST = 5_000
 """Checkpoints of one run of an asset; Dagster takes some 20 ms for each of them."""
@@ -85,14 +85,3 @@ def reconcile(present: Sequence[str], wanted: Sequence[str], *, chunk: int) -> C
         return Change(remove=remove, more=True)
     add = tuple(missing[: chunk - len(remove)])
     return Change(add, remove, more=len(gone) > len(remove) or len(missing) > len(add))
-
-
-__all__ = [
-    "Change",
-    "between",
-    "bounds",
-    "checkpoint_of",
-    "definition",
-    "key_of",
-    "reconcile",
-]

@@ -3,7 +3,7 @@
 import dagster as dg
 
 from crkafka_core.plane import checkpoints
-from dagster_project import partitions
+from dagster_project.names import keys_of
 from dagster_project.resources import RegionResource
 
 
@@ -15,7 +15,7 @@ def remove_superseded(instance: dg.DagsterInstance, region: RegionResource) -> l
         return []
     lowest = min((int(key) for key in present if key.isdecimal()), default=1)  # a person may have added any other
     there = region.read(lambda reader, row: checkpoints.filled(reader, above=lowest - 1))
-    live = set(map(partitions.key_of, there))
+    live = set(keys_of(there))
     gone = [key for key in present if key not in live]
     for key in gone:
         instance.delete_dynamic_partition(name, key)
