@@ -293,9 +293,9 @@ class GroupConsumer:
         return {TP(p.topic, p.partition): p.offset for p in self._consumer.position(asked) if p.offset >= 0}
 
     def known_ends(self) -> dict[TP, int]:
-        """High watermarks as the last fetches told them; asks nobody."""
+        """High watermarks as the last fetches told them; asks nobody. While a commit hangs even this call would wait for it."""
         found: dict[TP, int] = {}
-        for tp in self._held:
+        for tp in () if self._committer.stuck else self._held:
             marks = self._consumer.get_watermark_offsets(TopicPartition(tp.topic, tp.partition), cached=True)
             if marks is not None and marks[1] >= 0:
                 found[tp] = marks[1]
