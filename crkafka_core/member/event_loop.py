@@ -269,12 +269,17 @@ class EventLoop:
             self._step(sg.Disturbed("pause marks changed"))
 
     def reading(self) -> dict[TP, int]:
-        """Where the partitions stand that should give records now: submitted so far, or the end that was met."""
-        if not self.state.submits or not self._submitter.idle:
+        """Where the partitions stand that should give records now: submitted so far, or the end that was met.
+
+        One of which records wait in the queue has given them.
+        """
+        if not self.state.submits or self._submitter.queue.full:
             return {}
-        marks, nexts = self._marks(), self._submitter.nexts()
+        marks, nexts, waiting = self._marks(), self._submitter.nexts(), self._submitter.waiting()
         return {
-            tp: max(offset, self.ends.get(tp, -1)) for tp, offset in nexts.items() if not paused(tp, marks, self._name)
+            tp: max(offset, self.ends.get(tp, -1))
+            for tp, offset in nexts.items()
+            if tp not in waiting and not paused(tp, marks, self._name)
         }
 
     def _aim(self) -> None:

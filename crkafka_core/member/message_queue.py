@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import Batch
 
 Queued = tuple[int, Batch]
@@ -31,6 +32,10 @@ class MessageQueue:
     def roomy(self) -> bool:
         """At most half full: whoever waited for room may fill it again, at one go."""
         return self.records <= self.max_records / 2 and self.bytes <= self.max_bytes / 2
+
+    @property
+    def tps(self) -> frozenset[TP]:
+        return frozenset(tp for _, batch in self._batches for tp in batch.tps)
 
     def put(self, serial: int, batch: Batch) -> None:
         self._batches.append((serial, batch))

@@ -151,6 +151,11 @@ class Submitter(Loop):
         with self._changed:
             return not self._holder and len(self.queue) == 0
 
+    def waiting(self) -> frozenset[TP]:
+        """Of which partitions records are in the queue."""
+        with self._changed:
+            return self.queue.tps
+
     def end(self) -> None:
         """End the thread and drop what is open."""
         with self._changed:

@@ -138,6 +138,15 @@ def test_m3_what_does_not_continue_from_where_its_partition_stands_is_never_subm
     assert "t[1] stands at offset" in reset.why
 
 
+def test_83_a_partition_that_gives_none_is_seen_beside_one_that_always_has_records_in_the_queue() -> None:
+    member = Member(LossyClient())
+    member.run(400)
+    member.submitter.put(records(TPS[0], ROWS, ROWS + 5))
+    assert member.loop.reading() == {TPS[1]: ROWS, TPS[2]: ROWS}, "what waits in the queue was given"
+    member.submitter.queue.max_records = 5
+    assert member.loop.reading() == {}, "nothing is asked for"
+
+
 def test_m3_a_run_that_nobody_vouches_for_is_refused() -> None:
     member = Member(LossyClient())
     member.run(400)
