@@ -49,6 +49,10 @@ def scan_segment(
                 return
             for batch in _batches(file, columns, selection):
                 yield _as_written(batch)
+        except pa.ArrowInvalid as error:
+            raise DataLoss(
+                f"Segment {path} is damaged: {error}", hint="The file was changed after it was published."
+            ) from error
         except OSError as error:
             raise storage_error(error, "Reading", storage.uri(path)) from error
 

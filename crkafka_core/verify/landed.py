@@ -13,7 +13,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
 from crkafka_core.segments.batch import SCHEMA
-from crkafka_core.segments.errors import SegmentMissing
+from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable
 from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.reader import hash_of, read_with_topics
 from crkafka_core.segments.storage import Storage
@@ -138,9 +138,10 @@ class Landed:
         }
 
     def _segment(self, c: Checkpoint, segment: Segment) -> pa.Table | None:
+        harmed = False
         try:
             crc, size = hash_of(self.storage, segment.path)
-            if (crc, size) != (segment.hash, segment.bytes):
+            if harmed := (crc, size) != (segment.hash, segment.bytes):
                 text = f"the file has hash {crc} and {size} bytes, SQL says {segment.hash} and {segment.bytes}"
                 self.found.add("I13", text, checkpoint=c.id, path=segment.path)
             table, topic_ids = read_with_topics(self.storage, segment.path, list(self.truth.columns))
@@ -152,7 +153,9 @@ class Landed:
             return table
         except SegmentMissing:
             self.found.add("I13", "a named segment is not there", checkpoint=c.id, path=segment.path)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, StorageUnavailable) as error:
+            if isinstance(error, StorageUnavailable) and not harmed:
+                raise  # of a harmed file Arrow says the same as of a storage that is away
             self.found.add("I13", f"a named segment cannot be read: {error}", checkpoint=c.id, path=segment.path)
         return None
 

@@ -364,6 +364,11 @@ def test_I13_segment_that_is_gone_or_harmed(landed: Landed) -> None:
     content = file.read_bytes()
     file.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
     _broken(landed.verify(), "I13", "the file has hash")
+    for harmed in (content[:-60] + b"\xff" * 40 + content[-20:], content[:-10]):
+        file.write_bytes(harmed)
+        verdict = landed.verify()
+        _broken(verdict, "I13", "the file has hash")
+        assert any("a named segment cannot be read" in f.text for f in verdict.findings)
     file.unlink()
     _broken(landed.verify(), "I13", "a named segment is not there")
 

@@ -62,3 +62,11 @@ def test_another_number_of_rows_than_was_landed_is_a_loss(storage: Storage) -> N
     assert sum(b.num_rows for b in scan_segment(storage, PATH, landed=1000)) == 1000
     with pytest.raises(DataLoss, match=r"m0-0-0.parquet has 1,000 rows; 999 were landed"):
         list(scan_segment(storage, PATH, landed=999, columns=["offset"]))
+
+
+@pytest.mark.parametrize("left", [0, 4_000])
+def test_a_segment_that_was_cut_is_named(storage: Storage, left: int) -> None:
+    file = Path(storage.url) / PATH
+    file.write_bytes(file.read_bytes()[:left])
+    with pytest.raises(DataLoss, match=r"Segment uid/00000001/m0-0-0.parquet is damaged"):
+        list(scan_segment(storage, PATH, landed=1000))
