@@ -35,9 +35,11 @@ class LocalStorage(Storage):
     def check(self) -> None:
         probe = f".check-{os.getpid()}-{id(self)}"
         output = self.open_write(probe)
-        output.write(memoryview(b"crkafka"))
-        output.close()
-        self.delete(probe)
+        try:
+            output.write(memoryview(b"crkafka"))
+            output.close()
+        finally:
+            self.delete(probe)  # also where the disk is full
 
     def exists(self, path: str) -> bool:
         return self._full(path).is_file()

@@ -67,6 +67,13 @@ def test_check_says_nothing_when_all_is_well_and_leaves_nothing(storage: Storage
     assert list(storage.list("")) == []
 
 
+def test_check_leaves_nothing_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "write", lambda *_: os.open(tmp_path / "none" / "none", os.O_RDONLY))
+    with pytest.raises(ServiceUnavailable):
+        Storage.open(tmp_path / "seg").check()
+    assert list(Storage.open(tmp_path / "seg").list("")) == []
+
+
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "u/../../x"])
 def test_a_path_outside_is_refused(storage: Storage, path: str) -> None:
     with pytest.raises(ValueError, match="below the storage root"):
