@@ -17,7 +17,7 @@ from crkafka_core.config.changes import Change, changes
 from crkafka_core.config.location import in_catalog, is_local, sqlite_file
 from crkafka_core.config.resolving import resolve
 from crkafka_core.control import Place
-from crkafka_core.kafka.properties import RECEIVED_BESIDE, RECEIVED_BYTES
+from crkafka_core.kafka.properties import RECEIVED_BESIDE, RECEIVED_BYTES, client_properties
 from crkafka_core.model.errors import ConfigError, CrkafkaError, DataLoss, Refused, WentBack, WrongRegion
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Group, Initial, Region, Table
@@ -141,9 +141,14 @@ def storage(config: RegionConfig, stored: Stored) -> str:
 
 def kafka(config: RegionConfig, stored: Stored) -> str:
     """The cluster and its topics; one that was made anew is named (SPEC S4)."""
+    from crkafka_core.kafka import clients
     from crkafka_core.kafka.admin import KafkaAdmin
 
-    admin = KafkaAdmin(config.resolved_kafka(), timeout=_PATIENCE)
+    given = config.resolved_kafka()
+    admin = KafkaAdmin(given, timeout=_PATIENCE)
+    clients.consumer(
+        client_properties(given, config.limits(), client_id="crkafka-check")
+    ).close()  # takes all, or says why not
     cluster = admin.cluster_id()
     topics = check_topics(admin, config)
     _same_topics(stored, {name: topic.id for name, topic in topics.items()})

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import (
@@ -26,7 +25,7 @@ from crkafka_core.kafka import clients
 from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed, TopicGone, error_of
 from crkafka_core.kafka.leader_epochs import compare
 from crkafka_core.kafka.properties import admin_properties
-from crkafka_core.model.errors import ConfigError, CrkafkaError
+from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 
@@ -72,21 +71,6 @@ class Committed:
     """Of the record before it, or −1 where the commit does not say (SPEC S4)."""
 
 
-def _refused(properties: Mapping[str, str], said: str) -> ConfigError:
-    """Why the client does not take these properties: what it says of a file, or of a login, is in its own language."""
-    for name, value in properties.items():
-        if name.endswith(".location") and name in said and not Path(value).is_file():
-            return ConfigError(
-                f"kafka.{name}: there is no file {value}.", hint="Put it there, on each machine that connects."
-            )
-    if "GSSAPI" in said and not {"sasl.mechanism", "sasl.mechanisms"} & properties.keys():
-        how = "Write PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."
-        return ConfigError(
-            "kafka.sasl.mechanism is missing, and this client has no GSSAPI, which it would take then.", hint=how
-        )
-    return ConfigError(f"kafka: {said.removeprefix('Failed to create admin client: ')}.", hint="Mend the property.")
-
-
 class KafkaAdmin:
     """Safe to use from several threads. Every call has a time limit, and raises KafkaUnavailable when it has passed."""
 
@@ -105,10 +89,7 @@ class KafkaAdmin:
         self._reading = threading.Lock()
         self._readers: dict[str, Consumer] = {}
         """By group: consumers that join nothing, and are asked for committed offsets."""
-        try:
-            self._client = self._new_client()
-        except KafkaException as error:
-            raise _refused(self._properties, error.args[0].str()) from error
+        self._client = self._new_client()
 
     def _new_client(self) -> AdminClient:
         return clients.admin(self._properties, self._on_error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 import threading
 import time
 import weakref
@@ -58,7 +59,7 @@ def _client(kind: Callable[..., Any], properties: Mapping[str, str], on_error: O
         client = kind(settings, logger=client_log)
     except KafkaException as error:
         if "OAuth token not set" not in str(error):
-            raise
+            raise _refused(properties, error.args[0].str()) from error
         raise KafkaUnavailable(
             f"{properties[CALLBACK]}, the `{CALLBACK}`, gave no token in ten seconds.",
             hint="The log says what it raised; it is asked again.",
@@ -68,6 +69,22 @@ def _client(kind: Callable[..., Any], properties: Mapping[str, str], on_error: O
     if isinstance(client, Consumer):
         renewal.native = errors.tell(client, renewal)
     return client
+
+
+def _refused(properties: Mapping[str, str], said: str) -> ConfigError:
+    """Why the client does not take these properties: what it says of a file, or of a login, is in its own language."""
+    for name, value in properties.items():
+        if name.endswith(".location") and name in said and not Path(value).is_file():
+            return ConfigError(
+                f"kafka.{name}: there is no file {value}.", hint="Put it there, on each machine that connects."
+            )
+    if "GSSAPI" in said and not {"sasl.mechanism", "sasl.mechanisms"} & properties.keys():
+        how = "Write PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."
+        return ConfigError(
+            "kafka.sasl.mechanism is missing, and this client has no GSSAPI, which it would take then.", hint=how
+        )
+    said = re.sub(r"^Failed to create (admin client|consumer): ", "", said).strip()
+    return ConfigError(f"kafka: {said}.", hint="Mend the property.")
 
 
 def token_function(where: str) -> Callable[[str], Any]:

@@ -171,7 +171,11 @@ class MemberProcess:
         if hook is not None:
             hook(parts)
         self.edges.settle()
-        consumer = self._start(parts, properties, stop)
+        try:
+            consumer = self._start(parts, properties, stop)
+        except CrkafkaError as error:  # such as a property that the client does not take
+            self._farewell(plane, sg.Exit(ExitKind.FAILED, str(error)))
+            raise
         return self._leave(parts, consumer, admin, self._live(parts), properties)
 
     def _wire(

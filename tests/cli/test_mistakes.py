@@ -212,6 +212,14 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
         YAML.replace("sqlite:///var/crkafka.db", "postgresql://me@host/db?sslmod=require"), ("show",), 2,
         r'URL cannot be used: invalid connection option "sslmod"\. Look at what follows its question mark\.',
     ),
+    "a value that the client does not take": (
+        YAML.replace("group.id", "isolation.level: read_comitted, group.id"), ("check",), 3,
+        r'kafka: Invalid value "read_comitted" for configuration property "isolation\.level"\. Mend the property\.',
+    ),
+    "a property that the client does not know": (
+        YAML.replace("group.id", "fetch.nonsense: 1, group.id"), ("check",), 3,
+        r'kafka: No such configuration property: "fetch\.nonsense"\. Mend the property\.',
+    ),
     "an unknown verb": (YAML, ("ceck",), 2, r"There is no verb 'ceck'\. Did you mean \"check\"\?"),
 }  # fmt: skip
 

@@ -6,19 +6,24 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from crkafka_core.config import RegionConfig
 from crkafka_core.member import lease
+from crkafka_core.member.edges import RealEdges
 from crkafka_core.member.lease import Watchdog
+from crkafka_core.member.main import MemberProcess, Parts
 from crkafka_core.member.observer import LossWatch, Observer
 from crkafka_core.member.reporter import Reporter
-from crkafka_core.model.errors import ServiceUnavailable
+from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Expected, Initial, Member, Region
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Event, Expected, Initial, Member, Region
 from crkafka_core.plane import life, members, pauses
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.plane.transact import ControlPlane
@@ -252,3 +257,28 @@ def test_g8_a_partition_that_nobody_holds_makes_one_member_force_a_rebalance(pla
     for observer in observers:
         observer.end()
     assert not any(isinstance(e, sg.Unheld) for e in said["orders/1"]), "it is the turn of one of them only"
+
+
+def test_g3_a_member_whose_client_takes_no_such_property_says_so_to_sql(
+    plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`crkafka check` had found it; else a process dies at each start, and nobody could see of what."""
+    edges, begun = RealEdges(), list[Parts]()
+    monkeypatch.setattr(edges, "admin", lambda *_: SimpleNamespace(cluster_id=lambda: "c"), raising=False)
+    monkeypatch.setattr(edges, "settle", lambda: None, raising=False)
+    config = RegionConfig.of(
+        region="orders",
+        control_plane="sqlite:///not-used",
+        storage=str(tmp_path),
+        kafka={"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "isolation.level": "read_comitted"},
+        topics=["t"],
+    )
+    try:
+        with pytest.raises(ConfigError, match=r'kafka: Invalid value "read_comitted" for .*"isolation\.level"\.'):
+            MemberProcess(config, plane, "orders/1", "h", edges).run(threading.Event(), begun.append)
+    finally:
+        for parts in begun:
+            for thread in (parts.submitter, parts.observer, parts.resolver, parts.reporter, parts.watchdog):
+                thread.end()
+    events = plane.read(lambda reader, _: reader.select(Event))
+    assert [e.text for e in events if e.member == "orders/1" and "read_comitted" in e.text], [e.text for e in events]
