@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
@@ -78,7 +78,8 @@ class _Child(Generic[R]):
     next_start: float = 0.0
     done: bool = False
     """It ended for good: superseded, or refused."""
-    codes: list[int] = field(default_factory=list)
+    code: int = 0
+    """Of its last end."""
 
 
 class Supervisor(Generic[R]):
@@ -102,7 +103,6 @@ class Supervisor(Generic[R]):
         self._lock = threading.Lock()
         self._killed: list[tuple[str, int]] = []
         """Members and the signals that ended them, until the event log has them."""
-        self.restarts = 0
 
     def begin(self) -> None:
         self._runtime.start(self._loop)
@@ -129,7 +129,7 @@ class Supervisor(Generic[R]):
             wanted = [self._children[name] for name in self._names if name in self._children]
             if not wanted or len(wanted) < len(self._names) or not all(child.done for child in wanted):
                 return ""
-            return "; ".join(f"{child.name} {why_not_again(child.codes[-1])}" for child in wanted)
+            return "; ".join(f"{child.name} {why_not_again(child.code)}" for child in wanted)
 
     def end(self, patience: float = PATIENCE_S) -> None:
         """Start nobody any more, ask every member for a clean end, and end those that do not come to it."""
@@ -194,8 +194,7 @@ class Supervisor(Generic[R]):
         if code is None:
             return
         child.running = None
-        child.codes.append(code)
-        child.done = code in NO_RESTART
+        child.code, child.done = code, code in NO_RESTART
         if child.done:
             return
         if code == 0:  # not wanted at that moment; it is started again if it still is
@@ -203,7 +202,6 @@ class Supervisor(Generic[R]):
             return
         child.failures = 1 if now - child.started > self._stable else child.failures + 1
         child.next_start = now + restart_delay(child.failures, self._stable)
-        self.restarts += 1
         if code < 0:  # the event log has it, which whoever follows the host reads
             self._killed.append((child.name, -code))
         else:

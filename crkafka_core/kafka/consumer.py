@@ -31,7 +31,7 @@ from crkafka_core.kafka.errors import (
     error_of,
 )
 from crkafka_core.kafka.events import Kind, Polled, Rebalance
-from crkafka_core.kafka.generation import generation_of, member_id_of
+from crkafka_core.kafka.generation import generation_of
 from crkafka_core.kafka.native.choice import records_of
 from crkafka_core.kafka.taken import Failure, Taken
 from crkafka_core.kafka.wake import Waker
@@ -129,9 +129,6 @@ class GroupConsumer:
         if not self._committer.stuck:
             self._last_generation = generation_of(self._consumer)
         return self._last_generation
-
-    def member_id(self) -> str:
-        return "" if self._committer.stuck else member_id_of(self._consumer)
 
     # -- records
 
@@ -420,7 +417,7 @@ class GroupConsumer:
 
     def _rebalance(self, kind: Kind, tps: frozenset[TP]) -> Rebalance | None:
         """None: this client is being closed, and nobody asks."""
-        return None if self._closing else Rebalance(kind, tps, self.generation(), self.member_id())
+        return None if self._closing else Rebalance(kind, tps, self.generation())
 
     def _note(self, rebalance: Rebalance | None, *, held: frozenset[TP]) -> None:
         self._held = held

@@ -27,7 +27,6 @@ class Rebalance:
     partitions: frozenset[TP]
     generation: int
     """As seen inside the callback; −1 if it cannot be told. `revoked` shows the old one (docs/clients.md R3)."""
-    member_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Kafka's generation and member id of a consumer (docs/clients.md K15, R3)."""
+"""Kafka's generation of a consumer (docs/clients.md K15, R3)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,3 @@ def generation_of(consumer: Any) -> int:
         return -1
     (generation,) = struct.unpack_from("<i", raw, len(_MAGIC))
     return int(generation)
-
-
-def member_id_of(consumer: Any) -> str:
-    """The id that the coordinator gave, or an empty string outside the group."""
-    try:
-        return consumer.memberid() or ""
-    except Exception:
-        return ""

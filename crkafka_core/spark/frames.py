@@ -55,7 +55,11 @@ def checkpoints(
     )  # fmt: skip
     names = _names(numbered, columns)
     taken, hold = take(region, ids=ids, after=after, upto=upto)
-    frame = _frame(spark, region.config, taken.plan.selecting(selection), names)
+    try:
+        frame = _frame(spark, region.config, taken.plan.selecting(selection), names)
+    except BaseException:
+        hold.end()
+        raise
     weakref.finalize(frame, hold.end_after, LINGER)
     return frame
 

@@ -18,7 +18,7 @@ from crkafka_core.kafka.admin import Committed, KafkaAdmin
 from crkafka_core.kafka.committer import Committer
 from crkafka_core.kafka.errors import CommitFailed, Fenced, GroupRebalanced, KafkaUnavailable, PolledTooLate
 from crkafka_core.kafka.events import Polled
-from crkafka_core.kafka.generation import generation_of, member_id_of
+from crkafka_core.kafka.generation import generation_of
 from crkafka_core.kafka.group import report
 from crkafka_core.kafka.native.library import handle, librdkafka
 from crkafka_core.kafka.nudge import nudge
@@ -44,7 +44,6 @@ def test_the_first_start_is_one_assignment_and_no_revocation(probe: MakeProbe, n
     assert member.rebalances == [("assigned", parts(topic, 4))]
     (rebalance,) = [r for polled in member.polled for r in polled.rebalances]
     assert rebalance.generation == member.consumer.generation() == 1
-    assert rebalance.member_id == member.consumer.member_id() != ""
     assert [polled.disturbed for polled in member.polled].count(True) == 1
 
 
@@ -308,11 +307,7 @@ def test_an_unknown_format_of_the_generation_is_unknown(answer: object) -> None:
         def consumer_group_metadata(self) -> object:
             return answer
 
-        def memberid(self) -> str | None:
-            return None
-
     assert generation_of(Consumer()) == -1
-    assert member_id_of(Consumer()) == ""
 
 
 def test_G8_somebody_who_joins_for_a_moment_makes_a_static_group_rebalance(

@@ -30,6 +30,19 @@ def plan_of(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
+def test_T1_a_read_that_was_refused_holds_nothing_back(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else retirement would wait for it as long as the notebook lives."""
+
+    def refuse(*_: object) -> DataFrame:
+        raise DataLoss("Kafka no longer holds its records.")
+
+    landing.land(10)
+    monkeypatch.setattr(frames, "_frame", refuse)
+    with pytest.raises(DataLoss):
+        frames.checkpoints(None, landing.region)  # type: ignore[arg-type]
+    assert landing.region.plane.read(lambda reader, _: leases.held(reader, reading.KIND)) == []
+
+
 def test_rows_and_schema_of_a_range(spark: SparkSession, landing: Landing) -> None:
     for _ in range(3):
         landing.land(50)
