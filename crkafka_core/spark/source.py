@@ -237,10 +237,14 @@ class BatchReader(DataSourceReader):
                     tx, holder=_me(), token=token, length=options.hold, after=options.after, upto=options.upto, ids=options.ids
                 )
             )  # fmt: skip
+            plan = taken.plan.selecting(options.selection)
+            try:
+                _check_ranges(options.config, plan)
+            except BaseException:
+                plane.do(lambda tx: reading.release(tx, taken.lease))
+                raise
         finally:
             plane.store.close()
-        plan = taken.plan.selecting(options.selection)
-        _check_ranges(options.config, plan)
         config_json = options.config.to_json()
         return shares(config_json, plan, self._columns) or [Share(config_json, Work(), ReadRequest(self._columns))]
 

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checkpoints_db import initialise, open_store
-from crkafka_core.model.errors import DataLoss
+from crkafka_core.model.errors import ConfigError, DataLoss
 from crkafka_core.model.rows import Lease, Segment
-from crkafka_core.plane import retire
+from crkafka_core.plane import leases, reading, retire
 from crkafka_core.spark import source
 from crkafka_core.spark.frames import checkpoints
 from crkafka_core.spark.schema import RECORDS
@@ -45,6 +45,15 @@ def test_batch_reads_a_range(spark: SparkSession, landing: Landing) -> None:
     assert [(r.partition, r.offset, bytes(r.value)) for r in rows] == [
         (p, o, f"orders:{p}:{o}".encode()) for p in range(2) for o in range(40)
     ]
+
+
+def test_T1_a_batch_read_that_was_refused_holds_nothing_back(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    landing.retire(1)
+    with pytest.raises(ConfigError, match=r"is archived"):
+        source.BatchReader(source._Options(options(landing)), ("offset",)).partitions()
+    assert landing.region.plane.read(lambda reader, _: leases.held(reader, reading.KIND)) == []
 
 
 def test_it_is_found_without_being_registered(spark: SparkSession, landing: Landing) -> None:
