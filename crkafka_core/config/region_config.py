@@ -24,6 +24,7 @@ from crkafka_core.config import kafka_section, location, reference, secret, type
 from crkafka_core.config.described import describe
 from crkafka_core.config.kafka_section import Scalar
 from crkafka_core.config.limit_keys import MOST, LimitKeys
+from crkafka_core.config.patterns import not_posix
 from crkafka_core.config.problem import BadConfiguration, KeyedError, Problem, problems_of
 from crkafka_core.config.quantity import Size
 from crkafka_core.config.resolved import Resolved
@@ -317,6 +318,10 @@ class RegionConfig(LimitKeys):
             re.compile(pattern)
         except re.error as error:
             raise ValueError(f"{pattern!r} is not a regular expression: {error.msg} at position {error.pos}") from None
+        if strange := not_posix(pattern):
+            raise ValueError(
+                f"has {strange}, which Kafka's client reads otherwise: as in `grep -E`, with [0-9] for a digit and without (?…)"
+            )
         return pattern
 
     @field_validator("tables")

@@ -133,6 +133,12 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("topic twice", {"topics": ["a", "a"]}, "topics", "'a' is there twice"),
     ("no topic name", {"topics": ["a b"]}, "topics", "not a topic name"),
     ("bad regex", {"topics": None, "pattern": "^(a"}, "pattern", "not a regular expression"),
+    (
+        "digits as Perl has them",
+        {"topics": None, "pattern": r"^shop\.\d+"},
+        "pattern",
+        "Kafka's client reads otherwise",
+    ),
     ("pattern without ^", {"topics": None, "pattern": "shop.*"}, "pattern", "must begin with ^"),
     ("table format", {"tables": [{**TABLE, "format": "orc"}]}, "tables[0].format", "one of parquet, delta, iceberg"),
     ("table twice", {"tables": [TABLE, TABLE]}, "tables", "two tables are called 'bronze'"),

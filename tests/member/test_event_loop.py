@@ -138,7 +138,7 @@ def test_m3_what_does_not_continue_from_where_its_partition_stands_is_never_subm
     assert "t[1] stands at offset" in reset.why
 
 
-def test_83_a_partition_that_gives_none_is_seen_beside_one_that_always_has_records_in_the_queue() -> None:
+def test_x8_a_partition_that_gives_none_is_seen_beside_one_that_always_has_records_in_the_queue() -> None:
     member = Member(LossyClient())
     member.run(400)
     member.submitter.put(records(TPS[0], ROWS, ROWS + 5))
