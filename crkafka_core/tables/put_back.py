@@ -77,7 +77,7 @@ def fence(region: Handle, name: str, keys: Sequence[str], column: str) -> Table:
 
         def once(snapshot: Snapshot) -> Fenced:
             _ours(permit.table, snapshot, stamp, keys)
-            if not keys and state.version != permit.table.version:
+            if not keys and state.checkpoint != permit.table.acknowledged:
                 raise Stale(f"Region {region.plane.region} was rewound meanwhile.", hint="Mend again, after the fence.")
             hold.check()
             version = put_back(log, snapshot, state, stamp, number_of_merge(stamp) if keys else stamp.number)
