@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from crkafka_core import logs
-from crkafka_core.cli.call import Call, config_options
+from crkafka_core.cli.call import MOST, Call, config_options
 from crkafka_core.cli.output import note, of_the_machine
 from crkafka_core.config import BadConfiguration, redact
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
@@ -109,6 +109,8 @@ _RANGE = re.compile(
 
 def _in_words(match: re.Match[str]) -> str:
     least, most = match["least"] or match["above"], match["most"]
+    if most == str(MOST):  # nobody meets this bound but who is past it
+        least, most = (None, most) if int(match["given"]) > MOST else (least, None)
     bounds = f"from {least} to {most}" if least and most else f"at least {least}" if least else f"at most {most}"
     return f"must be {bounds}, not {match['given']}"
 
