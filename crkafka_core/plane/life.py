@@ -80,7 +80,8 @@ def last_cut(tx: Tx, *, token: str = "") -> None:
         return
     why = settling.unready(tx, region)
     if region.phase is Phase.RUNNING and not why:
-        cuts.open_cut(tx, token=token or f"last cut of epoch {region.epoch}", cause="stop")
+        # Not by the epoch: somebody may start the region while that cut is open, and it be stopped in the same epoch again.
+        cuts.open_cut(tx, token=token or f"last cut, as number {region.next_checkpoint}", cause="stop")
     elif region.phase not in (Phase.RUNNING, Phase.RESETTING) or _nobody_there(tx, region) or _overdue(tx, region):
         halting.without_last_cut(tx, why or f"it is {region.phase}")
 

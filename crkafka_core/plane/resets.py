@@ -186,7 +186,7 @@ def _explain(tx: Tx, cause: ResetCause, text: str, member: str) -> None:
     text = events.kept(text)
     tx.put(replace(begun, cause=cause, member=member))
     decided = reset_policy.decide(cause, text, member, _record(tx, member), limits.of(region))
-    if decided.stop:
+    if decided.stop and region.phase is not Phase.IDLE:
         halting.halt(tx, decided.stop, member=member)
 
 

@@ -59,9 +59,12 @@ def beyond(reader: Reader, region: Region, seen: Seen) -> str:
 
 
 def notice(tx: Tx, reason: str, *, by: str) -> None:
-    """Stop the region, and let nothing be deleted until a person has said how to go on (SPEC T3)."""
+    """Stop the region, and let nothing be deleted until a person has said how to go on (SPEC T3).
+
+    This is the reason that counts, also where it was stopped or idle before.
+    """
     halting.halt(tx, reason, member=by)
-    tx.set_region(went_back=True)
+    tx.set_region(went_back=True, stop_reason=events.kept(reason))
 
 
 def refuse(region: Region) -> WentBack | None:

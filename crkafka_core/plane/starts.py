@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import DataLoss, Stale
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Initial, MergedOffset, Region, Start, StartReason
 from crkafka_core.plane import events, goals, halting, roster
@@ -307,7 +308,8 @@ def _data_loss(tx: Tx, region: Region, member: str, lost: Mapping[TP, _Lost]) ->
     )
     remedies = " ".join(dict.fromkeys(w.remedy for w in lost.values()))
     said = f"Data loss in region {region.name}: {'; '.join(words[:5])}."
-    halting.halt(tx, f"{said} {remedies}", member=member)
+    if region.phase is not Phase.IDLE:  # nobody wants it to run: the next start finds the same
+        halting.halt(tx, f"{said} {remedies}", member=member)
     return DataLoss(said, hint=remedies)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from crkafka_core.control import Reader
-from crkafka_core.model.errors import NotRunning, NotSettled, RegionStopped
+from crkafka_core.model.errors import NotRunning, NotSettled, Refused, RegionStopped
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import advance
@@ -42,10 +42,7 @@ def until_running(
 
     def answer(reader: Reader, region: Region) -> Region | None:
         nonlocal said
-        if region.phase is Phase.STOPPED:
-            raise RegionStopped(
-                f"Region {region.name} is stopped: {region.stop_reason}", hint="Mend it, then `crkafka start`."
-            )
+        _refuse_stopped(region)
         if region.phase is Phase.IDLE and region.wanted is Wanted.STOP:
             raise NotRunning(
                 f"Region {region.name} is idle: nobody wants it to run, so that there is nothing to wait for.",
@@ -67,8 +64,15 @@ def until_running(
     return found
 
 
+def _refuse_stopped(region: Region) -> None:
+    if region.phase is Phase.STOPPED:
+        raise RegionStopped(
+            f"Region {region.name} is stopped: {region.stop_reason}", hint="Mend it, then `crkafka start`."
+        )
+
+
 def until_idle(plane: ControlPlane, progress: Callable[[str], None]) -> Region:
-    """IDLE: the last cut is done or given up, and members leave."""
+    """IDLE: the last cut is done or given up, and members leave. An error when somebody wants the region to run again."""
 
     said = ""
 
@@ -76,6 +80,12 @@ def until_idle(plane: ControlPlane, progress: Callable[[str], None]) -> Region:
         nonlocal said
         if region.phase is Phase.IDLE:
             return region
+        _refuse_stopped(region)
+        if region.wanted is Wanted.RUN:
+            raise Refused(
+                f"Region {region.name} was started again before it had come to its end.",
+                hint="It runs on; `crkafka stop` stops it.",
+            )
         waits = "" if region.phase is Phase.CUTTING else waits_for(reader, region)
         words = f"{region.phase.lower()}: the last cut {f'waits: {waits}' if waits else 'is on its way'}"
         if words != said:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from crkafka_core.config.resolving import remember
-from crkafka_core.model.errors import DataLoss, LeaseLost, Refused, Stale, Superseded
+from crkafka_core.model.errors import DataLoss, LeaseLost, Refused, RegionStopped, Stale, Superseded
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import ROWS, Initial, ResetCause, Start, Table
@@ -26,6 +26,7 @@ from crkafka_core.plane import (
     pauses,
     reading,
     resets,
+    restored,
     retire,
     settling,
     skips,
@@ -33,6 +34,7 @@ from crkafka_core.plane import (
 )
 from crkafka_core.plane.status import status_of
 from crkafka_core.protocol.version import SPOKEN
+from crkafka_core.region import waiting
 from tests.plane.conftest import LIMITS
 
 if TYPE_CHECKING:
@@ -542,7 +544,65 @@ def test_g9_a_last_cut_is_found_again_by_who_asked_for_it(kit: Kit) -> None:
     kit.withdraw(0)
     kit.settle()
     assert kit.advance() is Phase.CUTTING
-    assert kit.checkpoint(kit.row.open_cut).token == f"last cut of epoch {kit.row.epoch}", "a second one is another cut"
+    assert kit.checkpoint(kit.row.open_cut).token != "stop 7", "a second one is another cut"
+
+
+def _stop_unsettled(kit: Kit) -> int:
+    """A stop in an unsettled moment of a quiet region, without a reset: the last cut opens once it is settled."""
+    kit.withdraw(0, wants_reset=False)
+    kit.do(lambda tx: life.stop(tx, token="stop", by="ann"))
+    kit.generation += 1
+    kit.settle()
+    assert kit.advance() is Phase.CUTTING
+    return kit.row.open_cut
+
+
+def test_g9_a_region_that_is_started_during_its_last_cut_can_be_stopped_again_in_the_same_epoch(kit: Kit) -> None:
+    """The second stop found the cut of the first by its name, opened none, and the region ran on for ever."""
+    kit.running()
+    epoch, first = kit.row.epoch, _stop_unsettled(kit)
+    kit.do(lambda tx: life.start(tx, by="bob"))
+    for number in (0, 1):
+        kit.contribute(first, number, 10)
+    kit.do(lambda tx: cuts.merge(tx, first))
+    assert (kit.row.phase, kit.row.epoch) == (Phase.RUNNING, epoch)
+    assert _stop_unsettled(kit) > first
+
+
+def test_g9_who_waits_for_a_stop_is_told_that_somebody_started_the_region_again(kit: Kit) -> None:
+    kit.running()
+    kit.do(lambda tx: life.stop(tx, token="stop", by="ann"))
+    kit.do(lambda tx: life.start(tx, by="bob"))
+    with pytest.raises(Refused, match="started again"):
+        waiting.until_idle(kit.plane, lambda _: None)
+    kit.do(lambda tx: halting.halt(tx, "data loss"))
+    with pytest.raises(RegionStopped, match="data loss"):
+        waiting.until_idle(kit.plane, lambda _: None)
+
+
+def test_g9_what_a_member_finds_wrong_after_the_stop_leaves_the_region_idle(kit: Kit) -> None:
+    """A stop while the region resets makes it idle at once; who still resolves its starts then may find records gone."""
+    kit.running()
+    kit.cut(10)
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
+    row = kit.row
+    with pytest.raises(DataLoss, match="available from 15"):
+        kit.do(
+            lambda tx: starts.resolve(
+                tx, member="orders/0", incarnation=kit.live["orders/0"], epoch=row.epoch, base=row.head, topic_ids={P0: "id-t"},
+                proposals={}, gaps={P0: starts.Gap(10, 15, "retention")}, accept_gaps=False,
+            )
+        )  # fmt: skip
+    assert kit.row.phase is Phase.IDLE
+
+
+def test_g10_that_sql_went_back_is_the_reason_also_where_the_region_was_stopped_before(kit: Kit) -> None:
+    """Whoever asked for a reset was refused with the reason of the earlier stop, and told to restore a backup."""
+    kit.running()
+    kit.do(lambda tx: halting.halt(tx, "5 resets in a row"))
+    kit.do(lambda tx: restored.notice(tx, "The control plane went back.", by="retire"))
+    assert kit.row.stop_reason == "The control plane went back."
 
 
 def test_x7_an_attempt_has_its_time_from_when_the_group_was_settled_last(kit: Kit) -> None:
