@@ -10,7 +10,7 @@ from crkafka_core.config.problem import nearest
 from crkafka_core.control import Reader
 from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
 from crkafka_core.kafka.edge import Admin
-from crkafka_core.model.errors import ConfigError, CrkafkaError, DataLoss, ServiceUnavailable
+from crkafka_core.model.errors import ConfigError, CrkafkaError, DataLoss, Refused, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import CheckpointStatus, Initial, Region
 from crkafka_core.plane import checkpoints, starts
@@ -136,6 +136,15 @@ def check_available(plane: ControlPlane, admin: Admin, target: int, *, otherwise
         can = "No checkpoint can be restored." if nearest is None else f"The nearest that can be restored is {place}."
         raise DataLoss(
             f"{refused}: {lost[0]}{f', and {len(lost) - 1} more' if len(lost) > 1 else ''}.", hint=otherwise or can
+        )
+
+
+def check_inside(admin: Admin, tp: TP, last: int) -> None:
+    """Refuse to pass over offsets that the log has not: the region would start behind its end, which is data loss (SPEC X9, S4)."""
+    end = admin.watermarks([tp], "read_uncommitted")[tp][1]
+    if last >= end:
+        raise Refused(
+            f"{tp} ends before offset {end}: {last} is not there to be passed over.", hint="Mend the offsets."
         )
 
 

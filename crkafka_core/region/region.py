@@ -28,7 +28,7 @@ from crkafka_core.protocol import subscription
 from crkafka_core.region import cut as cutting
 from crkafka_core.region import retire as retiring
 from crkafka_core.region import waiting
-from crkafka_core.region.availability import check_available, kafka_away
+from crkafka_core.region.availability import check_available, check_inside, kafka_away
 from crkafka_core.region.host import hosting, only_host
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.segments import owner
@@ -232,6 +232,8 @@ class Region:
         """
         self.refuse_copy()
         token = token or uuid.uuid4().hex
+        if tp in self.plane.read(lambda reader, _: starts.known(reader)):
+            check_inside(self.admin(), tp, last)
         return self.plane.do(lambda tx: skips.skip(tx, tp, first, last, by=by or whoami(), token=token))
 
     def assign(self, partitions: Iterable[TP]) -> NoReturn:

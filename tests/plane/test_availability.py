@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
-from crkafka_core.model.errors import DataLoss
+from crkafka_core.model.errors import DataLoss, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane import resets
-from crkafka_core.region.availability import check_available
+from crkafka_core.region.availability import check_available, check_inside
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -43,6 +43,14 @@ class Kafka:
         return {
             tp: self.cuts[epoch] for tp, (offset, epoch) in offsets.items() if self.cuts.get(epoch, offset) < offset
         }
+
+
+def test_x9_offsets_that_the_log_has_not_are_not_passed_over() -> None:
+    """One digit too many: the region stopped for data loss at a start behind the log's end, and no second skip was taken."""
+    kafka = cast(KafkaAdmin, Kafka(end=21))
+    check_inside(kafka, P0, 20)
+    with pytest.raises(Refused, match=r"t\[0\] ends before offset 21: 200 is not there"):
+        check_inside(kafka, P0, 200)
 
 
 def _check(kit: Kit, target: int, **holds: Any) -> None:
