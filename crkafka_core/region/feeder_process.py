@@ -87,13 +87,16 @@ class FeederProcess:
                 self._over.wait(2.0)
                 continue
             began = time.monotonic()
-            code = self._once(lease.token)
+            try:
+                ended = f"ended with code {self._once(lease.token)}"
+            except OSError as error:  # no memory, process or file is left for it: this thread has to go on all the same
+                ended = f"could not be started: {error.strerror or error}"
             with contextlib.suppress(CrkafkaError):  # it may have been killed
                 self._region.plane.do(partial(leases.release, lease=lease))
             if self._over.is_set():
                 return
             failures = 0 if time.monotonic() - began > _LONGEST else failures + 1
-            self._tell(f"the process that writes tables with Spark ended with code {code}; it is started again")
+            self._tell(f"the process that writes tables with Spark {ended}; it is started again")
             self._over.wait(min(2.0**failures, _LONGEST))
 
     def _taken(self) -> Lease:
@@ -123,6 +126,7 @@ class FeederProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
+                errors="replace",
                 start_new_session=True,
             )
             assert process.stdin is not None and process.stdout is not None

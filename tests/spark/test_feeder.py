@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import threading
@@ -104,6 +105,25 @@ def test_what_goes_well_in_the_process_is_news_and_what_does_not_is_trouble(
     assert (news, trouble) == (["Spark starts"], ["table typed: away"])
     FeederProcess(landing.region, tell=trouble.append)._once("t")
     assert trouble[1:] == ["Spark starts", "table typed: away"], "who makes no difference hears both"
+
+
+def test_a_process_that_cannot_be_started_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine without memory for a moment ended the thread, and no table was fed until the host was started anew."""
+
+    def no_memory(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(feeder_process.subprocess, "Popen", no_memory)
+    landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
+    said: list[str] = []
+    running = FeederProcess(landing.region, tell=said.append)
+    running.begin()
+    until(lambda: bool(said))
+    assert said[0].endswith("with Spark could not be started: Cannot allocate memory; it is started again")
+    assert running._thread.is_alive() and not fed_by(landing, "typed"), "and meanwhile another may feed it"
+    running.end()
 
 
 def fed_by(landing: Landing, name: str) -> str:
