@@ -21,6 +21,9 @@ FIND_SCHEMA = (
     f"SELECT set_config('search_path', '{SCHEMA}', false) WHERE to_regclass('{SCHEMA}.crkafka_version') IS NOT NULL"
 )
 """What each connection asks first. A control plane that an older version made stays in the schema where it is."""
+NOTICE_DEATH = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
+"""Of a server that has vanished without a word, as with a failover to another machine: within 25 s also for who has just asked it
+something. Without the last one Linux would send that again for a quarter of an hour, and keepalives wait for it."""
 _POSTGRES_SETTINGS = (
     # A process that is frozen or cut off while it holds the region's row must not hold up the region (SPEC G7).
     "SET idle_in_transaction_session_timeout = '20s'",
@@ -89,9 +92,7 @@ def _postgres(address: Address) -> Engine:
         "connect_timeout": _CONNECT_TIMEOUT,
         "client_encoding": "utf8",
         "application_name": "crkafka",
-        "keepalives_idle": 10,
-        "keepalives_interval": 5,
-        "keepalives_count": 3,
+        **NOTICE_DEATH,
     }
     connect_args = {key: value for key, value in connect_args.items() if key not in address.url.query}
     engine = create_engine(

@@ -47,8 +47,10 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 
-CHANNEL = "crkafka"
-"""The PostgreSQL notification channel; the payload is `version:region`."""
+CHANNEL = """(SELECT CASE n.nspname WHEN 'crkafka' THEN 'crkafka' ELSE 'crkafka_' || n.oid::text END
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = 'region'::regclass)"""
+"""The PostgreSQL notification channel, in SQL; the payload is `version:region`. A channel is of the whole database, and two schemas of
+it, as for production and staging, have regions of the same names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +169,7 @@ class Statements:
             values = {name: bindparam(f"v_{name}", type_=_plain_type(table.c[name])) for name in changed}
             statement = update(table).where(table.c.name == bindparam("w0", type_=Text())).values(values)
             if self.postgres:
-                told = statement.returning(
-                    func.pg_notify(literal_column(f"'{CHANNEL}'"), bindparam("payload", type_=Text()))
-                )
+                told = statement.returning(func.pg_notify(literal_column(CHANNEL), bindparam("payload", type_=Text())))
                 found = self._compile(key, told)
             else:
                 found = self._compile(key, statement)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from checkpoints_db.address import Address
-from checkpoints_db.engines import FIND_SCHEMA, renewed
+from checkpoints_db.engines import FIND_SCHEMA, NOTICE_DEATH, renewed
 from checkpoints_db.reader import no_such_region
 from checkpoints_db.statements import CHANNEL
 
@@ -62,6 +62,8 @@ class PostgresWatch:
                     self._forget(region)
 
     def close(self) -> None:
+        if self._pid != os.getpid():  # what a fork has left here is its parent's
+            return
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -69,7 +71,7 @@ class PostgresWatch:
         for connection in free:
             connection.close()
         thread = self._thread
-        if thread is not None and self._pid == os.getpid() and thread is not threading.current_thread():
+        if thread is not None and thread is not threading.current_thread():
             thread.join(2.0)
 
     # --- on waiters' threads ---
@@ -166,7 +168,8 @@ def _listen(watch: weakref.ref[PostgresWatch], address: Address) -> None:
         del found
         try:
             with _connect(address) as connection:
-                connection.execute(f"LISTEN {CHANNEL}")
+                (channel,) = connection.execute(f"SELECT {CHANNEL}").fetchone()
+                connection.execute(f"LISTEN {channel}")
                 if (found := watch()) is None:
                     return
                 found.listening(True)
@@ -197,8 +200,7 @@ def _connect(address: Address) -> Any:
     arguments |= renewed(arguments)
     arguments.setdefault("connect_timeout", 5)
     arguments.setdefault("application_name", "crkafka-watch")
-    arguments |= {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-    connection = psycopg.connect(**arguments, autocommit=True)
+    connection = psycopg.connect(**NOTICE_DEATH | arguments, autocommit=True)
     if not address.names_a_schema:
         connection.execute(FIND_SCHEMA)
     return connection

@@ -50,6 +50,8 @@ class SqliteWatch:
             return current
 
     def close(self) -> None:
+        if self._pid != os.getpid():  # what a fork has left here is its parent's
+            return
         with self._lock:
             free, self._free = self._free, []
         for connection in free:
