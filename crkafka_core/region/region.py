@@ -16,7 +16,7 @@ from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.machine import whoami
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model import rows
-from crkafka_core.model.errors import ManualAssignment, ServiceUnavailable, WentBack
+from crkafka_core.model.errors import ManualAssignment, NoSuchRegion, NotRunning, ServiceUnavailable, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import checkpoints, leases, life, limits, members, pauses, resets, skips, starts
@@ -138,14 +138,26 @@ class Region:
         return self.plane.do(lambda tx: life.scale(tx, members, by=by or whoami()))
 
     def delete(self) -> int:
-        """Remove an idle region and its segments; the number of files removed (SPEC G9)."""
-        storage = self.storage()
-        seen = look_outside(self.plane, storage, None).seen
-        region = self.plane.do(lambda tx: restoring.check(tx, seen, by=whoami()))
-        if refused := restoring.refuse(region):
-            raise refused
-        uid = self.plane.do(life.delete)
-        return retiring.delete_all(storage, uid)
+        """Remove an idle region and its segments; the number of files removed (SPEC G9). What was interrupted is done by the next call."""
+        storage, name = self.storage(), self.config.region
+        try:
+            seen = look_outside(self.plane, storage, None).seen
+            region = self.plane.do(lambda tx: restoring.check(tx, seen, by=whoami()))
+            if refused := restoring.refuse(region):
+                raise refused
+            owner.begin_deletion(storage, name, region.uid)
+            uid = self.plane.do(life.delete)
+        except NoSuchRegion:  # its rows are gone, by an earlier call or by a try whose answer was lost
+            uid = owner.deletion(storage, name)
+            if not uid:
+                raise
+            owner.check(storage, uid, self.plane.place(), region=name)
+        except NotRunning:
+            owner.end_deletion(storage, name)
+            raise
+        files = retiring.delete_all(storage, uid)
+        owner.end_deletion(storage, name)
+        return files
 
     # Cuts and resets
 

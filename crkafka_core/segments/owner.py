@@ -82,6 +82,29 @@ def remove(storage: Storage, uid: str) -> None:
     storage.delete(path_of(uid))
 
 
+def begin_deletion(storage: Storage, region: str, uid: str) -> None:
+    """Before the region's rows go: after that nothing else tells which files were its own (SPEC G9)."""
+    storage.put(_deletion_of(region), json.dumps({"uid": uid}).encode())
+
+
+def deletion(storage: Storage, region: str) -> str:
+    """The uid of the region of this name whose deletion was begun and not ended; empty where there is none."""
+    try:
+        with storage.open_read(_deletion_of(region)) as source:
+            return str(json.loads(source.read())["uid"])
+    except SegmentMissing:
+        return ""
+
+
+def end_deletion(storage: Storage, region: str) -> None:
+    """All of it is deleted, or nothing will be."""
+    storage.delete(_deletion_of(region))
+
+
+def _deletion_of(region: str) -> str:
+    return f"deleting-{region}.json"
+
+
 def _seen_from(storage: Storage, place: Place) -> str:
     """A SQLite file beside a local folder is named from there: the two may be moved or mounted elsewhere together."""
     scheme, _, path = place.key.partition(":")

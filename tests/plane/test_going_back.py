@@ -15,14 +15,15 @@ from checkpoints_db.schema import initialise, open_store
 from crkafka_core.control import Place, Tx
 from crkafka_core.kafka.admin import Committed
 from crkafka_core.member.outside_sql import look_outside
-from crkafka_core.model.errors import LeaseLost, NotOwner, NotRunning, WentBack
+from crkafka_core.model.errors import LeaseLost, NoSuchRegion, NotOwner, NotRunning, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
-from crkafka_core.plane import leases, resets, restored, skips
+from crkafka_core.plane import leases, life, resets, restored, skips
 from crkafka_core.plane import retire as rules
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.commit_metadata import CommitMetadata
+from crkafka_core.region import Region
 from crkafka_core.region.retire import Retired, own, retire
 from crkafka_core.segments import owner
 from crkafka_core.segments.path import segment_path
@@ -298,3 +299,64 @@ def test_g10_a_region_whose_members_run_is_not_rewound_under_them(kit: Kit) -> N
     with pytest.raises(NotRunning, match="is RUNNING; what a backup lost is mended while it is stopped"):
         kit.do(lambda tx: restored.rewind(tx, restored.Seen(epoch=9, checkpoint=9, where="x"), by="ann"))
     assert kit.row == before
+
+
+def _idle(landing: Landing) -> Region:
+    landing.land()
+    region = Region(landing.config, landing.region.plane)
+    own(region.plane, landing.storage, region.plane.do(lambda tx: tx.set_region(phase=Phase.IDLE)))
+    return region
+
+
+@pytest.mark.parametrize("killed_at", ["delete_folder", "remove"])
+def test_g9_a_deletion_that_was_killed_behind_sql_is_done_by_the_next_one(
+    backups: Backups, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    """The rows were gone, so that nothing told any more which files had been the region's: they lay there for ever."""
+    region, storage = _idle(backups.landing), backups.landing.storage
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((type(storage), killed_at) if killed_at == "delete_folder" else (owner, killed_at)), killed)
+        with pytest.raises(KeyboardInterrupt):
+            region.delete()
+    assert list(storage.list(""))
+    left = len(list(storage.list(backups.landing.uid)))
+    assert region.delete() == left
+    assert list(storage.list("")) == []
+    with pytest.raises(NoSuchRegion):
+        region.delete()
+
+
+def test_g9_a_deletion_whose_commit_was_answered_by_nobody_is_done(
+    backups: Backups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store tries again what it does not know to be done, and finds no region."""
+    region = _idle(backups.landing)
+    once = region.plane.do
+    monkeypatch.setattr(region.plane, "do", lambda work: (once(work), work is life.delete and once(work))[0])
+    assert region.delete()
+    assert list(backups.landing.storage.list("")) == []
+
+
+def test_g9_a_deletion_that_was_refused_leaves_nothing_behind(backups: Backups) -> None:
+    region = _idle(backups.landing)
+    region.plane.do(lambda tx: tx.set_region(phase=Phase.RUNNING))
+    with pytest.raises(NotRunning, match="only an idle one"):
+        region.delete()
+    assert owner.deletion(backups.landing.storage, "orders") == ""
+    assert backups.missing() == []
+
+
+def test_68_a_copy_of_the_control_plane_goes_on_with_no_deletion_of_its_original(backups: Backups) -> None:
+    region = _idle(backups.landing)
+    owner.begin_deletion(region.storage(), "orders", backups.landing.uid)
+    initialise(f"sqlite:///{backups.folder / 'staging.db'}")
+    with (
+        closing(open_store(f"sqlite:///{backups.folder / 'staging.db'}")) as staging,
+        pytest.raises(NotOwner, match="belong to the control plane"),
+    ):
+        Region(region.config, ControlPlane(staging, "orders")).delete()
+    assert backups.missing() == []
