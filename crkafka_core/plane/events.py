@@ -34,8 +34,9 @@ def log(
 
 
 def kept(text: str) -> str:
-    """What somebody says, as every row may keep it: errors quote what they were given, and PostgreSQL takes no zero byte."""
-    return redact_values(text.replace("\0", "�"))
+    """What somebody says, as every row may keep it: errors quote what they were given, a name of a file may be no UTF-8, and PostgreSQL
+    takes no zero byte."""
+    return redact_values(text.replace("\0", "�").encode(errors="replace").decode())
 
 
 def since(reader: Reader, seq: int, *, limit: int | None = None) -> list[Event]:

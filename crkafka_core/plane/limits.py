@@ -9,10 +9,13 @@ from functools import lru_cache
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.rows import Region
 
+_KNOWN = frozenset(f.name for f in dataclasses.fields(Limits))
+"""A newer program, or an older one, may have stored one more: members that still run need not know it (docs/upgrading.md)."""
+
 
 @lru_cache(maxsize=256)
 def _parse(text: str) -> Limits:
-    return Limits(**json.loads(text))
+    return Limits(**{name: value for name, value in json.loads(text).items() if name in _KNOWN})
 
 
 def of(region: Region) -> Limits:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from checkpoints_db import initialise, open_store
 from crkafka_core.config.resolving import remember
 from crkafka_core.model.errors import DataLoss, LeaseLost, Refused, RegionStopped, Stale, Superseded
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
-from crkafka_core.model.rows import ROWS, Initial, ResetCause, Start, Table
+from crkafka_core.model.rows import ROWS, Initial, Region, ResetCause, Start, Table
 from crkafka_core.plane import (
     alarms,
     checkpoints,
@@ -22,6 +25,7 @@ from crkafka_core.plane import (
     halting,
     leases,
     life,
+    limits,
     members,
     pauses,
     reading,
@@ -33,6 +37,7 @@ from crkafka_core.plane import (
     starts,
 )
 from crkafka_core.plane.status import status_of
+from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.version import SPOKEN
 from crkafka_core.region import waiting
 from tests.plane.conftest import LIMITS
@@ -519,6 +524,22 @@ def test_nor_has_any_row_that_tells_why_a_region_reset_or_stopped(kit: Kit) -> N
         rows = [row for kind in ROWS for row in reader.select(kind)]
     assert sum("refused: ***" in str(row) for row in rows) >= 5
     assert not [row for row in rows if "canary-in-a-row" in str(row) or "\\x00" in repr(row)]
+
+
+def test_x8_a_text_that_is_no_utf_8_is_kept_as_far_as_it_goes(tmp_path: Path) -> None:
+    """As an argument of a command in another encoding, or an error about a folder with such a name: no database took it."""
+    initialise(url := f"sqlite:///{tmp_path}/control.db")
+    with closing(open_store(url)) as store:
+        plane = ControlPlane(store, "orders")
+        life.declare(store, Region("orders", "uid", 0))
+        plane.do(lambda tx: life.start(tx, by="me"))
+        plane.do(lambda tx: resets.request(tx, cause="caf\udce9", by="me"))
+        assert plane.read(lambda _, row: row.reset_cause).endswith("as asked by me: caf?")
+
+
+def test_a_limit_of_another_version_of_this_program_is_no_concern_of_a_member_that_runs(kit: Kit) -> None:
+    stored = json.dumps({"retain": 3, "of_the_next_release": 1.0})
+    assert limits.of(replace(kit.row, limits_json=stored)).retain == 3
 
 
 @pytest.mark.parametrize("wanted", [True, False])
