@@ -54,24 +54,31 @@ def last(reader: Reader, count: int) -> list[Event]:
     return reader.select(Event, order=("seq",), desc=True, limit=count)[::-1]
 
 
-BAD, UNDECLARED = "bad records", "table undeclared"
-"""Kinds of the event that counts the records of a commit that could not be decoded, and of a table that is let go."""
+BAD = "bad records"
+"""Kind of the event that counts the records of a commit that could not be decoded."""
+FENCED = "table fence"
+"""That a table, which its data name, has followed a rewind to the event's checkpoint."""
+UNDECLARED = "table undeclared"
+"""That a table, which its text names, is let go."""
 
 
 def bad_records(reader: Reader) -> dict[str, int]:
     """Table → records that could not be decoded when they first came in, since the table was declared; for people.
 
-    What a reset took out of the table, all of a commit's rows, does not count: it comes in again.
+    What left the table, all of a commit's rows, does not count: it comes in again. A rewind takes it from every table, a fence from
+    a table by key, which may go back further than the region, and a table that was undeclared begins anew.
     """
     found: dict[str, int] = {}
-    rewinds = [(event.seq, event.checkpoint) for event in reader.select(Event, ("kind", "=", "rewind"))]
-    undeclared = {event.text: event.seq for event in reader.select(Event, ("kind", "=", UNDECLARED), order=("seq",))}
+    back = [(e.seq, e.checkpoint, "") for e in reader.select(Event, ("kind", "=", "rewind"))]
+    back += [
+        (e.seq, e.checkpoint, json.loads(e.data_json)["table"]) for e in reader.select(Event, ("kind", "=", FENCED))
+    ]
+    back += [(e.seq, 0, e.text) for e in reader.select(Event, ("kind", "=", UNDECLARED))]
     for event in reader.select(Event, ("kind", "=", BAD)):
         said = json.loads(event.data_json)
-        first = said.get("first", event.checkpoint)
-        later = event.seq > undeclared.get(said["table"], 0)
-        if later and said["new"] and not any(seq > event.seq and head < first for seq, head in rewinds):
-            found[said["table"]] = found.get(said["table"], 0) + said["bad"]
+        first, table = said.get("first", event.checkpoint), said["table"]
+        if said["new"] and not any(seq > event.seq and upto < first and of in ("", table) for seq, upto, of in back):
+            found[table] = found.get(table, 0) + said["bad"]
     return found
 
 

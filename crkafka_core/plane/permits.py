@@ -274,7 +274,7 @@ def finish_fence(tx: Tx, permit: Permit, *, version: str, acknowledged: int | No
     tx.put(done)
     events.log(
         tx,
-        "table fence",
+        events.FENCED,
         f"{table.name} follows to {shared}",
         checkpoint=shared,
         data={"table": table.name, "number": commit.number},

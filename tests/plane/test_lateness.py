@@ -151,6 +151,30 @@ def test_what_could_not_be_decoded_is_counted_for_tables_with_a_shape(landing: L
     assert bad() == [3]
 
 
+def test_what_left_a_table_by_key_with_its_fence_is_counted_once_it_comes_in_again(landing: Landing) -> None:
+    """It goes back to a version that it had, further than the region does."""
+    plane = landing.region.plane
+    plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json")))
+
+    def write(bad: int) -> None:
+        permit = plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="x", token=f"{bad}"))
+        assert permit is not None
+        plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=9, bad=bad))
+
+    def bad() -> list[int]:
+        return [lag.bad for lag in plane.read(lateness.lags)]
+
+    landing.land(1), landing.land(1), landing.land(1)
+    write(5)
+    landing.rewind(2)
+    fence = plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="x", token="f"))
+    assert fence is not None and bad() == [5]
+    plane.do(lambda tx: permits.finish_fence(tx, fence, version="2", acknowledged=0))
+    assert bad() == [0]
+    write(4)
+    assert bad() == [4]
+
+
 def test_what_a_reset_took_out_of_the_table_is_counted_once_it_comes_in_again(landing: Landing) -> None:
     plane = landing.region.plane
     plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json", fenced_epoch=1 << 30)))
