@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import PauseMark, Start, StartReason, Table
 from crkafka_core.plane import starts
 from crkafka_core.plane import tables as plane_tables
+from crkafka_core.region import Region
 from crkafka_core.testing.hand_member import HandMember
 from tests.dagster.conftest import LandedSeat, Seat
 
@@ -69,11 +72,21 @@ def test_records_are_skipped_only_when_the_offsets_are_said_twice(seat: Seat) ->
     assert "'orders/3' does not name offsets" in refusal(seat, "skip_records", {"skip": wrong})
 
 
-def test_skipped_records_are_a_gap_and_the_partition_goes_on_behind_them(seat: Seat, member: HandMember) -> None:
+def test_skipped_records_are_a_gap_and_the_partition_goes_on_behind_them(
+    seat: Seat, member: HandMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert seat.run("cut").success
     known = seat.region.plane.read(lambda r, row: starts.known(r))
     tp = min(known)
     stands = seat.region.plane.read(lambda r, row: starts.lookup(r, row, {tp: known[tp].topic_id}).offsets[tp])
+
+    class Kafka:
+        def watermarks(self, tps: Iterable[TP], isolation: str) -> dict[TP, tuple[int, int]]:
+            return dict.fromkeys(tps, (0, stands + 3))
+
+    monkeypatch.setattr(Region, "admin", lambda self: Kafka())
+    beyond = f"{tp}@{stands}-{stands + 3}"
+    assert f"{tp} ends before offset" in refusal(seat, "skip_records", {"skip": {"offsets": beyond, "sure": beyond}})
     offsets = f"{tp}@{stands}-{stands + 2}"
     assert seat.run("skip_records", {"skip": {"offsets": offsets, "sure": offsets}}).success
     gaps = seat.region.plane.read(lambda r, _: r.select(Start, ("reason", "=", StartReason.GAP)))
