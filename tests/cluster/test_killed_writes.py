@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checkpoints_db import initialise, open_store
+from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.spark import session, tables
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.spark_cluster import SparkCluster
@@ -56,6 +57,7 @@ import sys
 from checkpoints_db import open_store
 from crkafka_core.config import RegionConfig
 from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.spark import session, tables
 from crkafka_core.tables.handle import Opened
 
@@ -92,7 +94,16 @@ class Shop:
         (self.folder / "go on").touch()
 
     def advanced(self, spark: SparkSession) -> None:
-        tables.advance(spark, self.landing.region, "orders")
+        """The right to write of one that was killed ends by itself."""
+
+        def once() -> bool:
+            try:
+                tables.advance(spark, self.landing.region, "orders")
+            except LeaseHeld:
+                return False
+            return True
+
+        until(once, "the table takes what is there")
 
     def rows(self, spark: SparkSession, name: str) -> list[tuple[int, ...]]:
         found = tables.read_table(spark, self.landing.region, name).select("partition", "offset").collect()
