@@ -132,6 +132,13 @@ def test_a_person_may_give_up_what_stands_where_a_log_was_cut() -> None:
     assert simulate(90_016_211).ok
 
 
+def test_a_member_that_was_started_just_before_the_configuration_changed_takes_part_once_its_host_is_started_anew() -> (
+    None
+):
+    """It is refused with the word that its host has to be started with the new one (SPEC G6)."""
+    assert simulate(110_004_065).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0

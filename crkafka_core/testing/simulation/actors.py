@@ -10,6 +10,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.control import Tx
 from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.kafka.edge import Admin
+from crkafka_core.member.main import REFUSED
 from crkafka_core.model.errors import CrkafkaError, DataLoss, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
@@ -121,6 +122,13 @@ class Host(Restarted):
         if self.host.given_up() and all(member.dead for member in self.world.members):
             self.host.stop_starting()
             self._start(again=True)
+        if not self.dead and self._outdated():
+            self.replace()
+
+    def _outdated(self) -> bool:
+        """A member was started just before the configuration changed, and refused: somebody starts its host with the new one."""
+        latest = {member.operator: member for member in self.world.members}
+        return any(m.code == REFUSED and m.config is not self.world.config for m in latest.values())
 
 
 class DriverProcess(Restarted):
