@@ -91,7 +91,8 @@ def _pause(config: RegionConfig, what: str | None, kind: str | None, member: str
     A mark follows a partition to whoever holds it. With --member it counts where that member holds it; on a partition it
     outlives rebalances as long as the member keeps it. Without WHAT, list the marks.
     """
-    found = marks(config) if what is None else pause(config, kind or kind_of(what), what, member=member)
+    kind = kind or kind_of(what or "")
+    found = marks(config) if what is None else pause(config, kind, what, member=member)
     if as_json:
         print_json(found)
         return
@@ -100,7 +101,7 @@ def _pause(config: RegionConfig, what: str | None, kind: str | None, member: str
         ((m.kind, m.what, m.member, m.by) for m in found),
         empty="nothing is paused",
     )
-    if what is not None and (there := _partitions_beside(config, what)):
+    if what is not None and kind == "partition" and (there := _partitions_beside(config, what)):
         note(f"{what} is not known yet, and is paused from when it comes; known of its topic {there}")
 
 

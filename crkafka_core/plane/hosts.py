@@ -6,6 +6,7 @@ from crkafka_core.control import Reader
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Lease, Member, MemberStatus, Region
+from crkafka_core.plane import leases
 
 LEASE = "host"
 """Kind of the lease of who runs the members."""
@@ -50,16 +51,10 @@ def wanted(reader: Reader, region: Region) -> str:
 
 def beginning(reader: Reader) -> bool:
     """Whether a host is there and no member yet: what it feeds tables with may still be starting."""
-    lease = reader.get(Lease, LEASE, "")
-    return (
-        lease is not None
-        and lease.until > reader.now()
-        and not reader.count(Member, ("status", "=", MemberStatus.LIVE))
-    )
+    return bool(leases.held(reader, LEASE)) and not reader.count(Member, ("status", "=", MemberStatus.LIVE))
 
 
 def between(reader: Reader) -> str:
     """Of an idle region: that somebody is about to run its members, or has just done so; empty when nobody is."""
-    lease = reader.get(Lease, LEASE, "")
-    there = lease is not None and lease.token and lease.until > reader.now()
-    return f"its host {lease.holder}, which is starting (Spark takes a minute), or ending" if lease and there else ""
+    there = leases.held(reader, LEASE)
+    return f"its host {there[0].holder}, which is starting (Spark takes a minute), or ending" if there else ""

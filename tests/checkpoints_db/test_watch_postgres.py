@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy.dialects.postgresql import psycopg as dialect
 
@@ -17,7 +18,6 @@ from checkpoints_db.engines import make_engine
 from checkpoints_db.statements import CHANNEL, Statements
 from checkpoints_db.watch_postgres import PostgresWatch
 
-psycopg = pytest.importorskip("psycopg")
 URL = "postgresql://user@db.example/control"
 
 

@@ -69,3 +69,11 @@ def on(master: str, kafka: KafkaCluster, folder: Path, **keys: Any) -> SparkScen
     bronze = {"name": "bronze", "format": "parquet", "path": str(folder / "bronze")}
     host = {"spark": master, **({"conf": conf} if conf else {})}
     return SparkScenario(kafka, folder, host=host, **{"session": 20.0, "tables": [bronze], **keys})
+
+
+def ancestors(pid: int) -> list[int]:
+    found = []
+    while pid > 1:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+        found.append(pid)
+    return found

@@ -21,7 +21,7 @@ from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.spark import session, tables
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.spark_cluster import SparkCluster
-from tests.cluster.conftest import QUICK
+from tests.cluster.conftest import QUICK, ancestors
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(400)]
 
@@ -167,7 +167,7 @@ def test_whoever_is_killed_while_tables_are_written_each_record_is_there_once(
         writes = threading.Thread(target=shop.advanced, args=(spark,))
         writes.start()
         until(shop.at_work, "a task writes")
-        victim = next(pid for pid in shop.cluster.executors() if descends(shop.at_work()[0], pid))
+        victim = next(pid for pid in shop.cluster.executors() if pid in ancestors(shop.at_work()[0]))
         os.kill(victim, signal.SIGKILL)
         until(lambda: victim not in shop.cluster.executors(), "the executor is gone")
         shop.go_on()
@@ -183,9 +183,3 @@ def test_whoever_is_killed_while_tables_are_written_each_record_is_there_once(
         assert Counter(good) + Counter(dead) == Counter(everything) and {p for p, _ in good} == {0}
     for table in declared:
         assert tables.look(spark, shop.landing.region, table["name"]).clean
-
-
-def descends(pid: int, ancestor: int) -> bool:
-    while pid > 1 and pid != ancestor:
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
-    return pid == ancestor

@@ -13,7 +13,7 @@ from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.model.rows import Launch
 from crkafka_core.spark import tables
 from crkafka_core.testing.spark_cluster import SparkCluster
-from tests.cluster.conftest import SparkScenario, on
+from tests.cluster.conftest import SparkScenario, ancestors, on
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.soak, pytest.mark.timeout(400)]
 
@@ -33,14 +33,6 @@ def often(s: SparkScenario) -> set[str]:
 def members_of(executor: int, s: SparkScenario) -> set[str]:
     """Names of the members whose Python process descends from this executor."""
     return {name for name, pid in s.host.pids().items() if executor in ancestors(pid)}
-
-
-def ancestors(pid: int) -> list[int]:
-    found = []
-    while pid > 1:
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
-        found.append(pid)
-    return found
 
 
 def test_kill_of_a_python_worker_an_executor_and_a_worker_process(

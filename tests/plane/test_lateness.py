@@ -138,17 +138,26 @@ def test_x4_a_region_that_waits_for_a_fence_is_an_alarm_also_where_no_cut_comes_
     assert alarm(landing) == ""
 
 
+def write(landing: Landing, bad: int) -> None:
+    """A commit of what waits, with so many records that could not be decoded."""
+    plane = landing.region.plane
+    permit = plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="x", token=f"{bad}"))
+    assert permit is not None
+    plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=9, bad=bad))
+
+
+def bad_in(landing: Landing) -> list[int]:
+    return [lag.bad for lag in landing.region.plane.read(lateness.lags)]
+
+
 def test_what_could_not_be_decoded_is_counted_for_tables_with_a_shape(landing: Landing) -> None:
     plane = landing.region.plane
     told = {"table": "bronze", "bad": 3, "new": True}
     plane.do(lambda tx: events.log(tx, events.BAD, data=told))
 
-    def bad() -> list[int]:
-        return [lag.bad for lag in plane.read(lateness.lags)]
-
-    assert bad() == [0], "a raw table decodes nothing"
+    assert bad_in(landing) == [0], "a raw table decodes nothing"
     plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json")))
-    assert bad() == [3]
+    assert bad_in(landing) == [3]
 
 
 def test_what_left_a_table_by_key_with_its_fence_is_counted_once_it_comes_in_again(landing: Landing) -> None:
@@ -156,50 +165,34 @@ def test_what_left_a_table_by_key_with_its_fence_is_counted_once_it_comes_in_aga
     plane = landing.region.plane
     plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json")))
 
-    def write(bad: int) -> None:
-        permit = plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="x", token=f"{bad}"))
-        assert permit is not None
-        plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=9, bad=bad))
-
-    def bad() -> list[int]:
-        return [lag.bad for lag in plane.read(lateness.lags)]
-
     landing.land(1), landing.land(1), landing.land(1)
-    write(5)
+    write(landing, 5)
     landing.rewind(2)
     fence = plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="x", token="f"))
-    assert fence is not None and bad() == [5]
+    assert fence is not None and bad_in(landing) == [5]
     plane.do(lambda tx: permits.finish_fence(tx, fence, version="2", acknowledged=0))
-    assert bad() == [0]
-    write(4)
-    assert bad() == [4]
+    assert bad_in(landing) == [0]
+    write(landing, 4)
+    assert bad_in(landing) == [4]
 
 
 def test_what_a_reset_took_out_of_the_table_is_counted_once_it_comes_in_again(landing: Landing) -> None:
     plane = landing.region.plane
     plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json", fenced_epoch=1 << 30)))
 
-    def write(bad: int) -> None:
-        permit = plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="x", token=f"{bad}"))
-        assert permit is not None
-        plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=9, bad=bad))
-
-    def bad() -> list[int]:
-        return [lag.bad for lag in plane.read(lateness.lags)]
-
     kept = landing.land(1)
-    write(5)
+    write(landing, 5)
     said = plane.read(lambda r, _: [e.text for e in events.last(r, 9) if e.kind == events.BAD])
     assert said == ["bronze: 5 records could not be decoded"]
     for count in (2, 4):
         landing.land(1)
-        write(count)
-    assert bad() == [11]
+        write(landing, count)
+    assert bad_in(landing) == [11]
     plane.do(lambda tx: epochs.raise_epoch(tx, ResetCause.LOST, "a member died"))
-    assert bad() == [11], "what is merged stays"
+    assert bad_in(landing) == [11], "what is merged stays"
     plane.do(lambda tx: epochs.rewind(tx, kept, "a person"))
-    assert bad() == [5]
+    assert bad_in(landing) == [5]
     table = plane.read(lambda reader, _: reader.select(Table)[0])
     plane.do(lambda tx: tables.undeclare(tx, "bronze"))
     plane.do(lambda tx: tx.put(replace(table, acknowledged=0)))
-    assert bad() == [0], "a table that is declared again is written again, from its first record on"
+    assert bad_in(landing) == [0], "a table that is declared again is written again, from its first record on"
