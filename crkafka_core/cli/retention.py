@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -52,9 +53,11 @@ def skip(config: RegionConfig, tp: TP, first: int, last: int) -> int:
         return region.skip(tp, first, last, by=whoami())
 
 
-def undeclare(config: RegionConfig, table: str) -> None:
-    """Forget a table that is gone: it holds nothing back any more and owes no fence."""
+def undeclare(config: RegionConfig, table: str, *, sure: Callable[[], None] = lambda: None) -> None:
+    """Forget a table that is gone: it holds nothing back any more and owes no fence; `sure` asks, once it is known to be declared."""
     with control_plane(config) as plane:
+        plane.read(lambda reader, _: tables.of(reader, table))
+        sure()
         plane.do(lambda tx: tables.undeclare(tx, table, by=whoami()))
 
 
@@ -101,10 +104,15 @@ def _forget(config: RegionConfig, topic: str, yes: bool, as_json: bool) -> None:
 @click.command("undeclare")
 @with_config
 @click.argument("table")
+@yes_option
 @json_option
-def _undeclare(config: RegionConfig, table: str, as_json: bool) -> None:
+def _undeclare(config: RegionConfig, table: str, yes: bool, as_json: bool) -> None:
     """No longer wait for TABLE, which is gone: it holds back neither retirement nor a reset."""
-    undeclare(config, table)
+    what = (
+        f"Region {config.region} writes no more to table {table} and does not wait for it: checkpoints that it lacks may be deleted, "
+        "and rows that a rewind supersedes stay in it. Its files stay too."
+    )
+    undeclare(config, table, sure=lambda: confirm(what, yes=yes))
     if as_json:
         print_json({"table": table})
     else:

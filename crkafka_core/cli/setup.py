@@ -128,7 +128,9 @@ def _init(config: RegionConfig, as_json: bool) -> None:
         print_json(done)
         return
     print(
-        f"region {done.region} {'is made' if done.made else 'is there'} (uid {done.uid}); `crkafka host` runs its members"
+        f"region {done.region} {'is made' if done.made else 'is there'} (uid {done.uid}); "
+        + ("`crkafka check` looks whether Kafka is there too, " if done.made else "")
+        + "`crkafka host` runs its members"
     )
     for change in done.changed:
         print(f"changed: {change}", flush=True)

@@ -14,6 +14,8 @@ import pytest
 
 from crkafka_core.cli.main import EXAMPLES, VERBS
 from crkafka_core.model.errors import ServiceUnavailable
+from crkafka_core.model.rows import Table
+from crkafka_core.plane import tables
 from crkafka_core.plane.transact import ControlPlane
 from tests.cli.conftest import YAML, Crkafka
 
@@ -233,3 +235,14 @@ def test_forgetting_a_topic_is_asked_for_first(crkafka: Crkafka, plane: ControlP
     assert answer.code == 2
     assert "gives up what it has not read yet of topic orders" in answer.err
     assert "--yes" in answer.err
+
+
+def test_undeclaring_a_table_is_asked_for_first(crkafka: Crkafka, plane: ControlPlane) -> None:
+    plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "/tables/bronze"))
+    answer = crkafka("undeclare", "bronze")
+    assert answer.code == 2
+    assert "writes no more to table bronze and does not wait for it" in answer.err
+    assert "--yes" in answer.err
+    assert crkafka("undeclare", "silver").err.count("declares no table 'silver'") == 1, "before anybody is asked"
+    assert crkafka("undeclare", "bronze", "--yes").code == 0
+    assert plane.read(lambda reader, _: reader.select(Table)) == []

@@ -139,6 +139,16 @@ def test_a_member_that_was_started_just_before_the_configuration_changed_takes_p
     assert simulate(110_004_065).ok
 
 
+def test_what_a_newer_state_had_retired_is_deleted_also_after_a_backup_is_put_in_place() -> None:
+    """The driver had retired it in SQL, and was about to delete its files (SPEC T3)."""
+    assert simulate(110_011_095).ok
+
+
+def test_who_starts_a_region_after_the_last_trace_of_a_newer_state_is_gone_has_said_how_to_go_on() -> None:
+    """Only a member that has ended had seen the newer state; the segment that it had begun went with it (SPEC G10)."""
+    assert simulate(110_016_037).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0

@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from crkafka_core.control import Store, Tx
-from crkafka_core.model.rows import ROWS, Region, Row
+from crkafka_core.model.rows import ROWS, Region, Row, Segment
 
 if TYPE_CHECKING:
     from crkafka_core.testing.simulation.world import World
@@ -52,5 +52,7 @@ class Backup:
         self.oracle: dict[str, Any] = {name: deepcopy(getattr(world.oracle, name)) for name in OF_SQL}
 
     def put_in_place(self, world: World) -> None:
+        with world.store.read(world.region) as reader:
+            named = set(reader.column(Segment, "path"))
         put(world.store, self.rows)
-        world.oracle.went_back(self.oracle)
+        world.oracle.went_back(self.oracle, named)

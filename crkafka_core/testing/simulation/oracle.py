@@ -112,14 +112,17 @@ class Oracle:
         self.deleted: set[str] = set()
         """Segments that were not there any more when a backup was put in place."""
 
-    def went_back(self, knew: Mapping[str, Any]) -> None:
-        """SQL is what it was when this was known of it (SPEC G10)."""
+    def went_back(self, knew: Mapping[str, Any], newer: set[str]) -> None:
+        """SQL is what it was when this was known of it (SPEC G10); until then it named these segments.
+
+        What the newer state had retired may still be deleted: its retirement is over for SQL, and its files are not yet gone.
+        """
         lost = self.parents.keys() - knew["parents"].keys()
         named = {path for cut in knew["parents"] for path in self.segments[cut]}
         self.precious &= self.disk.keys() - named
         begun = {name.parent for path in self.disk if (name := SegmentName.parse(path)) is not None}
         if lost & begun:  # else nothing outside SQL tells that it was merged
-            self.precious |= {path for cut in lost for path in self.segments.get(cut, ())} & self.disk.keys()
+            self.precious |= {path for cut in lost for path in self.segments.get(cut, ())} & newer & self.disk.keys()
         self.deleted |= {path for paths in self.segments.values() for path in paths} - self.disk.keys()
         self.given_up.clear()
         self.ran = dict.fromkeys(self.ran, frozenset())  # marks that were taken away may be back
@@ -266,7 +269,7 @@ class Oracle:
                 self._initials(reader)
             if row.epoch > last.epoch:
                 self._failures(reader, last, row)
-                self._went_on(reader, last)
+                self._went_on(reader, last, row)
             if row.open_cut and row.open_cut != last.open_cut:
                 self._opened(reader, row)
             if row.head != last.head:
@@ -298,9 +301,13 @@ class Oracle:
         if self.failures >= limits.of(row).max_consecutive_resets and row.phase not in (Phase.STOPPED, Phase.IDLE):
             raise Violation("X6", f"{self.failures} failures in a row, and the region is {row.phase}")
 
-    def _went_on(self, reader: Reader, last: Region) -> None:
-        """A person has said how to go on, as SQL has it: the reply may be lost on its way to them."""
-        if reader.count(Reset, ("cause", "=", "restored"), ("epoch", ">", last.epoch)):
+    def _went_on(self, reader: Reader, last: Region, row: Region) -> None:
+        """A person has said how to go on, as SQL has it: the reply may be lost on its way to them.
+
+        So has who started the region when nothing outside SQL named the newer state any more.
+        """
+        started = last.went_back and not row.went_back
+        if started or reader.count(Reset, ("cause", "=", "restored"), ("epoch", ">", last.epoch)):
             self.precious.clear()
 
     def _opened(self, reader: Reader, row: Region) -> None:
