@@ -15,6 +15,7 @@ from crkafka_core.model.errors import NoSuchRegion
 from crkafka_core.model.rows import Region, Row
 
 R = TypeVar("R", bound=Row)
+T = TypeVar("T")
 
 OnStatement = Callable[[str], None]
 """Called before every statement and commit, and after the commit with `committed`; may raise, as a crash would.
@@ -54,10 +55,10 @@ class SqlReader:
 
     def region(self) -> Region:
         if self._region is None:
-            found = self.select(Region)
-            if not found:
+            stored = self.select(Region)
+            if not stored:
                 raise no_such_region(self.name)
-            self._region = found[0]
+            self._region = stored[0]
         return self._region
 
     def regions(self) -> list[Region]:
@@ -69,18 +70,12 @@ class SqlReader:
         if len(key) != len(names):
             raise TypeError(f"{row.__name__} has the key {names}, not {len(key)} values")
         where: list[Cond] = [(name, "=", value) for name, value in zip(names, key, strict=True)]
-        found = self.select(row, *where)
-        return found[0] if found else None
+        return next(iter(self.select(row, *where)), None)
 
     def select(
         self, row: type[R], *where: Cond, order: Sequence[str] = (), desc: bool = False, limit: int | None = None
     ) -> list[R]:
-        where = self._within(row, where)
-        prepared = self._statements.select(row, where, order, desc, limit is not None)
-        values = self._statements.values(where)
-        if limit is not None:
-            values["limit"] = limit
-        return codec(row).decode(self._rows(prepared, values))
+        return codec(row).decode(self._selected(row, where, order, desc, limit))
 
     def column(
         self,
@@ -91,12 +86,21 @@ class SqlReader:
         desc: bool = False,
         limit: int | None = None,
     ) -> list[Any]:
+        return [values[0] for values in self._selected(row, where, order, desc, limit, only=name)]
+
+    def _selected(
+        self,
+        row: type[Row],
+        where: tuple[Cond, ...],
+        order: Sequence[str],
+        desc: bool,
+        limit: int | None,
+        only: str = "",
+    ) -> list[Any]:
         where = self._within(row, where)
-        prepared = self._statements.select(row, where, order, desc, limit is not None, only=name)
+        prepared = self._statements.select(row, where, order, desc, limit is not None, only)
         values = self._statements.values(where)
-        if limit is not None:
-            values["limit"] = limit
-        return [found[0] for found in self._rows(prepared, values)]
+        return self._rows(prepared, values if limit is None else {**values, "limit": limit})
 
     def count(self, row: type[R], *where: Cond) -> int:
         where = self._within(row, where)
@@ -111,15 +115,14 @@ class SqlReader:
         return where if row.SHARED else ((row.REGION, "=", self.name), *where)
 
     def _rows(self, prepared: Prepared, values: dict[str, Any]) -> list[Any]:
-        found: list[Any] = self._run(prepared.sql, prepared.bind(values), _FETCH)
-        return found
+        return self._run(prepared.sql, prepared.bind(values), methodcaller("fetchall"))
 
     def _execute(self, sql: str, values: Any = None) -> int:
         """Of a statement that answers nothing: how many rows it hit."""
-        hit: int = self._run(sql, values, _ROWCOUNT)
+        hit: int = self._run(sql, values, attrgetter("rowcount"))
         return hit
 
-    def _run(self, sql: str, values: Any, answer: Callable[[Any], Any]) -> Any:
+    def _run(self, sql: str, values: Any, answer: Callable[[Any], T]) -> T:
         """By the driver's own cursor: SQLAlchemy would find out anew what the columns are of each answer to a text, and that costs
         more than SQLite's answer. What the driver raises is still SQLAlchemy's to judge: it drops a connection that is dead.
         """
@@ -134,13 +137,9 @@ class SqlReader:
                 cursor.executemany(sql, values)
             else:
                 cursor.execute(sql, values)
-            found = answer(cursor)
+            answered = answer(cursor)
         except BaseException as error:
             of_driver = isinstance(error, connection.dialect.loaded_dbapi.Error)
             connection._handle_dbapi_exception(error, sql if of_driver else None, None, cursor, None)
         cursor.close()
-        return found
-
-
-_FETCH = methodcaller("fetchall")
-_ROWCOUNT = attrgetter("rowcount")
+        return answered

@@ -89,125 +89,96 @@ class Statements:
     ) -> Prepared:
         """`only`: one column instead of all."""
         key = ("select", row, _shape(where), tuple(order), desc, limited, only)
-        found = self._cache.get(key)
-        if found is None:
-            table = TABLES[row]
-            columns = [table.c[only]] if only else list(table.columns)
-            statement = select(*columns).where(*self._conditions(table, where))
-            # The key settles ties, so that all control planes answer in one order.
-            by = [*(table.c[name] for name in order), *(c for c in table.primary_key.columns if c.name not in order)]
-            statement = statement.order_by(*(c.desc() for c in by) if desc else by)
-            if limited:
-                statement = statement.limit(bindparam("limit", type_=Integer()))
-            found = self._compile(key, statement)
-        return found
+        known = self._cache.get(key)
+        if known is not None:
+            return known
+        table = TABLES[row]
+        columns = [table.c[only]] if only else list(table.columns)
+        statement = select(*columns).where(*self._conditions(table, where))
+        # The key settles ties, so that all control planes answer in one order.
+        by = [*(table.c[name] for name in order), *(c for c in table.primary_key.columns if c.name not in order)]
+        statement = statement.order_by(*(c.desc() for c in by) if desc else by)
+        return self._compile(key, statement.limit(bindparam("limit", type_=Integer())) if limited else statement)
 
     def count(self, row: type[Row], where: Sequence[Cond]) -> Prepared:
-        key = ("count", row, _shape(where))
-        found = self._cache.get(key)
-        if found is None:
-            table = TABLES[row]
-            counted = select(func.count()).select_from(table).where(*self._conditions(table, where))
-            found = self._compile(key, counted)
-        return found
+        key, table = ("count", row, _shape(where)), TABLES[row]
+        return self._cache.get(key) or self._compile(
+            key, select(func.count()).select_from(table).where(*self._conditions(table, where))
+        )
 
     def now(self) -> Prepared:
         """Database time in seconds since 1970."""
-        key = "now"
-        found = self._cache.get(key)
-        if found is None:
+        text = "(julianday('now') - 2440587.5) * 86400.0"
+        if self.postgres:
             text = "extract(epoch FROM clock_timestamp())::float8"
-            if not self.postgres:
-                text = "(julianday('now') - 2440587.5) * 86400.0"
-            found = self._compile(key, select(literal_column(text)))
-        return found
+        return self._cache.get("now") or self._compile("now", select(literal_column(text)))
 
     def line(self) -> Prepared:
         """Back along parents; ids of parents are lower than ids of their children (SPEC C5)."""
-        key = "line"
-        found = self._cache.get(key)
-        if found is None:
-            name = ":region" if not self.postgres else "%(region)s"
-            start = ":checkpoint" if not self.postgres else "%(checkpoint)s"
-            after = ":after" if not self.postgres else "%(after)s"
-            sql = (
-                "WITH RECURSIVE line(id, parent) AS ("
-                f"SELECT id, parent FROM checkpoint WHERE region = {name} AND id = {start} AND id > {after}"
-                " UNION ALL SELECT c.id, c.parent FROM line JOIN checkpoint AS c"
-                f" ON c.region = {name} AND c.id = line.parent WHERE line.parent > {after}"
-                ") SELECT id FROM line ORDER BY id"
-            )
-            found = self._cache[key] = Prepared(sql, ("region", "checkpoint", "after"), positional=False)
-        return found
+        names = ("region", "checkpoint", "after")
+        region, start, after = (f"%({name})s" if self.postgres else f":{name}" for name in names)
+        return Prepared(
+            "WITH RECURSIVE line(id, parent) AS ("
+            f"SELECT id, parent FROM checkpoint WHERE region = {region} AND id = {start} AND id > {after}"
+            " UNION ALL SELECT c.id, c.parent FROM line JOIN checkpoint AS c"
+            f" ON c.region = {region} AND c.id = line.parent WHERE line.parent > {after}"
+            ") SELECT id FROM line ORDER BY id",
+            names,
+            positional=False,
+        )
 
     def lock_region(self) -> Prepared:
         """Locks the region's row (SPEC G7); SQLite holds the lock already, by BEGIN IMMEDIATE."""
-        key = "lock"
-        found = self._cache.get(key)
-        if found is None:
-            table = TABLES[Region]
-            locked = select(*table.columns).where(table.c.name == bindparam("w0"))
-            found = self._compile(key, locked.with_for_update() if self.postgres else locked)
-        return found
-
-    def version(self) -> Prepared:
-        key = "version"
-        found = self._cache.get(key)
-        if found is None:
-            table = TABLES[Region]
-            found = self._compile(key, select(table.c.version).where(table.c.name == bindparam("w0")))
-        return found
+        table = TABLES[Region]
+        return self._cache.get("lock") or self._compile(
+            "lock", select(*table.columns).where(table.c.name == bindparam("w0")).with_for_update()
+        )
 
     # --- writing ---
 
     def update_region(self, changed: Sequence[str]) -> Prepared:
         """In PostgreSQL the same statement tells the listeners, once the transaction commits."""
         key = ("update", tuple(changed))
-        found = self._cache.get(key)
-        if found is None:
-            table = TABLES[Region]
-            values = {name: bindparam(f"v_{name}", type_=_plain_type(table.c[name])) for name in changed}
-            statement = update(table).where(table.c.name == bindparam("w0", type_=Text())).values(values)
-            if self.postgres:
-                told = statement.returning(func.pg_notify(literal_column(CHANNEL), bindparam("payload", type_=Text())))
-                found = self._compile(key, told)
-            else:
-                found = self._compile(key, statement)
-        return found
+        known = self._cache.get(key)
+        if known is not None:
+            return known
+        table = TABLES[Region]
+        values = {name: bindparam(f"v_{name}", type_=_plain_type(table.c[name])) for name in changed}
+        statement = update(table).where(table.c.name == bindparam("w0", type_=Text())).values(values)
+        if not self.postgres:
+            return self._compile(key, statement)
+        told = func.pg_notify(literal_column(CHANNEL), bindparam("payload", type_=Text()))
+        return self._compile(key, statement.returning(told))
 
     def insert(self, row: type[Row], conflict: str) -> Prepared:
         """One row, or in SQLite each of many; `conflict`: error, ignore or replace. Values in order of columns."""
         key = ("insert", row, conflict)
-        found = self._cache.get(key)
-        if found is None:
-            table = TABLES[row]
-            parameters = {c.name: bindparam(c.name, type_=_plain_type(c)) for c in table.columns}
-            found = self._compile(key, self._conflict(self._insert(table).values(parameters), table, conflict))
-        return found
+        known = self._cache.get(key)
+        if known is not None:
+            return known
+        table = TABLES[row]
+        parameters = {c.name: bindparam(c.name, type_=_plain_type(c)) for c in table.columns}
+        return self._compile(key, self._conflict(self._insert(table).values(parameters), table, conflict))
 
     def insert_many(self, row: type[Row], conflict: str) -> Prepared:
         """PostgreSQL: any number of rows of one region in one statement, from one array per column."""
         key = ("insert_many", row, conflict)
-        found = self._cache.get(key)
-        if found is None:
-            table = TABLES[row]
-            arrays = [
-                bindparam(c.name, type_=_plain_type(c)).label(f"c{index}")
-                if c.name == "region"
-                else func.unnest(bindparam(c.name, type_=_array(c))).label(f"c{index}")
-                for index, c in enumerate(table.columns)
-            ]
-            statement = self._insert(table).from_select([c.name for c in table.columns], select(*arrays))
-            found = self._compile(key, self._conflict(statement, table, conflict))
-        return found
+        known = self._cache.get(key)
+        if known is not None:
+            return known
+        table = TABLES[row]
+        arrays = [
+            bindparam(c.name, type_=_plain_type(c)).label(f"c{index}")
+            if c.name == "region"
+            else func.unnest(bindparam(c.name, type_=_array(c))).label(f"c{index}")
+            for index, c in enumerate(table.columns)
+        ]
+        statement = self._insert(table).from_select([c.name for c in table.columns], select(*arrays))
+        return self._compile(key, self._conflict(statement, table, conflict))
 
     def delete(self, row: type[Row], where: Sequence[Cond]) -> Prepared:
-        key = ("delete", row, _shape(where))
-        found = self._cache.get(key)
-        if found is None:
-            table = TABLES[row]
-            found = self._compile(key, delete(table).where(*self._conditions(table, where)))
-        return found
+        key, table = ("delete", row, _shape(where)), TABLES[row]
+        return self._cache.get(key) or self._compile(key, delete(table).where(*self._conditions(table, where)))
 
     # --- values ---
 

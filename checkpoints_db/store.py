@@ -235,7 +235,7 @@ class SqlStore:
 
     def _version(self, region: str) -> int:
         with self._turn.taken(self._patience.bound), self.engine.connect() as connection:
-            return SqlTx.version_of(connection, self.statements, region)
+            return SqlReader(connection, self.statements, None, None, region).region().version
 
     def _as_our_error(self, error: Exception) -> Exception:
         """A database's error as ours, without a secret; any other as it is."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from checkpoints_db.codec import codec
-from checkpoints_db.reader import OnStatement, SqlReader, no_such_region
-from checkpoints_db.statements import Statements
+from checkpoints_db.reader import SqlReader, no_such_region
 from crkafka_core.control import Cond, KeyExists
 from crkafka_core.model.errors import NoSuchRegion
 from crkafka_core.model.rows import Region, Row
@@ -27,43 +25,22 @@ class SqlTx(SqlReader):
     Time stands still in a transaction: all rows that one mutation writes bear the same time.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        statements: Statements,
-        clock: Callable[[], float] | None,
-        on_statement: OnStatement | None,
-        region: str,
-    ) -> None:
-        super().__init__(connection, statements, clock, on_statement, region)
-        self._stored: Region | None = None
-        self._time: float | None = None
+    _stored: Region | None = None
+    _time: float | None = None
 
     # --- the region's row ---
 
     def lock(self) -> None:
         """Lock the region's row (SPEC G7)."""
         prepared = self._statements.lock_region()
-        found = codec(Region).decode(self._rows(prepared, {"w0": self.name}))
-        if not found:
+        stored = codec(Region).decode(self._rows(prepared, {"w0": self.name}))
+        if not stored:
             raise no_such_region(self.name)
-        self._stored = self._region = found[0]
+        self._stored = self._region = stored[0]
 
     def insert_region(self, region: Region) -> None:
         """Insert the region's row, unless it is there; two who create at once both find one row."""
-        prepared = self._statements.insert(Region, "ignore")
-        values = codec(Region).encode([region])[0]
-        bound: Any = values if prepared.positional else dict(zip(codec(Region).fields, values, strict=True))
-        self._execute(prepared.sql, bound)
-
-    @staticmethod
-    def version_of(connection: Connection, statements: Statements, region: str) -> int:
-        """The stored version of a region."""
-        prepared = statements.version()
-        found = connection.exec_driver_sql(prepared.sql, prepared.bind({"w0": region})).fetchall()
-        if not found:
-            raise no_such_region(region)
-        return int(found[0][0])
+        self._write_one(Region, codec(Region).encode([region])[0], "ignore")
 
     def region(self) -> Region:
         if self._region is None:
@@ -130,14 +107,13 @@ class SqlTx(SqlReader):
             if self._write(rows, "ignore") == 0:
                 raise self._key_exists(rows)
             return
-        savepoint = self._execute
-        savepoint("SAVEPOINT bulk")
+        self._execute("SAVEPOINT bulk")
         try:
             self._write(rows, "error")
         except IntegrityError as error:
-            savepoint("ROLLBACK TO SAVEPOINT bulk")
+            self._execute("ROLLBACK TO SAVEPOINT bulk")
             raise self._key_exists(rows) from error
-        savepoint("RELEASE SAVEPOINT bulk")
+        self._execute("RELEASE SAVEPOINT bulk")
 
     def delete(self, row: type[Row], *where: Cond) -> int:
         where = ((row.REGION, "=", self.name), *where)

@@ -23,10 +23,9 @@ SELECT r.name AS region, r.uid, r.phase, {time:r.phase_since} AS since, r.wanted
        r.consecutive AS resets_in_a_row, {time:r.last_cut_at} AS last_cut, nullif(r.reset_cause, '') AS reset_cause,
        nullif(r.stop_reason, '') AS stop_reason,
        r.period > 0 AND r.wanted = 'run' AND r.phase NOT IN ('IDLE', 'STOPPED')
-         AND {now} - r.last_cut_at > CASE WHEN r.period > 20 THEN 3 * r.period ELSE 60 END
-         AND {now} - coalesce(b."at", 0) > CASE WHEN r.period > 20 THEN 3 * r.period ELSE 60 END
-         AND (l.cause IS NULL OR r.phase <> 'REWINDING' AND {now} - r.reset_at > CASE WHEN r.period > 20 THEN 3 * r.period ELSE 60 END)
-         AS no_merge,
+         AND {now} - r.last_cut_at > {allowed}
+         AND {now} - coalesce(b."at", 0) > {allowed}
+         AND (l.cause IS NULL OR r.phase <> 'REWINDING' AND {now} - r.reset_at > {allowed}) AS no_merge,
        r.cluster_id, r.group_id
 FROM region r LEFT JOIN reset b ON b.region = r.name AND b.epoch = r.started_epoch
 LEFT JOIN reset l ON l.region = r.name AND l.epoch = r.epoch AND l.cause = 'person'""",
@@ -178,7 +177,7 @@ def keeping_grants(connection: Connection) -> Iterator[None]:
 
 
 def _for_dialect(text: str, postgres: bool) -> str:
-    """Fill `{time:…}`, `{decimal:…}`, `{now}` and `{ends}`."""
+    """Fill `{time:…}`, `{decimal:…}`, `{now}`, `{allowed}` and `{ends}`."""
     while (start := text.find("{")) >= 0:
         end = text.index("}", start)
         kind, _, expression = text[start + 1 : end].partition(":")
@@ -188,6 +187,8 @@ def _for_dialect(text: str, postgres: bool) -> str:
             filled = (
                 "extract(epoch FROM clock_timestamp())" if postgres else "((julianday('now') - 2440587.5) * 86400.0)"
             )
+        elif kind == "allowed":
+            filled = "CASE WHEN r.period > 20 THEN 3 * r.period ELSE 60 END"
         elif kind == "time":
             stamp = f"to_timestamp(nullif({expression}, 0))"
             filled = stamp if postgres else f"strftime('%Y-%m-%d %H:%M:%f', nullif({expression}, 0), 'unixepoch')"
