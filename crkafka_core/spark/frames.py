@@ -20,7 +20,7 @@ from crkafka_core.spark.tasks import NOTHING, Then
 from crkafka_core.spark.work import ReadRequest
 from crkafka_core.tables import erase
 from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.hold import Hold
+from crkafka_core.tables.hold import Hold, keeping
 
 LINGER = 600.0
 """Seconds for which segments are still held once the DataFrame of `checkpoints` is gone: what was derived from it may still run."""
@@ -141,11 +141,4 @@ def take(
     taken = region.plane.do(
         lambda tx: reading.take(tx, holder=holder(), token=token, length=length, ids=ids, after=after, upto=upto)
     )
-    hold = Hold(
-        lambda: region.plane.do(lambda tx: reading.renew(tx, taken.lease, length)),
-        lambda: region.plane.do(lambda tx: reading.release(tx, taken.lease)),
-        length / 3,
-        f"reader of region {taken.plan.region}",
-        region.runtime,
-    )
-    return taken, hold
+    return taken, keeping(region, taken.lease, f"reader of region {taken.plan.region}")

@@ -9,6 +9,9 @@ from types import TracebackType
 
 from crkafka_core.loop import Loop, Runtime
 from crkafka_core.model.errors import LeaseLost, Refused, ServiceUnavailable
+from crkafka_core.model.rows import Lease
+from crkafka_core.plane import leases
+from crkafka_core.tables.handle import Handle
 
 _log = logging.getLogger(__name__)
 _PATIENCE = 10.0
@@ -72,3 +75,14 @@ class Hold(Loop):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end()
+
+
+def keeping(region: Handle, lease: Lease, what: str) -> Hold:
+    """Renew a lease for as long as it is held, and release it at the end."""
+    return Hold(
+        lambda: region.plane.do(lambda tx: leases.renew(tx, lease, lease.length)),
+        lambda: region.plane.do(lambda tx: leases.release(tx, lease)),
+        lease.length / 3,
+        what,
+        region.runtime,
+    )

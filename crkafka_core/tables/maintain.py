@@ -30,6 +30,7 @@ from crkafka_core.tables import files, writing
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, log_of
 from crkafka_core.tables.files import Added
 from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.hold import keeping
 from crkafka_core.tables.log import DataFile, Moved
 from crkafka_core.tables.places import KEY
 from crkafka_core.tables.stamp import MAINTAIN, Stamp
@@ -215,5 +216,5 @@ def vacuum(region: Handle, log: DeltaLog) -> int:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-    with writing.kept(region, lease):
+    with keeping(region, lease, lease.kind):
         return log.vacuum()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from crkafka_core.control import Tx
@@ -12,15 +12,15 @@ from crkafka_core.machine import holder
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Lease, Table
-from crkafka_core.plane import leases, limits, permits, reading, restored
+from crkafka_core.model.rows import Table
+from crkafka_core.plane import limits, permits, reading, restored
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.restored import Seen
 from crkafka_core.segments import owner
 from crkafka_core.tables import erase
 from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.hold import Hold
+from crkafka_core.tables.hold import Hold, keeping
 
 _log = logging.getLogger(__name__)
 
@@ -91,18 +91,10 @@ def _commit(
 ) -> Committed | None:
     refuse_copy(region)
     token = token or f"write-{region.runtime.unique()}"
-    (permit, held), length = region.plane.do(lambda tx: _permit_and_reading(tx, ask, token)), _lease_length(region)
+    permit, held = region.plane.do(lambda tx: _permit_and_reading(tx, ask, token))
     if permit is None or held is None:
         return None
-
-    def release() -> None:
-        region.plane.do(lambda tx: reading.release(tx, held.lease))
-
-    def renew() -> None:
-        region.plane.do(lambda tx: reading.renew(tx, held.lease, length))
-
-    reader = Hold(renew, release, length / 3, f"reader for table {name}", region.runtime)
-    with reader, _writing(region, permit, length) as hold:
+    with keeping(region, held.lease, f"reader for table {name}"), _writing(region, permit) as hold:
         try:
             if erase.note_again(region):
                 raise _PlanIsOld("Records that were erased have come again with a rewind, and are noted now.")
@@ -133,7 +125,7 @@ def fence(region: Handle, name: str, write: Callable[[Permit, Hold], Fenced]) ->
     permit = region.plane.do(lambda tx: permits.permit_fence(tx, name, holder=holder(), token=token))
     if permit is None:
         return region.plane.read(lambda reader, row: plane.of(reader, name))
-    with _writing(region, permit, _lease_length(region)) as hold:
+    with _writing(region, permit) as hold:
         try:
             made = write(permit, hold)
             hold.check()
@@ -172,33 +164,14 @@ def _permit_and_reading(tx: Tx, ask: Ask, token: str) -> tuple[Permit | None, re
     )
 
 
-def _lease_length(region: Handle) -> float:
-    return region.plane.read(lambda _, row: limits.of(row).driver_lease)
-
-
-def _writing(region: Handle, permit: Permit, length: float) -> Hold:
+def _writing(region: Handle, permit: Permit) -> Hold:
     return Hold(
         lambda: region.plane.do(lambda tx: permits.renew(tx, permit)),
         lambda: None,
-        length / 3,
+        permit.lease.length / 3,
         f"writer of table {permit.table.name}",
         region.runtime,
     )
-
-
-@contextmanager
-def kept(region: Handle, lease: Lease) -> Iterator[Hold]:
-    """Keep a writer's lease until the end of the block."""
-    length = _lease_length(region)
-
-    def renew() -> None:
-        region.plane.do(lambda tx: leases.renew(tx, lease, length))
-
-    def release() -> None:
-        region.plane.do(lambda tx: leases.release(tx, lease))
-
-    with Hold(renew, release, length / 3, lease.kind, region.runtime) as hold:
-        yield hold
 
 
 def give_up(region: Handle, permit: Permit, error: BaseException) -> None:

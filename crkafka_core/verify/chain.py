@@ -11,7 +11,7 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
 from crkafka_core.protocol.merge import broken_spans, digest
 from crkafka_core.segments.path import SegmentName
-from crkafka_core.verify.history import KEPT, History
+from crkafka_core.verify.history import KEPT, History, archived
 from crkafka_core.verify.verdict import Findings, Remembered
 
 COUNTERS = ("version", "epoch", "next_checkpoint", "next_event")
@@ -33,56 +33,62 @@ def coverage(history: History, found: Findings) -> None:
     region = history.region
     if region.head and region.head not in history.line:
         found.add("I1", "the head is not a checkpoint of the control plane", checkpoint=region.head)
-    first = {(i.topic_id, TP(i.topic, i.partition)): i.offset for i in history.initials}
-    at: dict[TP, int] = {}
-    left: dict[TP, int] = {}
-    """The last checkpoint that tells of it: archives leave out a partition that had nothing (SPEC T2)."""
-    ids: dict[TP, str] = {}
     parent = history.on_line[0].parent if history.on_line else 0
-    whole = parent == 0
-    if not whole:
+    if parent:
         found.note(f"the archive begins at checkpoint {history.on_line[0].id}; what came before it is not known")
+    chains = _Chains(history, found, whole=parent == 0)
     for c in history.on_line:
         if c.parent != parent:
             found.add("I1", f"its parent is {c.parent}, the line goes on from {parent}", checkpoint=c.id)
         parent = c.id
         if c.status is CheckpointStatus.RETIRED:
-            topic_ids = json.loads(c.archive_topics_json)
-            for topic, partitions in json.loads(c.archive_json).items():
-                for partition, (start, stop, *_) in partitions.items():
-                    tp, topic_id = (
-                        TP(topic, int(partition)),
-                        topic_ids.get(topic, ids.get(TP(topic, int(partition)), "")),
-                    )
-                    same = ids.get(tp, topic_id) == topic_id
-                    due = at.get(tp) if same else first.get((topic_id, tp))
-                    _chains(history, found, c, tp, start, stop, due, left.get(tp, 0))
-                    at[tp], ids[tp], left[tp] = stop, topic_id, c.id
-            continue
-        rows = history.merged.get(c.id, {})
-        for tp in sorted(at.keys() - rows.keys()):
-            found.add("I1", f"{tp} is on the line before it, and missing from it", checkpoint=c.id, tp=tp)
+            chains.retired(c)
+        else:
+            chains.merged(c)
+
+
+class _Chains:
+    """The range of each partition, from one checkpoint of the line to the next."""
+
+    def __init__(self, history: History, found: Findings, *, whole: bool) -> None:
+        """`whole`: the line is known from birth on."""
+        self._history, self._found, self._whole = history, found, whole
+        self._initial: dict[tuple[str | None, TP], int] = {
+            (i.topic_id, TP(i.topic, i.partition)): i.offset for i in history.initials
+        }
+        self._at: dict[TP, int] = {}
+        self._ids: dict[TP, str | None] = {}
+        self._told: dict[TP, int] = {}
+        """The last checkpoint that tells of it: archives leave out a partition that had nothing (SPEC T2)."""
+
+    def retired(self, c: Checkpoint) -> None:
+        for tp, topic_id, start, stop, _ in archived(c, self._ids):
+            same = self._ids.get(tp, topic_id) == topic_id
+            due = self._at.get(tp) if same else self._initial.get((topic_id, tp))
+            self._follows(c, tp, topic_id, start, stop, due)
+
+    def merged(self, c: Checkpoint) -> None:
+        rows = self._history.merged.get(c.id, {})
+        for tp in sorted(self._at.keys() - rows.keys()):
+            self._found.add("I1", f"{tp} is on the line before it, and missing from it", checkpoint=c.id, tp=tp)
         for tp, m in sorted(rows.items()):
-            due = at.get(tp) if ids.get(tp, m.topic_id) == m.topic_id else None
+            due = self._at.get(tp) if self._ids.get(tp, m.topic_id) == m.topic_id else None
             if due is None:
-                due = first.get((m.topic_id, tp))
+                due = self._initial.get((m.topic_id, tp))
                 if due is None:
-                    found.add("I1", f"{tp} has no initial offset", checkpoint=c.id, tp=tp)
-            known = due if whole or tp in at else None
-            _chains(history, found, c, tp, m.from_offset, m.to_offset, known, left.get(tp, 0))
-            at[tp], ids[tp], left[tp] = m.to_offset, m.topic_id, c.id
+                    self._found.add("I1", f"{tp} has no initial offset", checkpoint=c.id, tp=tp)
+            known = due if self._whole or tp in self._at else None
+            self._follows(c, tp, m.topic_id, m.from_offset, m.to_offset, known)
 
-
-def _chains(
-    history: History, found: Findings, c: Checkpoint, tp: TP, start: int, stop: int, due: int | None, left: int
-) -> None:
-    if stop < start:
-        found.add("I1", f"{tp} goes back from {start} to {stop}", checkpoint=c.id, tp=tp, offset=start)
-    if due is None or start == due or history.gap(range(left, c.parent + 1), tp, start):
-        return
-    what = "overlaps" if start < due else "leaves out records before"
-    text = f"{tp} begins at {start} and {what} what its parent {c.parent} left at {due}"
-    found.add("I1", text, checkpoint=c.id, tp=tp, offset=min(start, due))
+    def _follows(self, c: Checkpoint, tp: TP, topic_id: str | None, start: int, stop: int, due: int | None) -> None:
+        if stop < start:
+            self._found.add("I1", f"{tp} goes back from {start} to {stop}", checkpoint=c.id, tp=tp, offset=start)
+        gaps = range(self._told.get(tp, 0), c.parent + 1)
+        if due is not None and start != due and not self._history.gap(gaps, tp, start):
+            what = "overlaps" if start < due else "leaves out records before"
+            text = f"{tp} begins at {start} and {what} what its parent {c.parent} left at {due}"
+            self._found.add("I1", text, checkpoint=c.id, tp=tp, offset=min(start, due))
+        self._at[tp], self._ids[tp], self._told[tp] = stop, topic_id, c.id
 
 
 def determinism(history: History, found: Findings) -> None:
@@ -217,9 +223,9 @@ def statuses(history: History, found: Findings) -> None:
             for what in history.left_of(c.id):
                 found.add("I9", f"it is {c.status.lower()}, and its {what} are left", checkpoint=c.id)
         if c.status is CheckpointStatus.RETIRED:
-            archived = sum(rows for ps in json.loads(c.archive_json).values() for _, _, rows, *_ in ps.values())
-            if archived != c.rows:
-                text = f"its archive has {plural(archived, 'row')}, it merged {c.rows}"
+            kept = sum(rows for *_, rows in archived(c))
+            if kept != c.rows:
+                text = f"its archive has {plural(kept, 'row')}, it merged {c.rows}"
                 found.add("I9", text, checkpoint=c.id)
     for checkpoint in sorted(history.segments.keys() - history.checkpoints.keys()):
         path = history.segments[checkpoint][0].path

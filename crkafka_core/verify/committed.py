@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.protocol.commit_metadata import CommitMetadata
-from crkafka_core.verify.history import History
+from crkafka_core.verify.history import History, archived
 from crkafka_core.verify.verdict import Findings
 
 
@@ -64,11 +63,9 @@ def _submitted(history: History, known: Mapping[TP, str]) -> dict[TP, int]:
     return highest
 
 
-def _stops(history: History, c: Checkpoint) -> Iterator[tuple[TP, str, int]]:
+def _stops(history: History, c: Checkpoint) -> Iterator[tuple[TP, str | None, int]]:
     """(partition, id of its topic, where the checkpoint ends)."""
     for tp, m in history.merged.get(c.id, {}).items():
         yield tp, m.topic_id, m.to_offset
-    ids = json.loads(c.archive_topics_json or "{}")
-    for topic, partitions in json.loads(c.archive_json or "{}").items():
-        for partition, (_, stop, *_rest) in partitions.items():
-            yield TP(topic, int(partition)), ids.get(topic, ""), stop
+    for tp, topic_id, _, stop, _ in archived(c):
+        yield tp, topic_id, stop

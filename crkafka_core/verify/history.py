@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ from crkafka_core.model.rows import (
 )
 
 R = TypeVar("R", bound=Row)
+_NO_IDS: Mapping[TP, str | None] = {}
 KEPT = (CheckpointStatus.MERGED, CheckpointStatus.SUPERSEDED)
 
 
@@ -104,13 +106,6 @@ class History:
         """Of the line, oldest first; what is not in SQL at all is left out (and found by I1)."""
         return [self.checkpoints[i] for i in self.line if i in self.checkpoints]
 
-    def position(self, checkpoint: int) -> dict[TP, int] | None:
-        """Where a child of this checkpoint begins, as far as the kept rows tell; None when it is retired."""
-        if checkpoint == 0:
-            return {}
-        rows = self.merged.get(checkpoint)
-        return None if rows is None else {tp: m.to_offset for tp, m in rows.items()}
-
     def gap(self, bases: Collection[int], tp: TP, available: int) -> bool:
         """Whether a jump of this partition from one of these heads was recorded, which retirement leaves (SPEC S4)."""
         return any(
@@ -119,9 +114,21 @@ class History:
         )
 
 
+def archived(c: Checkpoint, known: Mapping[TP, str | None] = _NO_IDS) -> Iterator[tuple[TP, str | None, int, int, int]]:
+    """What a retired checkpoint tells of a partition: the id of its topic, where its range begins and ends, and rows.
+
+    `known`: ids of topics of which the archive tells none.
+    """
+    ids = json.loads(c.archive_topics_json or "{}")
+    for topic, partitions in json.loads(c.archive_json or "{}").items():
+        for partition, (start, stop, rows, *_) in partitions.items():
+            tp = TP(topic, int(partition))
+            yield tp, ids.get(topic, known.get(tp, "")), start, stop, rows
+
+
 def _by_checkpoint(rows: list[R]) -> dict[int, list[R]]:
-    found: defaultdict[int, list[R]] = defaultdict(list)
+    sorted_in: defaultdict[int, list[R]] = defaultdict(list)
     for row in rows:
         which: Any = row
-        found[which.checkpoint].append(row)
-    return found
+        sorted_in[which.checkpoint].append(row)
+    return sorted_in

@@ -17,8 +17,8 @@ from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable
 from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.reader import hash_of, read_with_topics
 from crkafka_core.segments.storage import Storage
-from crkafka_core.verify.history import History
-from crkafka_core.verify.truth import Truth
+from crkafka_core.verify.history import History, archived
+from crkafka_core.verify.truth import Stretch, Truth
 from crkafka_core.verify.verdict import Findings
 
 GROUP_ROWS = 2_000_000
@@ -73,10 +73,8 @@ class Landed:
                 landed = pa.concat_tables(pieces) if pieces else self._empty()
                 self._ordered(tp, landed, checkpoint)
                 if start < stop:
-                    self.truth.compare(
-                        tp, start, stop, landed.combine_chunks(), self.found,
-                        invariant=invariant, checkpoint=checkpoint, topic_id=topic_id,
-                    )  # fmt: skip
+                    part = Stretch(tp, start, stop, landed.combine_chunks(), invariant, checkpoint, topic_id)
+                    self.truth.compare(part, self.found)
         for checkpoint, left in tables.items():
             for tp in left:
                 self.found.add(
@@ -164,10 +162,7 @@ class Landed:
         for c in self.history.checkpoints.values():
             if c.status is not CheckpointStatus.RETIRED:
                 continue
-            archive = [
-                (TP(t, int(p)), *what[:3]) for t, ps in json.loads(c.archive_json).items() for p, what in ps.items()
-            ]
-            for tp, start, stop, rows in archive:
+            for tp, _, start, stop, rows in archived(c):
                 due = self.truth.count(tp, start, stop)
                 if due is not None and due != rows:
                     text = f"{tp}: its archive has {plural(rows, 'row')} in [{start}, {stop}), {plural(due, 'was', 'were')} committed"

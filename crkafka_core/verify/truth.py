@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -20,24 +20,46 @@ COLUMNS = ("topic", "partition", "offset")
 STRANGE = "landed that nobody committed"
 
 
-class Truth(Protocol):
-    """Compares the rows of one partition's range with what should be there."""
+@dataclass(frozen=True)
+class Stretch:
+    """What landed of one partition between two offsets, and what a difference is told of."""
 
-    name: str
-    columns: Sequence[str]
+    tp: TP
+    start: int
+    stop: int
+    landed: pa.Table
+    invariant: str
+    checkpoint: int
+    topic_id: str = ""
+    """Of the topic in which these offsets count."""
+
+    @property
+    def offsets(self) -> np.ndarray:
+        return np.asarray(self.landed.column("offset").combine_chunks())
+
+    def differs(self, found: Findings, text: str, offset: int) -> None:
+        found.add(self.invariant, f"{self.tp}{text}", checkpoint=self.checkpoint, tp=self.tp, offset=offset)
+
+
+class Truth:
+    """What landed is compared with it. This one knows nothing but what the region says of itself."""
+
+    name = "nothing else"
+    columns: Sequence[str] = COLUMNS
     """What it needs of the landed rows."""
 
-    def compare(
-        self, tp: TP, start: int, stop: int, landed: pa.Table, found: Findings, *,
-        invariant: str, checkpoint: int, topic_id: str = "",
-    ) -> None:  # fmt: skip
-        """`topic_id`: of the topic in which these offsets count."""
+    def compare(self, part: Stretch, found: Findings) -> None:
+        """Tell where what landed is not what should be there."""
 
     def count(self, tp: TP, start: int, stop: int) -> int | None:
         """How many records there are in a range; None when it cannot say cheaply."""
+        return None
+
+    def close(self) -> None:
+        """Nothing more is compared."""
 
 
-class LedgerTruth:
+class LedgerTruth(Truth):
     """Offsets and numbers of a generator's committed records."""
 
     name = "ledger"
@@ -54,34 +76,22 @@ class LedgerTruth:
         first, last = np.searchsorted(offsets, [start, stop])
         return offsets[first:last], seqs[first:last]
 
-    def compare(
-        self,
-        tp: TP,
-        start: int,
-        stop: int,
-        landed: pa.Table,
-        found: Findings,
-        *,
-        invariant: str,
-        checkpoint: int,
-        topic_id: str = "",
-    ) -> None:
-        offsets, seqs = self._range(tp, start, stop)
-        got = np.asarray(landed.column("offset").combine_chunks())
-        if not compare_offsets(tp, offsets, got, found, invariant=invariant, checkpoint=checkpoint) or not len(got):
+    def compare(self, part: Stretch, found: Findings) -> None:
+        offsets, seqs = self._range(part.tp, part.start, part.stop)
+        if not compare_offsets(part, offsets, found) or not len(offsets):
             return
-        wrong = np.flatnonzero(sequences(landed.column("value")) != seqs)
+        landed = sequences(part.landed.column("value"))
+        wrong = np.flatnonzero(landed != seqs)
         if len(wrong):
             at = int(wrong[0])
-            number = int(sequences(landed.column("value").slice(at, 1))[0])
-            text = f"{tp} landed record number {number} where number {int(seqs[at])} was produced"
-            found.add(invariant, text, checkpoint=checkpoint, tp=tp, offset=int(offsets[at]))
+            text = f" landed record number {landed[at]} where number {seqs[at]} was produced"
+            part.differs(found, text, int(offsets[at]))
 
     def count(self, tp: TP, start: int, stop: int) -> int | None:
         return len(self._range(tp, start, stop)[0])
 
 
-class KafkaTruth:
+class KafkaTruth(Truth):
     """Kafka itself, read again by exact ranges: every column must be the same (SPEC K3)."""
 
     name = "kafka"
@@ -96,35 +106,23 @@ class KafkaTruth:
     def close(self) -> None:
         self._kafka.close()
 
-    def compare(
-        self,
-        tp: TP,
-        start: int,
-        stop: int,
-        landed: pa.Table,
-        found: Findings,
-        *,
-        invariant: str,
-        checkpoint: int,
-        topic_id: str = "",
-    ) -> None:
-        if tp in self._gone or self._another(tp.topic, topic_id, found):
+    def compare(self, part: Stretch, found: Findings) -> None:
+        tp = part.tp
+        if tp in self._gone or self._another(tp.topic, part.topic_id, found):
             return
         try:
-            produced, said = self._kafka.read(tp, start, stop)
+            produced, said = self._kafka.read(tp, part.start, part.stop)
         except DataLoss as loss:
             self._gone.add(tp)
             found.note(f"{tp} could not be compared: {loss.message}")
             return
-        offsets, got = (np.asarray(t.column("offset").combine_chunks()) for t in (produced, landed))
-        if not compare_offsets(tp, offsets, got, found, invariant=invariant, checkpoint=checkpoint):
+        if not compare_offsets(part, np.asarray(produced.column("offset").combine_chunks()), found):
             return
-        different = {name: _first(produced.column(name), landed.column(name)) for name in produced.column_names}
-        different["headers"] = _first_headers(tp, said, landed.column("headers"), found)
+        different = {name: _first(produced.column(name), part.landed.column(name)) for name in produced.column_names}
+        different["headers"] = _first_headers(tp, said, part.landed.column("headers"), found)
         for name, at in different.items():
             if at is not None:
-                text = f"{tp} landed another {name} than Kafka has"
-                found.add(invariant, text, checkpoint=checkpoint, tp=tp, offset=int(got[at]))
+                part.differs(found, f" landed another {name} than Kafka has", int(part.offsets[at]))
                 return
 
     def _another(self, topic: str, topic_id: str, found: Findings) -> bool:
@@ -135,33 +133,6 @@ class KafkaTruth:
         has = "is gone" if now is None else f"has the id {now} now"
         found.note(f"{topic} with id {topic_id} could not be compared: the topic of this name {has}")
         return True
-
-    def count(self, tp: TP, start: int, stop: int) -> int | None:
-        return None
-
-
-class NoTruth:
-    """Only what the region says of itself."""
-
-    name = "nothing else"
-    columns: Sequence[str] = COLUMNS
-
-    def compare(
-        self,
-        tp: TP,
-        start: int,
-        stop: int,
-        landed: pa.Table,
-        found: Findings,
-        *,
-        invariant: str,
-        checkpoint: int,
-        topic_id: str = "",
-    ) -> None:
-        return
-
-    def count(self, tp: TP, start: int, stop: int) -> int | None:
-        return None
 
 
 def _first(produced: pa.ChunkedArray, landed: pa.ChunkedArray) -> int | None:
@@ -183,14 +154,12 @@ def _first_headers(tp: TP, said: Mapping[int, Headers], landed: pa.ChunkedArray,
     return None
 
 
-def compare_offsets(
-    tp: TP, due: np.ndarray, got: np.ndarray, found: Findings, *, invariant: str, checkpoint: int
-) -> bool:
+def compare_offsets(part: Stretch, due: np.ndarray, found: Findings) -> bool:
     """Whether exactly these offsets landed; the first that did not, or that landed twice or from nowhere, is named."""
-    if np.array_equal(due, got):
+    if np.array_equal(due, part.offsets):
         return True
-    for offset, words in _differences(due, got):
-        found.add(invariant, f"{tp}: {words}", checkpoint=checkpoint, tp=tp, offset=offset)
+    for offset, words in _differences(due, part.offsets):
+        part.differs(found, f": {words}", offset)
     return False
 
 

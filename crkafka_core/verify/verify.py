@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 
 import pyarrow as pa
 
@@ -18,12 +18,13 @@ from crkafka_core.plane import reading, starts
 from crkafka_core.region import Region
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.reader import read_segment
+from crkafka_core.tables.hold import keeping
 from crkafka_core.verify import chain, in_tables
 from crkafka_core.verify.committed import commits
 from crkafka_core.verify.history import History
 from crkafka_core.verify.landed import Landed, orphans
 from crkafka_core.verify.ledger import Ledger
-from crkafka_core.verify.truth import KafkaTruth, LedgerTruth, NoTruth, Truth
+from crkafka_core.verify.truth import KafkaTruth, LedgerTruth, Truth
 from crkafka_core.verify.verdict import Findings, Remembered, Verdict
 
 _HOLD = 120.0
@@ -44,18 +45,27 @@ def verify(
     `quiet`: nothing is on its way, so commits must equal the head (I12). `collected`: retirement has just run (I9).
     `seen`: what an earlier look remembered (I5). `replay` is compared with what landed (I11).
     """
-    began = time.monotonic()
-    found, seen = Findings(), seen or Remembered()
-    truth: Truth = LedgerTruth(ledger) if ledger is not None else _of_kafka(region) if kafka else NoTruth()
+    began, found = time.monotonic(), Findings()
+    truth: Truth = LedgerTruth(ledger) if ledger is not None else _of_kafka(region) if kafka else Truth()
     try:
         with _held(region, found):
-            return _look(
-                region, truth, found, seen, began,
-                kafka=kafka, quiet=quiet, collected=collected, replay=replay, progress=progress,
-            )  # fmt: skip
+            history, storage = region.plane.read(History.read), region.storage()
+            chain.by_sql(history, found, seen or Remembered())
+            progress(f"reading what landed in {plural(len(history.kept), 'checkpoint')}")
+            landed = Landed(history, storage, truth, found)
+            landed.check()
+            _visible(region, history, found)
+            count = orphans(history, storage, found, collected=collected)
+            if kafka:
+                again, group = partial(region.plane.read, History.read), region.config.group_id
+                commits(history, region.admin(), group, found, quiet=quiet, again=again)
+            if replay is not None:
+                _replay(region, history, replay, found)
+            progress("reading declared tables")
+            tables = in_tables.look(region, found)
+            return _verdict(history, landed, count, tables, time.monotonic() - began)
     finally:
-        if isinstance(truth, KafkaTruth):
-            truth.close()
+        truth.close()
 
 
 def latest(region: Region, ids: Sequence[int]) -> Findings:
@@ -67,7 +77,7 @@ def latest(region: Region, ids: Sequence[int]) -> Findings:
         history = region.plane.read(lambda reader, row: History.read(reader, row, [*before, *ids]))
         chain.coverage(history, found)
         chain.merges(history, found)
-        Landed(history.only(ids), region.storage(), NoTruth(), found).check()
+        Landed(history.only(ids), region.storage(), Truth(), found).check()
     return found
 
 
@@ -83,21 +93,8 @@ def _held(region: Region, found: Findings) -> Iterator[None]:
         )
         yield
         return
-    over = threading.Event()
-
-    def renew() -> None:
-        while not over.wait(_HOLD / 3):
-            with suppress(CrkafkaError):
-                region.plane.do(lambda tx: reading.renew(tx, held, _HOLD))
-
-    renewal = threading.Thread(target=renew, name="verify lease", daemon=True)
-    renewal.start()
-    try:
+    with keeping(region, held, "verify"):
         yield
-    finally:
-        over.set()
-        renewal.join()
-        region.plane.do(lambda tx: reading.release(tx, held))
 
 
 def _of_kafka(region: Region) -> KafkaTruth:
@@ -106,40 +103,28 @@ def _of_kafka(region: Region) -> KafkaTruth:
     return KafkaTruth(region.config.resolved_kafka(), ids)
 
 
-def _look(
-    region: Region, truth: Truth, found: Findings, seen: Remembered, began: float, *,
-    kafka: bool, quiet: bool, collected: bool, replay: Replay | None, progress: Callable[[str], None],
-) -> Verdict:  # fmt: skip
-    history = region.plane.read(History.read)
-    storage = region.storage()
-    chain.by_sql(history, found, seen)
-    progress(f"reading what landed in {plural(len(history.kept), 'checkpoint')}")
-    landed = Landed(history, storage, truth, found)
-    landed.check()
-    _visible(region, history, found)
-    count = orphans(history, storage, found, collected=collected)
-    if kafka:
-        commits(
-            history,
-            region.admin(),
-            region.config.group_id,
-            found,
-            quiet=quiet,
-            again=lambda: region.plane.read(History.read),
-        )
-    if replay is not None:
-        _replay(region, history, replay, found)
-    progress("reading declared tables")
-    tables = in_tables.look(region, found)
+def _verdict(history: History, landed: Landed, orphans: int, tables: tuple[str, ...], seconds: float) -> Verdict:
+    region, found = history.region, landed.found
     on_line = set(history.line)
     return Verdict(
-        region=history.region.name, head=history.region.head, epoch=history.region.epoch,
-        checkpoints=sum(c.id in on_line for c in history.kept), retired=sum(c.status == "RETIRED" for c in history.on_line),
+        region=region.name,
+        head=region.head,
+        epoch=region.epoch,
+        checkpoints=sum(c.id in on_line for c in history.kept),
+        retired=sum(c.status == "RETIRED" for c in history.on_line),
         superseded=sum(c.id not in on_line for c in history.kept),
-        partitions=len(history.merged.get(history.region.head, {})), segments=landed.segments, rows=landed.rows, bytes=landed.bytes,
-        orphans=count, truth=truth.name, seconds=round(time.monotonic() - began, 3), findings=tuple(found.kept), broken=dict(found.counts),
-        notes=tuple(found.notes), tables=tables,
-    )  # fmt: skip
+        partitions=len(history.merged.get(region.head, {})),
+        segments=landed.segments,
+        rows=landed.rows,
+        bytes=landed.bytes,
+        orphans=orphans,
+        truth=landed.truth.name,
+        seconds=round(seconds, 3),
+        findings=tuple(found.kept),
+        broken=dict(found.counts),
+        notes=tuple(found.notes),
+        tables=tables,
+    )
 
 
 def _visible(region: Region, history: History, found: Findings) -> None:

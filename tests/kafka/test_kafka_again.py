@@ -12,7 +12,7 @@ from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka.range_reader import RangeReader
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import SCHEMA
-from crkafka_core.verify.truth import KafkaTruth
+from crkafka_core.verify.truth import KafkaTruth, Stretch
 from crkafka_core.verify.verdict import Findings
 from tests.kafka.raw_producer import Record, produce
 
@@ -40,7 +40,7 @@ def judge(kafka: KafkaCluster, landed: pa.Table, *, stop: int = len(RECORDS)) ->
     found, topic = Findings(), landed.column("topic")[0].as_py()
     truth = KafkaTruth({"bootstrap.servers": kafka.bootstrap}, {topic: ""})
     try:
-        truth.compare(TP(topic, 0), 0, stop, landed, found, invariant="I2", checkpoint=1)
+        truth.compare(Stretch(TP(topic, 0), 0, stop, landed, "I2", 1), found)
     finally:
         truth.close()
     return found

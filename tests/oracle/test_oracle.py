@@ -60,7 +60,7 @@ class Landed:
 
     @property
     def region(self) -> Any:
-        return _Facade(self)
+        return self.landing.region
 
     def verify(self, **keys: Any) -> Verdict:
         return verify(self.region, kafka=False, seen=self.seen, **keys)
@@ -96,14 +96,6 @@ class Landed:
         if honest:
             crc, size = hash_of(self.landing.storage, segment.path)
             self.change(Segment, {"path": segment.path}, hash=crc, bytes=size)
-
-
-class _Facade:
-    """What the oracle asks of a region."""
-
-    def __init__(self, landed: Landed) -> None:
-        self.plane, self.config = landed.plane, landed.landing.config
-        self.storage = lambda: landed.landing.storage
 
 
 @pytest.fixture
