@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -13,6 +14,8 @@ from crkafka_core.model.errors import ConfigError
 Moment = dt.datetime | str | int
 """ISO 8601, a datetime, or milliseconds since 1970; without a zone it is UTC."""
 
+_MILLIS = re.compile(r"(?![0-9]{8}$)-?[0-9]+")
+"""Milliseconds as a text; eight digits are a date, as ISO 8601 has it too."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -106,16 +109,21 @@ def micros(moment: Moment | None) -> int | None:
     """A moment as microseconds since 1970."""
     if moment is None:
         return None
-    if isinstance(moment, int):
+    if isinstance(moment, str) and _MILLIS.fullmatch(moment.strip()):
+        moment = int(moment)
+    if isinstance(moment, int) and not isinstance(moment, bool):
         return moment * 1000
-    if isinstance(moment, str):
-        if moment.strip().lstrip("-").isdigit():
-            return int(moment) * 1000
-        try:
-            moment = dt.datetime.fromisoformat(moment.strip())
-        except ValueError:
-            raise ConfigError(
-                f"A time is ISO 8601, such as 2026-01-31T08:00:00Z, or milliseconds since 1970; not {moment!r}."
-            ) from None
+    try:
+        moment = dt.datetime.fromisoformat(moment.strip()) if isinstance(moment, str) else moment
+    except ValueError:
+        raise _no_time(moment) from None
+    if not isinstance(moment, dt.datetime):
+        raise _no_time(moment)
     known = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
     return (known - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+def _no_time(given: object) -> ConfigError:
+    return ConfigError(
+        f"A time is ISO 8601, such as 2026-01-31T08:00:00Z, a datetime, or whole milliseconds since 1970; not {given!r}."
+    )

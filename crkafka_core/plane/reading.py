@@ -150,11 +150,16 @@ def _between(reader: Reader, region: Region, after: int, upto: int) -> list[Chec
     if rows[0].parent != after:
         if after:
             raise refusal(reader, region, after)
-        raise NoSuchCheckpoint(
-            f"The history of region {region.name} goes back to checkpoint {rows[0].id}; what led to it is no longer archived.",
-            hint=f"Read after {rows[0].parent}, or keep more with `history`.",
-        )
+        raise forgotten(region, rows[0])
     return rows
+
+
+def forgotten(region: Region, first: Checkpoint) -> NoSuchCheckpoint:
+    """What led to the first checkpoint that the history still has is asked for."""
+    return NoSuchCheckpoint(
+        f"The history of region {region.name} goes back to checkpoint {first.id}; what led to it is no longer archived.",
+        hint=f"Read after {first.parent}, or keep more with `history`.",
+    )
 
 
 def _rows(reader: Reader, region: Region, ids: set[int]) -> list[Checkpoint]:

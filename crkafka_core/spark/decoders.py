@@ -14,11 +14,15 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.spark import avro_schemas
 from crkafka_core.spark.fitting import Misfit, has_decimal
 from crkafka_core.spark.json_bulk import JsonBulk
 from crkafka_core.spark.registry import PATIENCE, Registry, Schema, UnknownSchema
 
 TIMESTAMP = "google.protobuf.Timestamp"
+_LAST_ID = 2**31 - 1
+"""Ids are Java's `int`; asked for a greater one, a registry says 404 as for a page that it has not got."""
 
 Opened = Callable[[bytes, str], Mapping[str, Any]]
 """Decodes one value of a topic; raises `Undecodable`, or whatever its library raises. An `OSError` or one of ours is an outage."""
@@ -87,22 +91,23 @@ class Avro(Decoder):
     def open(self, kind: pa.DataType) -> Opened:
         import fastavro
 
-        known: dict[int, Any] = {}
-        fixed = fastavro.parse_schema(json.loads(self.schema)) if self.schema else None
-        reader = fastavro.parse_schema(json.loads(self.reader)) if self.reader else None
+        latest: Any = json.loads(self.reader) if self.reader else None
+        reader = fastavro.parse_schema(latest) if self.reader else None
+        fixed = _parsed(json.loads(self.schema), latest) if self.schema else None
         registry = Registry(self.registry, self.user, self.headers, self.patience) if self.registry else None
+        known: dict[int, Any] = {}
+        refused: dict[int, str] = {}
 
         def writer_of(number: int) -> Any:
-            if number not in known:
+            if number not in known and number not in refused:
                 assert registry is not None
                 try:
-                    known[number] = avro_schema(registry, registry.schema(number))
+                    known[number] = avro_schema(registry, registry.schema(number), latest)
                 except (UnknownSchema, Undecodable) as error:
-                    known[number] = str(error)
-            found = known[number]
-            if isinstance(found, str):
-                raise Undecodable(found)
-            return found
+                    refused[number] = str(error)
+            if number in refused:
+                raise Undecodable(refused[number])
+            return known[number]
 
         def decode(value: bytes, _: str) -> Mapping[str, Any]:
             body, writer = value, cast(Any, fixed)
@@ -120,23 +125,25 @@ class Avro(Decoder):
         return decode
 
 
-def avro_schema(registry: Registry, schema: Schema) -> Any:
-    """Parsed, with the schemas that it refers to."""
+def avro_schema(registry: Registry, schema: Schema, latest: Any = None) -> Any:
+    """The writer's, parsed; its numbers are times where the latest schema says so."""
     import fastavro
 
     if schema.kind != "AVRO":
         raise Undecodable(f"the schema of its id is {schema.kind}, not Avro")
-    named: dict[str, Any] = {}
-
-    def parse(of: Schema) -> Any:
-        for _, subject, version in of.references:
-            parse(registry.version(subject, version))
-        return fastavro.parse_schema(json.loads(of.text), named_schemas=named)
-
     try:
-        return parse(schema)
-    except (ValueError, KeyError, fastavro.schema.SchemaParseException) as error:
+        whole, _ = avro_schemas.whole(registry, schema)
+        return _parsed(whole, latest)
+    except ConfigError as error:
+        raise Undecodable(f"what the schema of its id refers to is gone: {error.message}") from error
+    except (ValueError, LookupError, TypeError, AttributeError, fastavro.schema.SchemaParseException) as error:
         raise Undecodable(f"the schema of its id cannot be read as Avro: {error}") from error
+
+
+def _parsed(writer: Any, latest: Any) -> Any:
+    import fastavro
+
+    return fastavro.parse_schema(writer if latest is None else avro_schemas.read_as(writer, latest))
 
 
 @dataclass(frozen=True)
@@ -208,7 +215,10 @@ def framed(value: bytes) -> tuple[bytes, int]:
         raise Undecodable(
             "not in the schema registry's wire format: it begins with a zero byte and four bytes of schema id"
         )
-    return value[5:], struct.unpack(">I", value[1:5])[0]
+    number = struct.unpack(">I", value[1:5])[0]
+    if number > _LAST_ID:
+        raise Undecodable(f"no registry has a schema of the id {number}")
+    return value[5:], number
 
 
 def _after_indexes(body: bytes) -> tuple[bytes, tuple[int, ...]]:

@@ -56,10 +56,14 @@ class Registry:
         """By its id."""
         return self._get(f"/schemas/ids/{number}")
 
-    def version(self, subject: str, version: int | str, *, serialized: bool = False) -> Schema:
-        """By subject and version, or `latest`. `serialized`: Protobuf as a descriptor in base64, not as source text."""
+    def version(self, subject: str, version: int | str, *, serialized: bool = False, deleted: bool = False) -> Schema:
+        """By subject and version, or `latest`. `serialized`: Protobuf as a descriptor in base64, not as source text.
+
+        `deleted`: also one that was deleted softly, as the registry itself has it for the schemas that refer to it.
+        """
+        asked = [*(["format=serialized"] if serialized else ()), *(["deleted=true"] if deleted else ())]
         return self._get(
-            f"/subjects/{quote(subject, safe='')}/versions/{version}{'?format=serialized' if serialized else ''}"
+            f"/subjects/{quote(subject, safe='')}/versions/{version}{'?' if asked else ''}{'&'.join(asked)}"
         )
 
     def _get(self, path: str) -> Schema:
@@ -117,10 +121,13 @@ def _away(url: str, what: str) -> RegistryAway:
 def _code(error: urllib.error.HTTPError) -> int:
     try:
         return int(json.load(error)["error_code"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
         return 0
 
 
 def _schema(answer: Any) -> Schema:
-    found = tuple((r["name"], r["subject"], int(r["version"])) for r in answer.get("references", ()))
-    return Schema(str(answer["schema"]), str(answer.get("schemaType") or "AVRO"), found)
+    references = tuple((r["name"], r["subject"], int(r["version"])) for r in answer.get("references") or ())
+    text = answer["schema"]
+    if not isinstance(text, str):
+        raise TypeError(f"its schema is a {type(text).__name__}, not a text")
+    return Schema(text, str(answer.get("schemaType") or "AVRO"), references)

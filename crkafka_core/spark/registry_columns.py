@@ -6,12 +6,12 @@ import base64
 import binascii
 import importlib
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from crkafka_core.config import json_columns as columns
 from crkafka_core.config.json_columns import NoColumns
 from crkafka_core.model.errors import ConfigError
+from crkafka_core.spark import avro_schemas
 from crkafka_core.spark.decoders import TIMESTAMP, Avro, Protobuf
 from crkafka_core.spark.registry import Registry, Schema
 
@@ -35,92 +35,19 @@ _DIGITS = 38
 def avro(registry: Registry, schema: Schema) -> tuple[Avro, dict[str, Any]]:
     """What is written by any schema of the subject is resolved to this one, as Avro says."""
     _kind(schema, "AVRO")
-    named: dict[str, Any] = {}
     try:
-        for _, subject, version in _references(registry, schema):
-            _collect(json.loads(registry.version(subject, version).text), "", named)
-        whole = json.loads(schema.text)
-        _collect(whole, "", named)
-        reader = json.dumps(_whole(whole, "", named, set()))
+        whole, named = avro_schemas.whole(registry, schema)
         found, _ = _avro_type(whole, "", named, (), "")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _unfit(error) from error
     if not isinstance(found, dict) or found["type"] != "struct":
         raise _unfit(NoColumns("it is not a record"))
-    decoder = Avro(registry=registry.url, reader=reader, user=registry.user, headers=registry.headers)
+    decoder = Avro(registry=registry.url, reader=json.dumps(whole), user=registry.user, headers=registry.headers)
     return decoder, _checked(found)
 
 
-def _references(registry: Registry, schema: Schema) -> list[tuple[str, str, int]]:
-    """All that the schema is made of, what is needed first in front."""
-    found: list[tuple[str, str, int]] = []
-    for each in schema.references:
-        inner = _references(registry, registry.version(each[1], each[2]))
-        found += [one for one in [*inner, each] if one not in found]
-    return found
-
-
-def _full(name: str, space: str) -> str:
-    return name if "." in name or not space else f"{space}.{name}"
-
-
-def _space(schema: Mapping[str, Any], space: str) -> str:
-    """The namespace inside of a named schema."""
-    name = str(schema["name"])
-    return name.rpartition(".")[0] if "." in name else str(schema.get("namespace", space))
-
-
-def _collect(schema: Any, space: str, named: dict[str, Any]) -> None:
-    """Every named type, by its full name, with the namespace that holds inside of it."""
-    if isinstance(schema, list):
-        for each in schema:
-            _collect(each, space, named)
-    elif isinstance(schema, dict):
-        if schema.get("type") in ("record", "error", "enum", "fixed"):
-            space = _space(schema, space)
-            named[_full(str(schema["name"]), space)] = (schema, space)
-        for key in ("items", "values"):
-            _collect(schema.get(key), space, named)
-        if isinstance(schema.get("type"), dict | list):
-            _collect(schema["type"], space, named)
-        for each in schema.get("fields", ()):
-            _collect(each["type"], space, named)
-
-
-def _named(name: str, space: str, named: Mapping[str, Any]) -> tuple[Any, str, str]:
-    full = _full(name, space) if _full(name, space) in named else name
-    if full not in named:
-        raise NoColumns(f"the type {name} is not there")
-    schema, inside = named[full]
-    return schema, inside, full
-
-
-def _whole(schema: Any, space: str, named: Mapping[str, Any], seen: set[str]) -> Any:
-    """The schema with what it refers to inside of it, each at its first place."""
-    if isinstance(schema, list):
-        return [_whole(each, space, named, seen) for each in schema]
-    if isinstance(schema, str):
-        if schema in _AVRO or schema == "null":
-            return schema
-        found, inside, full = _named(schema, space, named)
-        return full if full in seen else _whole(found, inside, named, seen)
-    out = dict(schema)
-    if schema.get("type") in ("record", "error", "enum", "fixed"):
-        space = _space(schema, space)
-        out["name"] = _full(str(schema["name"]), space)
-        out.pop("namespace", None)
-        seen.add(out["name"])
-        if "fields" in schema:
-            out["fields"] = [{**f, "type": _whole(f["type"], space, named, seen)} for f in schema["fields"]]
-        return out
-    for key in ("items", "values", "type"):
-        if key in schema and not (key == "type" and schema[key] in ("array", "map")):
-            out[key] = _whole(schema[key], space, named, seen)
-    return out
-
-
 def _avro_type(
-    schema: Any, space: str, named: Mapping[str, Any], inside: tuple[str, ...], path: str
+    schema: Any, space: str, named: avro_schemas.Named, inside: tuple[str, ...], path: str
 ) -> tuple[Any, bool]:
     """The type of a column, and whether it may be null."""
     if isinstance(schema, list):
@@ -131,7 +58,7 @@ def _avro_type(
     if isinstance(schema, str):
         if schema in _AVRO:
             return _AVRO[schema], False
-        found, space, _ = _named(schema, space, named)
+        found, space, _ = avro_schemas.find(schema, space, named)
         return _avro_type(found, space, named, inside, path)
     kind, logical = schema["type"], schema.get("logicalType")
     if isinstance(kind, dict | list):
@@ -145,8 +72,8 @@ def _avro_type(
     if kind == "map":
         return columns.mapping(_avro_type(schema["values"], space, named, inside, f"{path}{{}}")[0]), False
     if kind in ("record", "error"):
-        space = _space(schema, space)
-        name = _full(str(schema["name"]), space)
+        space = avro_schemas.space_inside(schema, space)
+        name = avro_schemas.full_name(str(schema["name"]), space)
         if name in inside:
             raise NoColumns(f"`{path}` holds itself ({name}); a column cannot")
         fields = {

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.machine import holder
-from crkafka_core.model.errors import DataLoss, Refused, Stale
+from crkafka_core.model.errors import ConfigError, DataLoss, Refused, Stale
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.model.selection import Selection
@@ -262,11 +262,11 @@ def _in_its_own_words(name: str) -> Iterator[None]:
         said = _SAID.search(str(error))
         if said is None:
             raise
-        kind = {"BadRecord": BadRecord, "RegistryAway": RegistryAway}[said[1]]
+        kind = {each.__name__: each for each in (BadRecord, RegistryAway, ConfigError)}[said[1]]
         raise kind(f"Table {name}: {said[2].strip()}") from error
 
 
-_SAID = re.compile(r"crkafka_core\.spark\.\w+\.(BadRecord|RegistryAway): (.*)")
+_SAID = re.compile(r"crkafka_core\.\w+\.\w+\.(BadRecord|RegistryAway|ConfigError): (.*)")
 
 
 def _commits(

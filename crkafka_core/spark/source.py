@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError, NoSuchCheckpoint
-from crkafka_core.model.rows import Region
+from crkafka_core.model.rows import Checkpoint, Region
 from crkafka_core.model.selection import Selection
 from crkafka_core.plane import reading
 from crkafka_core.plane.reading import ReadPlan
@@ -120,7 +120,7 @@ class _Options:
         self.ids = _numbers(options, "ids")
         if self.ids is not None and (self.after is not None or self.upto is not None):
             raise ConfigError('format("crkafka") takes either ids, or after and upto.')
-        self.numbered = options.get("checkpoint", "false").lower() == "true"
+        self.numbered = _flag(options, "checkpoint")
         self.columns = _list(options, "columns")
         self.selection = Selection.of(
             topics=_list(options, "topics"),
@@ -170,11 +170,18 @@ def _below(options: dict[str, str], prefix: str) -> dict[str, str]:
     return {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
 
 
+def _flag(options: dict[str, str], key: str) -> bool:
+    text = options.get(key, "false").lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f'Option {key} of format("crkafka") must be true or false, not {text!r}.')
+    return text == "true"
+
+
 def _number(options: dict[str, str], key: str) -> int | None:
     text = options.get(key)
     if text is None:
         return None
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()):
         raise ConfigError(f'Option {key} of format("crkafka") must be a whole number, not {text!r}.')
     return int(text)
 
@@ -189,7 +196,7 @@ def _numbers(options: dict[str, str], key: str) -> list[int] | None:
     if found is None:
         return None
     for part in found:
-        if not part.isdigit():
+        if not (part.isascii() and part.isdigit()):
             raise ConfigError(
                 f'Option {key} of format("crkafka") must be whole numbers with commas between, not {part!r}.'
             )
@@ -331,8 +338,13 @@ class StreamReader(DataSourceStreamReader):
         def answer(reader: Reader, row: Region) -> NoSuchCheckpoint | None:
             if at == row.head or at in reader.line(row.head, after=at - 1):
                 return None
-            shared = reader.line(row.head)
-            fork = max((i for i in reader.line(at) if i in set(shared)), default=0)
+            line, stands = reader.line(row.head), reader.get(Checkpoint, at)
+            first = reader.get(Checkpoint, line[0]) if line else None
+            if stands is None and first is not None and at <= first.parent:
+                return None if at == first.parent else reading.forgotten(row, first)
+            if stands is None:
+                return reading.refusal(reader, row, at)
+            fork = max((i for i in reader.line(at) if i in set(line)), default=0)
             return NoSuchCheckpoint(
                 f"The stream stands at checkpoint {at} of region {row.name}, which is not on the line to the head {row.head} any more: "
                 f"the region went back to {fork} and on from there.",

@@ -19,7 +19,10 @@ class FakeRegistry:
         class Answer(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 fake.asked.append((self.path, self.headers.get("Authorization")))
-                waiting = fake.answers.get(self.path, [(404, {"error_code": 40403})])
+                path = self.path.replace(
+                    "?deleted=true", ""
+                )  # one that is there is there also for who asks for deleted ones
+                waiting = fake.answers.get(self.path) or fake.answers.get(path, [(404, {"error_code": 40403})])
                 status, body = waiting.pop(0) if len(waiting) > 1 else waiting[0]
                 self.send_response(status)
                 self.end_headers()

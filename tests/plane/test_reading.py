@@ -69,7 +69,8 @@ def test_segments_and_ranges_without_what_is_wanted_are_left_out(tmp_path: Path)
 @pytest.mark.parametrize(
     ("given", "micros"),
     [
-        (None, None), (5, 5_000), ("5", 5_000), ("1970-01-01T00:00:01", 1_000_000), ("1970-01-01T01:00:00.000001+01:00", 1),
+        (None, None), (5, 5_000), ("5", 5_000), ("-1", -1_000), ("123456789", 123456789_000),
+        ("19700102", 86_400_000_000), ("1970-01-01T00:00:01", 1_000_000), ("1970-01-01T01:00:00.000001+01:00", 1),
         (dt.datetime(1970, 1, 1, 0, 0, 1), 1_000_000), ("9999-12-31T23:59:59.999999Z", 253402300799999999),
     ],
 )  # fmt: skip
@@ -77,7 +78,17 @@ def test_a_moment_without_a_zone_is_utc(given: Any, micros: int | None) -> None:
     assert Selection.of(from_time=given).times.start == micros
 
 
-@pytest.mark.parametrize("wrong", [{"from_time": "noon"}, {"topics": "orders"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"from_time": "noon"},
+        {"from_time": "--5"},
+        {"from_time": 1.7e12},
+        {"from_time": True},
+        {"from_time": dt.date(2026, 1, 31)},
+        {"topics": "orders"},
+    ],
+)
 def test_a_selection_that_nobody_can_mean_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Selection.of(**wrong)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import io
 import json
+import socket
 import struct
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 
@@ -244,6 +249,8 @@ ID = pa.struct([("id", pa.int64())])
         (200, b"<html>login"),
         (200, {"x": 1}),
         (200, []),
+        (200, {"schema": None}),
+        (200, {"schema": SCHEMA}),
     ],
 )
 def test_a_registry_that_does_not_serve_is_an_outage_and_no_bad_record(
@@ -257,6 +264,107 @@ def test_a_registry_that_does_not_serve_is_an_outage_and_no_bad_record(
     registry.answers["/schemas/ids/7"] = [outage, (200, {"schema": json.dumps(SCHEMA)})]
     found, reasons = Columns("value", Avro(registry=registry.url), ID).decode(batch_of([VALUE, VALUE]))
     assert (found.to_pylist(), reasons) == ([{"id": 1}, {"id": 1}], [None, None])
+
+
+def test_an_answer_that_is_cut_off_is_an_outage() -> None:
+    """As of a proxy that is drained: it names no code, so it says nothing of the schema."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    with server.accept()[0] as asking:
+                        asking.recv(65_536)
+                        asking.sendall(b'HTTP/1.1 404 Not Found\r\nContent-Length: 60\r\n\r\n{"error_c')
+
+        threading.Thread(target=answer, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(RegistryAway, match="does not serve schemas"):
+            Columns("value", Avro(registry=url, patience=0.1), ID).decode(batch_of([VALUE]))
+
+
+def test_an_id_that_no_registry_can_have_is_a_bad_record_and_not_asked_for(registry: FakeRegistry) -> None:
+    """Ids are Java's `int`: for a greater one the answer is the 404 of a page that is not there, as if the registry were away."""
+    registry.answers["/schemas/ids/7"] = [(200, {"schema": json.dumps(SCHEMA), "references": None})]
+    found, reasons = Columns("value", Avro(registry=registry.url), ID).decode(
+        batch_of([VALUE, b"\0\xff\xff\xff\xff\x01"])
+    )
+    assert found.to_pylist()[0] == {"id": 1}
+    assert reasons == [None, "no registry has a schema of the id 4294967295"]
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("5", "cannot be read as Avro"), ("null", "cannot be read as Avro"), ('{"type": "record"}', "cannot be read as Avro"),
+    ('"string"', "an Avro str, not a record"),
+])  # fmt: skip
+def test_a_schema_that_is_no_record_is_asked_for_once(registry: FakeRegistry, text: str, why: str) -> None:
+    registry.answers["/schemas/ids/7"] = [(200, {"schema": text})]
+    _, reasons = Columns("value", Avro(registry=registry.url), ID).decode(batch_of([b"\0\0\0\0\7\2x"] * 3))
+    assert len(registry.asked) == 1 and len(set(reasons)) == 1 and why in str(reasons[0])
+
+
+@pytest.mark.parametrize("top", ["x.D", ["x.D"], ["null", "x.D"]])
+def test_a_schema_that_is_but_a_reference_decodes(registry: FakeRegistry, top: Any) -> None:
+    """Several kinds of events in one topic begin with a union of references."""
+    inner = {"type": "record", "name": "D", "namespace": "x", "fields": [{"name": "id", "type": "long"}]}
+    registry.answers["/subjects/D/versions/1"] = [(200, {"schema": json.dumps(inner)})]
+    registry.answers["/schemas/ids/7"] = [
+        (200, {"schema": json.dumps(top), "references": [{"name": "x.D", "subject": "D", "version": 1}]})
+    ]
+    branch = b"" if isinstance(top, str) else b"\0" if len(top) == 1 else b"\2"
+    found, reasons = decoded([VALUE[:5] + branch + b"\2"], Avro(registry=registry.url, reader=json.dumps(inner)), ID)
+    assert (found, reasons) == ([{"id": 1}], [None])
+
+
+def test_what_refers_to_a_schema_that_was_deleted_softly_is_read_all_the_same(registry: FakeRegistry) -> None:
+    gone = {"schema": json.dumps({"type": "record", "name": "D", "fields": [{"name": "v", "type": "int"}]})}
+    fields = [{"name": "id", "type": "long"}, {"name": "d", "type": "D"}]
+    referring = {"schema": json.dumps({"type": "record", "name": "Order", "fields": fields}),
+                 "references": [{"name": "D", "subject": "D", "version": 1}]}  # fmt: skip
+    registry.answers["/schemas/ids/7"] = [(200, referring)]
+    missing = (404, {"error_code": 40402})
+    registry.answers["/subjects/D/versions/1"] = [missing]
+    registry.answers["/subjects/D/versions/1?deleted=true"] = [(200, gone)]
+    value, decoder = VALUE + b"\2", Avro(registry=registry.url, reader=json.dumps(SCHEMA))
+    assert decoded([value], decoder, ID) == ([{"id": 1}], [None])
+    registry.answers["/subjects/D/versions/1?deleted=true"] = [missing]  # deleted for good
+    (_, (why,)) = decoded([value], decoder, ID)
+    assert "refers to is gone" in str(why) and "D, version 1" in str(why)
+
+
+LONG = "long"
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+MICROS, MILLIS = ({"type": LONG, "logicalType": f"timestamp-{unit}"} for unit in ("micros", "millis"))
+
+
+@pytest.mark.parametrize(
+    ("written", "latest", "raw", "kind", "read"),
+    [
+        (LONG, MICROS, 157766400000000, pa.timestamp("us", tz="UTC"), dt.datetime(1975, 1, 1, tzinfo=dt.UTC)),
+        (LONG, MILLIS, 157766400000, pa.timestamp("us", tz="UTC"), dt.datetime(1975, 1, 1, tzinfo=dt.UTC)),
+        (["null", LONG], ["null", MICROS], 157766400000000, pa.timestamp("us", tz="UTC"), dt.datetime(1975, 1, 1, tzinfo=dt.UTC)),
+        (MICROS, LONG, dt.datetime(1975, 1, 1, tzinfo=dt.UTC), pa.int64(), 157766400000000),
+        (MILLIS, MICROS, dt.datetime(1975, 1, 1, tzinfo=dt.UTC), pa.timestamp("us", tz="UTC"), dt.datetime(1975, 1, 1, tzinfo=dt.UTC)),
+        ("int", {"type": "int", "logicalType": "date"}, 20_000, pa.date32(), dt.date(2024, 10, 4)),
+        ("int", {"type": "int", "logicalType": "time-millis"}, 20_000, pa.string(), "00:00:20"),
+        ("bytes", DECIMAL, b"\x04\xd2", pa.decimal128(38, 2), Decimal("12.34")),
+        ({"type": "array", "items": LONG}, {"type": "array", "items": MICROS}, [0], pa.list_(pa.timestamp("us", tz="UTC")),
+         [dt.datetime(1970, 1, 1, tzinfo=dt.UTC)]),
+    ],
+)  # fmt: skip
+def test_a_logical_type_that_came_or_went_says_what_older_records_mean(
+    registry: FakeRegistry, written: Any, latest: Any, raw: Any, kind: pa.DataType, read: Any
+) -> None:
+    """To Avro they are the same number or bytes, so a registry lets it pass; a bare number would be taken for milliseconds."""
+    of, now = (
+        {"type": "record", "name": "Order", "fields": [{"name": "at", "type": each}]} for each in (written, latest)
+    )
+    registry.answers["/schemas/ids/7"] = [(200, {"schema": json.dumps(of)})]
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(of), {"at": raw})
+    decoder = Avro(registry=registry.url, reader=json.dumps(now))
+    found, reasons = decoded([VALUE[:5] + out.getvalue()], decoder, pa.struct([("at", kind)]))
+    assert (found, reasons) == ([{"at": read}], [None])
 
 
 def test_a_registry_that_is_away_is_an_outage(registry: FakeRegistry) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checkpoints_db import initialise, open_store
-from crkafka_core.model.errors import ConfigError, DataLoss
+from crkafka_core.model.errors import ConfigError, DataLoss, NoSuchCheckpoint
 from crkafka_core.model.rows import Lease, Segment
 from crkafka_core.plane import leases, reading, retire
 from crkafka_core.spark import source
@@ -109,6 +109,8 @@ def test_queries_on_one_frame_are_no_affair_of_each_others(spark: SparkSession, 
         ({"ids": "1", "after": 0}, "either ids"),
         ({"columns": "valeu"}, "no column 'valeu'"),
         ({"fromTime": "noon"}, "ISO 8601"),
+        ({"checkpoint": "yes"}, "must be true or false, not 'yes'"),
+        ({"partitions": "²"}, "must be whole numbers"),
     ],
 )
 def test_what_cannot_be_read_is_said(
@@ -225,6 +227,24 @@ def test_a_stream_that_was_left_behind_by_a_rewind_fails_and_names_the_fork(
     assert again.landed() == [(1, 20), (2, 20), (4, 20)]
     landing.land(10)
     assert again.run() == [1]
+
+
+def test_a_stream_that_the_history_no_longer_reaches_is_told_so_and_not_of_a_rewind(landing: Landing) -> None:
+    """It was stopped for longer than its hold; what it needs is no longer archived. At the first that is, nothing is amiss."""
+    for _ in range(12):
+        landing.land(4)
+    plane = landing.region.plane
+    plane.do(lambda tx: tx.set_region(limits_json='{"retain": 2, "history": 3}'))
+    plane.do(lambda tx: retire.retire(tx, retire.plan(tx, tx.region()).retire))
+
+    def latest(at: int) -> int:
+        return source.StreamReader(source._Options(options(landing, after=at)), ("value",)).latestOffset()["checkpoint"]
+
+    assert latest(7) == 12, "the history goes back to 8"
+    with pytest.raises(NoSuchCheckpoint, match=r"goes back to checkpoint 8; .*Read after 7"):
+        latest(5)
+    with pytest.raises(NoSuchCheckpoint, match="has no checkpoint 99"):
+        latest(99)
 
 
 def test_what_sql_says_of_connections_is_never_obeyed(spark: SparkSession, landing: Landing, tmp_path: Path) -> None:
