@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,14 +20,12 @@ from crkafka_core.segments.storage import Output, Storage, Stored
 class LocalStorage(Storage):
     """A folder of this machine, or one that all machines mount."""
 
+    is_local = True
+
     def __init__(self, root: str, mode: int = 0o600) -> None:
         self.root = Path(root).expanduser().absolute()
         self._mode = mode
         self.url = str(self.root)
-
-    @property
-    def is_local(self) -> bool:
-        return True
 
     def uri(self, path: str) -> str:
         return self._full(path).as_uri()
@@ -147,9 +145,6 @@ class LocalStorage(Storage):
                         yield Stored(full.relative_to(self.root).as_posix(), full.stat().st_size)
         except OSError as error:
             raise storage_error(error, "Listing", str(top)) from error
-
-    def end_uploads(self, prefix: str, only: Callable[[str], bool] = lambda _: True) -> int:
-        return 0
 
     def delete_folder(self, prefix: str) -> None:
         try:

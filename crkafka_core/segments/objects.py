@@ -40,10 +40,6 @@ class ObjectStorage(Storage):
         self._scheme = urlsplit(url).scheme
         self._files, self._root = self._connect()
 
-    @property
-    def is_local(self) -> bool:
-        return False
-
     def uri(self, path: str) -> str:
         return f"{self.url.split('?')[0]}/{path}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,15 +14,26 @@ class OtherColumns(Exception):
     """The file has its columns under other names."""
 
 
-def batches(storage: Storage, path: str, needed: Collection[str], *, only: bool) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, which has to have the needed columns; all of its columns, or only these."""
+def batches(
+    storage: Storage, path: str, needed: Collection[str], *, only: bool, kept: Sequence[bool] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, which has to have the needed columns; all of its columns, or only these.
+
+    `kept`: for each row, up to the last that is marked as deleted beside the file, whether it is there.
+    """
+    at = 0
     with storage.open_read(path) as source:
         parquet = pq.ParquetFile(source)
         if not set(needed) <= set(parquet.schema_arrow.names):
             raise OtherColumns(path)
         for batch in parquet.iter_batches(columns=list(needed) if only else None):
             plain = pa.schema([field.with_type(_plain(field.type)) for field in batch.schema])
-            yield batch if plain.equals(batch.schema) else batch.cast(plain)
+            rows = batch if plain.equals(batch.schema) else batch.cast(plain)
+            if kept is not None:
+                flags = list(kept[at : at + rows.num_rows])
+                at += rows.num_rows
+                rows = rows.filter(pa.array(flags + [True] * (rows.num_rows - len(flags)), pa.bool_()))
+            yield rows
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -53,8 +64,7 @@ class File:
     def __init__(self, storage: Storage, path: str, *, compression: str = "snappy") -> None:
         self.path = path
         self._compression = compression
-        self._output = storage.open_write(path)
-        self._sink = _Sink(self._output)
+        self._sink = Sink(storage.open_write(path))
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -67,30 +77,30 @@ class File:
         """Whole and durable; its size."""
         assert self._writer is not None
         self._writer.close()
-        self._output.close()
+        self._sink.output.close()
         return self._sink.written
 
     def discard(self) -> None:
         """End it and remove what there is."""
         self._sink.dead = True  # Arrow writes a footer when its writer goes
-        self._output.discard()
+        self._sink.output.discard()
 
 
-class _Sink:
-    """A new file, as Arrow writes to it."""
+class Sink:
+    """A new file, as Arrow writes to it; whoever opened it closes it, after Parquet's footer."""
 
     closed = False
 
     def __init__(self, output: Output) -> None:
-        self._output = output
+        self.output = output
         self.written = 0
         self.dead = False
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         if self.dead:
             return len(data)
         view = memoryview(data).cast("B")
-        self._output.write(view)
+        self.output.write(view)
         self.written += len(view)
         return len(view)
 
@@ -98,7 +108,7 @@ class _Sink:
         return self.written
 
     def flush(self) -> None:
-        """Durable at its end."""
+        """Durable at its close, which is the output's business."""
 
     def close(self) -> None:
-        """Closed by whoever opened it."""
+        """Not yet."""

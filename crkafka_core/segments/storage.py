@@ -45,6 +45,8 @@ class Storage(ABC):
 
     url: str
     """As configured, made absolute: what SQL keeps and other processes open."""
+    is_local = False
+    """Only processes of this machine can open it."""
 
     @staticmethod
     def open(url: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
@@ -71,11 +73,6 @@ class Storage(ABC):
         """A region's."""
         resolved = config.resolve()
         return Storage.open(resolved.storage, resolved.storage_options)
-
-    @property
-    @abstractmethod
-    def is_local(self) -> bool:
-        """Only processes of this machine can open it."""
 
     @abstractmethod
     def uri(self, path: str) -> str:
@@ -116,12 +113,9 @@ class Storage(ABC):
     def list(self, prefix: str) -> Iterator[Stored]:
         """All files below a folder (an empty prefix: the root); a folder that is not there has none."""
 
-    @abstractmethod
     def end_uploads(self, prefix: str, only: Callable[[str], bool] = lambda _: True) -> int:
-        """End unfinished uploads below a folder, left by killed processes, of those paths that pass; how many (SPEC T3).
-
-        Local: always 0.
-        """
+        """End unfinished uploads below a folder, left by killed processes, of those paths that pass; how many (SPEC T3)."""
+        return 0
 
     @abstractmethod
     def delete_folder(self, prefix: str) -> None:

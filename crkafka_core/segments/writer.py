@@ -17,6 +17,7 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import SCHEMA, Batch
 from crkafka_core.segments.errors import storage_error
+from crkafka_core.segments.rows import Sink
 from crkafka_core.segments.storage import Output, Storage
 
 ROW_GROUP_BYTES = 4 << 20
@@ -193,40 +194,25 @@ def _bytes_of(column: pa.ChunkedArray) -> memoryview:
     return memoryview(data)[first:last]
 
 
-class _Sink:
-    """The file object that Parquet writes to: hashes and counts what passes, keeps the error Arrow would flatten."""
-
-    closed = False
+class _Sink(Sink):
+    """It hashes and counts what passes, and keeps the error that Arrow would flatten."""
 
     def __init__(self, output: Output, where: str) -> None:
-        self.output = output
+        super().__init__(output)
         self.where = where
         self.crc = 0
-        self.written = 0
         self.error: CrkafkaError | None = None
-        self.dead = False
 
-    def write(self, data: bytes) -> int:
-        if self.dead:
-            return len(data)
+    def write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
         try:
-            self.output.write(view)
+            size = super().write(view)
         except CrkafkaError as error:
             self.error = error
             raise
-        self.crc = isal_zlib.crc32(view, self.crc)
-        self.written += len(view)
-        return len(view)
-
-    def tell(self) -> int:
-        return self.written
-
-    def flush(self) -> None:
-        """Durability is the output's business, at close."""
-
-    def close(self) -> None:
-        """The writer closes the output itself, after Parquet's footer."""
+        if not self.dead:
+            self.crc = isal_zlib.crc32(view, self.crc)
+        return size
 
 
 class _Translated(contextlib.AbstractContextManager["_Translated"]):

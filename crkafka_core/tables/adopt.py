@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 import pyarrow as pa
@@ -24,10 +25,9 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Segment, Table
 from crkafka_core.model.selection import EVERYTHING
 from crkafka_core.plane import contents, erasure, permits, reading, tables
-from crkafka_core.plane.contents import Piece
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.tables import files, last_commit, leftover, places, writing
+from crkafka_core.tables import files, last_commit, leftover, writing
 from crkafka_core.tables.content import Content, content_of
 from crkafka_core.tables.delta_log import log_of, open_log
 from crkafka_core.tables.files import Added
@@ -35,9 +35,9 @@ from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.last_commit import NotAcknowledged, Standing
 from crkafka_core.tables.leftover import Leaving
-from crkafka_core.tables.log import Logs, Moved, NeedsSpark, Snapshot, TableLog
+from crkafka_core.tables.log import DataFile, Logs, Moved, NeedsSpark, Snapshot, TableLog
 from crkafka_core.tables.on_snapshot import check, on_a_snapshot
-from crkafka_core.tables.stamp import Stamp
+from crkafka_core.tables.stamp import Facts, Stamp
 from crkafka_core.tables.writing import Committed, Fenced, Written
 
 _log = logging.getLogger(__name__)
@@ -55,8 +55,8 @@ Fetch = Callable[[ReadPlan, str], None]
 class Means:
     """What is there to write a table with."""
 
-    logs: Logs = open_log
-    fetch: Fetch | None = None
+    logs: Logs
+    fetch: Fetch | None
 
 
 def advance(
@@ -71,7 +71,7 @@ def advance(
             region,
             name,
             lambda tx, token: permits.permit_commit(tx, name, holder=holder(), token=token, limit=limit, upto=upto),
-            lambda permit, hold: _advance(region, permit, hold, means),
+            lambda permit, hold: _Commit(region, means, permit, hold).advance(),
         )
 
     if region.plane.read(lambda _, row: row.phase) is not Phase.REWINDING and _owes_fence(region, name):
@@ -85,7 +85,7 @@ def fence(region: Handle, name: str, *, fetch: Fetch | None = None, logs: Logs =
     return _once_sql_knows(
         region,
         name,
-        lambda: writing.fence(region, name, lambda permit, hold: Fenced(_fence(region, permit, hold, means))),
+        lambda: writing.fence(region, name, lambda permit, hold: _Commit(region, means, permit, hold).fence()),
         means,
         fencing=True,
     )
@@ -102,9 +102,8 @@ def mend(
         return permits.permit_commit(tx, name, holder=holder(), token=token, ids=ids) if ids else None
 
     def once() -> Committed | None:
-        return writing.commit(
-            region, name, ask, lambda permit, hold: _mend(region, permit, hold, frozenset(checkpoints), means)
-        )
+        chosen = frozenset(checkpoints)
+        return writing.commit(region, name, ask, lambda permit, hold: _Commit(region, means, permit, hold).mend(chosen))
 
     means = Means(logs, fetch)
     done = _once_sql_knows(region, name, once, means)
@@ -119,7 +118,7 @@ def make_fenced(region: Handle, permit: Permit, column: str) -> str:
 
     It has the column of the checkpoint's number; the others come with the first rows.
     """
-    stamp, table = Stamp.of(_uid(region), permit.commit), permit.table
+    stamp, table = Stamp.of(permit.plan.uid, permit.commit), permit.table
     log = log_of(region, table)
     snapshot = log.snapshot()
     if snapshot is None:
@@ -152,54 +151,129 @@ def _owes_fence(region: Handle, name: str) -> bool:
     return table.owes_fence
 
 
-def _advance(region: Handle, permit: Permit, hold: Hold, means: Means) -> Written:
-    plan, stamp = permit.plan, Stamp.of(permit.plan.uid, permit.commit)
-    if not plan.rows:
-        return Written("", 0)
-    log, made = means.logs(region, permit.table), list[Added]()
-    if plan.ranges:
-        _check_first(region, permit, log, stamp)  # perhaps the table has them: then nothing is fetched
-    made += _adopt_segments(region, log, stamp, plan.segments)
-    made += _fetch_archived(region, log, stamp, {r.checkpoint for r in plan.ranges}, means.fetch)
+class _Commit:
+    """One that is permitted; each of its kinds may be tried on several snapshots, one after the other."""
 
-    def once(snapshot: Snapshot) -> Written:
-        check(region, permit, snapshot, stamp)
-        hold.check()
+    def __init__(self, region: Handle, means: Means, permit: Permit, hold: Hold) -> None:
+        self._region, self._means, self._permit, self._hold = region, means, permit, hold
+        self._stamp = Stamp.of(permit.plan.uid, permit.commit)
+
+    @cached_property
+    def _log(self) -> TableLog:
+        return self._means.logs(self._region, self._permit.table)
+
+    def advance(self) -> Written:
+        plan = self._permit.plan
+        if not plan.rows:
+            return Written("", 0)
+        if plan.ranges:
+            self._check_first()  # perhaps the table has them: then nothing is fetched
+        made = self._adopt(plan.segments) + self._fetch({r.checkpoint for r in plan.ranges})
         rows = sum(plan.rows_for_tables.values())
-        version = snapshot.commit(made, (), stamp, _about(permit, rows), holds=permit.commit.upto)
-        return Written(str(version), rows)
 
-    return on_a_snapshot(log, stamp, once)
+        def once(snapshot: Snapshot) -> Written:
+            self._check(snapshot)
+            return Written(self._put(snapshot, made, (), rows, self._permit.commit.upto), rows)
 
+        return on_a_snapshot(self._log, self._stamp, once)
 
-def _fence(region: Handle, permit: Permit, hold: Hold, means: Means) -> str:
-    stamp, log = Stamp.of(_uid(region), permit.commit), means.logs(region, permit.table)
+    def fence(self) -> Fenced:
+        permit, log = self._permit, self._log
 
-    def once(snapshot: Snapshot) -> str:
-        facts, standing = check(region, permit, snapshot, stamp)
-        shown = facts.holds if standing is Standing.UNACKNOWLEDGED else 0
+        def once(snapshot: Snapshot) -> Fenced:
+            facts, standing = self._check(snapshot)
 
-        def ask(reader: Reader, row: Region) -> tuple[Content, list[Piece], int]:
-            row, table = replace(row, head=permit.commit.upto), permit.table
-            gone = contents.leaving(reader, row, table, shown)
-            return (
-                content_of(reader, row, table),
-                contents.pieces(reader, row, gone),
-                permits.fenced_to(reader, row, permit),
+            def ask(reader: Reader, row: Region) -> tuple[Content, int]:
+                row = replace(row, head=permit.commit.upto)
+                content = content_of(reader, row, permit.table, last_commit.shown(facts, standing))
+                return content, permits.fenced_to(reader, row, permit)
+
+            content, holds = self._region.plane.read(ask)
+            there, forgotten = snapshot.files(), content.forgotten
+            by_name = content.among(there)
+            if standing is Standing.NEWER or not holds:  # nothing belongs there: neither what names no checkpoint
+                leaving = leftover.foreign(permit.table, log.storage(), by_name, _lost, forgotten=forgotten)
+            else:
+                gone = content.gone_inside(there)
+                leaving = leftover.superseded(permit.table, log.storage(), by_name, gone, forgotten=forgotten)
+            return Fenced(self._replace(snapshot, leaving, 0, holds))
+
+        return on_a_snapshot(log, self._stamp, once)
+
+    def mend(self, checkpoints: Collection[int]) -> Written:
+        table, log = self._permit.table, self._log
+
+        def once(snapshot: Snapshot) -> Written:
+            self._check(snapshot)
+            content = self._region.plane.read(lambda reader, row: content_of(reader, row, table))
+            by_name = content.among(snapshot.files())
+            leaving = leftover.foreign(table, log.storage(), by_name, int.__ne__, forgotten=content.forgotten)
+            leaving.take_marked(by_name, content.pieces, checkpoints)
+            rows = sum(self._permit.plan.rows_for_tables.values())
+            return Written(self._replace(snapshot, leaving, rows, table.acknowledged), rows)
+
+        return on_a_snapshot(log, self._stamp, once)
+
+    def _check(self, snapshot: Snapshot) -> tuple[Facts, Standing]:
+        return check(self._region, self._permit, snapshot, self._stamp)
+
+    def _check_first(self) -> None:
+        """Find out before much is done that it would not count."""
+        snapshot = self._log.snapshot()
+        if snapshot is not None:
+            self._check(snapshot)
+
+    def _replace(self, snapshot: Snapshot, leaving: Leaving, rows: int, holds: int) -> str:
+        """The commit that takes out what leaves and brings in what has to be there instead; its version."""
+        snapshot.check_removable(leaving.files)
+        add = leftover.rewritten(self._log.storage(), self._log.table, leaving, self._stamp)
+        add += self._adopt([p.segment for p in leaving.returning if p.segment is not None], again=True)
+        add += self._fetch({p.checkpoint for p in leaving.returning if p.segment is None})
+        return self._put(snapshot, add, leaving.files, rows, holds)
+
+    def _put(
+        self, snapshot: Snapshot, add: Sequence[Added], remove: Collection[DataFile], rows: int, holds: int
+    ) -> str:
+        self._hold.check()
+        return str(snapshot.commit(add, remove, self._stamp, _about(self._permit, rows), holds=holds))
+
+    def _adopt(self, segments: Sequence[Segment], *, again: bool = False) -> list[Added]:
+        """Have the table own these segments; `again`: it had them before."""
+        storage, own = self._region.storage(), self._log.storage(self._stamp)
+
+        def name(segment: Segment) -> str:
+            usual = files.name_of(segment)
+            used = not self._log.reuses_names and (again or own.exists(usual))
+            return files.other_name_of(segment, self._stamp) if used else usual
+
+        ids = {s.checkpoint for s in segments}
+        rest = self._region.plane.read(lambda reader, _: erasure.without(reader, ids))
+        made = []
+        for segment in segments:
+            selection = rest.get(segment.checkpoint, EVERYTHING)
+            if erasure.touches(selection, segment):
+                made += files.adopt_rest(storage, segment, own, files.other_name_of(segment, self._stamp), selection)
+            else:
+                made.append(files.adopt(storage, segment, own, name(segment)))
+        return made
+
+    def _fetch(self, checkpoints: Collection[int]) -> list[Added]:
+        """Rows of archived checkpoints, read from Kafka again, as files of the table."""
+        if not checkpoints:
+            return []
+        stamp, name = self._stamp, self._permit.table.name
+        if self._means.fetch is None:
+            raise NeedsSpark(
+                f"Table {name} lacks checkpoint {min(checkpoints)}, whose segments are retired: its rows are read again from Kafka.",
+                hint=f"`crkafka tables advance {name}` does it, with Spark.",
             )
-
-        content, gone, holds = region.plane.read(ask)
-        there, storage = snapshot.files(), log.storage()
-        found = content.among(there)
-        if standing is Standing.NEWER or not holds:  # nothing belongs there: neither what names no checkpoint
-            leaving = leftover.foreign(permit.table, storage, found, _lost, forgotten=content.forgotten)
-        else:
-            left = {piece.checkpoint for piece in gone}
-            inside = places.sort_files(there, content.uid, lambda c: c in left, gone).pieces
-            leaving = leftover.superseded(permit.table, storage, found, inside, forgotten=content.forgotten)
-        return _commit_replacement(region, permit, hold, log, snapshot, leaving, 0, holds, means.fetch)
-
-    return on_a_snapshot(log, stamp, once)
+        plan = self._region.plane.read(lambda reader, row: reading.plan(reader, row, ids=checkpoints))
+        folder, storage = f"{stamp.uid}/fetched/{stamp.number:012d}-{stamp.token[-8:]}", self._log.storage(stamp)
+        try:
+            self._means.fetch(plan, f"{storage.url}/{folder}")
+            return files.fetched(storage, folder, plan, stamp)
+        finally:
+            storage.delete_folder(folder)
 
 
 def _lost(there: int, wanted: int) -> bool:
@@ -207,93 +281,6 @@ def _lost(there: int, wanted: int) -> bool:
     return there > wanted or there == 0 < wanted
 
 
-def _mend(region: Handle, permit: Permit, hold: Hold, checkpoints: frozenset[int], means: Means) -> Written:
-    stamp, log = Stamp.of(permit.plan.uid, permit.commit), means.logs(region, permit.table)
-
-    def once(snapshot: Snapshot) -> Written:
-        check(region, permit, snapshot, stamp)
-        content = region.plane.read(lambda reader, row: content_of(reader, row, permit.table))
-        found, storage = content.among(snapshot.files()), log.storage()
-        leaving = leftover.foreign(permit.table, storage, found, int.__ne__, forgotten=content.forgotten)
-        leaving.take_marked(found, content.pieces, checkpoints)
-        rows, holds = sum(permit.plan.rows_for_tables.values()), permit.table.acknowledged
-        return Written(
-            _commit_replacement(region, permit, hold, log, snapshot, leaving, rows, holds, means.fetch), rows
-        )
-
-    return on_a_snapshot(log, stamp, once)
-
-
-def _commit_replacement(
-    region: Handle, permit: Permit, hold: Hold, log: TableLog, snapshot: Snapshot, leaving: Leaving, rows: int, holds: int,
-    fetch: Fetch | None,
-) -> str:  # fmt: skip
-    """The commit that takes out what leaves and brings in what has to be there instead; its version."""
-    stamp = Stamp.of(_uid(region), permit.commit)
-    snapshot.check_removable(leaving.files)
-    archived = {piece.checkpoint for piece in leaving.returning if piece.segment is None}
-    add = leftover.rewritten(log.storage(), log.table, leaving, stamp)
-    kept = [piece.segment for piece in leaving.returning if piece.segment is not None]
-    add += _adopt_segments(region, log, stamp, kept, again=True)
-    add += _fetch_archived(region, log, stamp, archived, fetch)
-    hold.check()
-    return str(snapshot.commit(add, leaving.files, stamp, _about(permit, rows), holds=holds))
-
-
-def _adopt_segments(
-    region: Handle, log: TableLog, stamp: Stamp, segments: Sequence[Segment], *, again: bool = False
-) -> list[Added]:
-    """Have the table own these segments; `again`: it had them before."""
-    storage, own = region.storage(), log.storage(stamp)
-
-    def name(segment: Segment) -> str:
-        usual = files.name_of(segment)
-        used = not log.reuses_names and (again or own.exists(usual))
-        return files.other_name_of(segment, stamp) if used else usual
-
-    rest = region.plane.read(lambda reader, _: erasure.without(reader, {s.checkpoint for s in segments}))
-    made = []
-    for segment in segments:
-        selection = rest.get(segment.checkpoint, EVERYTHING)
-        if erasure.touches(selection, segment):
-            made += files.adopt_rest(storage, segment, own, files.other_name_of(segment, stamp), selection)
-        else:
-            made.append(files.adopt(storage, segment, own, name(segment)))
-    return made
-
-
-def _fetch_archived(
-    region: Handle, log: TableLog, stamp: Stamp, checkpoints: Collection[int], fetch: Fetch | None
-) -> list[Added]:
-    """Rows of archived checkpoints, read from Kafka again, as files of the table."""
-    if not checkpoints:
-        return []
-    table = log.table
-    if fetch is None:
-        raise NeedsSpark(
-            f"Table {table.name} lacks checkpoint {min(checkpoints)}, whose segments are retired: its rows are read again from Kafka.",
-            hint=f"`crkafka tables advance {table.name}` does it, with Spark.",
-        )
-    plan = region.plane.read(lambda reader, row: reading.plan(reader, row, ids=checkpoints))
-    folder, storage = f"{stamp.uid}/fetched/{stamp.number:012d}-{stamp.token[-8:]}", log.storage(stamp)
-    try:
-        fetch(plan, f"{storage.url}/{folder}")
-        return files.fetched(storage, folder, plan, stamp)
-    finally:
-        storage.delete_folder(folder)
-
-
-def _check_first(region: Handle, permit: Permit, log: TableLog, stamp: Stamp) -> None:
-    """Find out before much is done that it would not count."""
-    snapshot = log.snapshot()
-    if snapshot is not None:
-        check(region, permit, snapshot, stamp)
-
-
 def _about(permit: Permit, rows: int) -> dict[str, object]:
     commit = permit.commit
     return {"kind": commit.kind, "after": commit.after, "upto": commit.upto, "rows": rows}
-
-
-def _uid(region: Handle) -> str:
-    return region.plane.read(lambda _, row: row.uid)

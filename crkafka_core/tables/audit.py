@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from crkafka_core.control import Reader
 from crkafka_core.model.plural import plural
@@ -12,6 +13,7 @@ from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents, tables
 from crkafka_core.plane.contents import Piece
 from crkafka_core.tables import last_commit, places, stamp
+from crkafka_core.tables.content import Content, content_of
 from crkafka_core.tables.delta_log import open_log
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.last_commit import Standing
@@ -64,37 +66,19 @@ def _list(ids: Sequence[int]) -> str:
     return f"{shown} and {len(ids) - 10} more" if len(ids) > 10 else shown
 
 
-@dataclass(frozen=True)
-class _Expected:
-    """What SQL says of a table."""
-
-    uid: str
-    table: Table
-    rows: Mapping[int, int]
-    pieces: Sequence[Piece]
-    belongs: Callable[[int], bool]
-    forgotten: bool
-    known: bool
-    """It knows the last commit of ours that the table shows."""
-
-
 def look(region: Handle, name: str, logs: Logs = open_log) -> TableAudit:
     """Look at a table of adopted files: by the log alone, but for files that a compaction or somebody else has written."""
     for _ in range(LOOKS):  # first the table, then SQL: what came into the table before is known to SQL by then
         log = logs(region, region.plane.read(lambda r, row: tables.of(r, name)))
         snapshot = log.snapshot()
-        expected = _expected(region, name, snapshot)
-        table = expected.table
+        table, rows, content = region.plane.read(partial(_expected, name, snapshot))
         if not table.version or (snapshot is not None and int(table.version) <= snapshot.version):
             break
-    if snapshot is None:
-        return TableAudit(miscounted=tuple(sorted(expected.rows)))
-    if not expected.known:
-        raise last_commit.newer(table, snapshot.facts(stamp.app_of(expected.uid, name)))
-    there = snapshot.files()
-    found = places.sort_files(there, expected.uid, expected.belongs, expected.pieces)
-    at = Places(found.pieces)
-    count = places.count(name, log.storage(), found.others, at)
+    if snapshot is None or content is None:
+        return TableAudit(miscounted=tuple(sorted(rows)))
+    there = content.among(snapshot.files())
+    at = Places(there.pieces)
+    count = places.count(name, log.storage(), there.others, at)
     counts = count.total
     wrong = {
         c
@@ -102,26 +86,26 @@ def look(region: Handle, name: str, logs: Logs = open_log) -> TableAudit:
         if counts[g] != sum(p.rows for p in group) or g in count.doubled
         for c in _to_blame(group)
     }
-    wrong |= _with_too_few_rows(found, expected)
-    strange = counts[places.NOWHERE] + (0 if expected.forgotten else counts[places.BEFORE])
+    wrong |= _with_too_few_rows(there, rows)
+    strange = counts[places.NOWHERE] + (0 if content.forgotten else counts[places.BEFORE])
     seen = snapshot.since(table.version)
-    foreign = sum(s.changes_rows and (s.stamp is None or s.stamp.uid != expected.uid) for s in seen)
-    strangers = sorted({c for c, _ in found.wrong if c not in _on_the_way(region)})
+    foreign = sum(s.changes_rows and (s.stamp is None or s.stamp.uid != content.uid) for s in seen)
+    strangers = sorted({c for c, _ in there.wrong if c not in _on_the_way(region)})
     return TableAudit(tuple(strangers), tuple(sorted(wrong)), foreign, strange)
 
 
-def _expected(region: Handle, name: str, snapshot: Snapshot | None) -> _Expected:
-    return region.plane.read(lambda reader, row: _expected_in(reader, row, name, snapshot))
-
-
-def _expected_in(reader: Reader, row: Region, name: str, snapshot: Snapshot | None) -> _Expected:
+def _expected(
+    name: str, snapshot: Snapshot | None, reader: Reader, row: Region
+) -> tuple[Table, Mapping[int, int], Content | None]:
+    """What SQL says of a table: checkpoint → rows, and what belongs in a snapshot of it; refused where that is newer than SQL."""
     table = tables.of(reader, name)
     rows = contents.counted_in(reader, row, table)
-    facts = snapshot.facts(stamp.app_of(row.uid, name)) if snapshot is not None else None
-    return _Expected(
-        row.uid, table, rows, contents.pieces(reader, row, list(rows)), contents.belonging(reader, row, table),
-        contents.forgotten(reader, row), facts is None or last_commit.standing(reader, table, facts) is not Standing.NEWER,
-    )  # fmt: skip
+    if snapshot is None:
+        return table, rows, None
+    facts = snapshot.facts(stamp.app_of(row.uid, name))
+    if last_commit.standing(reader, table, facts) is Standing.NEWER:
+        raise last_commit.newer(table, facts)
+    return table, rows, content_of(reader, row, table)
 
 
 def _on_the_way(region: Handle) -> set[int]:
@@ -134,12 +118,12 @@ def _to_blame(group: Sequence[Piece]) -> set[int]:
     return {p.checkpoint for p in group if p.rows > 0} or {p.checkpoint for p in group}
 
 
-def _with_too_few_rows(found: SortedFiles, expected: _Expected) -> set[int]:
+def _with_too_few_rows(files: SortedFiles, rows: Mapping[int, int]) -> set[int]:
     """Checkpoints whose adopted files hold fewer rows than they had, as where some are marked as deleted."""
     there: Counter[int] = Counter()
-    for checkpoint, file in found.named:
+    for checkpoint, file in files.named:
         there[checkpoint] += file.rows or 0
-    inside = Counter(found.packed)
-    for piece in found.pieces:
+    inside = Counter(files.packed)
+    for piece in files.pieces:
         inside[piece.checkpoint] += piece.rows
-    return {c for c, rows in expected.rows.items() if there[c] + inside[c] != rows}
+    return {c for c, wanted in rows.items() if there[c] + inside[c] != wanted}

@@ -11,7 +11,6 @@ from crkafka_core.plane import contents, reading, tables
 from crkafka_core.plane.contents import Piece
 from crkafka_core.tables import last_commit, places
 from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.last_commit import Standing
 from crkafka_core.tables.log import DataFile, Logs
 from crkafka_core.tables.places import SortedFiles
 from crkafka_core.tables.stamp import app_of
@@ -24,17 +23,27 @@ class Content:
     uid: str
     belongs: Callable[[int], bool]
     pieces: Sequence[Piece]
+    gone: Sequence[Piece]
+    """What leaves with a fence."""
     forgotten: bool
+    """SQL does not know the beginning of the line any more."""
 
     def among(self, there: Sequence[DataFile]) -> SortedFiles:
         return places.sort_files(there, self.uid, self.belongs, self.pieces)
 
+    def gone_inside(self, there: Sequence[DataFile]) -> Sequence[Piece]:
+        """What leaves, with its rows in files that name no checkpoint."""
+        gone = {piece.checkpoint for piece in self.gone}
+        return places.sort_files(there, self.uid, gone.__contains__, self.gone).pieces
 
-def content_of(reader: Reader, row: Region, table: Table) -> Content:
+
+def content_of(reader: Reader, row: Region, table: Table, shown: int | None = None) -> Content:
+    """`shown`: up to which checkpoint the table shows what is not acknowledged; None: nobody asks what leaves."""
     return Content(
         row.uid,
         contents.belonging(reader, row, table),
         contents.pieces(reader, row, contents.live_in(reader, row, table)),
+        () if shown is None else contents.pieces(reader, row, contents.leaving(reader, row, table, shown)),
         contents.forgotten(reader, row),
     )
 
@@ -61,13 +70,11 @@ def visible(region: Handle, table: Table, logs: Logs) -> View | None:
     if table.version == str(snapshot.version) and not table.owes_fence:
         return View(uid, snapshot.at, [], [])
 
-    def ask(reader: Reader, row: Region) -> tuple[Content, list[Piece]]:
+    def ask(reader: Reader, row: Region) -> Content:
         now, facts = tables.of(reader, table.name), snapshot.facts(app_of(row.uid, table.name))
-        shown = facts.holds if last_commit.standing(reader, now, facts) is Standing.UNACKNOWLEDGED else 0
-        return content_of(reader, row, now), contents.pieces(reader, row, contents.leaving(reader, row, now, shown))
+        return content_of(reader, row, now, last_commit.shown(facts, last_commit.standing(reader, now, facts)))
 
-    content, gone = region.plane.read(ask)
-    there, left = snapshot.files(), {piece.checkpoint for piece in gone}
+    content, there = region.plane.read(ask), snapshot.files()
     wrong = sorted({c for c, _ in content.among(there).wrong})
-    inside = places.sort_files(there, content.uid, lambda c: c in left, gone).pieces
-    return View(content.uid, snapshot.at, wrong, [r for piece in inside if piece.rows > 0 for r in piece.ranges])
+    inside = (piece for piece in content.gone_inside(there) if piece.rows > 0)
+    return View(content.uid, snapshot.at, wrong, [r for piece in inside for r in piece.ranges])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -22,7 +22,6 @@ from crkafka_core.model.rows import Table
 from crkafka_core.segments import footer
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable, without_secrets
-from crkafka_core.segments.local import LocalStorage
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import log_end, new_file
 from crkafka_core.tables.files import Added
@@ -35,7 +34,6 @@ from crkafka_core.tables.stamp import MAINTAIN, Facts, LogEntry, Stamp
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
-    from deltalake.transaction import AddAction, RemoveAction
 
 HARMLESS = (
     "OPTIMIZE",
@@ -86,13 +84,13 @@ class DeltaLog:
 
     def __init__(self, table: Table, storage_options: Mapping[str, str]) -> None:
         self.table = table
-        self._uri = table.path.replace("s3a://", "s3://", 1)
-        self._folder = storage_of(table.path, storage_options)
-        self._options = _options(storage_options) if self._uri.startswith("s3://") else {}
+        self.uri = table.path.replace("s3a://", "s3://", 1)
+        self.folder = storage_of(table.path, storage_options)
+        self._options = _options(storage_options) if self.uri.startswith("s3://") else {}
 
     def snapshot(self) -> Snapshot | None:
         """The table as it is now; None when there is none."""
-        end = log_end.known(self._uri, self._folder)
+        end = log_end.known(self.uri, self.folder)
         if end is not None:
             return Snapshot(self, end.version, end)
         delta = self.load()
@@ -106,8 +104,8 @@ class DeltaLog:
         except (lake.exceptions.DeltaError, OSError) as error:
             raise VersionGone(f"Version {version} of table {self.table.name} cannot be read any more.") from error
 
-    def _open(self, version: int | None = None) -> DeltaTable:
-        table: DeltaTable = _deltalake().DeltaTable(self._uri, version=version, storage_options=self._options)
+    def _open(self, version: int | None) -> DeltaTable:
+        table: DeltaTable = _deltalake().DeltaTable(self.uri, version=version, storage_options=self._options)
         return table
 
     def load(self, version: int | None = None) -> DeltaTable | None:
@@ -120,15 +118,6 @@ class DeltaLog:
         except (lake.exceptions.DeltaError, OSError) as error:
             raise self.trouble(error) from error
 
-    def append(self, end: End, files: Sequence[NewFile], said: str, facts: Mapping[str, int]) -> None:
-        """Commit files behind this end of the log. Raises `Moved` if it is the end no more."""
-        if not log_end.append(self._folder, end, said, facts, files):
-            raise Moved(f"Table {self.table.name} has changed since version {end.version}.")
-
-    def remember(self, end: End) -> None:
-        """How the log ends after our own commit."""
-        log_end.remember(self._uri, self._folder, end)
-
     def create(self, stamp: Stamp, schema: pa.Schema = SCHEMA, properties: Mapping[str, str] | None = None) -> None:
         """Make the table, without rows and without a number: those are committed on a snapshot. Raises `Moved` if it is there.
 
@@ -137,7 +126,7 @@ class DeltaLog:
         lake = _deltalake()
         try:
             lake.DeltaTable.create(
-                self._uri,
+                self.uri,
                 lake.Schema.from_arrow(schema),
                 mode="error",
                 configuration=dict(properties or {}),
@@ -154,27 +143,19 @@ class DeltaLog:
 
     def vacuum(self) -> int:
         """Delete files that left the table longer ago than its retention; their number."""
-        lake = _deltalake()
+        lake, delta = _deltalake(), self.load()
         try:
-            delta = lake.DeltaTable(self._uri, storage_options=self._options)
-            return len(delta.vacuum(dry_run=False))
-        except lake.exceptions.TableNotFoundError:
-            return 0
+            return len(delta.vacuum(dry_run=False)) if delta is not None else 0
         except (lake.exceptions.DeltaError, OSError) as error:
             raise self.trouble(error) from error
 
     def storage(self, stamp: Stamp | None = None) -> Storage:
         """The table's folder, whether there is a table or not."""
-        return self._folder
-
-    @property
-    def local(self) -> bool:
-        """Whether it lies in a folder of this machine, or one that is mounted here."""
-        return isinstance(self._folder, LocalStorage)
+        return self.folder
 
     def about(self, version: int) -> dict[str, Any] | None:
         """What a commit says of itself; None when the log has been cleaned of it."""
-        return log_end.commit_info(self._folder, version)
+        return log_end.commit_info(self.folder, version)
 
     def append_only(self) -> Refused:
         """Rows have to leave, and the table's own setting forbids it."""
@@ -243,7 +224,7 @@ class Snapshot:
         """Whether files of a folder that we get to can come with nothing but what we write of them."""
         if self._end is not None:
             return True
-        return self._log.local and self._delta.protocol().min_writer_version <= log_end.PLAIN_WRITER
+        return self._log.folder.is_local and self._delta.protocol().min_writer_version <= log_end.PLAIN_WRITER
 
     def since(self, version: str) -> list[LogEntry]:
         """What was committed after a version, oldest first; all that the log still tells when the version is empty."""
@@ -289,10 +270,8 @@ class Snapshot:
             return {}
         import pyarrow as pa
 
-        found = pa.table(self._delta.deletion_vectors())
-        return dict(
-            zip(map(unquote, found["filepath"].to_pylist()), found["selection_vector"].to_pylist(), strict=True)
-        )
+        rows = pa.table(self._delta.deletion_vectors()).to_pylist()
+        return {unquote(row["filepath"]): row["selection_vector"] for row in rows}
 
     def counts(self, column: str, least: int, greatest: int) -> dict[int, int] | None:
         """Rows by the value of a column, of values from `least` to `greatest`; None where what the log says of its files does not tell."""
@@ -310,14 +289,14 @@ class Snapshot:
             nulls = [0] * files.num_rows
         else:
             low, high, nulls = (said(f"{kind}.{column}") for kind in ("min", "max", "null_count"))
-        found: Counter[int] = Counter()
+        counts: Counter[int] = Counter()
         for rows, first, last, empty in zip(said("num_records"), low, high, nulls, strict=True):
             if first is not None and last is not None and (last < least or first > greatest):
                 continue
             if rows is None or first is None or first != last or empty != 0:
                 return None
-            found[first] += rows
-        return dict(found)
+            counts[first] += rows
+        return dict(counts)
 
     def check_removable(self, files: Collection[DataFile]) -> None:
         """A file with a deletion vector is known to the log by both, and only Spark writes that (docs/clients.md P13)."""
@@ -344,8 +323,7 @@ class Snapshot:
         facts, files = stamp.facts(holds, self.version + 1), list(map(new_file.of_segment, add))
         if not remove:
             return self._add(files, stamp, facts, about)
-        said = commit_properties(stamp, facts, about)
-        return self._commit(list(map(_add_action, files)), remove, stamp, said, changes_rows=True)
+        return self._commit(files, remove, stamp, commit_properties(stamp, facts, about))
 
     def take(self, files: Sequence[NewFile], stamp: Stamp, about: Mapping[str, object]) -> int:
         """Add files to a table that Spark writes, under the stamp's number; the new version. Raises `Moved` if there is a later one."""
@@ -355,18 +333,19 @@ class Snapshot:
         self, files: Sequence[NewFile], stamp: Stamp, facts: Mapping[str, int], about: Mapping[str, object]
     ) -> int:
         """Directly behind our own last commit, if that is the end of the log; else by deltalake."""
-        said, version = stamp.to_json(**about), self.version + 1
+        log, said, version = self._log, stamp.to_json(**about), self.version + 1
         if self._end is not None and not self._end.checkpoint_is_due:
             with suppress(StorageUnavailable):  # a file system without links, perhaps; deltalake knows other ways
-                self._log.append(self._end, files, said, facts)
-                self._log.remember(replace(self._end, version=version, said=said, facts=facts))
+                if not log_end.append(log.folder, self._end, said, facts, files):
+                    raise Moved(f"Table {log.table.name} has changed since version {self.version}.")
+                end = replace(self._end, version=version, said=said, facts=facts)
+                log_end.remember(log.uri, log.folder, end)
                 return version
-        self._commit(
-            list(map(_add_action, files)), (), stamp, commit_properties(stamp, facts, about), changes_rows=True
-        )
+        self._commit(files, (), stamp, commit_properties(stamp, facts, about))
         if self.plain:
             properties = dict(self._delta.metadata().configuration)
-            self._log.remember(End(version, said, facts, self.schema, tuple(self.partition_columns), properties))
+            end = End(version, said, facts, self.schema, tuple(self.partition_columns), properties)
+            log_end.remember(log.uri, log.folder, end)
         return version
 
     def rearrange(
@@ -374,31 +353,39 @@ class Snapshot:
     ) -> int:
         """Put the same rows into other files; the new version. Raises `Moved` if there is a later one."""
         said, files = commit_properties(stamp, None, about), map(new_file.of_segment, add)
-        return self._commit(list(map(_add_action, files)), remove, stamp, said, changes_rows=False)
+        return self._commit(files, remove, stamp, said, changes_rows=False)
 
     def bring_back(
-        self, add: Collection[NewFile], remove: Collection[DataFile], stamp: Stamp, number: int, about: Mapping[str, object]
-    ) -> int:  # fmt: skip
-        """Bring files of an older version back, under a number of the stamp's transactions; the new version.
-
-        Raises `Moved` if there is a later one.
-        """
-        said = commit_properties(stamp, {stamp.app: number}, about)
-        return self._commit(list(map(_add_action, add)), remove, stamp, said, changes_rows=True)
+        self,
+        add: Collection[NewFile],
+        remove: Collection[DataFile],
+        stamp: Stamp,
+        number: int,
+        about: Mapping[str, object],
+    ) -> int:
+        """Bring files of an older version back, under a number of the stamp's transactions; the new version. Raises `Moved`, as they do."""
+        return self._commit(add, remove, stamp, commit_properties(stamp, {stamp.app: number}, about))
 
     def _commit(
-        self, add: list[AddAction], remove: Collection[DataFile], stamp: Stamp, said: CommitProperties, *, changes_rows: bool
-    ) -> int:  # fmt: skip
+        self,
+        add: Iterable[NewFile],
+        remove: Collection[DataFile],
+        stamp: Stamp,
+        said: CommitProperties,
+        *,
+        changes_rows: bool = True,
+    ) -> int:
         lake = _deltalake()
-        from deltalake.transaction import RemoveAction
+        from deltalake.transaction import AddAction, RemoveAction
 
         now = int(time.time() * 1000)
-        actions: list[AddAction | RemoveAction] = [
+        added = [AddAction(file.name, file.size, {}, now, file.changes_rows, file.statistics) for file in add]
+        removed = [
             RemoveAction(file.path, changes_rows, now, file.bytes, dict(file.partition_values)) for file in remove
         ]
         try:
             self._delta.create_write_transaction(
-                [*add, *actions],
+                [*added, *removed],
                 mode="append",
                 schema=self._delta.schema(),
                 partition_by=self.partition_columns,
@@ -428,13 +415,6 @@ def open_log(region: Handle, table: Table) -> TableLog:
     return log_of(region, table)
 
 
-def _add_action(file: NewFile) -> AddAction:
-    """The log's record of a file."""
-    from deltalake.transaction import AddAction
-
-    return AddAction(file.name, file.size, {}, int(time.time() * 1000), file.changes_rows, file.statistics)
-
-
 def commit_properties(
     stamp: Stamp, facts: Mapping[str, int] | None = None, about: Mapping[str, object] | None = None
 ) -> CommitProperties:
@@ -458,7 +438,7 @@ def _options(storage: Mapping[str, str]) -> dict[str, str]:
     scheme = storage.get("scheme") or endpoint.partition("://")[0]
     if endpoint and "://" not in endpoint:
         endpoint = f"{scheme or 'https'}://{endpoint}"
-    found = {
+    words = {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ALLOW_HTTP": "true" if scheme == "http" else "",
         "AWS_REGION": storage.get("region", ""),
@@ -467,7 +447,7 @@ def _options(storage: Mapping[str, str]) -> dict[str, str]:
         "AWS_SESSION_TOKEN": storage.get("session_token", ""),
         "conditional_put": "etag",
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in words.items() if value}
 
 
 def _deltalake() -> Any:

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.plural import plural
@@ -25,6 +26,7 @@ from crkafka_core.segments.scan import scan_segment
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables.stamp import Stamp
 
+KEY = ["topic", "partition", "offset"]
 _NAME = re.compile(r"(?P<uid>[^/]+)/\d{8,}/(?P<checkpoint>\d{12,})-[^/]+\.parquet")
 
 _PACKED = re.compile(r"(?P<uid>[^/]+)/packed/(?P<first>\d{12,})-(?P<last>\d{12,})-[^/]+\.parquet")
@@ -47,8 +49,8 @@ def other_name_of(segment: Segment, stamp: Stamp) -> str:
 
 def checkpoint_of(path: str, uid: str) -> int | None:
     """The checkpoint whose rows an adopted file holds; None for any other file, as one that a compaction wrote."""
-    found = _NAME.fullmatch(path)
-    return int(found["checkpoint"]) if found is not None and found["uid"] == uid else None
+    name = _NAME.fullmatch(path)
+    return int(name["checkpoint"]) if name is not None and name["uid"] == uid else None
 
 
 def packed_name(uid: str, first: int, last: int, token: str) -> str:
@@ -58,8 +60,8 @@ def packed_name(uid: str, first: int, last: int, token: str) -> str:
 
 def packed_of(path: str, uid: str) -> tuple[int, int] | None:
     """First and last checkpoint of such a file; None for any other."""
-    found = _PACKED.fullmatch(path)
-    return (int(found["first"]), int(found["last"])) if found is not None and found["uid"] == uid else None
+    name = _PACKED.fullmatch(path)
+    return (int(name["first"]), int(name["last"])) if name is not None and name["uid"] == uid else None
 
 
 def checkpoints_of(path: str, uid: str) -> tuple[int, int] | None:
@@ -78,6 +80,25 @@ class Bounds:
     offsets: tuple[int, int]
     """Of the first and of the last record."""
     times: tuple[datetime, datetime] | None = None
+
+
+class Tally:
+    """Counts the rows that pass, and keeps the least and the greatest values of their key in each batch."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._ends: dict[str, set[Any]] = {column: set() for column in KEY}
+
+    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self.rows += batch.num_rows
+            for column, values in self._ends.items():
+                values.update(pc.min_max(batch.column(column)).as_py().values())
+            yield batch
+
+    def bounds(self, times: tuple[datetime, datetime] | None = None) -> Bounds:
+        topics, partitions, offsets = map(_least_and_greatest, self._ends.values())
+        return Bounds(self.rows, topics, partitions, offsets, times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +121,12 @@ def adopt(storage: Storage, segment: Segment, table: Storage, name: str) -> Adde
 
 def adopt_rest(storage: Storage, segment: Segment, table: Storage, name: str, selection: Selection) -> list[Added]:
     """Have the table own what is selected of the segment's records, in a file of its own; none if that is nothing."""
-    found = scan_segment(storage, segment.path, landed=segment.rows, selection=selection)
-    first, rows = next(found, None), [0]
+    selected = scan_segment(storage, segment.path, landed=segment.rows, selection=selection)
+    first, tally = next(selected, None), Tally()
     if first is None:
         return []
-
-    def selected() -> Iterator[pa.RecordBatch]:
-        for batch in chain([first], found):
-            rows[0] += batch.num_rows
-            yield batch
-
-    size = parquet.write(table, name, selected(), compression="zstd")
-    return [Added(name, size, replace(bounds_of(segment, storage), rows=rows[0]))]
+    size = parquet.write(table, name, tally.of(chain([first], selected)), compression="zstd")
+    return [Added(name, size, replace(bounds_of(segment, storage), rows=tally.rows))]
 
 
 def bounds_of(segment: Segment, storage: Storage) -> Bounds:
@@ -135,18 +150,17 @@ def fetched(storage: Storage, folder: str, plan: ReadPlan, stamp: Stamp) -> list
         expected.setdefault(r.checkpoint, []).append(r)
     counts: Counter[int] = Counter()
     add = []
-    for i, found in enumerate(sorted(storage.list(folder), key=lambda found: found.path)):
-        told = _FETCHED.search(found.path)
+    for i, path in enumerate(sorted(stored.path for stored in storage.list(folder))):
+        told = _FETCHED.search(path)
         if told is None:
             continue
-        checkpoint, rows = int(told["checkpoint"]), footer(storage, found.path).rows
+        checkpoint, rows = int(told["checkpoint"]), footer(storage, path).rows
         name = f"{stamp.uid}/{0:08d}/{checkpoint:012d}-{stamp.number}.{stamp.token[-8:]}-{i}.parquet"
-        size, of = storage.own(storage, found.path, name), expected[checkpoint]
+        size, of = storage.own(storage, path, name), expected[checkpoint]
         counts[checkpoint] += rows
-        add.append(Added(name, size, Bounds(
-            rows, _least_and_greatest(r.topic for r in of), _least_and_greatest(r.partition for r in of),
-            (min(r.start for r in of), max(r.stop for r in of) - 1),
-        )))  # fmt: skip
+        topics, partitions = _least_and_greatest(r.topic for r in of), _least_and_greatest(r.partition for r in of)
+        offsets = min(r.start for r in of), max(r.stop for r in of) - 1
+        add.append(Added(name, size, Bounds(rows, topics, partitions, offsets)))
     wanted = plan.rows_for_tables
     for checkpoint in expected:
         if counts[checkpoint] != wanted[checkpoint]:
@@ -159,5 +173,5 @@ def fetched(storage: Storage, folder: str, plan: ReadPlan, stamp: Stamp) -> list
 
 
 def _least_and_greatest(values: Iterable[Any]) -> tuple[Any, Any]:
-    found = list(values)
-    return min(found), max(found)
+    known = list(values)
+    return min(known), max(known)

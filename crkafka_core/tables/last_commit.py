@@ -67,6 +67,11 @@ def standing(reader: Reader, table: Table, facts: Facts) -> Standing:
     return Standing.ACKNOWLEDGED if commit.status == tables.DONE else Standing.UNACKNOWLEDGED
 
 
+def shown(facts: Facts, of: Standing) -> int:
+    """Up to which checkpoint the table shows what SQL did not hear of; 0: there is nothing."""
+    return facts.holds if of is Standing.UNACKNOWLEDGED else 0
+
+
 def newer(table: Table, facts: Facts) -> WentBack:
     """What is said of a table that is newer than SQL."""
     return WentBack(
@@ -97,18 +102,19 @@ def acknowledge(region: Handle, name: str, logs: Logs) -> bool:
 
     def ask(reader: Reader, row: Region) -> tuple[Facts, Unacknowledged | None]:
         facts = snapshot.facts(app_of(row.uid, name))
-        unheard = standing(reader, tables.of(reader, name), facts) is Standing.UNACKNOWLEDGED
-        return facts, unacknowledged(reader, row, tables.of(reader, name), facts) if unheard else None
+        now = tables.of(reader, name)
+        unheard = standing(reader, now, facts) is Standing.UNACKNOWLEDGED
+        return facts, unacknowledged(reader, row, now, facts) if unheard else None
 
-    facts, found = region.plane.read(ask)
-    if found is None:
+    facts, unheard = region.plane.read(ask)
+    if unheard is None:
         return True
-    as_written = not any(piece.erased for piece in found.pieces) and snapshot.untouched_since(facts.version)
-    if as_written or _all_there(log, snapshot, found):
+    as_written = not any(piece.erased for piece in unheard.pieces) and snapshot.untouched_since(facts.version)
+    if as_written or _all_there(log, snapshot, unheard):
         version = str(snapshot.version)
         region.plane.do(lambda tx: permits.acknowledge(tx, name, facts.number, holds=facts.holds, version=version))
         return True
-    if found.one_write:
+    if unheard.one_write:
         return False
     raise Refused(
         f"Table {name} at {table.path} was declared again, and its rows are not those that it had with its last commit: somebody else "
@@ -117,12 +123,12 @@ def acknowledge(region: Handle, name: str, logs: Logs) -> bool:
     )
 
 
-def _all_there(log: TableLog, snapshot: Snapshot, found: Unacknowledged) -> bool:
+def _all_there(log: TableLog, snapshot: Snapshot, unheard: Unacknowledged) -> bool:
     """Whether the rows of all that it brought are there, as many as were merged."""
-    there = places.sort_files(snapshot.files(), found.uid, lambda _: True, found.pieces)
+    there = places.sort_files(snapshot.files(), unheard.uid, lambda _: True, unheard.pieces)
     at = Places([piece for piece in there.pieces if piece.rows > 0 or piece.erased])
-    groups = {n for n, group in enumerate(at.groups) if any(p.checkpoint in found.brought for p in group)}
+    groups = {n for n, group in enumerate(at.groups) if any(p.checkpoint in unheard.brought for p in group)}
     near = [file for file in there.others if at.near(file, groups)]
-    count = places.count(found.table.name, log.storage(), near, at)
+    count = places.count(unheard.table.name, log.storage(), near, at)
     as_many = all(count.total[g] == sum(piece.rows for piece in at.groups[g]) for g in groups)
     return as_many and not groups & count.doubled

@@ -7,13 +7,11 @@ what belongs there is adopted once more, as long as its segments are kept.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.plural import plural
@@ -24,7 +22,7 @@ from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import files, places
 from crkafka_core.tables.files import Added
 from crkafka_core.tables.log import DataFile
-from crkafka_core.tables.places import BEFORE, KEY, NOWHERE, Places, SortedFiles
+from crkafka_core.tables.places import BEFORE, NOWHERE, Places, SortedFiles
 from crkafka_core.tables.stamp import Stamp
 
 Mask = Callable[[pa.RecordBatch], np.ndarray]
@@ -123,19 +121,9 @@ def rewritten(storage: Storage, table: Table, leaving: Leaving, stamp: Stamp) ->
 
 
 def _staying_rows(storage: Storage, table: Table, file: DataFile, leaves: Mask, name: str) -> Added:
-    rows, found = [0], {column: set[Any]() for column in KEY}
-
-    def staying() -> Iterator[pa.RecordBatch]:
-        for batch in places.batches(table.name, storage, file, only_key=False):
-            stay = batch.filter(pa.array(~leaves(batch)))
-            if not stay.num_rows:
-                continue
-            rows[0] += stay.num_rows
-            for column, values in found.items():
-                least = pc.min_max(stay.column(column)).as_py()
-                values |= {least["min"], least["max"]}
-            yield stay
-
-    size = parquet.write(storage, name, staying())
-    topics, partitions, offsets = ((min(values), max(values)) for values in found.values())
-    return Added(name, size, files.Bounds(rows[0], topics, partitions, offsets))
+    tally = files.Tally()
+    staying = (
+        batch.filter(pa.array(~leaves(batch))) for batch in places.batches(table.name, storage, file, only_key=False)
+    )
+    size = parquet.write(storage, name, tally.of(batch for batch in staying if batch.num_rows))
+    return Added(name, size, tally.bounds())

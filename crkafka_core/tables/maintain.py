@@ -10,12 +10,11 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from crkafka_core.control import Reader
 from crkafka_core.machine import holder
@@ -28,11 +27,10 @@ from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import files, writing
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, log_of
-from crkafka_core.tables.files import Added
+from crkafka_core.tables.files import KEY, Added, Tally
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import keeping
 from crkafka_core.tables.log import DataFile, Moved
-from crkafka_core.tables.places import KEY
 from crkafka_core.tables.stamp import MAINTAIN, Stamp
 
 _log = logging.getLogger(__name__)
@@ -104,32 +102,32 @@ def groups(there: Sequence[DataFile], uid: str, is_settled: Callable[[int], bool
         held = files.checkpoints_of(file.path, uid)
         if held is not None and is_settled(held[1]) and file.kept is None and file.bytes < target * 3 // 4:
             of_last.setdefault(held[1], []).append(file)
-    found: list[list[DataFile]] = []
+    made: list[list[DataFile]] = []
     filled = target
     for _, together in sorted(of_last.items()):
         size = sum(file.bytes for file in together)
         if filled + size > target:
-            found.append([])
+            made.append([])
             filled = 0
-        found[-1].extend(sorted(together, key=lambda file: file.path))
+        made[-1].extend(sorted(together, key=lambda file: file.path))
         filled += size
-    return [group for group in found if len(group) > 1]
+    return [group for group in made if len(group) > 1]
 
 
 def _replaced(log: DeltaLog, storage: Storage, stamp: Stamp, group: Sequence[DataFile]) -> bool:
     """Whether one file has taken the place of these."""
     held = [each for file in group if (each := files.checkpoints_of(file.path, stamp.uid)) is not None]
     name = files.packed_name(stamp.uid, min(first for first, _ in held), max(last for _, last in held), stamp.token)
-    rows, ends = [0], {column: set[Any]() for column in KEY}
-    size = parquet.write(storage, name, _rows(storage, group, rows, ends), compression="zstd")
-    about = {"kind": MAINTAIN, "files": len(group), "rows": rows[0]}
+    tally = Tally()
+    size = parquet.write(storage, name, _rows(storage, group, tally), compression="zstd")
+    about = {"kind": MAINTAIN, "files": len(group), "rows": tally.rows}
     try:
-        if any(file.rows is not None for file in group) and rows[0] != sum(file.rows or 0 for file in group):
+        if any(file.rows is not None for file in group) and tally.rows != sum(file.rows or 0 for file in group):
             raise Refused(
-                f"Files of table {log.table.name} at {log.table.path} have {plural(rows[0], 'row')} where its log tells of others.",
+                f"Files of table {log.table.name} at {log.table.path} have {plural(tally.rows, 'row')} where its log tells of others.",
                 hint=f"Nothing was changed. `crkafka mend --look {log.table.name}` tells more.",
             )
-        version = _commit(log, [_added(name, size, rows[0], ends, group)], group, stamp, about)
+        version = _commit(log, [_added(name, size, tally, group)], group, stamp, about)
     except BaseException:
         if not _has_file(log, name):
             storage.delete(name)
@@ -168,28 +166,22 @@ def _has_file(log: DeltaLog, name: str) -> bool:
     return snapshot is not None and any(file.path == name for file in snapshot.files())
 
 
-def _rows(
-    storage: Storage, group: Sequence[DataFile], count: list[int], ends: Mapping[str, set[Any]]
-) -> Iterator[pa.RecordBatch]:
+def _rows(storage: Storage, group: Sequence[DataFile], tally: Tally) -> Iterator[pa.RecordBatch]:
     """All rows, as batches of a row group's size, each in the order of topic, partition and offset.
 
-    `ends`: the least and the greatest of these in each batch. A log need not tell them: a table's properties may leave them out.
+    `tally`: a log need not tell the bounds of its files: a table's properties may leave them out.
     """
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for file in group:
-        for batch in parquet.batches(storage, file.path, SCHEMA.names, only=True):
+        for batch in tally.of(parquet.batches(storage, file.path, SCHEMA.names, only=True)):
             held.append(batch.select(SCHEMA.names).cast(SCHEMA))
-            for column, values in ends.items():
-                values.update(pc.min_max(batch.column(column)).as_py().values())
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
                 yield _ordered(held)
-                count[0] += rows
                 held, rows, size = [], 0, 0
     if held:
         yield _ordered(held)
-        count[0] += rows
 
 
 def _ordered(held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -197,11 +189,10 @@ def _ordered(held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return together.combine_chunks().to_batches()[0]
 
 
-def _added(name: str, size: int, rows: int, ends: Mapping[str, set[Any]], group: Sequence[DataFile]) -> Added:
+def _added(name: str, size: int, tally: Tally, group: Sequence[DataFile]) -> Added:
     """With the bounds of its rows; those of their times as the log has them of all the files."""
-    topics, partitions, offsets = ((min(values), max(values)) for values in ends.values())
     times: list[Any] = [t for f in group for t in (f.lowest.get("timestamp"), f.highest.get("timestamp"))]
-    bounds = files.Bounds(rows, topics, partitions, offsets, None if None in times else (min(times), max(times)))
+    bounds = tally.bounds(None if None in times else (min(times), max(times)))
     return Added(name, size, bounds, changes_rows=False)
 
 

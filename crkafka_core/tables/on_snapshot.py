@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from crkafka_core.control import Reader
@@ -56,20 +57,9 @@ def check(region: Handle, permit: Permit, snapshot: Snapshot, stamp: Stamp) -> t
         check_owner(table, snapshot.since(""), stamp.uid)
         if facts.owner:  # of whom the log tells nothing any more
             raise other_owner(table, None, stamp.uid)
-    fencing = permit.commit.kind == tables.FENCE
-
-    def ask(reader: Reader, row: Region) -> tuple[Standing, bool, int, bool, int]:
-        standing = last_commit.standing(reader, table, facts)
-        waits = standing is Standing.UNACKNOWLEDGED and facts.number < stamp.number
-        if waits and fencing:  # what one commit brought, the fence takes out again
-            waits = not last_commit.unacknowledged(reader, row, table, facts).one_write
-        acknowledged = tables.of(reader, table.name).acknowledged
-        after_restored = fencing and permits.after_restored(reader, table)
-        return standing, waits, permits.last_number(reader, table), after_restored, acknowledged
-
-    standing, waits, last, after_restored, acknowledged = region.plane.read(ask)
+    standing, follows_restored, waits, last, acknowledged = region.plane.read(partial(_standing, permit, facts))
     if standing is Standing.NEWER:
-        if not after_restored:
+        if not follows_restored:
             raise _went_back(region, table, facts)
         if facts.number >= stamp.number:
             region.plane.do(lambda tx: permits.number_above(tx, table.name, facts.number))
@@ -92,6 +82,20 @@ def check(region: Handle, permit: Permit, snapshot: Snapshot, stamp: Stamp) -> t
     return facts, standing
 
 
+def _standing(permit: Permit, facts: Facts, reader: Reader, row: Region) -> tuple[Standing, bool, bool, int, int]:
+    """Of the last commit that the table shows; whether ours is the fence after a restored backup; whether that one is to be
+    acknowledged first; the commit and the checkpoint that SQL has acknowledged.
+    """
+    table, fencing = permit.table, permit.commit.kind == tables.FENCE
+    standing = last_commit.standing(reader, table, facts)
+    waits = standing is Standing.UNACKNOWLEDGED and facts.number < permit.commit.number
+    if waits and fencing:  # what one commit brought, the fence takes out again
+        waits = not last_commit.unacknowledged(reader, row, table, facts).one_write
+    acknowledged = tables.of(reader, table.name).acknowledged
+    follows_restored = fencing and permits.after_restored(reader, table)
+    return standing, follows_restored, waits, permits.last_number(reader, table), acknowledged
+
+
 def _check_columns(table: Table, snapshot: Snapshot) -> None:
     if snapshot.partition_columns:
         raise Refused(
@@ -108,6 +112,6 @@ def _check_columns(table: Table, snapshot: Snapshot) -> None:
 
 def _went_back(region: Handle, table: Table, facts: Facts) -> WentBack:
     """The region stops before anything is written or deleted (SPEC G10)."""
-    found = last_commit.newer(table, facts)
-    region.plane.do(lambda tx: restored.notice(tx, str(found), by=f"table {table.name}"))
-    return found
+    error = last_commit.newer(table, facts)
+    region.plane.do(lambda tx: restored.notice(tx, str(error), by=f"table {table.name}"))
+    return error

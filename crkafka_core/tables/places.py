@@ -18,9 +18,9 @@ from crkafka_core.plane.reading import KafkaRange
 from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import files
+from crkafka_core.tables.files import KEY
 from crkafka_core.tables.log import DataFile
 
-KEY = ["topic", "partition", "offset"]
 NOWHERE, BEFORE = -1, -2
 """Of a row that is in no piece: behind or between those of its partition, or of none; before all of them."""
 
@@ -48,13 +48,13 @@ class Places:
                 by_partition.setdefault((r.topic, r.partition), []).append((r.start, r.stop, i))
         merged: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
         for tp, ranges in by_partition.items():
-            found = merged.setdefault(tp, [])
+            apart = merged.setdefault(tp, [])
             for start, stop, i in sorted(ranges):
-                if found and start < found[-1][1]:
-                    joined[root(i)] = root(found[-1][2])
-                    found[-1] = (found[-1][0], max(stop, found[-1][1]), found[-1][2])
+                if apart and start < apart[-1][1]:
+                    joined[root(i)] = root(apart[-1][2])
+                    apart[-1] = (apart[-1][0], max(stop, apart[-1][1]), apart[-1][2])
                 else:
-                    found.append((start, stop, i))
+                    apart.append((start, stop, i))
         number = {r: n for n, r in enumerate(sorted({root(i) for i in range(len(pieces))}))}
         self.groups: list[list[Piece]] = [[] for _ in number]
         for i, piece in enumerate(pieces):
@@ -62,9 +62,9 @@ class Places:
         self._intervals = {
             tp: tuple(
                 np.array(column, np.int64)
-                for column in zip(*((a, b, number[root(i)]) for a, b, i in found), strict=True)
+                for column in zip(*((a, b, number[root(i)]) for a, b, i in apart), strict=True)
             )
-            for tp, found in merged.items()
+            for tp, apart in merged.items()
         }
 
     def of(self, batch: pa.RecordBatch) -> np.ndarray:
@@ -73,13 +73,13 @@ class Places:
 
     def among(self, batch: pa.RecordBatch, parts: Iterable[Part]) -> np.ndarray:
         """The same, of a batch that is parted already."""
-        found = np.full(batch.num_rows, NOWHERE, np.int64)
+        group_of = np.full(batch.num_rows, NOWHERE, np.int64)
         offsets = batch.column("offset").to_numpy(zero_copy_only=False)
         for tp, here in parts:
             known = self._intervals.get(tp)
             if known is not None:
-                found[here] = _groups(offsets[here], *known)
-        return found
+                group_of[here] = _groups(offsets[here], *known)
+        return group_of
 
     def near(self, file: DataFile, groups: set[int]) -> bool:
         """Whether the log's statistics leave it open that rows of these groups are in the file."""
@@ -136,47 +136,57 @@ def sort_files(
     there: Sequence[DataFile], uid: str, belongs: Callable[[int], bool], pieces: Sequence[Piece]
 ) -> SortedFiles:
     """Sort files by their names; `pieces`: what belongs there, as far as SQL knows."""
-    names = {files.name_of(p.segment): p.checkpoint for p in pieces if p.segment is not None}
-    kept = set(names.values())
-    erased = {files.name_of(p.segment) for p in pieces if p.erased and p.segment is not None}
-    archived = {p.checkpoint for p in pieces if p.erased and p.segment is None}
+    telling = _telling(pieces)
     wrong, named, others, packed = [], [], [], []
-    counted: Counter[int] = Counter()
-    paths = set()
     for file in there:
         checkpoint, several = files.checkpoint_of(file.path, uid), files.packed_of(file.path, uid)
         if several is not None and file.kept is None and belongs(several[0]) and belongs(several[1]):
             packed.append((*several, file))
-        elif checkpoint is None or (
-            belongs(checkpoint)
-            and (file.path in erased or checkpoint in archived or (checkpoint in kept and file.path not in names))
-        ):
-            others.append(file)
-        elif not belongs(checkpoint):
+        elif checkpoint is not None and not belongs(checkpoint):
             wrong.append((checkpoint, file))
-        else:
+        elif checkpoint is not None and telling(checkpoint, file.path):
             named.append((checkpoint, file))
-            paths.add(file.path)
-            counted[checkpoint] += file.rows or 0
+        else:
+            others.append(file)
+    left, packed_rows = _without_named(pieces, named), Counter[int]()
+    for first, last, file in packed:
+        near = slice(bisect_left(left, first, key=_checkpoint), bisect_right(left, last, key=_checkpoint))
+        if left[near] and sum(piece.rows for piece in left[near]) != file.rows:  # none: SQL has forgotten all of them
+            others.append(file)
+            continue
+        for piece in left[near]:
+            packed_rows[piece.checkpoint] += piece.rows
+        left[near] = [replace(piece, rows=0) for piece in left[near]]
+    return SortedFiles(tuple(wrong), tuple(named), tuple(others), tuple(left), packed_rows)
 
-    def in_others(piece: Piece) -> Piece:
+
+def _telling(pieces: Sequence[Piece]) -> Callable[[int, str], bool]:
+    """Whether an adopted file of a checkpoint holds what its name says, all of it, and nothing else."""
+    names = {files.name_of(p.segment): p.checkpoint for p in pieces if p.segment is not None}
+    kept = set(names.values())
+    erased = {files.name_of(p.segment) for p in pieces if p.erased and p.segment is not None}
+    archived = {p.checkpoint for p in pieces if p.erased and p.segment is None}
+
+    def telling(checkpoint: int, path: str) -> bool:
+        return path not in erased and checkpoint not in archived and (checkpoint not in kept or path in names)
+
+    return telling
+
+
+def _without_named(pieces: Sequence[Piece], named: Sequence[tuple[int, DataFile]]) -> list[Piece]:
+    """The pieces by their checkpoints, with the rows that are not in files that name them."""
+    paths, counted = {file.path for _, file in named}, Counter[int]()
+    for checkpoint, file in named:
+        counted[checkpoint] += file.rows or 0
+
+    def rest(piece: Piece) -> Piece:
         if piece.erased:
             return piece
         if piece.segment is None:
             return replace(piece, rows=piece.rows - counted[piece.checkpoint])
         return replace(piece, rows=0) if files.name_of(piece.segment) in paths else piece
 
-    left = sorted(map(in_others, pieces), key=lambda piece: piece.checkpoint)
-    packed_rows: Counter[int] = Counter()
-    for first, last, file in packed:
-        near = slice(bisect_left(left, first, key=_checkpoint), bisect_right(left, last, key=_checkpoint))
-        if left[near] and sum(piece.rows for piece in left[near]) != file.rows:  # none: SQL has forgotten all of them
-            others.append(file)
-            continue
-        for i in range(near.start, near.stop):
-            packed_rows[left[i].checkpoint] += left[i].rows
-            left[i] = replace(left[i], rows=0)
-    return SortedFiles(tuple(wrong), tuple(named), tuple(others), tuple(left), packed_rows)
+    return sorted(map(rest, pieces), key=_checkpoint)
 
 
 def _checkpoint(piece: Piece) -> int:
@@ -244,14 +254,8 @@ class _Offsets:
 
 def batches(table: str, storage: Storage, file: DataFile, *, only_key: bool = True) -> Iterator[pa.RecordBatch]:
     """Rows of a file of the table that are not marked as deleted beside it."""
-    at = 0
     try:
-        for batch in parquet.batches(storage, file.path, KEY, only=only_key):
-            if file.kept is not None:
-                flags = list(file.kept[at : at + batch.num_rows])
-                at += batch.num_rows
-                batch = batch.filter(pa.array(flags + [True] * (batch.num_rows - len(flags))))
-            yield batch
+        yield from parquet.batches(storage, file.path, KEY, only=only_key, kept=file.kept)
     except parquet.OtherColumns:
         raise Refused(
             f"Table {table} has columns under other names in its file {file.path} (column mapping).",

@@ -226,13 +226,7 @@ class Tables:
 
     def batches(self, file: File, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """These columns of a file, without rows that are marked as deleted beside it."""
-        at = 0
-        for batch in parquet.batches(self.storages[file.table.name], file.path, columns, only=True):
-            if file.kept is not None:
-                flags = list(file.kept[at : at + batch.num_rows])
-                at += batch.num_rows
-                batch = batch.filter(pa.array(flags + [True] * (batch.num_rows - len(flags)), pa.bool_()))
-            yield batch
+        return parquet.batches(self.storages[file.table.name], file.path, columns, only=True, kept=file.kept)
 
     def place_columns(self, table: Table) -> list[str]:
         """Where a row tells its topic, partition and offset."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
@@ -90,9 +90,6 @@ class SimulatedStorage(Storage):
     def list(self, prefix: str) -> Iterator[Stored]:
         self.reach()
         return iter([Stored(path, 1) for path in self.disk if path.startswith(prefix)])
-
-    def end_uploads(self, prefix: str, only: Callable[[str], bool] = lambda _: True) -> int:
-        return 0
 
     def delete_folder(self, prefix: str) -> None:
         for stored in list(self.list(prefix)):
