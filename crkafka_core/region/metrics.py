@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -101,13 +101,18 @@ class _Collector:
 
 def prometheus(region: Region) -> str:
     """The region as it is now; for a scrape target or a text file collector."""
+    return exposed(region.config.region, region.status)
+
+
+def exposed(name: str, status: Callable[[], Status]) -> str:
+    """What a region's status gives to Prometheus; that the control plane is away is a metric, and no error."""
     registry = CollectorRegistry()
     up = Gauge(
         "crkafka_control_plane_up", "1 when the control plane answered this question.", ["region"], registry=registry
     )
     try:
-        registry.register(_Collector(region.status()))
-        up.labels(region.config.region).set(1)
+        registry.register(_Collector(status()))
+        up.labels(name).set(1)
     except ServiceUnavailable:
-        up.labels(region.config.region).set(0)
+        up.labels(name).set(0)
     return generate_latest(registry).decode()

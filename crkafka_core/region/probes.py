@@ -7,20 +7,25 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from crkafka_core.config import redact
-from crkafka_core.model.errors import ConfigError, CrkafkaError
+from crkafka_core.model.errors import ConfigError, CrkafkaError, ServiceUnavailable
 from crkafka_core.model.phase import Phase
-from crkafka_core.region.metrics import prometheus
+from crkafka_core.plane.status import Status
+from crkafka_core.region.metrics import exposed
 from crkafka_core.region.region import Region
 
 _log = logging.getLogger(__name__)
 SILENT = 60.0
 """Seconds without a sign of life of the host's own loop after which it is not alive."""
+ANSWER_WITHIN = 4.0
+"""Seconds that a probe waits for the control plane. A scrape of Prometheus ends after 10 s, and its alert needs the answer that the control
+plane is away; a store by itself tries for that long, and longer where packets vanish."""
 
 
 class Pulse:
@@ -37,9 +42,37 @@ class Pulse:
         return f"the host has done nothing for {silent:.0f} s" if silent > SILENT else ""
 
 
-def ready(region: Region) -> str:
+class _Question:
+    """The region's status, asked on a thread of its own, so that nobody waits longer than `ANSWER_WITHIN`; one question at a time."""
+
+    def __init__(self, region: Region) -> None:
+        self._region = region
+        self._making = threading.Lock()
+        self._open: Future[Status] | None = None
+
+    def status(self) -> Status:
+        with self._making:
+            asked = self._open
+            if asked is None or asked.done():
+                asked = self._open = Future()
+                threading.Thread(target=self._ask, args=(asked,), name="probe", daemon=True).start()
+        try:
+            return asked.result(ANSWER_WITHIN)
+        except TimeoutError:
+            raise ServiceUnavailable(
+                f"The control plane has not answered within {ANSWER_WITHIN:.0f} s.",
+                hint="Is the database up, and the network between?",
+            ) from None
+
+    def _ask(self, asked: Future[Status]) -> None:
+        try:
+            asked.set_result(self._region.status())
+        except BaseException as error:
+            asked.set_exception(error)
+
+
+def ready(status: Status) -> str:
     """Why no records flow into checkpoints; empty when they do."""
-    status = region.status()
     if status.region.phase not in (Phase.RUNNING, Phase.CUTTING):
         return status.alarm or status.waits_for or f"the region is {status.region.phase}"
     return status.alarm
@@ -49,14 +82,15 @@ def ready(region: Region) -> str:
 def serving(region: Region, address: str, pulse: Pulse) -> Iterator[str]:
     """Answer at `HOST:PORT` while the block runs; yields the URL. Port 0: any that is free."""
     host, port = _parts(address)
+    question = _Question(region)
 
     def answer(path: str) -> tuple[int, str]:
         if path == "/metrics":
-            return 200, prometheus(region)
+            return 200, exposed(region.config.region, question.status)
         if path == "/livez":
             trouble = pulse.trouble()
         elif path == "/readyz":
-            trouble = ready(region)
+            trouble = ready(question.status())
         else:
             return 404, "There are: /metrics, /livez, /readyz.\n"
         return (503, f"{trouble}\n") if trouble else (200, "ok\n")

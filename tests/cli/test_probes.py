@@ -6,9 +6,11 @@ import json
 import operator
 import random
 import re
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from checkpoints_db import initialise
+from checkpoints_db.address import parse
+from checkpoints_db.store import SqlStore
 from checkpoints_db.testing.players import PARTITIONS, Player, new_region
 from crkafka_core.cli.health import health
 from crkafka_core.config import RegionConfig
@@ -175,9 +179,28 @@ def test_a_control_plane_that_is_away_is_a_metric_and_no_error(region: Region, m
         assert get(f"{url}/metrics")[0] == 200
 
 
-def get(url: str) -> tuple[int, str]:
+@pytest.mark.parametrize("answers", ["nobody", "silence"])
+def test_scrapes_of_a_control_plane_that_is_away_are_answered_before_prometheus_gives_up(
+    region: Region, answers: str
+) -> None:
+    """10 s with its defaults, after which it would say that no host is there. Silence: packets that vanish, or a frozen server."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        if answers == "nobody":
+            server.close()
+        url = f"postgresql+psycopg://u@127.0.0.1:{port}/db"
+        with closing(SqlStore(parse(url))) as store, ExitStack() as stack:
+            away = Region(region.config, ControlPlane(store, "orders"))
+            served = stack.enter_context(probes.serving(away, "127.0.0.1:0", probes.Pulse()))
+            assert 'crkafka_control_plane_up{region="orders"} 0.0' in get(f"{served}/metrics", 7)[1]
+            code, text = get(f"{served}/readyz", 7)
+            assert code == 503 and "The control plane" in text
+            assert get(f"{served}/livez", 1) == (200, "ok\n")
+
+
+def get(url: str, timeout: float = 5) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=timeout) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
