@@ -33,6 +33,7 @@ from crkafka_core.tables import files as names
 from crkafka_core.tables.delta_log import Snapshot, log_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import storage_of
+from crkafka_core.verify.placing import NONE, NOWHERE, OVERLAP, Overlap, Places, Range, groups
 from crkafka_core.verify.verdict import Findings
 
 PATIENCE = 60.0
@@ -40,17 +41,6 @@ PATIENCE = 60.0
 _SOON = 0.2
 _pause = time.sleep
 _ATTEMPT = re.compile(rf"crkafka_commit=(?P<number>\d+)/{CHECKPOINT}=(?P<checkpoint>\d+)/[^/]+\.parquet")
-NOWHERE = -1
-"""The checkpoint of a row that is in none."""
-
-
-@dataclass(frozen=True)
-class Range:
-    """Offsets that a checkpoint took of a partition, and how many records there are."""
-
-    start: int
-    stop: int
-    rows: int
 
 
 def look(region: Handle, found: Findings) -> tuple[str, ...]:
@@ -165,6 +155,8 @@ class File:
     """None: of any."""
     one: int | None
     """All rows are of this one, and do not say it themselves."""
+    last: int | None = None
+    """Of no later one; None: of any."""
     kept: Sequence[bool] | None = None
     """Rows that are marked as deleted beside the file are false."""
 
@@ -211,10 +203,11 @@ class Tables:
                 first, last = names.checkpoints_of(file.path, self.state.uid) or (None, None)
                 one = first if first == last else None
             else:
+                last = None
                 inside = file.partition_values.get(CHECKPOINT)
                 one = int(inside) if inside is not None else None
                 first = file.lowest.get(CHECKPOINT) if one is None else one
-            yield File(table, file.path, first, one, file.kept)
+            yield File(table, file.path, first, one, last, file.kept)
 
     def _attempts(self, table: Table) -> Iterator[File]:
         counting = self.state.counting[table.name]
@@ -282,6 +275,8 @@ class _RowByRow:
         self.offsets: dict[tuple[int, TP], list[np.ndarray]] = {}
         """Of all rows, by checkpoint and partition, where another table of the shape has to know."""
         self._places = Places(there.expected) if there.adopted else None
+        overlaps = self._places.overlaps if self._places is not None else []
+        self._overlaps = {(share.checkpoint, o.tp): o for o in overlaps for share in o.shares}
         self._left = set(there.state.live)
 
     def run(self) -> None:
@@ -290,11 +285,14 @@ class _RowByRow:
         everything.sort(key=lambda f: -1 if f.first is None else f.first)
         pending: dict[int, dict[TP, list[np.ndarray]]] = {}
         for at, file in enumerate(everything):
+            places = self._places_in(file)
             for batch in self.there.batches(file, self._columns(file)):
-                self._sort_in(pending, file, batch)
+                self._sort_in(pending, file, places, batch)
             coming = everything[at + 1].first if at + 1 < len(everything) else None
             self._judge_all(pending, [c for c in pending if coming is not None and c < coming])
         self._judge_all(pending, [*pending, *(c for c in self._left if c not in pending)])
+        for overlap in self._places.overlaps if self._places is not None else ():
+            self._judge_overlap(overlap)
         for table in self.family:
             self._as_committed(table)
 
@@ -302,7 +300,15 @@ class _RowByRow:
         columns = self.there.place_columns(file.table) if self.there.placed else []
         return columns if file.one is not None or self.there.adopted else [*columns, CHECKPOINT]
 
-    def _sort_in(self, pending: dict[int, dict[TP, list[np.ndarray]]], file: File, batch: pa.RecordBatch) -> None:
+    def _places_in(self, file: File) -> Places | None:
+        """Where the rows of a file can be, if they do not tell their checkpoints."""
+        if self._places is None or file.first is None or file.last is None:
+            return self._places
+        return self._places.between(file.first, file.last)
+
+    def _sort_in(
+        self, pending: dict[int, dict[TP, list[np.ndarray]]], file: File, places: Places | None, batch: pa.RecordBatch
+    ) -> None:
         placed = self.there.placed
         topic, partition, offset = (
             (batch.column(name) for name in self.there.place_columns(file.table))
@@ -314,12 +320,16 @@ class _RowByRow:
         partitions, offsets = _whole(partition), _whole(offset)
         if file.one is not None:
             ids = np.full(batch.num_rows, file.one, np.int64)
-        elif self._places is not None:
-            ids = self._places.of(topics, codes, partitions, offsets)
+        elif places is not None:
+            ids = places.of(topics, codes, partitions, offsets)
         else:
             ids = _whole(batch.column(CHECKPOINT))
-        for (checkpoint, code, number), rows in _groups(ids, codes, partitions):
+        for (checkpoint, code, number), rows in groups(ids, codes, partitions):
             tp = TP(topics[code] if code >= 0 else "", number)
+            if checkpoint <= OVERLAP and places is not None:
+                one = places.overlaps[OVERLAP - checkpoint].shares[0].checkpoint
+                self._overlaps[one, tp].add(offsets[rows])
+                continue
             pending.setdefault(checkpoint, {}).setdefault(tp, []).append(offsets[rows])
             self.counts[file.table.name, checkpoint] += len(rows)
             if not self.whole and placed:
@@ -355,8 +365,7 @@ class _RowByRow:
                 self._say(f"{plural(there, 'row')}, and {due} were merged", checkpoint)
             return
         for tp in sorted(expected.keys() | rows.keys()):
-            if self._places is None or tp not in self._places.unsure:
-                self._judge_offsets(checkpoint, tp, rows.get(tp, _NONE), expected.get(tp, []))
+            self._judge_offsets(checkpoint, tp, rows.get(tp, NONE), expected.get(tp, []))
 
     def _judge_offsets(self, checkpoint: int, tp: TP, there: np.ndarray, expected: Sequence[Range]) -> None:
         twice = there[1:][np.diff(there) == 0]
@@ -376,9 +385,23 @@ class _RowByRow:
         if strange.any():
             offset = int(there[strange][0])
             self._say(f"{plural(int(strange.sum()), 'row')} outside of what was merged", checkpoint, tp, offset)
-        if inside > due or (self.whole and inside < due):
+        overlap = self._overlaps.get((checkpoint, tp))
+        if overlap is not None and inside < due:
+            overlap.lacks(checkpoint, there[~strange])
+        elif inside > due or (self.whole and inside < due):
             missing = next((o for r in expected if r.rows == r.stop - r.start for o in _lacking(there, r)), None)
             self._say(f"{inside} of {plural(due, 'record is', 'records are')} there", checkpoint, tp, missing)
+
+    def _judge_overlap(self, overlap: Overlap) -> None:
+        """Rows of which nothing tells the topic made anew from the old one are counted together."""
+        more, there = overlap.counted()
+        if len(more):
+            text = f"{plural(len(more), 'record is', 'records are')} there more than once{overlap.words}"
+            self._say(text, overlap.checkpoint, overlap.tp, int(more[0]))
+        if there != overlap.due:
+            missing = overlap.first_missing() if there < overlap.due else None
+            text = f"{there} of {plural(overlap.due, 'record is', 'records are')} there{overlap.words}"
+            self._say(text, overlap.checkpoint, overlap.tp, missing)
 
     def _as_committed(self, table: Table) -> None:
         """As many rows as were counted when each commit was acknowledged: all that is known of rows that a program makes."""
@@ -452,7 +475,7 @@ class LastOfEachKey:
         ids, partitions, offsets = (
             _whole(found[name].combine_chunks()) for name in (CHECKPOINT, "partition", "offset")
         )
-        for (checkpoint, code, partition), rows in _groups(ids, codes, partitions):
+        for (checkpoint, code, partition), rows in groups(ids, codes, partitions):
             tp, there = TP(topics[code] if code >= 0 else "", partition), offsets[rows]
             if checkpoint not in self.there.expected:
                 if not self.there.belongs(checkpoint):
@@ -536,46 +559,8 @@ class LastOfEachKey:
         self.there.say([self.table], text, checkpoint, tp, offset)
 
 
-class Places:
-    """Whose a record is, by where it lies in Kafka: rows of compacted files of a raw table tell nothing else."""
-
-    def __init__(self, expected: Mapping[int, Mapping[TP, Sequence[Range]]]) -> None:
-        ranges: defaultdict[TP, list[tuple[int, int, int]]] = defaultdict(list)
-        for checkpoint, of in expected.items():
-            for tp, there in of.items():
-                ranges[tp] += [(r.start, r.stop, checkpoint) for r in there]
-        self._columns = {tp: np.array(sorted(there), np.int64).T for tp, there in ranges.items()}
-        self.unsure = {tp for tp, (starts, stops, _) in self._columns.items() if np.any(starts[1:] < stops[:-1])}
-        """Of a topic that was made anew, whose offsets began anew."""
-
-    def of(self, topics: Sequence[str], codes: np.ndarray, partitions: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        found = np.full(len(offsets), NOWHERE, np.int64)
-        for (code, partition), rows in _groups(codes, partitions):
-            known = self._columns.get(TP(topics[code], partition))
-            if known is not None:
-                starts, stops, ids = known
-                at = np.maximum(np.searchsorted(starts, offsets[rows], side="right") - 1, 0)
-                inside = (starts[at] <= offsets[rows]) & (offsets[rows] < stops[at])
-                found[rows] = np.where(inside, ids[at], NOWHERE)
-        return found
-
-
-_NONE = np.zeros(0, np.int64)
-
-
 def _whole(values: pa.Array) -> np.ndarray:
     return np.asarray(values.fill_null(NOWHERE)).astype(np.int64)
-
-
-def _groups(*keys: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-    """Each combination of values, and the rows that have it."""
-    if not len(keys[0]):
-        return
-    order = np.lexsort(keys[::-1])
-    there = np.stack([key[order] for key in keys])
-    starts = [0, *(np.flatnonzero(np.any(np.diff(there, axis=1) != 0, axis=0)) + 1).tolist()]
-    for at, stop in zip(starts, [*starts[1:], len(order)], strict=True):
-        yield tuple(there[:, at].tolist()), order[at:stop]
 
 
 def _lacking(there: np.ndarray, r: Range) -> Iterator[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -104,3 +105,62 @@ def test_a_table_that_is_not_there_is_a_finding(filled: Lake) -> None:
     filled.path.rename(filled.path.with_name("away"))
     assert filled.verified()[0] == "K6: table bronze: it is not there, and version 3 was acknowledged"
     assert not DeltaTable.is_deltatable(str(filled.path))
+
+
+@pytest.fixture
+def anew(lake: Lake) -> Lake:
+    """Four checkpoints; the last two are of a topic that was made anew, with offsets that the first has, too."""
+    for _ in range(2):
+        lake.land(20), lake.advance()
+    lake.landing.make_topics_anew()
+    for _ in range(2):
+        lake.land(3), lake.advance()
+    assert lake.verified() == []
+    return lake
+
+
+def test_of_a_topic_made_anew_each_row_is_compared_that_tells_its_checkpoint(anew: Lake) -> None:
+    anew.delta().delete("partition = 0 AND offset = 10")
+    anew.land(2), anew.advance()
+    assert anew.look().miscounted == (1,)
+    assert anew.verified() == ["K6: table bronze: 19 of 20 records are there (checkpoint 1, orders[0], offset 10)"]
+
+
+def test_of_a_topic_made_anew_what_is_missing_is_of_the_checkpoint_whose_file_is_gone(anew: Lake) -> None:
+    """Its rows but one are in a file that tells nothing, at offsets that the old topic has, too."""
+    anew.delta().delete("partition = 0 AND offset < 3 AND value = 'orders#1:0:0'")
+    anew.land(2), anew.advance()
+    assert anew.verified() == ["K6: table bronze: 2 of 3 records are there (checkpoint 3, orders[0], offset 0)"]
+
+
+def pack(lake: Lake) -> None:
+    lake.maintain(10_000_000)
+
+
+@pytest.mark.parametrize("joined", [Lake.compact, pack])
+def test_files_that_were_joined_over_a_topic_made_anew_are_whole(anew: Lake, joined: Callable[[Lake], None]) -> None:
+    anew.land(1), anew.advance()
+    anew.landing.retire(1, 2, 3, 4)
+    joined(anew)
+    assert anew.values() == anew.truth()
+    assert anew.verified() == []
+    anew.land(4), anew.advance()
+    assert anew.verified() == []
+
+
+@pytest.mark.parametrize(("joined", "last", "due"), [(Lake.compact, 5, 27), (pack, 4, 26)])
+def test_rows_that_may_be_of_the_new_topic_or_of_the_old_one_are_counted(
+    anew: Lake, joined: Callable[[Lake], None], last: int, due: int
+) -> None:
+    anew.land(1), anew.advance()
+    anew.landing.retire(1, 2, 3, 4)
+    joined(anew)
+    append(anew, pa.concat_tables([row(anew, 0, 2).slice(0, 1), row(anew, 0, 30)]))
+    anew.delta().delete("partition = 1 AND offset = 15")
+    anew.land(1), anew.advance()
+    same = f"of checkpoints between 1 and {last} that took the same offsets"
+    assert anew.verified() == [
+        "K6: table bronze: 1 record is there more than once (checkpoint 2, orders[0], offset 30)",
+        f"K6: table bronze: 1 record is there more than once, {same} (orders[0], offset 2)",
+        f"K6: table bronze: {due - 1} of {due} records are there, {same} (orders[1], offset 15)",
+    ]
