@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from crkafka_core.kafka import clients
-from crkafka_core.kafka.committer import CommitPending, Committer
+from crkafka_core.kafka.commit_deadline import CommitDeadline, CommitPending
 from crkafka_core.kafka.errors import (
     UNREADABLE,
     VANISHED,
@@ -84,7 +84,7 @@ class GroupConsumer:
         self._records = records_of(self._consumer)
         self._waker = Waker(self._consumer)
         session = float(properties.get("session.timeout.ms", 45_000)) / 1000
-        self._committer = Committer(self._consumer, session + _COMMIT_MARGIN)
+        self._commits = CommitDeadline(self._consumer, session + _COMMIT_MARGIN)
         self._deferred: list[Callable[[], None]] = []
         self._last_generation = -1
 
@@ -101,7 +101,7 @@ class GroupConsumer:
         if self._closing:
             return
         self._closing = True
-        stuck = self._committer.stuck
+        stuck = self._commits.stuck
         if stuck:
             _log.warning("the consumer of group %s is left open: a commit is still waiting for Kafka", self.group_id)
         if (
@@ -126,7 +126,7 @@ class GroupConsumer:
 
     def generation(self) -> int:
         """Kafka's generation, or −1 (docs/clients.md K15). Compared between members only (SPEC M4)."""
-        if not self._committer.stuck:
+        if not self._commits.stuck:
             self._last_generation = generation_of(self._consumer)
         return self._last_generation
 
@@ -134,8 +134,8 @@ class GroupConsumer:
 
     def poll(self, max_records: int = 5_000, timeout: float = 0.1) -> Polled:
         """Records and events; returns when `max_records` are there or the time has passed, not before (docs/clients.md K2)."""
-        if not self._committer.wait(timeout):
-            held = self._committer.hopeless(_STUCK)
+        if not self._commits.wait(timeout):
+            held = self._commits.hopeless(_STUCK)
             why = f"A commit of group {self.group_id} holds the consumer since the coordinator went away."
             return Polled(errors=(KafkaFailed(why, hint="A new process takes over."),) if held else ())
         failed = not self._catch_up()
@@ -183,7 +183,7 @@ class GroupConsumer:
 
     def _now_or_later(self, call: Callable[[], None]) -> None:
         """While a commit hangs, the consumer would not answer: what is asked of it is done before the next poll."""
-        if self._committer.stuck:
+        if self._commits.stuck:
             self._deferred.append(call)
         else:
             call()
@@ -254,7 +254,7 @@ class GroupConsumer:
         With the leader epoch of the record before it, `OffsetGone` comes if the log is, or will be, cut below it (docs/clients.md K25).
         Partitions that are not held are left out. A partition that librdkafka has stalled (docs/clients.md R10) is assigned anew.
         """
-        if self._committer.stuck:
+        if self._commits.stuck:
             self._deferred.append(lambda: self.seek(offsets, leader_epochs))
             return
         wanted = {tp: offset for tp, offset in offsets.items() if tp in self._held}
@@ -270,7 +270,7 @@ class GroupConsumer:
     def flow(self, tps: Iterable[TP]) -> None:
         """Let exactly these partitions run, of those held; only changes reach the client (docs/clients.md K13)."""
         wanted = (set(tps) & self._held) - self._unreadable
-        if self._committer.stuck:
+        if self._commits.stuck:
             self._deferred.append(lambda: self.flow(wanted))
             return
         stop, go = self._flowing - wanted, wanted - self._flowing
@@ -285,14 +285,14 @@ class GroupConsumer:
     def positions(self, tps: Iterable[TP]) -> dict[TP, int]:
         """Where librdkafka stands, control records counted; those of which it cannot say are left out (docs/clients.md K5)."""
         asked = _bare(set(tps) & self._held)
-        if not asked or self._committer.stuck:
+        if not asked or self._commits.stuck:
             return {}
         return {TP(p.topic, p.partition): p.offset for p in self._consumer.position(asked) if p.offset >= 0}
 
     def known_ends(self) -> dict[TP, int]:
         """High watermarks as the last fetches told them; asks nobody. While a commit hangs even this call would wait for it."""
         found: dict[TP, int] = {}
-        for tp in () if self._committer.stuck else self._held:
+        for tp in () if self._commits.stuck else self._held:
             marks = self._consumer.get_watermark_offsets(TopicPartition(tp.topic, tp.partition), cached=True)
             if marks is not None and marks[1] >= 0:
                 found[tp] = marks[1]
@@ -356,10 +356,10 @@ class GroupConsumer:
         ]
         what = f"committing {plural(len(request), 'partition')} of group {self.group_id}"
         try:
-            answer = self._committer.commit(request)
+            answer = self._commits.commit(request)
         except CommitPending:
             raise KafkaUnavailable(
-                f"Kafka did not answer in {self._committer.patience:.0f} s while {what}.", hint="Is the coordinator up?"
+                f"Kafka did not answer in {self._commits.patience:.0f} s while {what}.", hint="Is the coordinator up?"
             ) from None
         except (KafkaException, RuntimeError) as error:
             raise self._commit_error(_typed(error, what)) from error

@@ -322,7 +322,7 @@ class EventLoop:
                 self._save(cut)
                 self._reporter.do(effect)
             case sg.Commit(cut, _):
-                self._commit(cut)
+                self._commit_drained(cut)
             case sg.CommitStarts(offsets, base):
                 self._commit_quietly(offsets, base)
             case sg.ForceRebalance():
@@ -358,7 +358,7 @@ class EventLoop:
             return None
         return sg.Sought(stamp)
 
-    def _commit(self, cut: int) -> None:
+    def _commit_drained(self, cut: int) -> None:
         """The one synchronous commit of a drain; how it ends decides what follows (SPEC D2)."""
         part = self._submitter.offsets.part()
         metadata = {tp: self._commit_metadata(cut, tp, since) for tp, (since, _, _) in part.items()}

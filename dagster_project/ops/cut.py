@@ -19,6 +19,7 @@ from crkafka_core.plane.leases import DRIVER
 from crkafka_core.region import Region
 from crkafka_core.region.lease import DriverLease
 from dagster_project.failures import as_dagster_failure
+from dagster_project.launch_ahead import AHEAD
 from dagster_project.names import ASKED_AT
 from dagster_project.resources import RegionResource
 from dagster_project.run_identity import asker, is_reexecution, token
@@ -33,10 +34,6 @@ class OpenCut(dg.Config):
         description="Seconds to wait for a region that is settling, resetting, or in another cut, before giving up.",
         ge=0,
     )
-
-
-AHEAD = 0.75
-"""Seconds by which a run may come before its cut is due: about what Dagster takes to begin its first op, which waits for the rest."""
 
 
 def _early(reader: Reader, row: Row, region: Region) -> float:

@@ -15,8 +15,9 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
 from crkafka_core.plane import leases, triggers
 from crkafka_core.region.lease import DriverLease
+from dagster_project.launch_ahead import AHEAD
 from dagster_project.names import ASKED_AT
-from dagster_project.ops.cut import AHEAD, at
+from dagster_project.ops.cut import at
 from dagster_project.resources import RegionResource
 from dagster_project.sensors.shared import SensorSetup, attempt, lingering, on_its_way, run_key, threads_of
 

@@ -32,9 +32,9 @@ from crkafka_core.region.lease import DriverLease
 from crkafka_core.testing.hand_member import HandMember
 from dagster_project import RegionResource, consistent_region
 from dagster_project.counted import UNKNOWN, count
+from dagster_project.launch_ahead import AHEAD
 from dagster_project.metadata import ROWS
 from dagster_project.names import ASKED_AT, FOLLOWS, KEEPING_UP, key_of
-from dagster_project.ops.cut import AHEAD
 from dagster_project.sensors import check, observe, shared, watch
 from dagster_project.sensors.keep_up import RANGE_END, RANGE_START
 from dagster_project.sensors.shared import attempt

@@ -57,7 +57,7 @@ def test_72_the_worst_failure_of_a_commit_decides_in_whatever_order(
     consumer = GroupConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"})
     tps = [TP(topic, 0) for topic in "abc"]
     for order in permutations(codes):
-        consumer._committer = Answering(order)  # type: ignore[assignment]
+        consumer._commits = Answering(order)  # type: ignore[assignment]
         with pytest.raises(reaction) as failed:
             consumer.commit(dict.fromkeys(tps, 5))
         assert type(failed.value) is reaction
@@ -114,7 +114,7 @@ def test_while_a_commit_hangs_no_call_reaches_the_client() -> None:
     """It would wait for the commit, and with it the thread that polls, also where it asks nobody (docs/clients.md K1)."""
     consumer, tp = GroupConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}), TP("t", 0)
     consumer._held = frozenset({tp})
-    consumer._committer._attempt = SimpleNamespace(ended=threading.Event())  # type: ignore[assignment]
+    consumer._commits._attempt = SimpleNamespace(ended=threading.Event())  # type: ignore[assignment]
     consumer._consumer = consumer._records = None  # type: ignore[assignment]
     assert consumer.known_ends() == {} and consumer.positions([tp]) == {}
     consumer.seek({tp: 5})

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka import consumer
 from crkafka_core.kafka.admin import Committed, KafkaAdmin
-from crkafka_core.kafka.committer import Committer
+from crkafka_core.kafka.commit_deadline import CommitDeadline
 from crkafka_core.kafka.errors import CommitFailed, Fenced, GroupRebalanced, KafkaUnavailable, PolledTooLate
 from crkafka_core.kafka.events import Polled
 from crkafka_core.kafka.generation import generation_of
@@ -225,7 +225,7 @@ def test_a_commit_that_hangs_is_given_up_and_what_was_asked_meanwhile_is_done_la
             back.wait(30)
             return []
 
-    consumer._committer = Committer(Hanging(), patience=0.3)
+    consumer._commits = CommitDeadline(Hanging(), patience=0.3)
     began = time.monotonic()
     for _ in range(2):
         with pytest.raises(KafkaUnavailable, match="did not answer"):

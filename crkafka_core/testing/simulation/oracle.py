@@ -257,7 +257,7 @@ class Oracle:
 
     # What SQL says
 
-    def after(self) -> None:
+    def judge(self) -> None:
         """After each transaction, whoever ran it."""
         with self.store.read(self.name) as reader:
             row = reader.region()

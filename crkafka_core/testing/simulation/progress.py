@@ -40,7 +40,7 @@ class Progress:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def judge(self) -> None:
+    def run(self) -> None:
         self.heal()
         self.goes_on()
         self.everything_lands()

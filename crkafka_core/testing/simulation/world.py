@@ -164,7 +164,7 @@ class World:
 
     def after_sql(self, who: Owner, what: str, before: Region, done: bool) -> None:
         """The oracle looks after each mutation, whoever ran it, and whether or not it was refused; at tables when one was written."""
-        self.judged(self.oracle.after)
+        self.judged(self.oracle.judge)
         if done and what.startswith("permits.finish"):
             self.judged(lambda: judge(self))
         if done and what.startswith("_retire"):
@@ -229,7 +229,7 @@ class World:
             healed, scheduler = EPOCH + self.plan.chaos, self.scheduler
             while scheduler.now < healed:
                 self.step()
-            progress.judge()
+            progress.run()
         except Violation as violation:
             history.violation = violation
         except Exception as error:

@@ -19,7 +19,7 @@ class CommitPending(Exception):
     """The commit is still under way; the consumer answers nothing until it ends (docs/clients.md K1)."""
 
 
-class Committer:
+class CommitDeadline:
     """Runs one synchronous commit at a time. Used by the consumer's owner; only the commit itself is on the other thread."""
 
     def __init__(self, consumer: Any, patience: float) -> None:
