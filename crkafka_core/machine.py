@@ -8,19 +8,24 @@ import socket
 from functools import cache
 from pathlib import Path
 
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _FIRST_NAMESPACE = 0xEFFFFFFC
 """Of process numbers: that of the machine itself, the same on every one."""
 
 
 @cache
 def machine() -> str:
-    """Where the number of a process means something. Containers may share a name; each has numbers of its own (Linux)."""
+    """Where the number of a process means something: on Linux until the next boot, and in each container for itself.
+
+    A name alone says nothing: machines that were made from one image may share it.
+    """
     name = socket.gethostname()
     try:
         numbers = Path("/proc/self/ns/pid").stat().st_ino
+        booted = f"{name}/{_BOOT.read_text()[:8]}"
     except OSError:
         return name
-    return name if numbers == _FIRST_NAMESPACE else f"{name}/{numbers}"
+    return booted if numbers == _FIRST_NAMESPACE else f"{booted}/{numbers}"
 
 
 def whoami() -> str:

@@ -157,10 +157,11 @@ class SparkFeeder:
 
     def _lost(self) -> bool:
         """Whether Spark is gone. Who started this one starts another, or others write the tables: the lease is let go."""
-        if launch.gone():
-            self._say("", "Spark's Java process has ended; was it killed, or out of memory?")
+        why = "" if self._spark is None else launch.over(self._spark)
+        if why:
+            self._say("", why)
             self._over.set()
-        return launch.gone()
+        return bool(why)
 
     def _running(self) -> bool:
         return any(thread.is_alive() for thread in self._work.values())

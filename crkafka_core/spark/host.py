@@ -150,9 +150,7 @@ class SparkHost(Supervisor[MemberJob]):
 
     def given_up(self) -> str:
         """Why none of the wanted members will be started any more."""
-        if launch.gone():
-            return "Spark's Java process has ended; was it killed, or out of memory?"
-        return super().given_up()
+        return launch.over(self._spark) or super().given_up()
 
     def pids(self) -> dict[str, int]:
         """Process ids of the members that are registered from this machine, by name."""

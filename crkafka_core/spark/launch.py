@@ -75,6 +75,18 @@ def failed(error: BaseException, what: str = "failed") -> ServiceFailed:
     return ServiceFailed("Spark", f"{what}: {reason.rstrip('.')}", log=_log)
 
 
+def over(spark: SparkSession) -> str:
+    """Why the session does no work any more, in words. Its Java may live on: a cluster that removes the application stops it alone."""
+    if gone():
+        return "Spark's Java process has ended; was it killed, or out of memory?"
+    context = getattr(spark, "_sc", None)
+    try:
+        stopped = spark.is_stopped if context is None else context._jsc is None or context._jsc.sc().isStopped()
+    except Py4JError:
+        stopped = True
+    return "Spark's session was stopped; did its cluster or its server end it?" if stopped else ""
+
+
 def explained(error: BaseException) -> ServiceFailed | None:
     """The error in a sentence if it came out of Spark's Java, or if that is gone; None for another."""
     from pyspark.errors import PySparkException

@@ -51,12 +51,17 @@ got = [conf.get(k) for k in ("spark.hadoop.fs.s3a.secret.key", "spark.executorEn
 hadoop = spark.sparkContext._jsc.hadoopConfiguration().get("fs.s3a.secret.key")
 print(ascii([*got, hadoop, conf.get("spark.driver.memory")]), spark.sparkContext.uiWebUrl, flush=True)
 sys.stdin.readline()
-spark.stop()
 
 from pyspark import SparkContext
 from crkafka_core.spark import launch
 from crkafka_core.spark.host import SparkHost
 
+region = type("Region", (), {"config": config, "plane": None})()
+host = SparkHost(spark, region)
+assert host.given_up() == ""
+spark.sparkContext._jsc.sc().stop()  # as by a cluster that removes the application: Java lives on
+print(host.given_up(), flush=True)
+spark.stop()
 assert not launch.gone()
 SparkContext._gateway.proc.kill()
 SparkContext._gateway.proc.wait()
@@ -64,8 +69,7 @@ try:
     spark.range(1).count()
 except Exception as error:
     print(launch.explained(error), flush=True)
-region = type("Region", (), {"config": config, "plane": None})()
-print(SparkHost(spark, region).given_up(), flush=True)
+print(host.given_up(), flush=True)
 """
 
 
@@ -115,10 +119,18 @@ def test_spark_shows_no_secret_on_its_pages_nor_in_its_logs(session: tuple[subpr
         assert not [path for path, text in left.items() if canary in text]
 
 
+def test_a_session_that_its_cluster_has_stopped_is_the_end_of_the_host(
+    session: tuple[subprocess.Popen[str], Path, str],
+) -> None:
+    """Each member's job would fail at once, again and again, under a host that holds its right for ever."""
+    said = (session[1] / "end").read_text()
+    assert said.startswith("Spark's session was stopped; did its cluster or its server end it?\n")
+
+
 def test_a_java_that_has_died_is_a_sentence_and_the_end_of_the_host(
     session: tuple[subprocess.Popen[str], Path, str],
 ) -> None:
-    said = (session[1] / "end").read_text()
+    _, said = (session[1] / "end").read_text().split("\n", 1)
     assert said.startswith("Spark: its Java process has ended. Was it killed, or out of memory?")
     assert said.endswith("Spark's Java process has ended; was it killed, or out of memory?\n")
 
