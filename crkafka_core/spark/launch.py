@@ -79,9 +79,10 @@ def over(spark: SparkSession) -> str:
     """Why the session does no work any more, in words. Its Java may live on: a cluster that removes the application stops it alone."""
     if gone():
         return "Spark's Java process has ended; was it killed, or out of memory?"
-    context = getattr(spark, "_sc", None)
+    session: Any = spark
+    context = getattr(session, "_sc", None)  # none through Connect
     try:
-        stopped = spark.is_stopped if context is None else context._jsc is None or context._jsc.sc().isStopped()
+        stopped = session.is_stopped if context is None else context._jsc is None or context._jsc.sc().isStopped()
     except Py4JError:
         stopped = True
     return "Spark's session was stopped; did its cluster or its server end it?" if stopped else ""
