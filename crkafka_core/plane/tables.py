@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from crkafka_core.config.location import in_catalog
@@ -141,12 +141,19 @@ def left_out(names: Collection[str]) -> str:
 
 def fed_by_spark(reader: Reader, region: Region, left: Collection[str]) -> list[list[Table]]:
     """Tables that only Spark writes, those of one shape together; without those that are left to others, or to a program's own shape."""
-    found = reader.select(Table, order=("name",))
-    families: dict[str, list[Table]] = {}
-    for table in filter(needs_spark, found):
-        if table.name not in left and (table.shape or table.layout == FILES or not _by_program(reader, table)):
-            families.setdefault(table.shape or f":{table.name}", []).append(table)
-    return [sorted(family, key=lambda t: (t.output, t.name)) for family in families.values()]
+    return families(
+        table
+        for table in filter(needs_spark, reader.select(Table, order=("name",)))
+        if table.name not in left and (table.shape or table.layout == FILES or not _by_program(reader, table))
+    )
+
+
+def families(declared: Iterable[Table]) -> list[list[Table]]:
+    """Those of one shape together, as they are written, in that order."""
+    by_shape: dict[str, list[Table]] = {}
+    for table in declared:
+        by_shape.setdefault(table.shape or f":{table.name}", []).append(table)
+    return [sorted(family, key=lambda t: (t.output, t.name)) for family in by_shape.values()]
 
 
 def _by_program(reader: Reader, table: Table) -> bool:

@@ -17,6 +17,7 @@ from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, S
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.spark import shipping
 from crkafka_core.spark.decoders import Decoder
+from crkafka_core.spark.names import DECODED_KEY, REASON, VALUE
 from crkafka_core.spark.one_pass import keep as keep_once
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS
 from crkafka_core.spark.tasks import Then
@@ -24,11 +25,8 @@ from crkafka_core.spark.tasks import Then
 if TYPE_CHECKING:
     import pyarrow as pa
 
-REASON = "reason"
 TOMBSTONE = "tombstone"
 KEY = "key"
-VALUE = "crkafka_decoded"
-_KEY = "crkafka_decoded_key"
 _WAS_NULL = "crkafka_null_"
 
 OnBadRecord = Literal["dead_letter", "stop", "skip"]
@@ -109,7 +107,7 @@ def _other_columns(
         (name if name == CHECKPOINT else prefix + name, F.col(name)) for name in kept if not (key and name == KEY)
     ]
     if key:
-        columns.append((prefix + KEY, F.col(_KEY)))
+        columns.append((prefix + KEY, F.col(DECODED_KEY)))
     if tombstones:
         columns.append((prefix + TOMBSTONE, F.col("value").isNull().cast(BooleanType())))
     clash = sorted({name for name, _ in columns} & set(schema.fieldNames()))
@@ -139,7 +137,7 @@ def decoding(
     """What adds to records what they hold: their decoded columns as a struct, the key's, and the reason of those that are bad."""
     added = [
         StructField(VALUE, schema.toNullable()),  # a row that is not decoded has nothing
-        *([StructField(_KEY, key[1].toNullable())] if key else []),
+        *([StructField(DECODED_KEY, key[1].toNullable())] if key else []),
         StructField(REASON, StringType()),
     ]
 
@@ -147,13 +145,12 @@ def decoding(
         # Types of the decoded columns as Spark has them; the worker checks that they fit.
         from pyspark.sql.pandas.types import to_arrow_type
 
-        from crkafka_core.spark.decoding import Columns, Names, decode_batch
+        from crkafka_core.spark.decoding import Columns, decode_batch
 
         values = Columns("value", decoder, to_arrow_type(schema))
         keys = Columns("key", key[0], to_arrow_type(key[1])) if key else None
-        names = Names(VALUE, _KEY, REASON)
         for batch in batches:
-            yield decode_batch(batch, values, keys, names, tombstones=tombstones, stop=stop, keyed=keyed)
+            yield decode_batch(batch, values, keys, tombstones=tombstones, stop=stop, keyed=keyed)
 
     return Then(lambda read: StructType([*read.fields, *added]), run)
 

@@ -13,10 +13,11 @@ from decimal import Decimal
 from typing import Any, cast
 
 import pyarrow as pa
+from pyarrow import types as of
 
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.spark import avro_schemas
-from crkafka_core.spark.fitting import Misfit, has_decimal
+from crkafka_core.spark.fitting import Misfit, has
 from crkafka_core.spark.json_bulk import JsonBulk
 from crkafka_core.spark.registry import PATIENCE, Registry, Schema, UnknownSchema
 
@@ -52,7 +53,7 @@ class Json(Decoder):
     """A JSON object; keys that the schema lacks are left out, keys that the value lacks are null."""
 
     def open(self, kind: pa.DataType) -> Opened:
-        number = Decimal if has_decimal(kind) else float
+        number = Decimal if has(kind, of.is_decimal) else float
 
         def decode(value: bytes, _: str) -> Mapping[str, Any]:
             try:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from crkafka_core.model.errors import CrkafkaError, Refused
 from crkafka_core.spark.decoders import Bulk, Decoder, Opened
 from crkafka_core.spark.fitting import Fit, Misfit, fitter, nullable
+from crkafka_core.spark.names import DECODED_KEY, REASON, VALUE
 
 _ONE_BY_ONE = 64
 """So few values that bulk decoding refused are decoded one by one; of more it tries the halves."""
@@ -110,20 +111,10 @@ def _as_array(rows: list[Any], reasons: list[str | None], kind: pa.DataType) -> 
     return pa.concat_arrays(parts)
 
 
-@dataclass(frozen=True)
-class Names:
-    """The columns that decoding adds."""
-
-    value: str
-    key: str
-    reason: str
-
-
 def decode_batch(
     batch: pa.RecordBatch,
     value: Columns,
     key: Columns | None,
-    names: Names,
     *,
     tombstones: bool,
     stop: bool,
@@ -140,18 +131,18 @@ def decode_batch(
     if keyed and (keys := batch.column("key")).null_count:
         lacking = pc.is_null(keys).to_pylist()
         reasons = [NO_KEY if none and reason is None else reason for none, reason in zip(lacking, reasons, strict=True)]
-    columns, added = [*batch.columns, decoded], [*batch.schema.names, names.value]
+    columns, added = [*batch.columns, decoded], [*batch.schema.names, VALUE]
     if key is not None:
-        found, why = key.decode(batch)
+        keys_decoded, why = key.decode(batch)
         reasons = [
             one if one is not None else other and f"key: {other}" for one, other in zip(reasons, why, strict=True)
         ]
-        columns.append(found)
-        added.append(names.key)
+        columns.append(keys_decoded)
+        added.append(DECODED_KEY)
     if stop:
         _refuse(batch, reasons)
     columns.append(pa.array(reasons, pa.string()))
-    return pa.RecordBatch.from_arrays(columns, names=[*added, names.reason])
+    return pa.RecordBatch.from_arrays(columns, names=[*added, REASON])
 
 
 def _refuse(batch: pa.RecordBatch, reasons: Sequence[str | None]) -> None:

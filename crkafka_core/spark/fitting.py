@@ -152,9 +152,9 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-def has_decimal(kind: pa.DataType) -> bool:
-    """Whether a decimal is anywhere inside."""
-    return of.is_decimal(kind) or any(has_decimal(kind.field(i).type) for i in range(kind.num_fields))
+def has(kind: pa.DataType, check: Callable[[pa.DataType], bool]) -> bool:
+    """Whether such a type is anywhere inside."""
+    return check(kind) or any(has(kind.field(i).type, check) for i in range(kind.num_fields))
 
 
 def nullable(kind: pa.DataType) -> pa.DataType:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from pyarrow import types as of
 
-from crkafka_core.spark.fitting import has_decimal, lacking, nullable
+from crkafka_core.spark.fitting import has, lacking, nullable
 
 _UTC = pa.timestamp("us", tz="UTC")
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -29,7 +29,7 @@ class JsonBulk:
         self._strict, self._kind = kind, nullable(kind)
         self._nonce = os.urandom(16).hex()
         # Times are texts or milliseconds: in one topic one or the other, and so tried first as they last were.
-        self._times = _has(kind, of.is_timestamp)
+        self._times = has(kind, of.is_timestamp)
         self._millis = [False, True] if self._times else [False]
 
     @classmethod
@@ -71,7 +71,7 @@ class JsonBulk:
             raise pa.ArrowInvalid("not each line is one JSON object")
         if millis:
             found = found.cast(_in_millis(asked, self._kind))
-        if has_decimal(self._kind):
+        if has(self._kind, of.is_decimal):
             found.validate(full=True)  # the parser counts digits before it adds those of the scale
         found = found if found.type == self._kind else found.cast(self._kind)
         if self._times and not _within_years(found):
@@ -88,11 +88,6 @@ def _known(kind: pa.DataType) -> bool:
         return _known(kind.value_type)
     plain = (of.is_integer, of.is_floating, of.is_boolean, of.is_string, of.is_binary, of.is_decimal, of.is_date32)
     return kind == _UTC or any(check(kind) for check in plain)
-
-
-def _has(kind: pa.DataType, check: object) -> bool:
-    assert callable(check)
-    return check(kind) or any(_has(kind.field(i).type, check) for i in range(kind.num_fields))
 
 
 def _within_years(values: pa.Array) -> bool:

@@ -15,9 +15,9 @@ from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.typed import RegistryConfig, TypedConfig
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.spark import registry_columns
-from crkafka_core.spark.decode import REASON, TOMBSTONE, VALUE, Decoded, OnBadRecord, decode, decoding
+from crkafka_core.spark.decode import TOMBSTONE, Decoded, OnBadRecord, decode, decoding
 from crkafka_core.spark.decoders import Decoder, Json
-from crkafka_core.spark.names import CHECKPOINT
+from crkafka_core.spark.names import CHECKPOINT, REASON, VALUE
 from crkafka_core.spark.registry import Registry
 from crkafka_core.spark.schema import with_checkpoint
 from crkafka_core.spark.tasks import Then

@@ -19,7 +19,6 @@ from typing import TypeVar
 import pyarrow as pa
 
 from crkafka_core.control import Reader, Tx
-from crkafka_core.machine import holder
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Segment, Table
@@ -70,7 +69,7 @@ def advance(
         return writing.commit(
             region,
             name,
-            lambda tx, token: permits.permit_commit(tx, name, holder=holder(), token=token, limit=limit, upto=upto),
+            writing.asking(name, limit=limit, upto=upto),
             lambda permit, hold: _Commit(region, means, permit, hold).advance(),
         )
 
@@ -99,7 +98,7 @@ def mend(
     def ask(tx: Tx, token: str) -> Permit | None:
         table = tables.of(tx, name)
         ids = checkpoints or contents.live_in(tx, tx.region(), table)[-1:]
-        return permits.permit_commit(tx, name, holder=holder(), token=token, ids=ids) if ids else None
+        return writing.asking(name, ids=ids)(tx, token) if ids else None
 
     def once() -> Committed | None:
         chosen = frozenset(checkpoints)
@@ -126,7 +125,7 @@ def make_fenced(region: Handle, permit: Permit, column: str) -> str:
         snapshot = log.snapshot()
     if snapshot is None or snapshot.files():
         raise Moved(f"Table {table.name} was made by somebody else meanwhile; it is fenced with the next try.")
-    return str(snapshot.commit((), (), stamp, _told_in_the_log(permit, 0)))
+    return str(snapshot.commit((), (), stamp, _about(permit, 0)))
 
 
 def _once_sql_knows(region: Handle, name: str, once: Callable[[], T], means: Means, *, fencing: bool = False) -> T:
@@ -235,7 +234,7 @@ class _Commit:
         self, snapshot: Snapshot, add: Sequence[Added], remove: Collection[DataFile], rows: int, holds: int
     ) -> str:
         self._hold.check()
-        return str(snapshot.commit(add, remove, self._stamp, _told_in_the_log(self._permit, rows), holds=holds))
+        return str(snapshot.commit(add, remove, self._stamp, _about(self._permit, rows), holds=holds))
 
     def _adopt(self, segments: Sequence[Segment], *, again: bool = False) -> list[Added]:
         """Have the table own these segments; `again`: it had them before."""
@@ -281,6 +280,6 @@ def _lost(there: int, wanted: int) -> bool:
     return there > wanted or there == 0 < wanted
 
 
-def _told_in_the_log(permit: Permit, rows: int) -> dict[str, object]:
+def _about(permit: Permit, rows: int) -> dict[str, object]:
     commit = permit.commit
     return {"kind": commit.kind, "after": commit.after, "upto": commit.upto, "rows": rows}

@@ -23,6 +23,7 @@ from crkafka_core.segments import footer
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable, without_secrets
 from crkafka_core.segments.storage import Storage
+from crkafka_core.tables import log as interface
 from crkafka_core.tables import log_end, new_file
 from crkafka_core.tables.files import Added
 from crkafka_core.tables.handle import Handle
@@ -77,8 +78,8 @@ class VersionGone(CrkafkaError):
     """The log has been cleaned of a version. Reaction: refuse to go back to it, and say what to do."""
 
 
-class DeltaLog:
-    """The log of one table, by its path."""
+class DeltaLog(TableLog):
+    """By the path of the table."""
 
     reuses_names = True
 
@@ -89,7 +90,6 @@ class DeltaLog:
         self._options = _options(storage_options) if self.uri.startswith("s3://") else {}
 
     def snapshot(self) -> Snapshot | None:
-        """The table as it is now; None when there is none."""
         end = log_end.known(self.uri, self.folder)
         if end is not None:
             return Snapshot(self, end.version, end)
@@ -176,8 +176,8 @@ class DeltaLog:
         return TableUnavailable(f"{name} could not be read or written: {said}.", hint="It is tried again.")
 
 
-class Snapshot:
-    """One version of the table. A commit on it is refused as soon as there is a later one."""
+class Snapshot(interface.Snapshot):
+    """Loaded only when something is asked that our own last commit does not tell."""
 
     def __init__(self, log: DeltaLog, version: int, end: End | None, delta: DeltaTable | None = None) -> None:
         """`end`: what is known of it without loading it; else `delta`, which is it."""
@@ -197,7 +197,6 @@ class Snapshot:
         return str(self.version)
 
     def facts(self, app: str) -> Facts:
-        """Of the last commit under this application id."""
         known = self._end.facts if self._end is not None else {}
         return Facts(app, lambda key: known[key] if key in known else self._delta.transaction_version(key) or 0)
 
@@ -227,7 +226,6 @@ class Snapshot:
         return self._log.folder.is_local and self._delta.protocol().min_writer_version <= log_end.PLAIN_WRITER
 
     def since(self, version: str) -> list[LogEntry]:
-        """What was committed after a version, oldest first; all that the log still tells when the version is empty."""
         known = int(version) if version else -1
         if known >= self.version:
             return []
@@ -241,12 +239,10 @@ class Snapshot:
         return seen
 
     def untouched_since(self, version: int) -> bool:
-        """Whether nobody has changed rows after a version; what the log has been cleaned of may have."""
         later = map(self._log.about, range(version + 1, self.version + 1))  # no further than to the first that has
         return all(about is not None and not _changed(about) for about in later)
 
     def files(self) -> list[DataFile]:
-        """The files of this version."""
         import pyarrow as pa
 
         marked = self._deletion_vectors()
@@ -316,10 +312,6 @@ class Snapshot:
         *,
         holds: int = 0,
     ) -> int:
-        """Add and remove files in one commit that carries the stamp's number; the new version. Raises `Moved` if there is a later one.
-
-        `holds`: the checkpoint up to whose line the table has rows then.
-        """
         facts, files = stamp.facts(holds, self.version + 1), list(map(new_file.of_segment, add))
         if not remove:
             return self._add(files, stamp, facts, about)

@@ -65,19 +65,17 @@ def _there(region: Handle, checkpoint: int, wanted: Mapping[TP, Collection[int]]
     assert row is not None
     known = {tp: set(row.erased.get(tp.topic, {}).get(tp.partition, ())) & set(of) for tp, of in wanted.items()}
     left = {tp: set(of) - known[tp] for tp, of in wanted.items()}
-    found: dict[TP, set[int]] = {}
-    if row.status is CheckpointStatus.MERGED:
-        try:
-            found = _in_segments(region, [p.segment for p in pieces if p.segment and not p.erased], left)
-        except SegmentMissing:  # retired meanwhile
-            found = _in_kafka(region, left)
-    else:
-        found = _in_kafka(region, left)
-    return {tp: known[tp] | found.get(tp, set()) for tp in wanted}
+    segments = [p.segment for p in pieces if p.segment and not p.erased]
+    try:
+        merged = row.status is CheckpointStatus.MERGED
+        there = _in_segments(region, segments, left) if merged else _in_kafka(region, left)
+    except SegmentMissing:  # retired meanwhile
+        there = _in_kafka(region, left)
+    return {tp: known[tp] | there.get(tp, set()) for tp in wanted}
 
 
 def _in_segments(region: Handle, segments: Collection[Segment], wanted: Mapping[TP, set[int]]) -> dict[TP, set[int]]:
-    storage, found = region.storage(), dict[TP, set[int]]()
+    storage, there = region.storage(), dict[TP, set[int]]()
     for tp, offsets in wanted.items():
         if not offsets:
             continue
@@ -86,19 +84,16 @@ def _in_segments(region: Handle, segments: Collection[Segment], wanted: Mapping[
             for batch in scan_segment(
                 storage, segment.path, landed=segment.rows, columns=["partition", "offset"], selection=near
             ):
-                found.setdefault(tp, set()).update(offsets.intersection(batch.column("offset").to_pylist()))
-    return found
+                there.setdefault(tp, set()).update(offsets.intersection(batch.column("offset").to_pylist()))
+    return there
 
 
 def _in_kafka(region: Handle, wanted: Mapping[TP, set[int]]) -> dict[TP, set[int]]:
-    found: dict[TP, set[int]] = {}
+    def is_there(tp: TP, offset: int) -> bool:
+        try:
+            return any(batch.rows for batch in reader.read(tp, offset, offset + 1))
+        except DataLoss:  # Kafka has let it go
+            return True
+
     with RangeReader(region.config.resolved_kafka()) as reader:
-        for tp, offsets in wanted.items():
-            for offset in offsets:
-                try:
-                    there = any(batch.rows for batch in reader.read(tp, offset, offset + 1))
-                except DataLoss:  # Kafka has let it go
-                    there = True
-                if there:
-                    found.setdefault(tp, set()).add(offset)
-    return found
+        return {tp: {offset for offset in offsets if is_there(tp, offset)} for tp, offsets in wanted.items()}

@@ -53,9 +53,8 @@ class DataFile:
 class Snapshot(Protocol):
     """One version of the table. A commit on it is refused as soon as there is a later one."""
 
-    @property
-    def version(self) -> int:
-        """Higher with each commit, whoever makes it."""
+    version: int
+    """Higher with each commit, whoever makes it."""
 
     @property
     def at(self) -> str:

@@ -26,7 +26,7 @@ from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import files, writing
-from crkafka_core.tables.delta_log import DeltaLog, Snapshot, log_of
+from crkafka_core.tables.delta_log import DeltaLog, log_of
 from crkafka_core.tables.files import KEY, Added, Tally
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import keeping
@@ -144,7 +144,8 @@ def _commit(
     wanted = {(file.path, file.bytes) for file in group}
     for _ in range(_LOOKS):
         snapshot = log.snapshot()
-        if snapshot is None or not wanted <= _unmarked(snapshot):
+        # Of one that is there still, rows may have been marked as deleted meanwhile.
+        if snapshot is None or not wanted <= {(f.path, f.bytes) for f in snapshot.files() if f.kept is None}:
             return None
         try:
             return snapshot.rearrange(add, group, stamp, about)
@@ -154,11 +155,6 @@ def _commit(
         f"Somebody else keeps committing to table {log.table.name} at {log.table.path}.",
         hint="It can be tried again at any time.",
     )
-
-
-def _unmarked(snapshot: Snapshot) -> set[tuple[str, int]]:
-    """Files of which no row was marked as deleted meanwhile."""
-    return {(file.path, file.bytes) for file in snapshot.files() if file.kept is None}
 
 
 def _has_file(log: DeltaLog, name: str) -> bool:

@@ -122,9 +122,11 @@ def _difference(log: DeltaLog, snapshot: Snapshot, state: State) -> tuple[list[N
             f"REORG TABLE delta.`{log.table.path}` APPLY (PURGE).",
         )
     back = [file for path, file in wanted.items() if path not in there]
-    _check_kept(log, back, state)
+    storage = log.storage()
+    if not all(storage.exists(file.path) for file in back):
+        raise _gone(log.table, state, "its files were vacuumed")
     gone = [file for path, file in there.items() if path not in wanted]
-    return new_file.from_footers(log.storage(), (Stored(file.path, file.bytes) for file in back)), gone
+    return new_file.from_footers(storage, (Stored(file.path, file.bytes) for file in back)), gone
 
 
 def _files_at(log: DeltaLog, snapshot: Snapshot, state: State) -> list[DataFile]:
@@ -134,12 +136,6 @@ def _files_at(log: DeltaLog, snapshot: Snapshot, state: State) -> list[DataFile]
         return log.at(state.version).files() if state.version else []
     except VersionGone as gone:
         raise _gone(log.table, state, "the log has been cleaned of it") from gone
-
-
-def _check_kept(log: DeltaLog, back: Sequence[DataFile], state: State) -> None:
-    storage = log.storage()
-    if not all(storage.exists(file.path) for file in back):
-        raise _gone(log.table, state, "its files were vacuumed")
 
 
 class Gone(Refused):
@@ -165,12 +161,12 @@ def _ours(table: Table, snapshot: Snapshot, stamp: Stamp, keys: Sequence[str]) -
     return seen
 
 
-def check_keys(table: Table, found: str, keys: Sequence[str]) -> None:
+def check_keys(table: Table, kept_by: str, keys: Sequence[str]) -> None:
     """Refuse to keep a table by other keys than it was made for, or to append to one that is kept by keys."""
     wanted = ",".join(keys)
-    if found != wanted:
+    if kept_by != wanted:
         raise Refused(
-            f"Table {table.name} at {table.path} has one row for each {found or 'record'}, and is declared with one for each "
+            f"Table {table.name} at {table.path} has one row for each {kept_by or 'record'}, and is declared with one for each "
             f"{wanted or 'record'}.",
             hint="Nothing was written. Declare it as it was, or as a table of another name.",
         )

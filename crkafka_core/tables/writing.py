@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -68,6 +68,13 @@ class Committed:
 
 Ask = Callable[[Tx, str], Permit | None]
 """Asks SQL for a permit under a token; None: there is nothing to write."""
+
+
+def asking(name: str, *, limit: int | None = None, upto: int | None = None, ids: Collection[int] | None = None) -> Ask:
+    """For what follows in the table, at most so many checkpoints and not past one; or for these, which it has."""
+    return lambda tx, token: permits.permit_commit(
+        tx, name, holder=holder(), token=token, limit=limit, upto=upto, ids=ids
+    )
 
 
 class _PlanIsOld(CrkafkaError):

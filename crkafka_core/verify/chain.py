@@ -99,11 +99,7 @@ def determinism(history: History, found: Findings) -> None:
         for tp, m in sorted(history.merged[c.id].items()) if before is not None else ():
             of_parent = before.get(tp) if before else None
             same = of_parent is not None and of_parent.topic_id == m.topic_id
-            due = (
-                of_parent.to_offset
-                if of_parent is not None and same
-                else first.get((m.topic_id, tp.topic, tp.partition))
-            )
+            due = of_parent.to_offset if of_parent is not None and same else first.get((m.topic_id, *tp))
             if due is not None and m.from_offset != due and not history.gap((c.parent,), tp, m.from_offset):
                 text = f"{tp} began at {m.from_offset} after a reset to {c.parent}, which left it at {due}"
                 found.add("I7", text, checkpoint=c.id, tp=tp, offset=m.from_offset)
@@ -173,12 +169,8 @@ def _union(history: History, c: Checkpoint, found: Findings) -> None:
     before = history.merged.get(c.parent)
     for tp in sorted(merged.keys() - parts.keys()):
         m, old = merged[tp], before.get(tp) if before is not None else None
-        if (
-            m.member
-            or m.rows
-            or m.from_offset != m.to_offset
-            or (before is not None and (old is None or old.to_offset != m.to_offset))
-        ):
+        as_before = before is None or (old is not None and old.to_offset == m.to_offset)
+        if m.member or m.rows or m.from_offset != m.to_offset or not as_before:
             found.add("I4", f"{tp} is merged, and nobody contributed it", checkpoint=c.id, tp=tp)
 
 

@@ -57,8 +57,7 @@ def look(region: Handle, found: Findings) -> tuple[str, ...]:
 
 def _families(reader: Reader, row: Region) -> list[tuple[str, ...]]:
     """Tables that are written together, since each row is in one of them."""
-    declared = reader.select(Table, order=("name",))
-    return sorted({tuple(t.name for t in tables.siblings(reader, table)) for table in declared})
+    return sorted(tuple(t.name for t in family) for family in tables.families(reader.select(Table)))
 
 
 @dataclass(frozen=True)
@@ -194,7 +193,7 @@ class Tables:
 
     def files(self, table: Table) -> Iterator[File]:
         """Those that count."""
-        if table.format == "parquet":
+        if table.name not in self.snapshots:
             yield from self._attempts(table)
             return
         snapshot = self.snapshots[table.name]
@@ -253,7 +252,7 @@ def compare(there: Tables) -> None:
 
 def _compare_history(there: Tables, table: Table) -> None:
     snapshot = there.snapshots.get(table.name)
-    if table.format != "delta" or not table.version:
+    if table.name not in there.snapshots or not table.version:
         return
     if snapshot is None or snapshot.version < int(table.version):
         is_ = "is not there" if snapshot is None else f"is at version {snapshot.version}"
@@ -425,13 +424,13 @@ class LastOfEachKey:
         self.bad = {at: set(np.concatenate(parts).tolist()) for at, parts in bad.items()}
 
     def compare(self) -> None:
-        found = self._rows()
-        if found.num_rows == 0 and not self.there.typed:
+        rows = self._rows()
+        if rows.num_rows == 0 and not self.there.typed:
             return
-        self._each_key_once(found)
-        self._belonging(found)
+        self._each_key_once(rows)
+        self._belonging(rows)
         if self.there.typed and not self.there.skips:
-            self._last_ones(found)
+            self._last_ones(rows)
 
     def _rows(self) -> pa.Table:
         """Keys, checkpoint and place of each row."""
@@ -455,10 +454,10 @@ class LastOfEachKey:
         """A shape has to keep partition and offset alone."""
         return place if self.there.typed else place[1:]
 
-    def _each_key_once(self, found: pa.Table) -> None:
-        if not found.num_rows:
+    def _each_key_once(self, rows: pa.Table) -> None:
+        if not rows.num_rows:
             return
-        counted = found.group_by([f"key {k}" for k in self.keys]).aggregate(
+        counted = rows.group_by([f"key {k}" for k in self.keys]).aggregate(
             [([], "count_all"), ("offset", "max"), ("partition", "max")]
         )
         twice = counted.filter(pc.greater(counted["count_all"], 1))
@@ -496,16 +495,35 @@ class LastOfEachKey:
             if not np.all(inside):
                 self._say("a row outside of what was merged", checkpoint, tp, int(there[~inside][0]))
 
-    def _last_ones(self, found: pa.Table) -> None:
+    def _last_ones(self, rows: pa.Table) -> None:
         """By the segments that are kept: of each key the last record that could be decoded, unless it is a tombstone.
 
         A key of which a record was erased is left out: the table may have had the record before it was.
         """
+        last, alive, left_out = self._replayed()
+        if self._retired():
+            self.there.found.note(
+                f"table {self.table.name}: rows of keys that are in retired checkpoints alone were not compared with their records"
+            )
+        named = f"key {self.keys[0]}"
         there = {
-            (key, row["topic"], row["partition"], row["offset"])
-            for row in found.to_pylist()
-            for key in [row[f"key {self.keys[0]}"]]
+            (row[named], row["topic"], row["partition"], row["offset"])
+            for row in rows.to_pylist()
+            if row[named] not in left_out
         }
+        due = {(key, *last[key][1:]) for key in alive - left_out}
+        for key, topic, partition, offset in sorted(due - there, key=lambda row: row[1:]):
+            self._say("the last record of its key has no row", last[key][0], TP(topic, partition), offset)
+        strange = sorted((row[1:], row[0]) for row in there - due if row[0] in last)
+        for (topic, partition, offset), _ in strange:
+            self._say("a later record of its key replaced it, or deleted it", 0, TP(topic, partition), offset)
+        unknown = [row for row in there if row[0] not in last]
+        if unknown and not self._retired():
+            _, topic, partition, offset = min(unknown, key=lambda row: row[1:])
+            self._say(f"{plural(len(unknown), 'row')} with a key that no record has", 0, TP(topic, partition), offset)
+
+    def _replayed(self) -> tuple[dict[bytes, tuple[int, str, int, int]], set[bytes], set[bytes]]:
+        """Key → checkpoint and place of its last record; keys that are not deleted; keys of which a record was erased."""
         last: dict[bytes, tuple[int, str, int, int]] = {}
         alive: set[bytes] = set()
         left_out: set[bytes] = set()
@@ -528,21 +546,7 @@ class LastOfEachKey:
                     continue
                 last[key] = place
                 (alive.discard if deleted else alive.add)(key)
-        if self._retired():
-            self.there.found.note(
-                f"table {self.table.name}: rows of keys that are in retired checkpoints alone were not compared with their records"
-            )
-        there = {row for row in there if row[0] not in left_out}
-        due = {(key, *last[key][1:]) for key in alive - left_out}
-        for key, topic, partition, offset in sorted(due - there, key=lambda row: row[1:]):
-            self._say("the last record of its key has no row", last[key][0], TP(topic, partition), offset)
-        strange = sorted((row[1:], row[0]) for row in there - due if row[0] in last)
-        for (topic, partition, offset), _ in strange:
-            self._say("a later record of its key replaced it, or deleted it", 0, TP(topic, partition), offset)
-        unknown = [row for row in there if row[0] not in last]
-        if unknown and not self._retired():
-            _, topic, partition, offset = min(unknown, key=lambda row: row[1:])
-            self._say(f"{plural(len(unknown), 'row')} with a key that no record has", 0, TP(topic, partition), offset)
+        return last, alive, left_out
 
     def _retired(self) -> bool:
         return self.there.state.forgotten or any(piece.segment is None for piece in self.there.state.pieces)

@@ -28,10 +28,9 @@ Headers = list[tuple[str, bytes | None]] | None
 class KafkaAgain:
     """Exact ranges, by `assign`: no group, and no effect on one. Belongs to one thread."""
 
-    def __init__(self, kafka: Mapping[str, str], *, patience: float = _PATIENCE) -> None:
+    def __init__(self, kafka: Mapping[str, str]) -> None:
         name = f"crkafka-verify-{uuid.uuid4().hex[:12]}"
         self._consumer = clients.consumer(reader_properties(kafka, client_id=name))
-        self._patience = patience
 
     def close(self) -> None:
         self._consumer.close()
@@ -71,7 +70,7 @@ class KafkaAgain:
                 yield records
             if position > before:
                 heard = time.monotonic()
-            elif time.monotonic() - heard > self._patience:
+            elif time.monotonic() - heard > _PATIENCE:
                 raise trouble or DataLoss(f"{tp} ends at offset {position}; what landed goes to {stop}.")
 
 

@@ -70,7 +70,8 @@ class Landed:
                 else:
                     runs.append((c.id, m.from_offset, m.to_offset, pieces, m.topic_id))
             for checkpoint, start, stop, pieces, topic_id in runs:
-                landed = pa.concat_tables(pieces) if pieces else self._empty()
+                empty = SCHEMA.empty_table().select(list(self.truth.columns))
+                landed = pa.concat_tables(pieces) if pieces else empty
                 self._ordered(tp, landed, checkpoint)
                 if start < stop:
                     part = Stretch(tp, start, stop, landed.combine_chunks(), invariant, checkpoint, topic_id)
@@ -80,9 +81,6 @@ class Landed:
                 self.found.add(
                     invariant, f"{tp} has rows in segments of it, and is not in its map", checkpoint=checkpoint, tp=tp
                 )
-
-    def _empty(self) -> pa.Table:
-        return SCHEMA.empty_table().select(list(self.truth.columns))
 
     def _inside(self, c: Checkpoint, tp: TP, start: int, stop: int, table: pa.Table | None) -> None:
         """What landed of a partition lies in the range that the merge says, row for row."""

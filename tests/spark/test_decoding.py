@@ -19,8 +19,9 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from crkafka_core.spark import names
 from crkafka_core.spark.decoders import Avro, Decoder, Json, Undecodable
-from crkafka_core.spark.decoding import BadRecord, Columns, Names, decode_batch
+from crkafka_core.spark.decoding import BadRecord, Columns, decode_batch
 from crkafka_core.spark.fitting import nullable
 from crkafka_core.spark.json_bulk import JsonBulk
 from crkafka_core.spark.registry import Registry, RegistryAway
@@ -205,7 +206,7 @@ def run(
     batch: pa.RecordBatch, *, key: Columns | None = None, tombstones: bool = True, stop: bool = False
 ) -> list[dict[str, Any]]:
     value = Columns("value", Json(), pa.struct([("id", pa.int64())]))
-    made = decode_batch(batch, value, key, Names("v", "k", "why"), tombstones=tombstones, stop=stop)
+    made = decode_batch(batch, value, key, tombstones=tombstones, stop=stop)
     return made.to_pylist()  # type: ignore[no-any-return]
 
 
@@ -214,10 +215,10 @@ def test_keys_are_decoded_too_and_tombstones_are_none_of_the_bad() -> None:
     rows = run(
         batch_of([b'{"id": 1}', None, b'{"id": 2}', b"x"], [b'{"k": "a"}', b'{"k": "b"}', b"bad", None]), key=key
     )
-    assert [(r["v"], r["k"], r["why"] and r["why"][:4]) for r in rows] == [
+    assert [(r[names.VALUE], r[names.DECODED_KEY], r[names.REASON] and r[names.REASON][:4]) for r in rows] == [
         ({"id": 1}, {"k": "a"}, None), (None, {"k": "b"}, None), ({"id": 2}, None, "key:"), (None, None, "no J"),
     ]  # fmt: skip
-    assert [r["why"] for r in run(batch_of([None, b"{}"]), tombstones=False)] == ["the value is null", None]
+    assert [r[names.REASON] for r in run(batch_of([None, b"{}"]), tombstones=False)] == ["the value is null", None]
 
 
 def test_a_bad_record_can_stop_the_write_and_is_named() -> None:
