@@ -125,7 +125,7 @@ def make_fenced(region: Handle, permit: Permit, column: str) -> str:
         snapshot = log.snapshot()
     if snapshot is None or snapshot.files():
         raise Moved(f"Table {table.name} was made by somebody else meanwhile; it is fenced with the next try.")
-    return str(snapshot.commit((), (), stamp, _about(permit, 0)))
+    return str(snapshot.commit((), (), stamp, _told_in_the_log(permit, 0)))
 
 
 def _once_sql_knows(region: Handle, name: str, once: Callable[[], T], means: Means, *, fencing: bool = False) -> T:
@@ -234,7 +234,7 @@ class _Commit:
         self, snapshot: Snapshot, add: Sequence[Added], remove: Collection[DataFile], rows: int, holds: int
     ) -> str:
         self._hold.check()
-        return str(snapshot.commit(add, remove, self._stamp, _about(self._permit, rows), holds=holds))
+        return str(snapshot.commit(add, remove, self._stamp, _told_in_the_log(self._permit, rows), holds=holds))
 
     def _adopt(self, segments: Sequence[Segment], *, again: bool = False) -> list[Added]:
         """Have the table own these segments; `again`: it had them before."""
@@ -280,6 +280,6 @@ def _lost(there: int, wanted: int) -> bool:
     return there > wanted or there == 0 < wanted
 
 
-def _about(permit: Permit, rows: int) -> dict[str, object]:
+def _told_in_the_log(permit: Permit, rows: int) -> dict[str, object]:
     commit = permit.commit
     return {"kind": commit.kind, "after": commit.after, "upto": commit.upto, "rows": rows}
