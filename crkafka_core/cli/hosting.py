@@ -102,7 +102,7 @@ def host(
 def folder_of_logs(folder: Path) -> None:
     """Made, unless it is there: members that cannot write their logs would not start."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:

@@ -184,7 +184,9 @@ def test_a_folder_of_logs_is_for_this_user_alone(tmp_path: Path) -> None:
     process.kill()
     process.wait(30)
     process.terminate()
-    assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o700
+    hosting.folder_of_logs(tmp_path / "of_the_host")
+    for made in ("logs", "of_the_host"):
+        assert (tmp_path / made).stat().st_mode & 0o777 == 0o700, made
 
 
 def test_a_log_file_that_is_long_is_begun_anew_under_its_writer(tmp_path: Path) -> None:
