@@ -90,7 +90,10 @@ def host(
                     pulse.beat()
                     _no_longer(running, right)
 
-                _follow(region, stop, until_idle, tell, still, logs, why)
+                try:
+                    _follow(region, stop, until_idle, tell, still, logs, why)
+                finally:
+                    pulse.end()
                 if not leave_running and not region.plane.read(lambda _, row: row.phase is Phase.IDLE):
                     tell("stopping: a last cut, then members leave")
                     head = region.stop(by=whoami()).head

@@ -29,16 +29,22 @@ plane is away; a store by itself tries for that long, and longer where packets v
 
 
 class Pulse:
-    """The sign of life of a host: `beat` from its loop, which may say why there is no hope."""
+    """The sign of life of a host's loop, whose turns `beat`. Until its first turn, as Spark starts, and after its last, as the last cut is
+    made, silence says nothing."""
 
     def __init__(self) -> None:
-        self._at = time.monotonic()
+        self._at: float | None = None
 
     def beat(self) -> None:
         self._at = time.monotonic()
 
+    def end(self) -> None:
+        self._at = None
+
     def trouble(self) -> str:
-        silent = time.monotonic() - self._at
+        if (at := self._at) is None:
+            return ""
+        silent = time.monotonic() - at
         return f"the host has done nothing for {silent:.0f} s" if silent > SILENT else ""
 
 

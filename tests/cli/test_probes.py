@@ -7,11 +7,13 @@ import operator
 import random
 import re
 import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from checkpoints_db import initialise
 from checkpoints_db.address import parse
 from checkpoints_db.store import SqlStore
 from checkpoints_db.testing.players import PARTITIONS, Player, new_region
+from crkafka_core.cli import hosting
 from crkafka_core.cli.health import health
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
@@ -217,12 +220,45 @@ def test_probes_tell_a_supervisor_what_to_do(region: Region, monkeypatch: pytest
         assert get(f"{url}/readyz") == (503, "stopped: Data loss at orders[0]: offset 7 is gone\n")
         assert get(f"{url}/livez")[0] == 200  # to end it would help nothing: a person has to look
         monkeypatch.setattr(probes, "SILENT", -1.0)
+        pulse.beat()
         assert get(f"{url}/livez")[0] == 503
         with pytest.raises(ConfigError, match="Metrics cannot be served at"), probes.serving(region, url[7:], pulse):
             pass
     for wrong in ("9400x", "localhost:", "a:70000"):
         with pytest.raises(ConfigError, match="Write HOST:PORT"), probes.serving(region, wrong, pulse):
             pass
+
+
+def test_neither_a_slow_start_of_spark_nor_a_long_last_cut_is_a_host_that_hangs(
+    region: Region, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor would end it, and start it anew to the same."""
+    codes: dict[str, int] = {}
+    stop, url = threading.Event(), ""
+
+    def tell(text: str) -> None:
+        nonlocal url
+        if text.startswith("metrics at "):
+            url = text.removeprefix("metrics at ").replace("/metrics", "/livez")
+        elif text.startswith("hosting region"):
+            codes["loop"] = get(url)[0]
+            stop.set()
+
+    @contextmanager
+    def members(*_: object) -> Iterator[SimpleNamespace]:
+        codes["start"] = get(url)[0]
+        yield SimpleNamespace(given_up=lambda: "")
+        codes["end"] = get(url)[0]
+
+    def last_cut(region: Region, by: str) -> Any:
+        codes["last cut"] = get(url)[0]
+        return region.plane.read(lambda _, row: row)
+
+    monkeypatch.setattr(probes, "SILENT", -1.0)
+    monkeypatch.setattr(hosting, "members", members)
+    monkeypatch.setattr(Region, "stop", last_cut)
+    hosting.host(region.config, stop=stop, start=False, drive=False, metrics="127.0.0.1:0", tell=tell)
+    assert codes == {"start": 200, "loop": 503, "last cut": 200, "end": 200}
 
 
 def test_a_probe_that_fails_is_a_log_and_one_that_nobody_waits_for_is_not(
