@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,7 +13,10 @@ import yaml
 
 from crkafka_core.cli.main import cli
 from crkafka_core.config import RegionConfig
-from crkafka_core.region import probes
+from crkafka_core.hosts import supervisor
+from crkafka_core.model.limits import Limits
+from crkafka_core.region import feeder_process, probes
+from crkafka_core.spark import feeder as spark_feeder
 
 DEPLOY = Path(__file__).parents[2] / "docs" / "deploy"
 
@@ -25,6 +29,25 @@ def _parsed(arguments: list[str]) -> dict[str, Any]:
     return command.make_context(name, list(rest), parent=outer).params
 
 
+def last_cut(drain_timeout: float) -> float:
+    """Seconds that a host takes at most from SIGTERM to its end, as the pages say it."""
+    members_leave = supervisor.PATIENCE_S + supervisor.KILL_S
+    tables_follow = max(feeder_process.PATIENCE, spark_feeder.LAST + 10) + 10
+    said = 2 * drain_timeout + 120  # the group settles, then the cut has its deadline
+    assert said >= 2 * drain_timeout + members_leave + tables_follow
+    return said
+
+
+def test_the_pages_say_how_long_a_last_cut_takes() -> None:
+    assert last_cut(Limits().drain_timeout) == 480
+    docs = DEPLOY.parent
+    dagster = (docs / "dagster.md").read_text()
+    assert re.findall(r"stop_grace_period: (\w+)", dagster) == ["8m"]
+    assert re.findall(r"terminationGracePeriodSeconds: (\d+)", dagster) == ["480"]
+    assert "twice the `drain_timeout` and two minutes, 480 by default" in (docs / "clusters.md").read_text()
+    assert "twice `drain_timeout` and two minutes, 8 min by default" in (docs / "operations.md").read_text()
+
+
 def test_the_unit_of_systemd_is_well_formed_and_signals_the_host_alone(tmp_path: Path) -> None:
     text = (DEPLOY / "crkafka@.service").read_text()
     said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
@@ -32,7 +55,7 @@ def test_the_unit_of_systemd_is_well_formed_and_signals_the_host_alone(tmp_path:
     assert _parsed(arguments)["metrics"] == "127.0.0.1:9400"
     # systemd gives its folders the mode that it is told, also those that are there
     assert said["LogsDirectoryMode"] == said["StateDirectoryMode"] == "0700" and said["UMask"] == "0077"
-    assert said["KillMode"] == "mixed" and said["TimeoutStopSec"] == "5min"
+    assert said["KillMode"] == "mixed" and said["TimeoutStopSec"] == f"{last_cut(Limits().drain_timeout) / 60:.0f}min"
     if (analyze := shutil.which("systemd-analyze")) is not None:  # where there is none, the above has to do
         unit = tmp_path / "crkafka@orders.service"
         unit.write_text(text.replace(program, "/bin/true"))
@@ -56,7 +79,7 @@ def test_the_manifests_give_probes_a_last_cut_and_no_secret(tmp_path: Path) -> N
         "/livez",
         "/readyz",
     }
-    assert pod["terminationGracePeriodSeconds"] > region.drain_timeout + 60
+    assert pod["terminationGracePeriodSeconds"] == last_cut(region.drain_timeout)
     alive = host["livenessProbe"]
     assert alive["periodSeconds"] * alive["failureThreshold"] >= probes.SILENT
     assert deployment["spec"]["replicas"] == 1 and deployment["spec"]["strategy"] == {"type": "Recreate"}
