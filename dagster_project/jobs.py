@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
 from typing import Any
 
 import dagster as dg
 
+from dagster_project.job_set import Jobs
 from dagster_project.names import Names
 from dagster_project.ops.consume import consume_until_caught_up
 from dagster_project.ops.cut import cut
@@ -21,35 +20,6 @@ from dagster_project.ops.prune import prune_runs
 from dagster_project.ops.replay import replay
 from dagster_project.ops.reset import reset_region
 from dagster_project.resources import RegionResource, SparkSessionResource
-
-
-@dataclass(frozen=True)
-class Jobs:
-    """One field per job, named as its graph."""
-
-    cut: dg.JobDefinition
-    reset_region: dg.JobDefinition
-    retire_checkpoints: dg.JobDefinition
-    consume_until_caught_up: dg.JobDefinition
-    replay: dg.JobDefinition
-    host_members: dg.JobDefinition
-    scale_region: dg.JobDefinition
-    start_region: dg.JobDefinition
-    stop_region: dg.JobDefinition
-    stopped_alarm: dg.JobDefinition
-    observe_group: dg.JobDefinition
-    mend_tables: dg.JobDefinition
-    maintain_tables: dg.JobDefinition
-    prune_runs: dg.JobDefinition
-    pause_flow: dg.JobDefinition
-    resume_flow: dg.JobDefinition
-    skip_records: dg.JobDefinition
-    forget_topic: dg.JobDefinition
-    undeclare_table: dg.JobDefinition
-
-    def __iter__(self) -> Iterator[dg.JobDefinition]:
-        return iter([getattr(self, f.name) for f in fields(self)])
-
 
 GRAPHS = (
     cut,

@@ -17,7 +17,7 @@ from crkafka_core.model.errors import ConfigError
 from dagster_project import jobs as jobs_
 from dagster_project import rows, schedules
 from dagster_project.assets import checks, external, records, tables
-from dagster_project.jobs import Jobs
+from dagster_project.job_set import CHECKS_DATA, WRITES, Jobs
 from dagster_project.names import RESERVED, Names
 from dagster_project.options import Options
 from dagster_project.resources import RegionResource, SparkSessionResource
@@ -126,7 +126,7 @@ def _check_data(
     names: Names, of_records: dg.AssetChecksDefinition, of_tables: Sequence[dg.AssetChecksDefinition]
 ) -> UnresolvedJob:
     return dg.define_asset_job(
-        names.of("check_data"),
+        names.of(CHECKS_DATA),
         selection=dg.AssetSelection.checks(of_records, *of_tables),
         executor_def=dg.in_process_executor,
         description="Run the checks that read the data: the latest checkpoints, and the tables.",
@@ -136,7 +136,7 @@ def _check_data(
 
 def _write_tables(names: Names, declared: Sequence[str]) -> UnresolvedJob:
     return dg.define_asset_job(
-        names.of("write_tables"),
+        names.of(WRITES),
         selection=dg.AssetSelection.assets(*(names.table(name) for name in declared)),
         executor_def=dg.in_process_executor,
         description="Bring tables what they have not got yet; the sensor launches it, for one table and a range of checkpoints.",

@@ -8,7 +8,7 @@ from zlib import crc32
 import dagster as dg
 
 from crkafka_core.model.errors import CrkafkaError, NoControlPlane, NoSuchRegion
-from dagster_project.jobs import Jobs
+from dagster_project.job_set import Jobs
 from dagster_project.names import Names
 from dagster_project.options import Options
 from dagster_project.resources import RegionResource

@@ -6,16 +6,9 @@ import dagster as dg
 from pydantic import Field
 
 from crkafka_core.model.plural import plural
+from dagster_project.job_set import MATERIALIZING_NOTHING, WRITES
 from dagster_project.names import PARTITION, RANGE_END, Names
 from dagster_project.resources import RegionResource
-
-JOBS = (
-    "cut", "observe_group", "check_data", "retire_checkpoints", "stopped_alarm", "prune_runs", "host_members", "consume_until_caught_up",
-)  # fmt: skip
-"""Their runs materialize nothing: materializations of checkpoints belong to no run."""
-
-WRITES = "write_tables"
-"""Its runs materialize partitions of tables: they stay until those have left."""
 
 PAGE = 200
 
@@ -52,7 +45,7 @@ def prune(context: dg.OpExecutionContext, config: Prune, region: RegionResource)
         dg.DagsterRunStatus.FAILURE: config.failures,
     }
     runs = 0
-    for job in (*JOBS, WRITES):
+    for job in (*MATERIALIZING_NOTHING, WRITES):
         for status, days in ended.items():
             runs += _prune(instance, names, job, status, days, config.limit - runs, below)
     old = _ago(config.days)

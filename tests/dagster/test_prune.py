@@ -17,7 +17,9 @@ from dagster._core.storage.runs.schema import RunTagsTable
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 from sqlalchemy import select
 
+from crkafka_core.config import RegionConfig
 from dagster_project import consistent_region
+from dagster_project.job_set import MATERIALIZING, MATERIALIZING_NOTHING
 from dagster_project.names import RANGE_END, RANGE_START, key_of
 from dagster_project.sensors import observe
 from tests.dagster.conftest import LandedSeat
@@ -44,7 +46,14 @@ def test_old_runs_that_materialize_nothing_are_removed_and_nothing_else(landed: 
 
     ended, failed, going = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.STARTED
     old = [run("cut", ended) for _ in range(3)]
-    kept = [run("cut", failed), run("cut", going), run("reset_region", ended), run("replay", ended)]
+    of_a_schedule = run("maintain_tables", ended)
+    kept = [
+        run("cut", failed),
+        run("cut", going),
+        run("maintain_tables", ended),
+        run("replay", ended),
+        run("replay", ended),
+    ]
     other = run("cut", ended, {"crkafka/region": "another"})  # of another code location, with a job of this name
     newest = run("observe_group", ended)
     assert landed.run("prune_runs", {"prune": {"days": 1e9, "failures": 1e9}}).output_for_node("prune") == 0
@@ -53,7 +62,7 @@ def test_old_runs_that_materialize_nothing_are_removed_and_nothing_else(landed: 
     assert len(there & set(old)) == 1 and {*kept, other, newest} <= there
     assert landed.run("prune_runs", {"prune": {"days": 0}}).success
     there = {r.run_id for r in landed.instance.get_runs()}
-    assert not there & set(old) and {*kept, other, newest} <= there
+    assert not there & {*old, of_a_schedule} and {*kept, other, newest} <= there
     storage: Any = landed.instance.run_storage
     with storage.connect() as c:
         tagged = set(c.scalars(select(RunTagsTable.c.run_id)))
@@ -61,6 +70,17 @@ def test_old_runs_that_materialize_nothing_are_removed_and_nothing_else(landed: 
     assert len(landed.instance.fetch_materializations(landed.names.records, limit=10).records) == 1
     assert landed.run("prune_runs", {"prune": {"days": 0, "failures": 0}}).success
     assert kept[0] not in {r.run_id for r in landed.instance.get_runs()}
+
+
+def test_every_job_of_a_region_is_pruned_but_those_that_materialize() -> None:
+    """By its name, so that a job that is added later is not forgotten."""
+    config = RegionConfig.of(
+        region="orders", control_plane="sqlite:///var/crkafka.db", storage="var/segments", topics=["orders"],
+        kafka={"bootstrap.servers": "localhost:1", "group.id": "orders"}, tables=[{"name": "b", "format": "delta", "path": "t"}],
+    )  # fmt: skip
+    assert not set(MATERIALIZING_NOTHING) & set(MATERIALIZING)
+    jobs = {job.name for job in consistent_region(config).resolve_all_job_defs() if not job.name.startswith("__")}
+    assert jobs == {f"orders_{job}" for job in (*MATERIALIZING_NOTHING, *MATERIALIZING)}
 
 
 def told(seat: LandedSeat) -> dict[str, int]:
