@@ -36,10 +36,14 @@ class TableLag:
     """Seconds since the first commit of what waits failed; 0 if none has."""
     bad: int = 0
     """Records that could not be decoded, of a typed table: dead letters, or skipped."""
+    idle: bool = False
+    """Nobody wants the region to run: what waits does so until somebody does, and that is not late."""
 
     @property
     def late(self) -> str:
-        """Why somebody should look; empty when it keeps up."""
+        """Why somebody should look; empty when it keeps up. The one question of alarm, metric, verb and check."""
+        if self.idle:
+            return ""
         who = self.writer or self.feeder
         by = f"; {who} writes it" if who else "; nobody writes it"
         if self.owes_fence and self.unfenced > SOON:
@@ -63,9 +67,7 @@ def lags(reader: Reader, region: Region) -> list[TableLag]:
 
 
 def late(reader: Reader, region: Region) -> list[str]:
-    """What is wrong with tables of a region that is wanted, in words."""
-    if region.phase is Phase.IDLE:
-        return []
+    """What is wrong with the tables, in words."""
     return [lag.late for lag in lags(reader, region) if lag.late]
 
 
@@ -84,6 +86,7 @@ def lag(reader: Reader, table: Table) -> TableLag:
         owes_fence=table.owes_fence,
         unfenced=max(0.0, reader.now() - region.phase_since) if held_up else 0.0,
         failing=_failing(reader, table) if waits else 0.0,
+        idle=region.phase is Phase.IDLE,
     )
 
 

@@ -58,7 +58,11 @@ class _Collector:
                 bool(s.alarm),
             ),
             ("no_merge", "1 when no checkpoint was merged for three periods of the trigger.", bool(s.no_merge)),
-            ("members_wanted", "Members that are wanted.", r.members_wanted),
+            (
+                "members_wanted",
+                "Members that are wanted; none of an idle region.",
+                0 if r.phase is Phase.IDLE else r.members_wanted,
+            ),
             ("members_live", "Members that hold a lease.", len(s.live)),
             ("unfenced_tables", "Declared tables that owe a fence.", len(s.unfenced)),
         ):

@@ -24,12 +24,12 @@ from checkpoints_db import initialise
 from checkpoints_db.address import parse
 from checkpoints_db.store import SqlStore
 from checkpoints_db.testing.players import PARTITIONS, Player, new_region
-from crkafka_core.cli import hosting
+from crkafka_core.cli import declared, hosting
 from crkafka_core.cli.health import health
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.model.phase import Phase
-from crkafka_core.plane import advance, alarms, cuts, halting, life
+from crkafka_core.plane import advance, alarms, cuts, halting, lateness, life
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import Region, probes
@@ -83,7 +83,7 @@ def firing(samples: Samples) -> set[str]:
             if missing[1] not in samples:
                 found.add(name)
             continue
-        left, sign, right = rule["expr"].split(" ")
+        left, sign, right = re.sub(r"max_over_time\((\w+)\[15m\]\)", r"\1", rule["expr"]).split(" ")
         for labels, value in samples.get(left, []):
             others = [float(right)] if right[0].isdigit() else [v for given, v in samples[right] if given == labels]
             if any(compared[sign](value, other) for other in others):
@@ -155,6 +155,17 @@ def test_what_somebody_has_to_know_has_metric_alert_exit_code_and_event(
     assert firing(exported(region)) == fires
     assert health(region.config).healthy is (fires == {"CrkafkaMembersMissing"})
     assert event in [e.kind for e in region.plane.read(lambda r, row: events.last(r, 9))]
+
+
+def test_a_region_that_a_person_has_stopped_is_no_alert(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though its host still runs, with fewer members than it would want, and a table that has not got all."""
+    monkeypatch.setattr(lateness, "LONG", -1.0)
+    region.plane.do(lambda tx: life.scale(tx, 3, by="me"))
+    assert firing(exported(region)) == {"CrkafkaMembersMissing", "CrkafkaTableLate", "CrkafkaAlarmed"}
+    assert [bool(lag.late) for lag in declared.tables(region.config)] == [True]
+    region.plane.do(lambda tx: halting.idle(tx, "stopped"))
+    assert firing(exported(region)) == set() and health(region.config).healthy
+    assert [lag.late for lag in declared.tables(region.config)] == [""]
 
 
 def test_a_missed_last_cut_is_an_alarm_until_the_next_merge(region: Region) -> None:
