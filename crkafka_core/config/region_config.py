@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import (
     Field,
@@ -50,7 +51,7 @@ class RegionConfig(LimitKeys):
     storage: StrictStr
     """Where segments go: a folder, `s3://bucket/prefix` or `hdfs://…`."""
     storage_options: dict[str, StrictStr] = Field(default_factory=dict)
-    """Options of an object store, such as `endpoint_override` or `region`."""
+    """Options of an object store, such as `endpoint` or `region`."""
     kafka: dict[str, Scalar]
     """`bootstrap.servers`, `group.id` and any other property of the client."""
     topics: tuple[StrictStr, ...] | None = None
@@ -242,13 +243,18 @@ class RegionConfig(LimitKeys):
         found = []
         masked, _ = reference.mask(self.control_plane)
         url = secret.Url.of(masked)
-        here = url.host.partition(":")[0] in ("", *_HERE) or "host=/" in url.parameters
-        if url.before.startswith("postgres") and not here and "sslmode=verify-full" not in url.parameters:
+        said = parse_qs(url.parameters.lstrip("?"))
+        hosts = said.get("host", [url.host]) + said.get("hostaddr", [])  # those of the parameters are asked instead
+        here = all(_is_here(host) for several in hosts for host in several.split(","))
+        if url.before.startswith("postgres") and not here and said.get("sslmode") != ["verify-full"]:
             found.append(
                 "control_plane: the server's certificate is not verified: add ?sslmode=verify-full&sslrootcert=FILE to the URL."
             )
-        endpoint = str(self.storage_options.get("endpoint", self.storage_options.get("endpoint_override", "")))
-        if endpoint.startswith("http://") and secret.Url.of(endpoint).host.partition(":")[0] not in _HERE:
+        in_url = {key: values[0] for key, values in parse_qs(urlsplit(self.storage).query).items()}
+        options = {**self.storage_options, **in_url}
+        scheme, _, place = options.get("endpoint", in_url.get("endpoint_override", "")).rpartition("://")
+        scheme = options.get("scheme") or scheme
+        if scheme.lower() == "http" and not (place and _is_here(place.partition("/")[0])):
             found.append("storage_options: the endpoint is http: segments are sent unencrypted; write https.")
         return found
 
@@ -413,6 +419,11 @@ class RegionConfig(LimitKeys):
                     f"members on {master} run on other machines, which do not see the folder of {what} ({path}); "
                     "use s3://… or hdfs://…, or host.shared_disk: true if each machine mounts it there"
                 )
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host, with or without its port, is this machine; none is, and so is the folder of a socket."""
+    return host.startswith(("/", "@")) or host.lower().partition(":")[0] in ("", *_HERE)
 
 
 def _base(info: ValidationInfo) -> Path:

@@ -12,6 +12,7 @@ import pytest
 
 from crkafka_core.config import BadConfiguration, RegionConfig, schema
 from crkafka_core.model.limits import Limits
+from crkafka_core.segments import objects
 
 TEN_LINES = """\
 region: orders
@@ -227,6 +228,12 @@ def test_schema_in_docs_is_current() -> None:
     assert file.read_text(encoding="utf-8") == schema.text(), (
         "run `python -m crkafka_core.config.schema docs/region.schema.json`"
     )
+
+
+def test_options_of_a_store_that_the_schema_names_are_taken() -> None:
+    said = RegionConfig.json_schema()["properties"]["storage_options"]["description"]
+    named = set(re.findall(r"`(\w+)`", said))
+    assert named and named <= set(objects._OPTIONS)
 
 
 def test_each_key_is_described_in_the_schema() -> None:
