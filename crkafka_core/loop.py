@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -96,3 +97,14 @@ class Loop(threading.Thread, ABC):
 
     def run(self) -> None:
         self._runtime.repeat(self)
+
+
+class Repeated(Loop):
+    """A loop whose turn is a function."""
+
+    def __init__(self, name: str, turn: Callable[[], bool], runtime: Runtime) -> None:
+        super().__init__(name, runtime)
+        self._turn = turn
+
+    def turn(self, patience: float = 0.0) -> bool:
+        return self._turn()

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from crkafka_core.config import RegionConfig
-from crkafka_core.loop import THREADS, Loop, Runtime
+from crkafka_core.loop import THREADS, Repeated, Runtime
 from crkafka_core.member.main import NO_RESTART, why_not_again
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase
@@ -99,7 +99,7 @@ class Supervisor(Generic[R]):
         self._children: dict[str, _Child[R]] = {}
         self._names: list[str] = []
         self._over = threading.Event()
-        self._loop = _Supervision(self, runtime)
+        self._loop = Repeated("host", self.turn, runtime)
         self._lock = threading.Lock()
         self._killed: list[tuple[str, int]] = []
         """Members and the signals that ended them, until the event log has them."""
@@ -110,8 +110,8 @@ class Supervisor(Generic[R]):
     def running(self) -> dict[str, R]:
         """The members that run, by name."""
         with self._lock:
-            found = {c.name: c.running for c in self._children.values() if c.running is not None}
-        return {name: running for name, running in sorted(found.items()) if running.poll() is None}
+            started = {c.name: c.running for c in self._children.values() if c.running is not None}
+        return {name: running for name, running in sorted(started.items()) if running.poll() is None}
 
     def join(self, timeout: float | None = None) -> bool:
         """Until the region is idle and all members have ended; whether that came to pass."""
@@ -213,15 +213,6 @@ class Supervisor(Generic[R]):
             text = f"the process of {name} was ended by {_signal(number)}; it is started again"
             self._plane.do(partial(events.log, kind="process died", text=text, member=name))
             del self._killed[0]
-
-
-class _Supervision(Loop):
-    def __init__(self, supervisor: Supervisor[R], runtime: Runtime) -> None:
-        super().__init__("host", runtime)
-        self._supervisor = supervisor
-
-    def turn(self, patience: float = 0.2) -> bool:
-        return self._supervisor.turn(patience)
 
 
 def _signal(number: int) -> str:

@@ -48,6 +48,6 @@ class EndWatch:
             if now - self._seen[tp][1] >= STALLED_AFTER:
                 stalled[tp] = now - self._seen[tp][1]
         self._seen = {tp: seen for tp, seen in self._seen.items() if tp in at}
-        found = bool(stalled.keys() - self.stalled.keys())
+        new = bool(stalled.keys() - self.stalled.keys())
         self.stalled = stalled
-        return found
+        return new

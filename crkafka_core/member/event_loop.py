@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from crkafka_core.kafka.edge import Consumer
@@ -82,7 +83,6 @@ class EventLoop:
         self.exit: sg.Exit | None = None
         self.progress = self._runtime.now()
         self.busy_until = 0.0
-        """A wait with a deadline of its own is progress (SPEC G3)."""
         self._chunk = chunk
         self._poll_interval = poll_interval
         self._uid = uid
@@ -354,7 +354,7 @@ class EventLoop:
             self._consumer.seek(offsets, leader_epochs)
         except CrkafkaError as error:
             _log.warning("%s", error)
-            self.post(sg.NotSought(stamp, str(error)))
+            self.post(sg.NotSought(stamp))
             return None
         return sg.Sought(stamp)
 
@@ -362,34 +362,40 @@ class EventLoop:
         """The one synchronous commit of a drain; how it ends decides what follows (SPEC D2)."""
         part = self._submitter.offsets.part()
         metadata = {tp: self._commit_metadata(cut, tp, since) for tp, (since, _, _) in part.items()}
-        self.busy_until = self._runtime.now() + self._poll_interval
         try:
-            self._consumer.commit(
-                {tp: to for tp, (_, to, _) in part.items()}, metadata, dict(self._submitter.offsets.leader_epochs)
-            )
+            with self._busy():
+                self._consumer.commit(
+                    {tp: to for tp, (_, to, _) in part.items()}, metadata, dict(self._submitter.offsets.leader_epochs)
+                )
             outcome, why = sg.Outcome.DONE, ""
         except GroupRebalanced as error:
             outcome, why = sg.Outcome.REBALANCED, str(error)
         except KafkaUnavailable as error:
             outcome, why = sg.Outcome.ABORT, str(error)
         except Fenced:
-            self.busy_until = 0.0
             self.post(sg.Fenced())  # which of the two is rightful, SQL says (SPEC R7)
             return
         except CrkafkaError as error:
             outcome, why = sg.Outcome.RESTART, str(error)
-        self.busy_until = 0.0
         self.post(sg.Committed(cut, outcome, why))
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        """A wait with a deadline of its own is progress (SPEC G3)."""
+        self.busy_until = self._runtime.now() + self._poll_interval
+        try:
+            yield
+        finally:
+            self.busy_until = 0.0
 
     def _commit_metadata(self, checkpoint: int, tp: TP, merged: int) -> str:
         return CommitMetadata(self._uid, checkpoint, merged, self._landed.get(tp)).text()
 
-    def _commit_quietly(self, offsets: dict[TP, int] | object, checkpoint: int) -> None:
+    def _commit_quietly(self, offsets: Mapping[TP, int], checkpoint: int) -> None:
         """A commit whose failure is a warning: SQL has the truth (SPEC D2, `commit: consistent`, and after a rewind)."""
-        assert isinstance(offsets, dict)
-        self.busy_until = self._runtime.now() + self._poll_interval
+        metadata = {tp: self._commit_metadata(checkpoint, tp, offset) for tp, offset in offsets.items()}
         try:
-            self._consumer.commit(offsets, {tp: self._commit_metadata(checkpoint, tp, o) for tp, o in offsets.items()})
+            with self._busy():
+                self._consumer.commit(offsets, metadata)
         except CrkafkaError as error:
             _log.warning("committing checkpoint %s to Kafka: %s", checkpoint, error)
-        self.busy_until = 0.0

@@ -6,9 +6,8 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
-from crkafka_core.loop import THREADS, Loop, Runtime
+from crkafka_core.loop import THREADS, Loop, Repeated, Runtime
 from crkafka_core.model.errors import Lost, NoSuchRegion, ServiceUnavailable, Superseded
 from crkafka_core.model.limits import Limits
 from crkafka_core.plane import members
@@ -28,10 +27,18 @@ class Watchdog(Loop):
     """
 
     def __init__(
-        self, plane: MemberPlane, name: str, incarnation: str, limits: Limits, post: Callable[[sg.Event], None],
-        *, standstill: Callable[[], float], metrics: Callable[[], dict[str, object]], since: float, superseded_code: int = HUNG_CODE,
-        runtime: Runtime = THREADS, end_process: Callable[[int], None] = lambda code: os._exit(code),
-    ) -> None:  # fmt: skip
+        self,
+        plane: MemberPlane,
+        limits: Limits,
+        post: Callable[[sg.Event], None],
+        *,
+        standstill: Callable[[], float],
+        metrics: Callable[[], dict[str, object]],
+        since: float,
+        superseded_code: int = HUNG_CODE,
+        runtime: Runtime = THREADS,
+        end_process: Callable[[int], None] = lambda code: os._exit(code),
+    ) -> None:
         """`standstill` says for how long a thread has stood still."""
         super().__init__("watchdog", runtime)
         self._limits = limits
@@ -42,9 +49,13 @@ class Watchdog(Loop):
         self._code = HUNG_CODE
         self._superseded_code = superseded_code
         self._end_process = end_process
-        self.renewer = Renewer(
-            plane, name, incarnation, limits, standstill, metrics, since, self._over, self._gone, runtime
-        )
+        self._plane = plane
+        self._standstill = standstill
+        self._metrics = metrics
+        self._renewed = since
+        """When the last renewal that was answered was sent."""
+        self._pause = limits.renew_every
+        self.renewer = Repeated("renewer", self._renew, runtime)
         self.isolated = False
         """The control plane was out of reach for so long that nothing can be said to it (SPEC G4)."""
 
@@ -63,7 +74,7 @@ class Watchdog(Loop):
         if self._over.wait(patience):
             return False
         now = self._runtime.now()
-        since = now - self.renewer.renewed
+        since = now - self._renewed
         if self._held != (since < self._limits.session_timeout):
             self._held = not self._held
             self._post(sg.Lease(self._held))
@@ -78,6 +89,33 @@ class Watchdog(Loop):
             self._end_process(self._code)
         return True
 
+    def _renew(self) -> bool:
+        """On the renewer's thread: wait, then one renewal, if the other threads make progress."""
+        if self._runtime.wait(self._over, self._pause):
+            return False
+        self._pause = self._limits.renew_every
+        sent = self._runtime.now()
+        try:
+            if self._standstill() > self._limits.renew_every:
+                _log.error("a thread stands still: the lease is not renewed")
+                self._pause = 0.5
+                self._plane.check_registered()
+                return True
+            who, metrics = (self._plane.name, self._plane.incarnation), self._metrics()
+            self._plane.do(lambda tx: members.renew(tx, *who, metrics))
+            self._renewed = sent
+        except (Superseded, Lost, NoSuchRegion) as error:
+            _log.warning("the lease is gone: %s", error)
+            self._gone(superseded=isinstance(error, Superseded))
+            return False
+        except ServiceUnavailable as error:
+            _log.warning("renewing the lease: %s", error)
+            self._pause = min(1.0, self._limits.renew_every)
+        except Exception:  # this thread must outlive anything: without it the member is lost
+            _log.exception("renewing the lease")
+            self._pause = min(1.0, self._limits.renew_every)
+        return True
+
     def _gone(self, *, superseded: bool) -> None:
         """The lease is somebody else's, or nobody's."""
         if superseded:
@@ -85,59 +123,3 @@ class Watchdog(Loop):
             self._code = self._superseded_code
         self._post(sg.Fenced())
         self.doom()
-
-
-class Gone(Protocol):
-    """Called once the lease is gone."""
-
-    def __call__(self, *, superseded: bool) -> None: ...
-
-
-class Renewer(Loop):
-    """Renews the lease while the other threads make progress."""
-
-    def __init__(
-        self, plane: MemberPlane, name: str, incarnation: str, limits: Limits, standstill: Callable[[], float],
-        metrics: Callable[[], dict[str, object]], since: float, over: threading.Event, gone: Gone, runtime: Runtime,
-    ) -> None:  # fmt: skip
-        super().__init__("renewer", runtime)
-        self._plane = plane
-        self._member = name
-        self._incarnation = incarnation
-        self._every = limits.renew_every
-        self._standstill = standstill
-        self._metrics = metrics
-        self._over = over
-        self._gone = gone
-        self._wait = self._every
-        self.renewed = since
-        """When the last renewal that was answered was sent."""
-
-    def turn(self, patience: float = float("inf")) -> bool:
-        """Wait, then one renewal."""
-        if self._runtime.wait(self._over, min(self._wait, patience)):
-            return False
-        self._wait = self._every
-        sent = self._runtime.now()
-        try:
-            if self._standstill() > self._every:
-                _log.error("a thread stands still: the lease is not renewed")
-                self._wait = 0.5
-                self._plane.check_registered()
-                return True
-            self._send(self._metrics())
-            self.renewed = sent
-        except (Superseded, Lost, NoSuchRegion) as error:
-            _log.warning("the lease is gone: %s", error)
-            self._gone(superseded=isinstance(error, Superseded))
-            return False
-        except ServiceUnavailable as error:
-            _log.warning("renewing the lease: %s", error)
-            self._wait = min(1.0, self._every)
-        except Exception:  # this thread must outlive anything: without it the member is lost
-            _log.exception("renewing the lease")
-            self._wait = min(1.0, self._every)
-        return True
-
-    def _send(self, metrics: dict[str, object]) -> None:
-        self._plane.do(lambda tx: members.renew(tx, self._member, self._incarnation, metrics))

@@ -20,7 +20,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.control import Store
 from crkafka_core.kafka.edge import Admin, Consumer
 from crkafka_core.kafka.properties import client_properties
-from crkafka_core.loop import Loop, Runtime, Signal
+from crkafka_core.loop import Repeated, Signal
 from crkafka_core.member import leash
 from crkafka_core.member.edges import Edges, RealEdges
 from crkafka_core.member.end_watch import EndWatch
@@ -194,23 +194,24 @@ class MemberProcess:
         submitter = self._submitter(plane, storage, loop)
         reporter = Reporter(
             plane,
-            self.name,
-            self.incarnation,
             loop.post,
             topic_ids=lambda: {topic: info.id for topic, info in admin.topics(loop.state.topic_ids).items()},
             runtime=runtime,
         )
         ends = EndWatch(admin, loop.reading, runtime)
-        resolver = Resolver(
-            config, plane, admin, storage, self.name, self.incarnation, loop.post, ends=ends, runtime=runtime
-        )
-        observer = Observer(plane, self.name, self.incarnation, limit, loop.post, runtime=runtime)
+        resolver = Resolver(config, plane, admin, storage, loop.post, ends=ends, runtime=runtime)
+        observer = Observer(plane, limit, loop.post, runtime=runtime)
         watchdog = Watchdog(
-            plane, self.name, self.incarnation, limit, loop.post, since=since,
+            plane,
+            limit,
+            loop.post,
+            since=since,
             metrics=lambda: {**self.metrics(loop, submitter, ends), "unavailable": resolver.unavailable},
             standstill=lambda: _standstill(loop, submitter, (observer, reporter), limit, runtime.now()),
-            superseded_code=CODES[ExitKind.SUPERSEDED], runtime=runtime, end_process=edges.end_process,
-        )  # fmt: skip
+            superseded_code=CODES[ExitKind.SUPERSEDED],
+            runtime=runtime,
+            end_process=edges.end_process,
+        )
         return Parts(
             self.name, plane, self._plane.store, storage, loop, submitter, reporter, resolver, observer, watchdog
         )
@@ -229,7 +230,14 @@ class MemberProcess:
         loop, watchdog = parts.loop, parts.watchdog
         loop.post(sg.Lease(True))
         begun = (parts.submitter, parts.reporter, parts.resolver, parts.observer, watchdog, watchdog.renewer)
-        for thread in (*begun, _Stop(stop, loop, self.runtime)):
+
+        def leave_when_asked() -> bool:
+            if not self.runtime.wait(stop, 60.0):
+                return True
+            loop.post(sg.Stop())
+            return False
+
+        for thread in (*begun, Repeated("stop", leave_when_asked, self.runtime)):
             self.runtime.start(thread)
         consumer = self.edges.consumer(properties)
         loop.begin(
@@ -360,21 +368,6 @@ def _standstill(
         submitter.saving_for(now) - limit.drain_timeout,
         *(other.stuck_for(now) - limit.session_timeout for other in others),
     )
-
-
-class _Stop(Loop):
-    """Passes the host's wish for a clean end on."""
-
-    def __init__(self, stop: Signal, loop: EventLoop, runtime: Runtime) -> None:
-        super().__init__("stop", runtime)
-        self._stop_asked = stop
-        self._loop = loop
-
-    def turn(self, patience: float = 60.0) -> bool:
-        if not self._runtime.wait(self._stop_asked, patience):
-            return True
-        self._loop.post(sg.Stop())
-        return False
 
 
 def _hook(where: str, argument: str) -> Hook | None:

@@ -33,13 +33,10 @@ class Observer(Loop):
     """The only reader of the desired state, so that snapshots come in order."""
 
     def __init__(
-        self, plane: MemberPlane, name: str, incarnation: str, limits: Limits, post: Callable[[sg.Event], None],
-        *, runtime: Runtime = THREADS,
-    ) -> None:  # fmt: skip
+        self, plane: MemberPlane, limits: Limits, post: Callable[[sg.Event], None], *, runtime: Runtime = THREADS
+    ) -> None:
         super().__init__("observer", runtime)
         self._plane = plane
-        self._member = name
-        self._incarnation = incarnation
         self._post = post
         self._losses = LossWatch(limits.session_timeout)
         self._unheld_timeout = limits.unheld_timeout
@@ -101,7 +98,7 @@ class Observer(Loop):
             self._plane.do(advance.advance)
         self._watch_unheld(desired, peers)
         for peer in self._losses.lost(peers, self._runtime.now()):
-            if peer.name != self._member:
+            if peer.name != self._plane.name:
                 _log.warning("%s has not renewed its lease", peer.name)
                 self._lose(peer)
         restless = desired.phase in (Phase.BIRTH, Phase.RESETTING, Phase.REWINDING, Phase.CUTTING)
@@ -119,8 +116,8 @@ class Observer(Loop):
             return
         self._unheld_look_at = now + self._unheld_timeout / _UNHELD_LOOKS
         stable = bool(peers) and all(p.assignment_json for p in peers) and len({p.generation for p in peers}) == 1
-        mine = stable and desired.phase in _HOLDING and min(p.name for p in peers) == self._member
-        if not mine or not self._plane.read(lambda reader, region: settling.unheld(reader, region)):
+        mine = stable and desired.phase in _HOLDING and min(p.name for p in peers) == self._plane.name
+        if not mine or not self._plane.read(settling.unheld):
             self._unheld_since = None
         elif self._unheld_since is None:
             self._unheld_since = now
@@ -129,20 +126,13 @@ class Observer(Loop):
             self._post(sg.Unheld())
 
     def _lose(self, peer: Member) -> None:
-        self._plane.do(
-            lambda tx: members.lose(
-                tx,
-                peer.name,
-                peer.incarnation,
-                renewals=peer.renewals,
-                by=self._member,
-                why="its lease was not renewed",
-            )
-        )
+        why, by = "its lease was not renewed", self._plane.name
+        self._plane.do(lambda tx: members.lose(tx, peer.name, peer.incarnation, renewals=peer.renewals, by=by, why=why))
 
     def _snapshot(self, reader: Reader, region: Region) -> tuple[Desired, bool, list[Member]]:
         rows = roster.all_of(reader)
-        desired = view.desired(reader, region, rows, self._member, self._incarnation, self._plane.launched)
+        plane = self._plane
+        desired = view.desired(reader, region, rows, plane.name, plane.incarnation, plane.launched)
         there = live(rows)
         return desired, advance.due(reader, region, there), there
 
@@ -164,11 +154,11 @@ class LossWatch:
         if now - self._looked > self._lease / 2:
             self.blind()  # a look that hung, or a process that was stopped: it did not see what happened meanwhile
         self._looked = now
-        found = []
+        still = []
         for peer in peers:
             seen = self._seen.get(peer.name)
             if seen is None or seen[:2] != (peer.incarnation, peer.renewals):
                 self._seen[peer.name] = (peer.incarnation, peer.renewals, now)
             elif now - seen[2] > self._lease:
-                found.append(peer)
-        return found
+                still.append(peer)
+        return still

@@ -21,14 +21,16 @@ class Reporter(Loop):
     """Every effect finds its own earlier doing, so it is tried again until SQL answers."""
 
     def __init__(
-        self, plane: MemberPlane, name: str, incarnation: str, post: Callable[[sg.Event], None],
-        *, topic_ids: Callable[[], Mapping[str, str]] = dict, runtime: Runtime = THREADS,
-    ) -> None:  # fmt: skip
+        self,
+        plane: MemberPlane,
+        post: Callable[[sg.Event], None],
+        *,
+        topic_ids: Callable[[], Mapping[str, str]] = dict,
+        runtime: Runtime = THREADS,
+    ) -> None:
         """`topic_ids`: the ids that the topics which this member reads have now, as far as Kafka tells."""
         super().__init__("reporter", runtime)
         self._plane = plane
-        self._member = name
-        self._incarnation = incarnation
         self._post = post
         self._todo: queue.SimpleQueue[sg.Effect | None] = queue.SimpleQueue()
         self._topic_ids = topic_ids
@@ -88,7 +90,7 @@ class Reporter(Loop):
 
     def _carry_out(self, effect: sg.Effect) -> None:
         """Each is one transaction, but for those with a method of their own."""
-        plane, name, incarnation = self._plane, self._member, self._incarnation
+        plane, name, incarnation = self._plane, self._plane.name, self._plane.incarnation
         match effect:
             case sg.Report():
                 self._report(effect)
@@ -121,18 +123,10 @@ class Reporter(Loop):
                 raise AssertionError(f"no effect on SQL: {effect}")
 
     def _report(self, report: sg.Report) -> None:
+        who, epoch, base, held = (self._plane.name, self._plane.incarnation), report.epoch, report.base, report.held
         self._plane.do(
-            lambda tx: members.report(
-                tx,
-                self._member,
-                self._incarnation,
-                epoch=report.epoch,
-                base=report.base,
-                generation=report.generation,
-                held=report.held,
-            )
+            lambda tx: members.report(tx, *who, epoch=epoch, base=base, generation=report.generation, held=held)
         )
-        self._post(sg.Reported(report))
         self._plane.do(advance.advance)
 
     def _ask_topic_ids(self) -> None:
@@ -147,18 +141,26 @@ class Reporter(Loop):
         payload = effect.payload
         assert isinstance(payload, Payload)
         part = cuts.Part(
-            checkpoint=effect.cut.id, member=self._member, incarnation=self._incarnation, epoch=effect.epoch, base=effect.base,
-            generation=effect.generation, members=effect.cut.members, offsets=payload.offsets,
+            checkpoint=effect.cut.id,
+            member=self._plane.name,
+            incarnation=self._plane.incarnation,
+            epoch=effect.epoch,
+            base=effect.base,
+            generation=effect.generation,
+            members=effect.cut.members,
             topic_ids={topic: self._ids.get(topic) or at_start for topic, at_start in effect.topic_ids.items()},
-            segments=payload.segments, drain_ms=payload.drain_ms, leader_epochs=payload.leader_epochs,
-        )  # fmt: skip
+            offsets=payload.offsets,
+            segments=payload.segments,
+            drain_ms=payload.drain_ms,
+            leader_epochs=payload.leader_epochs,
+        )
         self._plane.do(lambda tx: cuts.hand_in(tx, part))
         self._post(sg.Contributed(effect.cut.id))
 
     def _refused(self, effect: sg.Effect, error: CrkafkaError) -> None:
         match effect:
             case sg.Contribute():
-                self._post(sg.NotContributed(effect.cut.id))
+                self._post(sg.NotContributed())
             case sg.Report():
                 self._post(sg.NotReported(effect))
             case _:

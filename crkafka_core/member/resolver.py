@@ -48,8 +48,6 @@ class Resolver(Loop):
         plane: MemberPlane,
         admin: Admin,
         storage: Storage,
-        name: str,
-        incarnation: str,
         post: Callable[[sg.Event], None],
         *,
         ends: EndWatch,
@@ -61,8 +59,6 @@ class Resolver(Loop):
         self._plane = plane
         self._admin = admin
         self._storage = storage
-        self._member = name
-        self._incarnation = incarnation
         self._post = post
         self._checked_outside_sql = False
         self._ids: dict[str, str] = {}
@@ -85,13 +81,23 @@ class Resolver(Loop):
             question = self._questions.get(timeout=patience)
         except queue.Empty:
             if self._runtime.now() >= self._strangers_at:
-                self._name_strangers()
-                self._check_deleted_topics()
-                self._check_ends()
+                self._look("looking for strangers in the group", self._name_strangers)
+                self._look("looking for deleted topics", self._check_deleted_topics)
+                self._look("looking at the ends of partitions", self._check_ends)
                 self._strangers_at = self._runtime.now() + _IDLE
             return True
         self._strangers_at = self._runtime.now() + _IDLE
         return question is not None and self._resolve(question)
+
+    def _look(self, what: str, look: Callable[[], None]) -> None:
+        try:
+            look()
+        except CrkafkaError as error:
+            _log.info("%s: %s", what, error)
+
+    def _topics(self) -> dict[str, TopicInfo]:
+        """What the configuration reads, as far as Kafka has it now."""
+        return self._admin.topics(self._config.topics or (), pattern=self._config.pattern)
 
     def _resolve(self, question: sg.Resolve) -> bool:
         """False: no question can be answered any more."""
@@ -128,67 +134,61 @@ class Resolver(Loop):
 
     def _name_strangers(self) -> None:
         """A group that does not settle may have members that are none of ours: name them (SPEC G8)."""
-        try:
-            group = self._plane.read(lambda reader, region: region.group_id if alarms.overdue(reader, region) else "")
-            if not group:
-                return
-            there = self._admin.client_ids(group)
-            strangers = self._plane.read(lambda reader, region: alarms.foreign(reader, region, there))
-            if strangers:
-                self._plane.do(lambda tx: alarms.strangers(tx, strangers, by=self._member))
-        except CrkafkaError as error:
-            _log.info("looking for strangers in the group: %s", error)
+        group = self._plane.read(lambda reader, region: region.group_id if alarms.overdue(reader, region) else "")
+        if not group:
+            return
+        there = self._admin.client_ids(group)
+        strangers = self._plane.read(lambda reader, region: alarms.foreign(reader, region, there))
+        if strangers:
+            self._plane.do(lambda tx: alarms.strangers(tx, strangers, by=self._plane.name))
 
     def _check_deleted_topics(self) -> None:
         """Once all that a member reads is deleted Kafka assigns it nothing any more, not even nothing: no start is asked for (SPEC S4)."""
-        try:
-            epoch = self._plane.read(self._waiting_in)
-            if epoch:
-                self._check_topics(self._admin.topics(self._config.topics or (), pattern=self._config.pattern), epoch)
-        except CrkafkaError as error:
-            _log.info("looking for deleted topics: %s", error)
+        if epoch := self._plane.read(self._waiting_in):
+            self._check_topics(self._topics(), epoch)
 
     def _waiting_in(self, reader: Reader, region: Region) -> int:
         """The epoch in which this member waits for Kafka to assign it something; 0 when it does not."""
-        me = reader.get(Member, self._member)
-        waiting = me is not None and me.incarnation == self._incarnation and not me.assignment_json
+        me = reader.get(Member, self._plane.name)
+        waiting = me is not None and me.incarnation == self._plane.incarnation and not me.assignment_json
         return region.epoch if waiting and region.phase not in (Phase.IDLE, Phase.STOPPED) else 0
 
     def _check_ends(self) -> None:
         """Who has records and gives none is told in the event log; how long it lasts, with the metrics (SPEC X8)."""
-        try:
-            if self._ends.ask():
-                stalled = self._ends.stalled
-                self._plane.do(lambda tx: alarms.stalled(tx, stalled, by=self._member))
-        except CrkafkaError as error:
-            _log.info("looking at the ends of partitions: %s", error)
+        if self._ends.ask():
+            stalled = self._ends.stalled
+            self._plane.do(lambda tx: alarms.stalled(tx, stalled, by=self._plane.name))
 
     def _answer(self, question: sg.Resolve) -> sg.Event:
         stamp = question.stamp
         if not self._checked_outside_sql:
             self._check_outside_sql(stamp.epoch)
-        topics = self._admin.topics(self._config.topics or (), pattern=self._config.pattern)
+        topics = self._topics()
         self._check_topics(topics, stamp.epoch)
         ids = {tp: topics[tp.topic].id for tp in question.held if tp.topic in topics}
         if len(ids) < len(question.held):
             raise ServiceUnavailable(
                 f"Kafka does not describe {', '.join(sorted({tp.topic for tp in question.held} - topics.keys()))} yet."
             )
-        found = self._plane.read(lambda reader, region: starts.lookup(reader, region, ids))
-        if found.made_anew and self._config.data_loss == "gap":
-            for topic in {tp.topic for tp in found.made_anew}:
-                by = f"{self._member}: the topic was made anew, and data_loss is gap"
-                self._plane.do(partial(starts.forget, topic=topic, by=by), epoch=stamp.epoch)
-            found = self._plane.read(lambda reader, region: starts.lookup(reader, region, ids))
-        proposals = self._proposals(topics, found, ids)
-        gaps = self._gaps(found)
-        if gaps and self._admin.topics(self._config.topics or (), pattern=self._config.pattern) != topics:
+        known = self._known(ids, stamp.epoch)
+        proposals = self._proposals(topics, known, ids)
+        gaps = self._gaps(known)
+        if gaps and self._topics() != topics:
             # One that was made anew meanwhile would be taken for a log that was cut.
             raise ServiceUnavailable("A topic changed while its start was resolved.")
-        resolved = self._plane.do(lambda tx: starts.resolve(
-            tx, member=self._member, incarnation=self._incarnation, epoch=stamp.epoch, base=stamp.base, topic_ids=ids, proposals=proposals,
-            gaps=gaps, accept_gaps=self._config.data_loss == "gap",
-        ))  # fmt: skip
+        resolved = self._plane.do(
+            lambda tx: starts.resolve(
+                tx,
+                member=self._plane.name,
+                incarnation=self._plane.incarnation,
+                epoch=stamp.epoch,
+                base=stamp.base,
+                topic_ids=ids,
+                proposals=proposals,
+                gaps=gaps,
+                accept_gaps=self._config.data_loss == "gap",
+            )
+        )
         if resolved.missing:
             raise ServiceUnavailable(
                 f"{plural(len(resolved.missing), 'partition was', 'partitions were')} found meanwhile."
@@ -198,6 +198,16 @@ class Resolver(Loop):
         offsets = {tp: resolved.offsets[tp] for tp in question.held}
         topic_ids = {tp.topic: ids[tp] for tp in question.held}
         return sg.Started(stamp, offsets, topic_ids, resolved.leader_epochs)
+
+    def _known(self, ids: Mapping[TP, str], epoch: int) -> starts.Resolved:
+        """What SQL says of these starts. A topic that was made anew is forgotten first, where a gap is accepted (SPEC S4)."""
+        known = self._plane.read(lambda reader, region: starts.lookup(reader, region, ids))
+        if not known.made_anew or self._config.data_loss != "gap":
+            return known
+        for topic in {tp.topic for tp in known.made_anew}:
+            by = f"{self._plane.name}: the topic was made anew, and data_loss is gap"
+            self._plane.do(partial(starts.forget, topic=topic, by=by), epoch=epoch)
+        return self._plane.read(lambda reader, region: starts.lookup(reader, region, ids))
 
     def _made_anew(self, topics: Mapping[str, TopicInfo]) -> str:
         """A client that has known a topic never reads one that was made anew under its name, if the old one's leader had ever
@@ -215,7 +225,7 @@ class Resolver(Loop):
         except NotOwner as refused:
             self._stop_region(str(refused), epoch)
             raise
-        self._plane.do(lambda tx: restored.check(tx, seen, by=self._member), epoch=epoch)
+        self._plane.do(lambda tx: restored.check(tx, seen, by=self._plane.name), epoch=epoch)
         self._checked_outside_sql = True
 
     def _check_topics(self, topics: Mapping[str, TopicInfo], epoch: int) -> None:
@@ -228,44 +238,43 @@ class Resolver(Loop):
         gone = {topic: i for topic, i in known.items() if topic not in topics and subscription.reads(mine, topic)}
         if gone:
             self._runtime.sleep(_CONFIRM)
-            still = self._admin.topics(self._config.topics or (), pattern=self._config.pattern)
+            still = self._topics()
             gone = {topic: i for topic, i in gone.items() if topic not in still}
         if gone:
-            self._plane.do(lambda tx: starts.topics_gone(tx, gone, member=self._member), epoch=epoch)
+            self._plane.do(lambda tx: starts.topics_gone(tx, gone, member=self._plane.name), epoch=epoch)
 
     def _proposals(
-        self, topics: Mapping[str, TopicInfo], found: starts.Resolved, ids: Mapping[TP, str]
+        self, topics: Mapping[str, TopicInfo], known: starts.Resolved, ids: Mapping[TP, str]
     ) -> dict[TP, starts.Proposal]:
         """Offsets for what nobody has seen; at birth for all that there is, in one transaction (SPEC S3)."""
-        if found.born:
-            wanted = {tp: ids[tp] for tp in found.missing}
+        if known.born:
+            wanted = {tp: ids[tp] for tp in known.missing}
         else:
             wanted = {tp: info.id for topic, info in topics.items() for tp in info.tps(topic)} | dict(ids)
         if not wanted:
             return {}
-        uid = self._plane.read(lambda _, region: region.uid)
-        proposed = start_positions.propose(self._config, self._admin, uid, wanted, born=found.born)
+        proposed = start_positions.propose(self._config, self._admin, self._plane.uid, wanted, born=known.born)
         return {tp: starts.Proposal(wanted[tp], offset, position) for tp, (offset, position) in proposed.items()}
 
-    def _gaps(self, found: starts.Resolved) -> dict[TP, starts.Gap]:
+    def _gaps(self, known: starts.Resolved) -> dict[TP, starts.Gap]:
         """Offsets that Kafka does not hold any more, or not yet, or only by another leader's log: retention, truncation (SPEC S4).
 
         A log that was cut may have grown again, if only a little: its end says neither that it was nor where. What has taken the place
         of what was read is new, also where the start lies behind a gap.
         """
-        ends = self._admin.watermarks(found.offsets, "read_uncommitted")
-        gaps = {tp: starts.gap(offset, *ends[tp]) for tp, offset in found.offsets.items()}
-        asked = {tp: (offset, epoch) for tp, (offset, epoch) in found.left_off.items() if ends[tp][0] <= offset}
+        ends = self._admin.watermarks(known.offsets, "read_uncommitted")
+        gaps = {tp: starts.gap(offset, *ends[tp]) for tp, offset in known.offsets.items()}
+        asked = {tp: (offset, epoch) for tp, (offset, epoch) in known.left_off.items() if ends[tp][0] <= offset}
         cut = self._admin.cut_below(asked) if asked else {}
         for tp, at in cut.items():
-            gap = starts.regrown(found.offsets[tp], at, ends[tp][0])
-            known = found.reasons[tp] is StartReason.GAP and gap.available >= gap.wanted
-            if at < ends[tp][1] and not known:
+            gap = starts.regrown(known.offsets[tp], at, ends[tp][0])
+            passed = known.reasons[tp] is StartReason.GAP and gap.available >= gap.wanted
+            if at < ends[tp][1] and not passed:
                 gaps[tp] = gap
         return {tp: gap for tp, gap in gaps.items() if gap is not None}
 
     def _stop_region(self, reason: str, epoch: int) -> None:
         try:
-            self._plane.do(lambda tx: halting.halt(tx, reason, member=self._member), epoch=epoch)
+            self._plane.do(lambda tx: halting.halt(tx, reason, member=self._plane.name), epoch=epoch)
         except CrkafkaError as error:
             _log.warning("stopping the region: %s", error)

@@ -30,20 +30,20 @@ def _default(config: RegionConfig, admin: Admin, uid: str, tps: list[TP]) -> dic
     """The group's committed offset, as far as it can be believed; else `auto.offset.reset`, resolved by us (SPEC S2)."""
     committed = admin.committed(config.group_id, tps)
     ends = admin.watermarks(tps)
-    found: dict[TP, tuple[int, str]] = {}
+    proposed: dict[TP, tuple[int, str]] = {}
     strangers: dict[str, TP] = {}
     for tp in tps:
         commit = committed.get(tp)
         if commit is None:
-            found[tp] = _fallback(config, tp, ends)
+            proposed[tp] = _fallback(config, tp, ends)
             continue
         said = CommitMetadata.parse(commit.metadata)
         if said is None:
-            found[tp] = (commit.offset, "committed")
+            proposed[tp] = (commit.offset, "committed")
         elif said.uid == uid:
-            found[tp] = (min(commit.offset, said.merged), "adopted")
+            proposed[tp] = (min(commit.offset, said.merged), "adopted")
         elif said.uid == config.start.adopt:
-            found[tp] = (min(commit.offset, said.safe), "adopted")
+            proposed[tp] = (min(commit.offset, said.safe), "adopted")
         else:
             strangers[said.uid] = tp
     if strangers:
@@ -52,17 +52,17 @@ def _default(config: RegionConfig, admin: Admin, uid: str, tps: list[TP]) -> dic
             f"The committed offset of {tp} in group {config.group_id} was made by another region, uid {other}.",
             hint=f"If this region takes over from it, say `start: {{position: default, adopt: {other}}}`; else use another group.id.",
         )
-    return _uncut(config, admin, committed, found)
+    return _uncut(config, admin, committed, proposed)
 
 
 def _uncut(
-    config: RegionConfig, admin: Admin, committed: Mapping[TP, Committed], found: dict[TP, tuple[int, str]]
+    config: RegionConfig, admin: Admin, committed: Mapping[TP, Committed], proposed: dict[TP, tuple[int, str]]
 ) -> dict[TP, tuple[int, str]]:
     """A commit may be of a log that was cut since and has grown again: known by the leader epoch beside it (SPEC S4)."""
     asked = {tp: (c.offset, c.leader_epoch) for tp, c in committed.items() if c.leader_epoch >= 0}
     cut = admin.cut_below(asked) if asked else {}
     for tp, end in cut.items():
-        offset, position = found[tp]
+        offset, position = proposed[tp]
         if offset <= end:
             continue
         if config.data_loss != "gap":
@@ -71,8 +71,8 @@ def _uncut(
                 "leader that lacked records, and has grown again.",
                 hint="Choose another start position, or `data_loss: gap` to go on from there.",
             )
-        found[tp] = end, position
-    return found
+        proposed[tp] = end, position
+    return proposed
 
 
 def _fallback(config: RegionConfig, tp: TP, ends: Mapping[TP, tuple[int, int]]) -> tuple[int, str]:

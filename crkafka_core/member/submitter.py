@@ -224,11 +224,8 @@ class Submitter(Loop):
         try:
             if serial == stamp.serial:
                 self._write(batch, stamp)
-        except CrkafkaError as error:
-            self._break(stamp, str(error), error)
         except Exception as error:
-            _log.exception("submitting failed")
-            self._break(stamp, f"{type(error).__name__} while writing a segment: {error}", error)
+            self._break(stamp, _told(error, "writing a segment"), error)
         with self._changed:
             self._holder = False
             if self._closing:
@@ -281,12 +278,8 @@ class Submitter(Loop):
         epoch = self._stamp.epoch
         try:
             segments = self._segments.close()
-        except CrkafkaError as error:
-            self._break_save(epoch, str(error), error)
-            return
         except Exception as error:
-            _log.exception("closing a segment failed")
-            self._break_save(epoch, f"{type(error).__name__} while closing a segment: {error}", error)
+            self._break_save(epoch, _told(error, "closing a segment"), error)
             return
         with self._changed:
             if epoch == self._stamp.epoch and not self._drop:
@@ -303,3 +296,11 @@ class Submitter(Loop):
     def _closed(self) -> None:
         self._closing = False
         self._post(sg.GateClosed())
+
+
+def _told(error: Exception, doing: str) -> str:
+    """An error of ours speaks for itself; of any other the log has the traceback."""
+    if isinstance(error, CrkafkaError):
+        return str(error)
+    _log.exception("%s failed", doing)
+    return f"{type(error).__name__} while {doing}: {error}"

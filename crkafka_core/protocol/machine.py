@@ -129,6 +129,12 @@ class State:
         return d is not None and d.phase in (Phase.RUNNING, Phase.CUTTING) and self.ready and not self.leaves
 
 
+_NOWHERE: dict[str, Any] = {"resolving": None, "seeking": None, "started": None}
+"""Fields of a member that has to find out anew where its partitions start."""
+_IN_NO_CUT: dict[str, Any] = {"cut": None, "step": Step.NONE, "committed": False, "payload": None, "triggered": False}
+"""Fields of a member that has no part in a cut, and counts anew for the next one (SPEC V2)."""
+
+
 def step(state: State, event: sg.Event) -> tuple[State, list[sg.Effect]]:
     """One step: take in what happened, then decide what follows."""
     if state.ended is not None:
@@ -270,15 +276,7 @@ class _Member:
     def assigned(self, held: frozenset[TP], generation: int) -> None:
         if self.s.held and self.s.client is ClientState.RECORDS_FETCHED:
             self.revoked("assigned anew without a revocation")  # `lost` can fail to come (docs/clients.md K8)
-        self.set(
-            held=held,
-            generation=generation,
-            serial=self.s.serial + 1,
-            resolving=None,
-            seeking=None,
-            started=None,
-            disturbed=False,
-        )
+        self.set(held=held, generation=generation, serial=self.s.serial + 1, disturbed=False, **_NOWHERE)
         self.do(sg.Clear(self.s.stamp, drop=False))
 
     def revoked(self, why: str, thrown_out: bool = False) -> None:
@@ -287,7 +285,7 @@ class _Member:
         if before is ClientState.INITIALIZED:
             return
         self.client(ClientEvent.REVOKE)
-        self.set(held=None, serial=self.s.serial + 1, resolving=None, seeking=None, started=None, report=None)
+        self.set(held=None, serial=self.s.serial + 1, report=None, **_NOWHERE)
         self.do(sg.Clear(self.s.stamp, drop=False))
         self.do(sg.Withdraw(self.s.epoch, why, before is ClientState.RECORDS_FETCHED, thrown_out))
 
@@ -349,14 +347,12 @@ class _Member:
         if d.head == s.cut.id:
             cut = s.cut.id
             stamp = Stamp(s.epoch, cut, s.serial)
-            self.set(
-                base=cut, cut=None, step=Step.NONE, committed=False, payload=None, triggered=False,
-                started=stamp if s.started == s.stamp else None, report=replace(s.report, base=cut) if s.report else None,
-            )  # fmt: skip
+            started, report = stamp if s.started == s.stamp else None, replace(s.report, base=cut) if s.report else None
+            self.set(base=cut, started=started, report=report, **_IN_NO_CUT)
             self.do(sg.Merged(cut, offsets_committed=s.commit_at_drain))
         elif d.head == s.base and (d.cut is None or d.cut.id != s.cut.id):
             # Over in the same epoch, so not aborted: it had nothing new, and the head is what it was (SPEC V1).
-            self.set(cut=None, step=Step.NONE, committed=False, payload=None, triggered=False)
+            self.set(**_IN_NO_CUT)
             self.do(sg.Merged(s.base, offsets_committed=True))
 
     def adopt(self, d: Desired) -> None:
@@ -367,21 +363,9 @@ class _Member:
         if s.gate is not Gate.CLOSED:
             return  # until the holder of the permit is done
         self.client(ClientEvent.RESET)
-        self.set(
-            epoch=d.epoch,
-            base=d.head,
-            serial=s.serial + 1,
-            resolving=None,
-            seeking=None,
-            started=None,
-            cut=None,
-            step=Step.NONE,
-            committed=False,
-            payload=None,
-            triggered=False,
-            disturbed=False,
-            rewound=s.rewound or d.head < s.base,
-        )
+        rewound = s.rewound or d.head < s.base
+        self.set(epoch=d.epoch, base=d.head, serial=s.serial + 1, disturbed=False, rewound=rewound)
+        self.set(**_NOWHERE, **_IN_NO_CUT)
         self.do(sg.Clear(self.s.stamp, drop=True))
 
     def cut(self, d: Desired) -> None:

@@ -48,10 +48,10 @@ def missing(
             if tp in holders:
                 return f"{tp} is held by {holders[tp]} and by {member.name}"
             holders[tp] = member.name
-    found = known()
-    if not found and not region.born:
+    partitions = known()
+    if not partitions and not region.born:
         return "no topic that is subscribed has a partition yet"
-    unheld = set(found) - holders.keys()
+    unheld = set(partitions) - holders.keys()
     if unheld:
         some = ", ".join(str(tp) for tp in sorted(unheld)[:5])
         return f"nobody holds {some}{' …' if len(unheld) > 5 else ''}; `crkafka group` lists who else is in the group"

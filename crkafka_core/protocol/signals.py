@@ -43,6 +43,13 @@ class ExitKind(StrEnum):
     FAILED = "failed"
 
 
+@dataclass(frozen=True)
+class Stamped:
+    """Counts only under this stamp."""
+
+    stamp: Stamp
+
+
 # Events
 
 
@@ -83,36 +90,25 @@ class GateClosed(Event):
 
 
 @dataclass(frozen=True)
-class Started(Event):
+class Started(Stamped, Event):
     """Where the held partitions start is written in SQL (SPEC S1)."""
 
-    stamp: Stamp
     offsets: Mapping[TP, int]
     topic_ids: Mapping[str, str]
     leader_epochs: Mapping[TP, int] = field(default_factory=dict)
     """Of the record before each offset, where it is known (SPEC S4)."""
 
 
-@dataclass(frozen=True)
-class Sought(Event):
+class Sought(Stamped, Event):
     """Every partition that is held stands where `Seek` or `Requeue` of this stamp wanted it; until then nothing flows (SPEC M5)."""
 
-    stamp: Stamp
 
-
-@dataclass(frozen=True)
-class NotSought(Event):
+class NotSought(Stamped, Event):
     """Where the partitions stand is not known: it is tried again."""
 
-    stamp: Stamp
-    why: str
 
-
-@dataclass(frozen=True)
-class NotStarted(Event):
+class NotStarted(Stamped, Event):
     """The starts could not be resolved now; it is asked again at the next observation."""
-
-    stamp: Stamp
 
 
 @dataclass(frozen=True)
@@ -139,18 +135,8 @@ class Contributed(Event):
     cut: int
 
 
-@dataclass(frozen=True)
 class NotContributed(Event):
     """SQL refused the contribution; the next observation says what follows."""
-
-    cut: int
-
-
-@dataclass(frozen=True)
-class Reported(Event):
-    """SQL has the report."""
-
-    report: Report
 
 
 @dataclass(frozen=True)
@@ -191,7 +177,6 @@ class Trouble(Event):
     cause: ResetCause
 
 
-@dataclass(frozen=True)
 class Fenced(Event):
     """Kafka fenced this static member: SQL decides who is rightful (SPEC R7)."""
 
@@ -222,42 +207,33 @@ class CloseGate(Effect):
     """Give no more permits, wait for the holder, answer `GateClosed`."""
 
 
-@dataclass(frozen=True)
-class OpenGate(Effect):
+class OpenGate(Stamped, Effect):
     """Give permits for what carries this stamp."""
 
-    stamp: Stamp
-
 
 @dataclass(frozen=True)
-class Clear(Effect):
+class Clear(Stamped, Effect):
     """Empty the queue; what comes with an older stamp is dropped."""
 
-    stamp: Stamp
     drop: bool
     """Also drop the open segments: nothing of them will be named (SPEC X2)."""
 
 
-@dataclass(frozen=True)
-class Requeue(Effect):
+class Requeue(Stamped, Effect):
     """Empty the queue and seek what is held to the offset manager's offsets, under this stamp; answer `Sought` or `NotSought` (SPEC M5)."""
 
-    stamp: Stamp
-
 
 @dataclass(frozen=True)
-class Resolve(Effect):
+class Resolve(Stamped, Effect):
     """Resolve the starts of these partitions and write them (SPEC S1); answer `Started` or `NotStarted`."""
 
-    stamp: Stamp
     held: frozenset[TP]
 
 
 @dataclass(frozen=True)
-class Seek(Effect):
+class Seek(Stamped, Effect):
     """Seek and register these partitions in the offset manager, under this stamp; answer `Sought` or `NotSought`."""
 
-    stamp: Stamp
     offsets: Mapping[TP, int]
     leader_epochs: Mapping[TP, int] = field(default_factory=dict)
     """As in `Started`: by them the client is told of a log that is cut below where it stands (SPEC S4)."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable
 from functools import partial
 from typing import Self
 
 from crkafka_core.control import Tx
-from crkafka_core.loop import THREADS, Loop, Runtime
+from crkafka_core.loop import THREADS, Repeated, Runtime
 from crkafka_core.machine import is_gone, machine
 from crkafka_core.model.errors import CrkafkaError, LeaseLost
 from crkafka_core.model.rows import Lease
@@ -40,7 +39,8 @@ class DriverLease:
         self._token = token or runtime.unique()
         self._length = plane.read(lambda _, region: limits.of(region).driver_lease)
         self._over = threading.Event()
-        self._lost: CrkafkaError | None = None
+        self.lost: CrkafkaError | None = None
+        """That somebody else has taken over, once a renewal has found it."""
         self._kept = False
         self.lease: Lease | None = None
 
@@ -50,26 +50,21 @@ class DriverLease:
                 tx, self._kind, holder=self._holder, token=self._token, length=self._length, data=self._data
             )
         )
-        self._runtime.start(_Renewal(f"{self._kind} lease", self._runtime, self._renew))
+        self._runtime.start(Repeated(f"{self._kind} lease", self._renew, self._runtime))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._over.set()
-        lease = self.lease
-        if lease is not None and self._lost is None and (kind is not None or not self._kept):
-            self._plane.do(lambda tx: leases.release(tx, lease))
+        if kind is None and self._kept:
+            self._over.set()
+        else:
+            self.let_go()
 
     def let_go(self) -> None:
         """At once, whatever the block still does: its end may take long, or never come."""
         self._over.set()
         lease = self.lease
-        if lease is not None and self._lost is None:
+        if lease is not None and self.lost is None:
             self._plane.do(lambda tx: leases.release(tx, lease))
-
-    @property
-    def lost(self) -> CrkafkaError | None:
-        """That somebody else has taken over, once a renewal has found it."""
-        return self._lost
 
     def keep(self) -> None:
         """Leave it to the next step of the same token when this block ends well; if none comes, it ends by itself."""
@@ -77,8 +72,8 @@ class DriverLease:
 
     def check(self) -> None:
         """Raise `LeaseLost` when somebody else has taken over."""
-        if self._lost is not None:
-            raise self._lost
+        if self.lost is not None:
+            raise self.lost
         lease = self.lease
         assert lease is not None
         self._plane.read(lambda reader, _: leases.check(reader, lease))
@@ -92,7 +87,7 @@ class DriverLease:
         try:
             self.lease = self._plane.do(partial(leases.renew, lease=lease, length=self._length))
         except LeaseLost as lost:
-            self._lost = lost
+            self.lost = lost
             return False
         except CrkafkaError:
             pass
@@ -126,12 +121,3 @@ def _is_dead(lease: Lease) -> bool:
         return is_gone(str(said.get("host")), int(said["pid"]))
     host, _, pid = lease.holder.rpartition(":")
     return pid.isdigit() and is_gone(host, int(pid))
-
-
-class _Renewal(Loop):
-    def __init__(self, name: str, runtime: Runtime, renew: Callable[[], bool]) -> None:
-        super().__init__(name, runtime)
-        self._renew = renew
-
-    def turn(self, patience: float = 0.0) -> bool:
-        return self._renew()

@@ -33,8 +33,8 @@ def contributed(monkeypatch: pytest.MonkeyPatch, found: Mapping[str, str] | Exce
         return found
 
     monkeypatch.setattr(module.cuts, "contribute", contribute)
-    plane = SimpleNamespace(do=lambda work: work(None))
-    thread = Reporter(plane, "orders/0", "a", lambda _: None, topic_ids=ids)  # type: ignore[arg-type]
+    plane = SimpleNamespace(do=lambda work: work(None), name="orders/0", incarnation="a")
+    thread = Reporter(plane, lambda _: None, topic_ids=ids)  # type: ignore[arg-type]
     thread.start()
     cut = OpenCut(1, 0, 1, ("orders/0",), frozenset({TP("t", 0)}))
     thread.do(sg.Save(1))
@@ -74,8 +74,8 @@ def test_s4_what_was_told_at_an_earlier_cut_is_forgotten_however_the_question_en
         return answer
 
     monkeypatch.setattr(module.cuts, "hand_in", lambda _, part: parts.append(part))
-    plane = SimpleNamespace(do=lambda work: work(None))
-    thread = Reporter(plane, "orders/0", "a", lambda _: None, topic_ids=ids)  # type: ignore[arg-type]
+    plane = SimpleNamespace(do=lambda work: work(None), name="orders/0", incarnation="a")
+    thread = Reporter(plane, lambda _: None, topic_ids=ids)  # type: ignore[arg-type]
     for number in (1, 2):
         cut = OpenCut(number, 0, 1, ("orders/0",), frozenset({TP("t", 0)}))
         thread.do(sg.Save(number))
@@ -100,7 +100,7 @@ def test_what_sql_did_not_hear_is_said_again_before_what_came_later(monkeypatch:
 
     monkeypatch.setattr(module.events, "log", lambda _, kind, text, by: heard.append(text))
     monkeypatch.setattr("crkafka_core.loop.time.sleep", lambda _: None)
-    thread = Reporter(SimpleNamespace(do=do), "orders/0", "a", lambda _: None)  # type: ignore[arg-type]
+    thread = Reporter(SimpleNamespace(do=do, name="orders/0", incarnation="a"), lambda _: None)  # type: ignore[arg-type]
     thread.do(sg.Tell("x", "first"))
     thread.do(sg.Tell("x", "second"))
     for _ in range(6):

@@ -38,9 +38,7 @@ class Asked(Resolver):
         self.stopped: list[str] = []
         self.posted: list[sg.Event] = []
         nothing: Any = None
-        super().__init__(
-            nothing, nothing, nothing, nothing, "r/0", "i", self.posted.append, ends=nothing, runtime=clock
-        )
+        super().__init__(nothing, nothing, nothing, nothing, self.posted.append, ends=nothing, runtime=clock)
 
     def _answer(self, question: sg.Resolve) -> sg.Event:
         error = self.answers.pop(0)

@@ -76,7 +76,7 @@ def test_g4_who_did_not_look_for_a_while_has_seen_nothing() -> None:
 
 def test_g10_a_control_plane_that_shows_less_than_before_stops_the_region(plane: ControlPlane) -> None:
     events: list[sg.Event] = []
-    observer = Observer(of(plane), "orders/0", "a", LIMITS, events.append)
+    observer = Observer(of(plane), LIMITS, events.append)
     row = plane.read(lambda _, region: region)
     plane.do(lambda tx: tx.set_region(epoch=row.epoch + 5))
     observer.start()
@@ -90,7 +90,7 @@ def test_g10_a_control_plane_that_shows_less_than_before_stops_the_region(plane:
 def test_g10_a_control_plane_that_went_back_and_on_to_the_same_version_is_heard_anew(plane: ControlPlane) -> None:
     """Its number alone told nothing: a member stayed paused by a mark that nobody had set any more."""
     events: list[Any] = []
-    observer = Observer(of(plane), "orders/0", "a", LIMITS, events.append)
+    observer = Observer(of(plane), LIMITS, events.append)
     before = backup.rows_of(plane.store, "orders")
     plane.do(lambda tx: pauses.pause(tx, "topic", "orders", by="test"))
     observer.turn(0.0), observer.turn(0.0)
@@ -107,7 +107,7 @@ def test_g7_an_observer_that_fails_in_an_unknown_way_ends_the_member(
 ) -> None:
     events: list[sg.Event] = []
     monkeypatch.setattr(plane.store, "wait", lambda *_: 1 // 0)
-    observer = Observer(of(plane), "orders/0", "a", LIMITS, events.append)
+    observer = Observer(of(plane), LIMITS, events.append)
     observer.start()
     assert until(lambda: any(isinstance(e, sg.Broken) for e in events))
 
@@ -116,8 +116,8 @@ def test_g3_an_observer_and_a_reporter_that_hang_in_the_database_are_seen(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hang = threading.Event()
-    observer = Observer(of(plane), "orders/0", "a", LIMITS, lambda _: None)
-    reporter = Reporter(of(plane), "orders/0", "a", lambda _: None)
+    observer = Observer(of(plane), LIMITS, lambda _: None)
+    reporter = Reporter(of(plane), lambda _: None)
     assert reporter.stuck_for(time.monotonic() + 100) == 0.0, "it has nothing to do"
     monkeypatch.setattr(plane.store, "read", lambda: hang.wait(20))
     monkeypatch.setattr(plane.store, "run", lambda *_: hang.wait(20))
@@ -142,7 +142,7 @@ class Rig:
         monkeypatch.setattr(lease.os, "_exit", self.ended.append)
         metrics = changed.get("metrics", dict)
         self.dog = Watchdog(
-            of(plane), "orders/0", "a", LIMITS, self.events.append, standstill=lambda: self.standstill, metrics=metrics,
+            of(plane), LIMITS, self.events.append, standstill=lambda: self.standstill, metrics=metrics,
             since=time.monotonic(), superseded_code=10,
         )  # fmt: skip
 
@@ -202,7 +202,7 @@ def test_37_an_outage_of_days_keeps_the_reporter_trying(plane: ControlPlane, mon
     monkeypatch.setattr(plane.store, "run", down)
     monkeypatch.setattr("crkafka_core.loop.time.sleep", lambda _: None)
     events: list[sg.Event] = []
-    reporter = Reporter(of(plane), "orders/0", "a", events.append)
+    reporter = Reporter(of(plane), events.append)
     reporter.start()
     reporter.do(sg.Withdraw(1, "x", wants_reset=False))
     assert until(lambda: len(tries) > 3_000, 20)
@@ -217,7 +217,7 @@ def test_g8_a_partition_that_nobody_holds_makes_one_member_force_a_rebalance(pla
     said: dict[str, list[sg.Event]] = {"orders/0": [], "orders/1": []}
     limits = Limits(session_timeout=60.0, unheld_timeout=0.3)  # nobody renews a lease here
     observers = [
-        Observer(MemberPlane(plane, name, incarnation), name, incarnation, limits, said[name].append)
+        Observer(MemberPlane(plane, name, incarnation), limits, said[name].append)
         for name, incarnation in (("orders/0", "a"), ("orders/1", "b"))
     ]
     row = plane.read(lambda _, region: region)

@@ -223,7 +223,7 @@ def test_M5_nothing_is_submitted_before_the_client_is_where_it_was_sent(player: 
     assert isinstance(requeue, sg.Requeue)
     assert not player.state.submits and not player.state.fetches and player.state.started is None
     assert player.hear(sg.Sought(Stamp(1, 0, requeue.stamp.serial - 1))) == [], "an answer to an older one is none"
-    (again,) = player.hear(sg.NotSought(requeue.stamp, "broken"))
+    (again,) = player.hear(sg.NotSought(requeue.stamp))
     assert isinstance(again, sg.Requeue) and again.stamp.serial == requeue.stamp.serial + 1
     assert kinds(player.hear(sg.Sought(again.stamp))) == ["OpenGate"]
 
@@ -236,7 +236,7 @@ def test_R4_a_start_that_could_not_be_sought_is_neither_reported_nor_resolved_ag
     (seek,) = p.started()
     assert isinstance(seek, sg.Seek)
     assert kinds(p.see(phase=Phase.RUNNING)) == []
-    (again,) = p.hear(sg.NotSought(seek.stamp, "broken"))
+    (again,) = p.hear(sg.NotSought(seek.stamp))
     assert isinstance(again, sg.Requeue)
     assert kinds(p.hear(sg.Sought(again.stamp))) == ["Report", "OpenGate"]
 

@@ -159,7 +159,7 @@ def test_r3_a_report_that_was_refused_is_made_again_and_an_older_one_is_not() ->
     assert report is not None
     assert kinds(m.hear(sg.NotReported(report))) == ["Refresh", "Report"]
     assert kinds(m.hear(sg.NotReported(replace(report, generation=0)))) == ["Refresh"]
-    assert kinds(m.hear(sg.NotContributed(7))) == ["Refresh"]
+    assert kinds(m.hear(sg.NotContributed())) == ["Refresh"]
     assert m.state.report == report
 
 
