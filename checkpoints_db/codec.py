@@ -53,15 +53,15 @@ class Codec(Generic[R]):
         """The rows that `encode` was given. A few are mostly those of the last look: rows cannot change, so the same are given."""
         if len(tuples) > FEW:
             return self._rows(tuples)
-        kept, found = self._kept, []
+        kept, rows = self._kept, []
         for values in tuples:
             row = kept.get(values)
             if row is None:
                 if len(kept) >= KEPT:
                     kept.clear()
                 row = kept[values] = self._rows((values,))[0]
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
     def _rows(self, tuples: Sequence[tuple[Any, ...]]) -> list[R]:
         if not self._enums and not self._bools:
@@ -90,10 +90,10 @@ _codecs: dict[type[Row], Codec[Any]] = {}
 
 def codec(row: type[R]) -> Codec[R]:
     """The codec of a row type."""
-    found = _codecs.get(row)
-    if found is None:
-        found = _codecs[row] = Codec(row)
-    return found
+    known = _codecs.get(row)
+    if known is None:
+        known = _codecs[row] = Codec(row)
+    return known
 
 
 def plain(value: Any) -> Any:

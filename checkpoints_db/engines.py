@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -70,9 +71,7 @@ def connect_sqlite(path: Path, *, may_create: bool = False) -> sqlite3.Connectio
 
 
 def _sqlite_file(path: Path, may_create: bool) -> Engine:
-    def connect() -> sqlite3.Connection:
-        return connect_sqlite(path, may_create=may_create)
-
+    connect = partial(connect_sqlite, path, may_create=may_create)
     return create_engine(
         "sqlite://", creator=connect, poolclass=QueuePool, pool_size=5, max_overflow=-1, hide_parameters=True
     )

@@ -130,9 +130,6 @@ class Patience:
     first: float = 0.002
     longest: float = 0.25
 
-    def tries(self) -> Tries:
-        return Tries(self)
-
 
 @dataclass
 class Tries:

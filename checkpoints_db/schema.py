@@ -14,7 +14,7 @@ from checkpoints_db.address import Address, parse
 from checkpoints_db.engines import SCHEMA, make_engine
 from checkpoints_db.migrations import HEAD, VERSION_TABLE, VERSIONS
 from checkpoints_db.reader import OnStatement
-from checkpoints_db.retry import Patience, is_transient, is_unreachable
+from checkpoints_db.retry import Patience, Tries, is_transient, is_unreachable
 from checkpoints_db.store import SqlStore
 from checkpoints_db.tables import METADATA
 from checkpoints_db.unavailable import unavailable
@@ -50,15 +50,10 @@ def initialise(url: str, *, patience: Patience | None = None) -> None:
             ) from error
     engine = make_engine(address)
     try:
-        _patiently(address, patience or _OPENING, lambda: _reach(engine))
+        _patiently(address, patience or _OPENING, lambda: engine.connect().close())
         _patiently(address, patience or Patience(bound=30.0), lambda: _initialise(engine, address))
     finally:
         engine.dispose()
-
-
-def _reach(engine: Engine) -> None:
-    with engine.connect():
-        pass
 
 
 def check(url: str, *, patience: Patience | None = None) -> None:
@@ -129,8 +124,8 @@ def alembic_config(connection: Connection) -> Config:
 
 
 def _number(connection: Connection, table: str) -> str:
-    found = connection.exec_driver_sql(f"SELECT version_num FROM {table}").fetchall()
-    return str(found[0][0]) if found else ""
+    versions = connection.exec_driver_sql(f"SELECT version_num FROM {table}").fetchall()
+    return str(versions[0][0]) if versions else ""
 
 
 def _is_old(connection: Connection) -> bool:
@@ -182,15 +177,15 @@ def _check(engine: Engine, address: Address, patience: Patience) -> None:
         with engine.connect() as connection:
             return version_of(connection)
 
-    found = _patiently(address, patience, version)
-    if found == HEAD:
+    current = _patiently(address, patience, version)
+    if current == HEAD:
         return
-    if not found:
+    if not current:
         raise NoControlPlane(f"{address} has no tables of a control plane.", hint=MAKE)
-    if found not in VERSIONS:
-        raise _newer(address, found)
+    if current not in VERSIONS:
+        raise _newer(address, current)
     raise SchemaError(
-        f"The control plane {address} has schema version {found}, this program needs {HEAD}.",
+        f"The control plane {address} has schema version {current}, this program needs {HEAD}.",
         hint="Run `crkafka init`; it keeps the data.",
     )
 
@@ -203,7 +198,7 @@ def _newer(address: Address, version: str) -> SchemaError:
 
 
 def _patiently(address: Address, patience: Patience, once: Callable[[], T]) -> T:
-    tries = patience.tries()
+    tries = Tries(patience)
     while True:
         try:
             return once()

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 from checkpoints_db.address import Address
 from checkpoints_db.engines import make_engine
 from checkpoints_db.reader import OnStatement, SqlReader
-from checkpoints_db.retry import Patience, is_schema, is_transient, is_unreachable
+from checkpoints_db.retry import Patience, Tries, is_schema, is_transient, is_unreachable
 from checkpoints_db.statements import Statements
 from checkpoints_db.turns import Turn, turn_of
 from checkpoints_db.tx import SqlTx
@@ -142,7 +142,7 @@ class SqlStore:
     # --- inside ---
 
     def _retried(self, once: Callable[[float], T]) -> T:
-        tries = self._patience.tries()
+        tries = Tries(self._patience)
         while True:
             try:
                 return once(tries.left)

@@ -18,31 +18,18 @@ def unavailable(address: Address, error: BaseException) -> ServiceUnavailable:
     """The error for a person; never a secret."""
     said = address.without_secrets(str(getattr(error, "orig", None) or error)).strip()
     reason = _AFTER.sub("", _BEFORE.sub("", _NUMBER.sub("", said))).strip().rstrip(".") or type(error).__name__
+    what, hint = f"does not answer: {reason}", "Check that it runs and can be reached."
     if is_no_database(error):
-        return ServiceUnavailable(
-            f"The control plane {address} is not a SQLite database, or is damaged.",
-            hint="Name another file in control_plane, or restore this one.",
-        )
-    if "unable to open database file" in said or "readonly database" in said:
-        return ServiceUnavailable(
-            f"The control plane {address} cannot be used: {reason}.",
-            hint="Is the file gone, is it a folder, or may this user not read and write it and its folder?",
-        )
-    if "disk is full" in said or "No space left" in said:
-        return ServiceUnavailable(
-            f"The control plane {address} cannot be written: {reason}.",
-            hint="Free some space on the disk that it lies on.",
-        )
-    if is_right(error):
-        return ServiceUnavailable(
-            f"The control plane {address} does not let this user do that: {reason}.",
-            hint="docs/security.md tells which role may do what, and how a region is given to a user.",
-        )
-    if is_refusal(error):
-        return ServiceUnavailable(
-            f"The control plane {address} answers, but refuses: {reason}.",
-            hint="Check user, password and database in control_plane.",
-        )
-    return ServiceUnavailable(
-        f"The control plane {address} does not answer: {reason}.", hint="Check that it runs and can be reached."
-    )
+        what = "is not a SQLite database, or is damaged"
+        hint = "Name another file in control_plane, or restore this one."
+    elif "unable to open database file" in said or "readonly database" in said:
+        what = f"cannot be used: {reason}"
+        hint = "Is the file gone, is it a folder, or may this user not read and write it and its folder?"
+    elif "disk is full" in said or "No space left" in said:
+        what, hint = f"cannot be written: {reason}", "Free some space on the disk that it lies on."
+    elif is_right(error):
+        what = f"does not let this user do that: {reason}"
+        hint = "docs/security.md tells which role may do what, and how a region is given to a user."
+    elif is_refusal(error):
+        what, hint = f"answers, but refuses: {reason}", "Check user, password and database in control_plane."
+    return ServiceUnavailable(f"The control plane {address} {what}.", hint=hint)

@@ -120,7 +120,7 @@ class PostgresWatch:
         reused = connection is not None
         try:
             connection = connection or _connect(self._address)
-            found = connection.execute("SELECT version FROM region WHERE name = %s", (region,)).fetchone()
+            stored = connection.execute("SELECT version FROM region WHERE name = %s", (region,)).fetchone()
         except Exception:
             if connection is not None:
                 connection.close()
@@ -132,12 +132,12 @@ class PostgresWatch:
                 connection.close()
             else:
                 self._free.append(connection)
-            if found is None:
+            if stored is None:
                 raise no_such_region(region)
             if listening and self._listening:
-                self._versions[region] = max(int(found[0]), self._versions.get(region, -1))
+                self._versions[region] = max(int(stored[0]), self._versions.get(region, -1))
                 return self._versions[region]
-        return int(found[0])
+        return int(stored[0])
 
     # --- on the listener's thread ---
 
@@ -164,31 +164,31 @@ class PostgresWatch:
 def _listen(watch: weakref.ref[PostgresWatch], address: Address) -> None:
     """Holds no reference to the watch while it sleeps, so that a forgotten store is collected."""
     failures = 0
-    while (found := watch()) is not None and found.wanted:
-        del found
+    while (owner := watch()) is not None and owner.wanted:
+        del owner
         try:
             with _connect(address) as connection:
                 (channel,) = connection.execute(f"SELECT {CHANNEL}").fetchone()
                 connection.execute(f"LISTEN {channel}")
-                if (found := watch()) is None:
+                if (owner := watch()) is None:
                     return
-                found.listening(True)
-                del found
+                owner.listening(True)
+                del owner
                 failures = 0
-                while (found := watch()) is not None and found.wanted:
-                    del found
+                while (owner := watch()) is not None and owner.wanted:
+                    del owner
                     for notice in connection.notifies(timeout=0.5):
-                        if (found := watch()) is None:
+                        if (owner := watch()) is None:
                             return
-                        found.heard(notice.payload)
-                        del found
+                        owner.heard(notice.payload)
+                        del owner
         except Exception:
-            # Not told here: whoever waits looks into the table, and gets the error that it finds there.
+            # Not told owner: whoever waits looks into the table, and gets the error that it finds there.
             failures += 1
         finally:
-            if (found := watch()) is not None:
-                found.listening(False)
-                del found
+            if (owner := watch()) is not None:
+                owner.listening(False)
+                del owner
         if failures:
             time.sleep(_RETRY_LISTENER[min(failures, len(_RETRY_LISTENER)) - 1])
 

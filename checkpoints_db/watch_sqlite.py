@@ -84,7 +84,7 @@ class SqliteWatch:
 
     @staticmethod
     def _version(connection: sqlite3.Connection, region: str) -> int:
-        found = connection.execute("SELECT version FROM region WHERE name = ?", (region,)).fetchone()
-        if found is None:
+        stored = connection.execute("SELECT version FROM region WHERE name = ?", (region,)).fetchone()
+        if stored is None:
             raise no_such_region(region)
-        return int(found[0])
+        return int(stored[0])

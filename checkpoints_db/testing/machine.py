@@ -258,9 +258,8 @@ class PlaneMachine(RuleBasedStateMachine):
     def _zombie(self, player: Player, change: str, checkpoint: int, other: Player | None = None) -> None:
         if not player.held or any(tp not in player.position for tp in player.held):
             return
-        row = self.region()
         with self.store.read(NAME) as reader:
-            names = [e.member for e in cuts.parts(reader, row, checkpoint)[0]]
+            names = [e.member for e in cuts.parts(reader, checkpoint)[0]]
             opened = reader.get(Checkpoint, checkpoint)
         part = player.part(checkpoint, names, opened.generation if opened else None)
         self.zombie.contribute(part, change, other or self.players[self.random.randrange(len(NAMES))])
@@ -330,33 +329,23 @@ class PlaneMachine(RuleBasedStateMachine):
     @rule(what=st.sampled_from(("renew", "pause", "resume", "goal", "reach", "read", "drive")), who=WHO)
     def small_things(self, what: str, who: int) -> None:
         """Mutations that touch no checkpoint."""
-        self.do(getattr(self, f"_{what}")(self.players[who]))
+        me = self.players[who]
 
-    def _renew(self, player: Player) -> Callable[[Tx], Any]:
-        return lambda tx: members.renew(tx, player.name, player.incarnation, {"n": 1})
-
-    def _pause(self, player: Player) -> Callable[[Tx], Any]:
-        return lambda tx: pauses.pause(tx, "member", player.name, by="test")
-
-    def _resume(self, player: Player) -> Callable[[Tx], Any]:
-        return lambda tx: pauses.resume(tx, "member", player.name, by="test")
-
-    def _goal(self, player: Player) -> Callable[[Tx], Any]:
-        return lambda tx: goals.aim(tx, "goal", dict.fromkeys(PARTITIONS, 5))
-
-    def _reach(self, player: Player) -> Callable[[Tx], Any]:
         def reach(tx: Tx) -> None:
             begun = next((goal.at for goal in goals.current(tx)), 0.0)
-            me, epoch, held = player, player.epoch, player.held
+            epoch, held = me.epoch, me.held
             goals.reach(tx, "goal", begun, member=me.name, incarnation=me.incarnation, epoch=epoch, reached=held)
 
-        return reach
-
-    def _read(self, player: Player) -> Callable[[Tx], Any]:
-        return lambda tx: reading.take(tx, holder=player.name, token=player.name, length=30)
-
-    def _drive(self, player: Player) -> Callable[[Tx], Any]:
-        return lambda tx: leases.take(tx, "driver", holder=player.name, token=player.name, length=30)
+        works: dict[str, Callable[[Tx], Any]] = {
+            "renew": lambda tx: members.renew(tx, me.name, me.incarnation, {"n": 1}),
+            "pause": lambda tx: pauses.pause(tx, "member", me.name, by="test"),
+            "resume": lambda tx: pauses.resume(tx, "member", me.name, by="test"),
+            "goal": lambda tx: goals.aim(tx, "goal", dict.fromkeys(PARTITIONS, 5)),
+            "reach": reach,
+            "read": lambda tx: reading.take(tx, holder=me.name, token=me.name, length=30),
+            "drive": lambda tx: leases.take(tx, "driver", holder=me.name, token=me.name, length=30),
+        }
+        self.do(works[what])
 
     @rule()
     def the_last_mutation_again(self) -> None:

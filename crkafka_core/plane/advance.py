@@ -59,10 +59,10 @@ def advance(tx: Tx) -> Phase:
 def _finish_cut(tx: Tx, region: Region) -> None:
     row = tx.get(Checkpoint, region.open_cut)
     assert row is not None
-    if cuts.complete(tx, region, row.id):
+    if cuts.complete(tx, row.id):
         cuts.merge(tx, row.id)
     elif tx.now() > row.deadline:
-        missing = cuts.waits_for(tx, region, row.id)
+        missing = cuts.waits_for(tx, row.id)
         who = ", ".join(missing)
         resets.begin(
             tx,
@@ -95,20 +95,19 @@ def _resume(tx: Tx, region: Region) -> None:
         )
         return
     missing = settling.unsettled(tx, region)
-    settled = not missing
-    if not settled:
+    if missing:
         alarms.unsettled(tx, missing)
         if region.settled_at:
             tx.set_region(settled_at=0.0)
     elif not region.settled_at:
         tx.set_region(settled_at=now)
     elif now - region.settled_at > limit.reset_timeout and now >= region.not_before:
-        held_up = _held_up(tx, region)
+        held_up = _held_up(tx)
         cause = f"the reset took longer than {limit.reset_timeout:.0f} s: {held_up or reason}"
         resets.begin(tx, ResetCause.UNAVAILABLE if held_up else ResetCause.STUCK, cause, by="reset timeout")
 
 
-def _held_up(reader: Reader, region: Region) -> str:
+def _held_up(reader: Reader) -> str:
     """What a member waits for that is not the region's fault: an attempt while Kafka or the storage fails does not count (SPEC X6)."""
     for m in roster.live(reader):
         waits = json.loads(m.metrics_json).get("unavailable")

@@ -9,8 +9,8 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Alarm, Member, MemberStatus, Region, Reset, ResetCause
-from crkafka_core.plane import events, hosts, lateness, limits
+from crkafka_core.model.rows import Alarm, Member, Region, Reset, ResetCause
+from crkafka_core.plane import events, hosts, lateness, limits, roster
 
 UNSETTLED, STRANGERS, NO_MERGE, NO_LAST_CUT = "unsettled", "foreign members", "no merge", "no last cut"
 """Kinds of alarms; the first two come once in an epoch at most, the others once until the next merge."""
@@ -81,13 +81,13 @@ def no_last_cut(tx: Tx, why: str) -> None:
 
 def last_cut_missed(reader: Reader, region: Region) -> str:
     """That the last stop was such a one; empty when all is well."""
-    found = raised(reader, region, NO_LAST_CUT)
-    return found.text if found is not None else ""
+    alarm = raised(reader, region, NO_LAST_CUT)
+    return alarm.text if alarm is not None else ""
 
 
 def foreign(reader: Reader, region: Region, client_ids: Collection[str]) -> list[str]:
     """Clients in the Kafka group that are not members of this region, now or a moment ago."""
-    ours = {client_id(m) for m in reader.select(Member, ("status", "=", MemberStatus.LIVE))}
+    ours = {client_id(m) for m in roster.live(reader)}
     return sorted(c for c in client_ids if is_foreign(region.name, c, ours))
 
 
@@ -109,20 +109,19 @@ def strangers(tx: Tx, client_ids: Collection[str], *, by: str) -> None:
         _raise(tx, STRANGERS, f"group {region.group_id} has members that are not of this region: {names}", by=by)
 
 
-def stalled(tx: Tx, found: Mapping[TP, float], *, by: str) -> None:
-    """Partitions have records and give none."""
-    names = ", ".join(map(str, sorted(found)))
-    events.log(tx, "stalled", f"{names}: there are records, and none came for {max(found.values()):.0f} s", by=by)
+def stalled(tx: Tx, silent: Mapping[TP, float], *, by: str) -> None:
+    """Partitions have records and give none, for so many seconds."""
+    names = ", ".join(map(str, sorted(silent)))
+    events.log(tx, "stalled", f"{names}: there are records, and none came for {max(silent.values()):.0f} s", by=by)
 
 
 def _stalled_now(reader: Reader, region: Region) -> str:
     """As the live members of a running region say with their metrics."""
     if region.phase is not Phase.RUNNING:
         return ""
-    live = reader.select(Member, ("status", "=", MemberStatus.LIVE))
     return "; ".join(
         f"{m.name}: {tp} has records and has given none for {seconds} s"
-        for m in live
+        for m in roster.live(reader)
         for tp, seconds in sorted((json.loads(m.metrics_json or "{}").get("stalled") or {}).items())
     )
 
@@ -139,8 +138,8 @@ def current(reader: Reader, region: Region) -> str:
         *lateness.late(reader, region),
     ]
     if overdue(reader, region):
-        found = (raised(reader, region, kind) for kind in (UNSETTLED, STRANGERS))
-        said += [alarm.text for alarm in found if alarm is not None]
+        alarms = (raised(reader, region, kind) for kind in (UNSETTLED, STRANGERS))
+        said += [alarm.text for alarm in alarms if alarm is not None]
     return "; ".join(filter(None, said))
 
 

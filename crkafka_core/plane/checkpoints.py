@@ -84,9 +84,18 @@ def rows_of(reader: Reader, ids: Collection[int]) -> dict[int, int]:
     if not ids:
         return {}
     near: tuple[Cond, ...] = (("id", ">=", min(ids)), ("id", "<=", max(ids)))
-    found, rows = (reader.column(Checkpoint, name, *near, order=("id",)) for name in ("id", "rows"))
+    there, rows = (reader.column(Checkpoint, name, *near, order=("id",)) for name in ("id", "rows"))
     wanted = set(ids)
-    return {checkpoint: count for checkpoint, count in zip(found, rows, strict=True) if checkpoint in wanted}
+    return {checkpoint: count for checkpoint, count in zip(there, rows, strict=True) if checkpoint in wanted}
+
+
+def within(reader: Reader, ids: Collection[int], *where: Cond) -> list[Checkpoint]:
+    """Those of these checkpoints that are known, oldest first; all between the first and the last are read."""
+    if not ids:
+        return []
+    wanted = set(ids)
+    near = reader.select(Checkpoint, ("id", ">=", min(ids)), ("id", "<=", max(ids)), *where, order=("id",))
+    return [row for row in near if row.id in wanted]
 
 
 def offsets(reader: Reader, first: int, last: int) -> list[MergedOffset]:

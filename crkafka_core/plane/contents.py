@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from crkafka_core.control import Cond, Reader
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, MergedOffset, Region, Segment, Table
-from crkafka_core.plane import reading, starts
+from crkafka_core.plane import checkpoints, reading, starts
 from crkafka_core.plane.tables import DONE, FENCE, commits
 
 
@@ -70,27 +70,23 @@ def pieces(reader: Reader, region: Region, ids: Collection[int]) -> list[Piece]:
         return []
     wanted = set(ids)
     near: list[Cond] = [("checkpoint", ">=", min(ids)), ("checkpoint", "<=", max(ids))]
-    found = [
+    together = [
         Piece(s.checkpoint, s.rows, tuple(_spans(s)), s)
         for s in reader.select(Segment, *near)
         if s.checkpoint in wanted and s.rows
     ]
-    archived = wanted - {piece.checkpoint for piece in found}
-    if archived:
-        rows = reader.select(Checkpoint, ("id", ">=", min(archived)), ("id", "<=", max(archived)), ("rows", ">", 0))
-        for row in rows:
-            if row.id in archived and row.archive_json not in ("", "{}"):
-                found.append(Piece(row.id, row.rows, tuple(reading.archived(region, row))))
-    erased = reader.select(
-        Checkpoint, ("id", ">=", min(ids)), ("id", "<=", max(ids)), ("rows", ">", 0), ("erased_json", "!=", "{}")
-    )
-    for row in erased:
-        found = [part for piece in found for part in (_parts(piece, row) if piece.checkpoint == row.id else [piece])]
-    return found
+    archived = wanted - {piece.checkpoint for piece in together}
+    for row in checkpoints.within(reader, archived, ("rows", ">", 0)):
+        if row.archive_json not in ("", "{}"):
+            together.append(Piece(row.id, row.rows, tuple(reading.archived(region, row))))
+    erased = {row.id: row for row in checkpoints.within(reader, ids, ("rows", ">", 0), ("erased_json", "!=", "{}"))}
+    return [part for piece in together for part in _parts(piece, erased.get(piece.checkpoint))]
 
 
-def _parts(piece: Piece, checkpoint: Checkpoint) -> list[Piece]:
-    """What is left of a piece, and what of it was erased."""
+def _parts(piece: Piece, checkpoint: Checkpoint | None) -> list[Piece]:
+    """What is left of a piece, and what of it was erased; `checkpoint` if it has such records."""
+    if checkpoint is None:
+        return [piece]
     left: list[reading.KafkaRange] = []
     gone: list[reading.KafkaRange] = []
     for r in piece.ranges:
@@ -124,22 +120,17 @@ def leaving(reader: Reader, region: Region, table: Table, shown: int = 0) -> set
 
 def live_in(reader: Reader, region: Region, table: Table) -> list[int]:
     """Checkpoints whose rows belong in the table now: on the line, acknowledged, not empty."""
-    if not table.acknowledged:
-        return []
-    line = set(reader.line(common(reader, region, table.acknowledged)))
-    if not line:
-        return []
-    rows = reader.select(Checkpoint, ("rows", ">", 0), ("id", "<=", max(line)))
-    return [c.id for c in rows if c.id in line]
+    return [c.id for c in _live_in(reader, region, table)]
+
+
+def _live_in(reader: Reader, region: Region, table: Table) -> list[Checkpoint]:
+    shared = common(reader, region, table.acknowledged)
+    return checkpoints.within(reader, reader.line(shared) if shared else (), ("rows", ">", 0))
 
 
 def counted_in(reader: Reader, region: Region, table: Table) -> dict[int, int]:
     """Checkpoint → rows that the table must hold, as merged."""
-    live = set(live_in(reader, region, table))
-    if not live:
-        return {}
-    found = reader.select(Checkpoint, ("rows", ">", 0), ("id", "<=", max(live)))
-    return {c.id: c.rows_for_tables for c in found if c.id in live}
+    return {c.id: c.rows_for_tables for c in _live_in(reader, region, table)}
 
 
 def belonging(reader: Reader, region: Region, table: Table) -> Callable[[int], bool]:
@@ -148,18 +139,21 @@ def belonging(reader: Reader, region: Region, table: Table) -> Callable[[int], b
     What a rewind left behind is never forgotten, and no table is behind what is: retirement waits for it (SPEC T1).
     """
     live = set(live_in(reader, region, table))
-    line = reader.line(region.head)
-    oldest = reader.get(Checkpoint, line[0]) if line else None
-    begins = min(oldest.parent if oldest else 0, table.acknowledged)
+    begins = min(_before_line(reader, region), table.acknowledged)
     known = {c.id for c in reader.select(Checkpoint, ("id", "<=", begins))}
     return lambda checkpoint: checkpoint in live or (checkpoint <= begins and checkpoint not in known)
 
 
 def forgotten(reader: Reader, region: Region) -> bool:
     """Whether SQL does not know the beginning of the line any more (SPEC T2)."""
+    return _before_line(reader, region) > 0
+
+
+def _before_line(reader: Reader, region: Region) -> int:
+    """What led to the oldest checkpoint of the line that SQL still knows; 0: birth."""
     line = reader.line(region.head)
     oldest = reader.get(Checkpoint, line[0]) if line else None
-    return bool(oldest and oldest.parent)
+    return oldest.parent if oldest else 0
 
 
 def counting(reader: Reader, region: Region, table: Table) -> dict[int, int]:

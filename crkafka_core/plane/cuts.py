@@ -22,7 +22,7 @@ from crkafka_core.model.rows import (
     Region,
     ResetCause,
 )
-from crkafka_core.plane import events, halting, hosts, leases, limits, resets, roster, settling, starts
+from crkafka_core.plane import epochs, events, halting, hosts, leases, limits, resets, roster, settling, starts
 from crkafka_core.protocol import merge as rules
 
 
@@ -135,7 +135,7 @@ def contribute(tx: Tx, part: Part) -> Contributed | Refused:
     checkpoint = tx.get(Checkpoint, part.checkpoint)
     stored = tx.get(rows.Contribution, part.checkpoint, part.member)
     if stored is not None and stored.hash == part.digest():
-        return Contributed(part.checkpoint, complete=complete(tx, region, part.checkpoint))
+        return Contributed(part.checkpoint, complete=complete(tx, part.checkpoint))
     if checkpoint is None or checkpoint.status is not CheckpointStatus.OPEN or region.open_cut != part.checkpoint:
         what = "unknown" if checkpoint is None else checkpoint.status.lower()
         return _refuse(
@@ -208,49 +208,46 @@ def _store(tx: Tx, region: str, part: Part) -> None:
             hash=part.digest(), at=tx.now(),
         )
     )  # fmt: skip
-    if part.offsets:
-        tx.add(
-            *(
-                ContributedOffset(
-                    region, part.checkpoint, part.member, tp.topic, tp.partition, *o, part.leader_epochs.get(tp, -1)
-                )
-                for tp, o in part.offsets.items()
+    tx.add(
+        *(
+            ContributedOffset(
+                region, part.checkpoint, part.member, tp.topic, tp.partition, *o, part.leader_epochs.get(tp, -1)
             )
+            for tp, o in part.offsets.items()
         )
-    if part.segments:
-        tx.add(
-            *(
-                rows.Segment(
-                    region=region,
-                    path=s.path,
-                    checkpoint=part.checkpoint,
-                    member=part.member,
-                    incarnation=part.incarnation,
-                    epoch=part.epoch,
-                    rows=s.rows,
-                    bytes=s.bytes,
-                    hash=s.hash,
-                    spans_json=json.dumps([list(p) for p in s.spans], ensure_ascii=False),
-                )
-                for s in part.segments
+    )
+    tx.add(
+        *(
+            rows.Segment(
+                region=region,
+                path=s.path,
+                checkpoint=part.checkpoint,
+                member=part.member,
+                incarnation=part.incarnation,
+                epoch=part.epoch,
+                rows=s.rows,
+                bytes=s.bytes,
+                hash=s.hash,
+                spans_json=json.dumps([list(p) for p in s.spans], ensure_ascii=False),
             )
+            for s in part.segments
         )
+    )
     tx.set_region()
 
 
-def parts(reader: Reader, region: Region, checkpoint: int) -> tuple[list[Expected], list[rows.Contribution]]:
+def parts(reader: Reader, checkpoint: int) -> tuple[list[Expected], list[rows.Contribution]]:
     where: Cond = ("checkpoint", "=", checkpoint)
     return reader.select(Expected, where), reader.select(rows.Contribution, where)
 
 
-def waits_for(reader: Reader, region: Region, checkpoint: int) -> list[str]:
+def waits_for(reader: Reader, checkpoint: int) -> list[str]:
     """Names of the members whose contribution is not there yet."""
-    return sorted(rules.wrong_sets(*parts(reader, region, checkpoint))[0])
+    return sorted(rules.wrong_sets(*parts(reader, checkpoint))[0])
 
 
-def complete(reader: Reader, region: Region, checkpoint: int) -> bool:
-    missing, strange = rules.wrong_sets(*parts(reader, region, checkpoint))
-    return not missing and not strange
+def complete(reader: Reader, checkpoint: int) -> bool:
+    return not any(rules.wrong_sets(*parts(reader, checkpoint)))
 
 
 def hand_in(tx: Tx, part: Part) -> Contributed | Refused:
@@ -281,7 +278,7 @@ def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
         raise NotOpen(
             f"Checkpoint {checkpoint} of region {region.name} is {'unknown' if row is None else row.status.lower()}."
         )
-    expected, contributions = parts(tx, region, checkpoint)
+    expected, contributions = parts(tx, checkpoint)
     missing, strange = rules.wrong_sets(expected, contributions)
     if missing and not strange:
         raise NotSettled(
@@ -290,7 +287,7 @@ def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
     offsets = tx.select(ContributedOffset, ("checkpoint", "=", checkpoint))
     known = starts.known(tx)
     parent = starts.merged(tx, row.parent) if row.parent else {}
-    due = starts.line_offsets(tx, region, row.epoch, row.parent, known, parent)
+    due = starts.line_offsets(tx, row.epoch, row.parent, known, parent)
     wrong = rules.broken(expected, offsets, rules.Line(row.parent, due)) or _wrong_topics(known, contributions)
     if strange:
         wrong = f"contributions of incarnations that the cut did not expect: {', '.join(sorted(strange))}"
@@ -299,8 +296,7 @@ def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
     merged = _merged_map(region, checkpoint, offsets, known, parent)
     if row.if_new and row.parent and _nothing_new(merged, parent):
         return _close_empty(tx, region, row)
-    if merged:
-        tx.add(*merged)
+    tx.add(*merged)
     return _close(tx, region, row, contributions, {TP(m.topic, m.partition): m.to_offset for m in merged})
 
 
@@ -311,7 +307,7 @@ def _refuse_merge(
     error = Mismatch(
         f"Checkpoint {checkpoint} of region {region.name} cannot be merged: {wrong}.", hint="The cut is aborted."
     )
-    evidence = {"offsets": [_evidence(o) for o in offsets[:200]]}
+    evidence = {"offsets": [[o.member, o.topic, o.partition, o.from_offset, o.to_offset] for o in offsets[:200]]}
     events.log(tx, "merge refused", str(error), checkpoint=checkpoint, data=evidence)
     resets.begin(tx, ResetCause.MISMATCH, str(error))
     return error
@@ -365,32 +361,37 @@ def _wrong_topics(known: Mapping[TP, rows.Initial], contributions: Sequence[rows
     return ""
 
 
-def _evidence(o: ContributedOffset) -> list[object]:
-    return [o.member, o.topic, o.partition, o.from_offset, o.to_offset]
-
-
 def _close(
     tx: Tx, region: Region, row: Checkpoint, contributions: Sequence[rows.Contribution], merged: Mapping[TP, int]
 ) -> Checkpoint:
-    now = tx.now()
     done = replace(
-        row, status=CheckpointStatus.MERGED, merged_at=now, rows=sum(c.rows for c in contributions),
+        row, status=CheckpointStatus.MERGED, merged_at=tx.now(), rows=sum(c.rows for c in contributions),
         bytes=sum(c.bytes for c in contributions), drain_ms=max((c.drain_ms for c in contributions), default=0), hash=rules.digest(merged),
         segments=tx.count(rows.Segment, ("checkpoint", "=", row.id)),
     )  # fmt: skip
     tx.put(done)
     names = {c.member for c in contributions}
-    movers = [m for m in roster.all_of(tx) if m.name in names]
-    if movers:
-        tx.put(*(replace(m, base=row.id) for m in movers))
-    tx.set_region(
-        phase=Phase.RUNNING, phase_since=now, open_cut=0, head=row.id, last_cut_at=now, consecutive=0, failing=0,
-        proven_epoch=region.epoch,
-    )  # fmt: skip
+    tx.put(*(replace(m, base=row.id) for m in roster.all_of(tx) if m.name in names))
+    _go_on(tx, region, head=row.id)
     events.log(tx, "merged", f"{plural(done.rows, 'row')} of {plural(done.members, 'member')}", checkpoint=row.id)
     if region.stopping:
         halting.idle(tx, f"stopped after cut {row.id}")
     return done
+
+
+def _go_on(tx: Tx, region: Region, *, head: int) -> None:
+    """The cut is completed: what is counted *without a cut in between* begins anew (SPEC X6)."""
+    now = tx.now()
+    tx.set_region(
+        phase=Phase.RUNNING,
+        phase_since=now,
+        open_cut=0,
+        head=head,
+        last_cut_at=now,
+        consecutive=0,
+        failing=0,
+        proven_epoch=region.epoch,
+    )
 
 
 def _nothing_new(merged: Sequence[MergedOffset], parent: Mapping[TP, MergedOffset]) -> bool:
@@ -404,17 +405,11 @@ def _nothing_new(merged: Sequence[MergedOffset], parent: Mapping[TP, MergedOffse
 
 def _close_empty(tx: Tx, region: Region, row: Checkpoint) -> Checkpoint:
     """The region goes on from the head that it has. The last such cut is remembered, for who has opened it."""
-    now = tx.now()
-    where: Cond = ("checkpoint", "=", row.id)
-    for part in (Expected, rows.Contribution, ContributedOffset, rows.Segment):
-        tx.delete(part, where)
+    epochs.drop_parts(tx, row.id)
     tx.delete(Checkpoint, ("status", "=", CheckpointStatus.EMPTY))
     done = replace(row, status=CheckpointStatus.EMPTY, note=f"nothing new since checkpoint {row.parent}")
     tx.put(done)
-    tx.set_region(
-        phase=Phase.RUNNING, phase_since=now, open_cut=0, last_cut_at=now, consecutive=0, failing=0,
-        proven_epoch=region.epoch,
-    )  # fmt: skip
+    _go_on(tx, region, head=region.head)
     if region.stopping:
         halting.idle(tx, f"stopped after cut {row.id}, which had nothing new")
     return done

@@ -70,11 +70,16 @@ def _abort(tx: Tx, checkpoint: int, text: str, *, by: str, member: str) -> None:
     assert row is not None
     tx.put(replace(row, status=CheckpointStatus.ABORTED, note=text))
     there = tx.select(Contribution, ("checkpoint", "=", checkpoint))
-    for part in (Expected, Contribution, ContributedOffset, Segment):
-        tx.delete(part, ("checkpoint", "=", checkpoint))
+    drop_parts(tx, checkpoint)
     events.log(
         tx, "abort", text, checkpoint=checkpoint, member=member, by=by, data={"contributed": [c.member for c in there]}
     )
+
+
+def drop_parts(tx: Tx, checkpoint: int) -> None:
+    """Of a cut that became no checkpoint, or one that is retired: nothing names its segments any more."""
+    for part in (Expected, Contribution, ContributedOffset, Segment):
+        tx.delete(part, ("checkpoint", "=", checkpoint))
 
 
 def rewind(tx: Tx, target: int, cause: str) -> None:

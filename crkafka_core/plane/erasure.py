@@ -6,7 +6,6 @@ What reads a checkpoint for a table leaves them out (`reading.without_erased`), 
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -60,19 +59,19 @@ def come_again(reader: Reader) -> dict[int, dict[TP, list[int]]]:
                 if topic in topics:
                     erased[topics[topic], TP(topic, partition)].update(offsets)
     live = [i for i in checkpoints.ids_with(reader, CheckpointStatus.MERGED) if i > min(row.id for row in left)]
-    found: dict[int, dict[TP, list[int]]] = {}
+    again: dict[int, dict[TP, list[int]]] = {}
     if not live:
-        return found
+        return again
     noted = {c.id: c.erased for c in reader.select(Checkpoint, ("id", ">=", live[0]), ("erased_json", "!=", "{}"))}
     for merged in reader.select(MergedOffset, ("checkpoint", ">=", live[0]), ("rows", ">", 0)):
         tp = TP(merged.topic, merged.partition)
         if merged.checkpoint not in live:
             continue
         known = noted.get(merged.checkpoint, {}).get(tp.topic, {}).get(tp.partition, ())
-        again = erased.get((merged.topic_id, tp), set()) - set(known)
-        if offsets := sorted(o for o in again if merged.from_offset <= o < merged.to_offset):
-            found.setdefault(merged.checkpoint, {})[tp] = offsets
-    return found
+        new = erased.get((merged.topic_id, tp), set()) - set(known)
+        if offsets := sorted(o for o in new if merged.from_offset <= o < merged.to_offset):
+            again.setdefault(merged.checkpoint, {})[tp] = offsets
+    return again
 
 
 def _topic_ids(reader: Reader, row: Checkpoint) -> dict[str, str]:
@@ -102,26 +101,18 @@ def record(tx: Tx, checkpoint: int, records: Records, *, by: str) -> int:
 
 def without(reader: Reader, ids: Collection[int]) -> dict[int, Selection]:
     """Of these checkpoints those of which records were erased, each with what selects the others."""
-    if not ids:
-        return {}
-    rows = reader.select(Checkpoint, ("id", ">=", min(ids)), ("id", "<=", max(ids)), ("erased_json", "!=", "{}"))
-    return {row.id: reading.without_erased([row]) for row in rows if row.id in set(ids)}
+    rows = checkpoints.within(reader, ids, ("erased_json", "!=", "{}"))
+    return {row.id: reading.without_erased([row]) for row in rows}
 
 
 def touches(selection: Selection, segment: Segment) -> bool:
     """Whether the segment has one of the erased records."""
     spans = json.loads(segment.spans_json)
     return any(
-        topic == t and partition == p and _any_between(offsets, first, stop)
+        topic == t and partition == p and any(first <= offset < stop for offset in offsets)
         for _, topic, partition, offsets in selection.erased
         for t, p, first, stop, *_ in spans
     )
-
-
-def _any_between(offsets: Collection[int], first: int, stop: int) -> bool:
-    ordered = sorted(offsets)
-    at = bisect_left(ordered, first)
-    return at < len(ordered) and ordered[at] < stop
 
 
 def by_partition(records: Iterable[tuple[str, int, int]]) -> dict[TP, set[int]]:

@@ -68,7 +68,7 @@ def bad_records(reader: Reader) -> dict[str, int]:
     What left the table, all of a commit's rows, does not count: it comes in again. A rewind takes it from every table, a fence from
     a table by key, which may go back further than the region, and a table that was undeclared begins anew.
     """
-    found: dict[str, int] = {}
+    bad: dict[str, int] = {}
     back = [(e.seq, e.checkpoint, "") for e in reader.select(Event, ("kind", "=", "rewind"))]
     back += [
         (e.seq, e.checkpoint, json.loads(e.data_json)["table"]) for e in reader.select(Event, ("kind", "=", FENCED))
@@ -78,8 +78,8 @@ def bad_records(reader: Reader) -> dict[str, int]:
         said = json.loads(event.data_json)
         first, table = said.get("first", event.checkpoint), said["table"]
         if said["new"] and not any(seq > event.seq and upto < first and of in ("", table) for seq, upto, of in back):
-            found[table] = found.get(table, 0) + said["bad"]
-    return found
+            bad[table] = bad.get(table, 0) + said["bad"]
+    return bad
 
 
 def forget(tx: Tx, keep: int) -> None:

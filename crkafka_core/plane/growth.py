@@ -40,7 +40,7 @@ def collect(tx: Tx) -> None:
     tx.delete(Checkpoint, ("status", "=", CheckpointStatus.ABORTED), ("id", "<", region.next_checkpoint - ABORTED))
     tx.delete(Lease, ("slot", "!=", ""), ("until", "<", tx.now() - READER_OVER))
     _drop_superseded(tx, region)
-    _drop_commits(tx, region)
+    _drop_commits(tx)
 
 
 def _drop_superseded(tx: Tx, region: Region) -> None:
@@ -55,7 +55,7 @@ def _drop_superseded(tx: Tx, region: Region) -> None:
         tx.delete(Checkpoint, ("id", "in", gone))
 
 
-def _drop_commits(tx: Tx, region: Region) -> None:
+def _drop_commits(tx: Tx) -> None:
     live = tx.column(Checkpoint, "id", ("status", "=", CheckpointStatus.MERGED), order=("id",), limit=1)
     for table in tx.select(Table, ("format", "!=", "parquet")):
         last = table.commits - COMMITS
@@ -80,7 +80,7 @@ def _still_needed(tx: Tx, table: Table, target: int) -> int:
         ("version", "!=", ""),
         ("upto", "<=", target),
     ]
-    found = tx.select(TableCommit, ("table", "=", table.name), *before, order=("number",), desc=True, limit=AT_ONCE)
-    left: list[Cond] = [("id", "in", [c.upto for c in found]), ("status", "!=", CheckpointStatus.SUPERSEDED)]
-    on_line = set(tx.column(Checkpoint, "id", *left)) if found else set()
-    return next((c.number for c in found if c.upto in on_line), 0)
+    latest = tx.select(TableCommit, ("table", "=", table.name), *before, order=("number",), desc=True, limit=AT_ONCE)
+    left: list[Cond] = [("id", "in", [c.upto for c in latest]), ("status", "!=", CheckpointStatus.SUPERSEDED)]
+    on_line = set(tx.column(Checkpoint, "id", *left)) if latest else set()
+    return next((c.number for c in latest if c.upto in on_line), 0)

@@ -6,7 +6,7 @@ from crkafka_core.control import Reader
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Lease, Member, MemberStatus, Region
-from crkafka_core.plane import leases
+from crkafka_core.plane import leases, roster
 
 LEASE = "host"
 """Kind of the lease of who runs the members."""
@@ -22,7 +22,7 @@ def missing(reader: Reader, region: Region) -> str:
     """
     if region.wanted is Wanted.STOP or region.phase in (Phase.IDLE, Phase.STOPPED):
         return ""
-    there = reader.select(Member, ("status", "=", MemberStatus.LIVE))
+    there = roster.live(reader)
     lease, now = reader.get(Lease, LEASE, ""), reader.now()
     if lease is None or not lease.token:
         return "" if there else f"no member is there: {RUNS_THEM}"

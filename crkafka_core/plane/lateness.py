@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from crkafka_core.control import Reader
+from crkafka_core.control import Cond, Reader
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Region, Table, TableCommit
 from crkafka_core.plane import checkpoints, events, tables
@@ -60,10 +60,9 @@ class TableLag:
 
 def lags(reader: Reader, region: Region) -> list[TableLag]:
     """Of every declared table, by name."""
-    found = reader.select(Table)
-    bad = events.bad_records(reader) if any(t.shape for t in found) else {}
-    found_lags = [lag(reader, table) for table in sorted(found, key=lambda t: t.name)]
-    return [replace(each, bad=bad.get(each.table.name, 0)) for each in found_lags]
+    declared = reader.select(Table, order=("name",))
+    bad = events.bad_records(reader) if any(t.shape for t in declared) else {}
+    return [replace(lag(reader, table), bad=bad.get(table.name, 0)) for table in declared]
 
 
 def late(reader: Reader, region: Region) -> list[str]:
@@ -92,11 +91,7 @@ def lag(reader: Reader, table: Table) -> TableLag:
 
 def _failing(reader: Reader, table: Table) -> float:
     """Seconds since the first commit failed after the last that was made."""
-    done = reader.column(
-        TableCommit, "number", ("table", "=", table.name), ("status", "=", tables.DONE), order=("number",), desc=True, limit=1
-    )  # fmt: skip
-    failed = reader.column(
-        TableCommit, "at", ("table", "=", table.name), ("number", ">", done[0] if done else 0),
-        ("status", "=", tables.FAILED), ("at", ">", 0.0), order=("number",), limit=1,
-    )  # fmt: skip
+    done = tables.last_done(reader, table)
+    since: list[Cond] = [("table", "=", table.name), ("number", ">", done.number if done else 0), ("at", ">", 0.0)]
+    failed = reader.column(TableCommit, "at", *since, ("status", "=", tables.FAILED), order=("number",), limit=1)
     return max(0.0, reader.now() - failed[0]) if failed else 0.0

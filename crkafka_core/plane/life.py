@@ -82,12 +82,8 @@ def last_cut(tx: Tx, *, token: str = "") -> None:
     if region.phase is Phase.RUNNING and not why:
         # Not by the epoch: somebody may start the region while that cut is open, and it be stopped in the same epoch again.
         cuts.open_cut(tx, token=token or f"last cut, as number {region.next_checkpoint}", cause="stop")
-    elif region.phase not in (Phase.RUNNING, Phase.RESETTING) or _nobody_there(tx, region) or _overdue(tx, region):
+    elif region.phase not in (Phase.RUNNING, Phase.RESETTING) or not roster.live(tx) or _overdue(tx, region):
         halting.without_last_cut(tx, why or f"it is {region.phase}")
-
-
-def _nobody_there(reader: Reader, region: Region) -> bool:
-    return not roster.live(reader)
 
 
 def _overdue(reader: Reader, region: Region) -> bool:
@@ -130,8 +126,3 @@ def tables_of(reader: Reader) -> list[Table]:
 def all_groups(reader: Reader) -> list[Group]:
     """Consumer groups, whichever region they belong to (SPEC G1)."""
     return reader.select(Group)
-
-
-def groups_of(reader: Reader) -> list[Group]:
-    """The Kafka groups bound to the region; one, once a member has registered."""
-    return reader.select(Group, ("region", "=", reader.region().name))

@@ -46,9 +46,9 @@ class MemberPlane:
             if went_back := self._went_back(tx):
                 return went_back
             self._registered(tx)
-            found = tx.region().epoch
-            if epoch is not None and found != epoch:
-                raise Stale(f"{self.name} acted for epoch {epoch}; region {self.region} is at {found}.")
+            current = tx.region().epoch
+            if epoch is not None and current != epoch:
+                raise Stale(f"{self.name} acted for epoch {epoch}; region {self.region} is at {current}.")
             done = work(tx)
             made.append(tx.region())
             return done

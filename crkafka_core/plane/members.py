@@ -54,20 +54,11 @@ def register(tx: Tx, who: Registration) -> Member:
             f"{who.name} of region {region.name} was launched again, as {row.launch}.",
             hint="This process ends for good.",
         )
-    if region.phase is Phase.IDLE or region.wanted is Wanted.STOP:
-        raise NotRunning(
-            f"Region {region.name} is not started: no members are wanted.", hint="`crkafka start` starts it."
-        )
-    if roster.index(who.name) >= region.members_wanted:
-        raise NotRunning(
-            f"Region {region.name} wants {plural(region.members_wanted, 'member')}; {who.name} is not one.",
-            hint="`crkafka scale` adds one.",
-        )
+    _refuse_unwanted(region, who)
     _check_subscription(tx, region, who)
     drawn = tx.get(Launch, who.name)
-    if (
-        drawn is None or drawn.number < who.launch
-    ):  # drawn before SQL went back in time: who comes next is later all the same
+    if drawn is None or drawn.number < who.launch:
+        # It was drawn before SQL went back in time: who comes next is later all the same.
         tx.put(Launch(region.name, who.name, who.launch))
     now = tx.now()
     member = Member(
@@ -83,6 +74,19 @@ def register(tx: Tx, who: Registration) -> Member:
         )
     carry_forward(tx)
     return member
+
+
+def _refuse_unwanted(region: Region, who: Registration) -> None:
+    """Nobody is wanted, or nobody of this name."""
+    if region.phase is Phase.IDLE or region.wanted is Wanted.STOP:
+        raise NotRunning(
+            f"Region {region.name} is not started: no members are wanted.", hint="`crkafka start` starts it."
+        )
+    if roster.index(who.name) >= region.members_wanted:
+        raise NotRunning(
+            f"Region {region.name} wants {plural(region.members_wanted, 'member')}; {who.name} is not one.",
+            hint="`crkafka scale` adds one.",
+        )
 
 
 def _check_subscription(reader: Reader, region: Region, who: Registration) -> None:
@@ -164,17 +168,10 @@ def regions_of(reader: Reader, group_id: str) -> list[str]:
 
 def bind_group(tx: Tx, region: Region, who: Registration) -> None:
     """The group belongs to one region; a stranger is refused and leaves no trace (SPEC G1)."""
-    bound = check_group(
-        tx,
-        region,
-        who=who.name,
-        region_index=who.region_index,
-        cluster_id=who.cluster_id,
-        group_id=who.group_id,
-    )
-    if bound is None:
-        tx.add(Group(who.cluster_id, who.group_id, region.name, region.region_index))
-        tx.set_region(cluster_id=who.cluster_id, group_id=who.group_id)
+    cluster, group = who.cluster_id, who.group_id
+    if not check_group(tx, region, who=who.name, region_index=who.region_index, cluster_id=cluster, group_id=group):
+        tx.add(Group(cluster, group, region.name, region.region_index))
+        tx.set_region(cluster_id=cluster, group_id=group)
 
 
 def renew(tx: Tx, name: str, incarnation: str, metrics: Mapping[str, Any] | None = None) -> Member:

@@ -10,7 +10,7 @@ from crkafka_core.model.desired import Mark
 from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.offsets import TP, unpack
 from crkafka_core.model.rows import Member, MemberStatus, PauseMark
-from crkafka_core.plane import events
+from crkafka_core.plane import events, roster
 from crkafka_core.protocol.marks import paused
 
 KINDS = ("partition", "topic", "pattern", "member")
@@ -85,13 +85,8 @@ def marks(reader: Reader) -> frozenset[Mark]:
 
 def paused_now(reader: Reader, tps: Collection[TP]) -> frozenset[TP]:
     """Those of the partitions that a mark pauses where they are now."""
-    found = marks(reader)
-    if not found:
+    there = marks(reader)
+    if not there:
         return frozenset()
-    holders = {
-        tp: m.name
-        for m in reader.select(Member, ("status", "=", MemberStatus.LIVE))
-        if m.assignment_json
-        for tp in unpack(m.assignment_json)
-    }
-    return frozenset(tp for tp in tps if paused(tp, found, holders.get(tp, "")))
+    holders = roster.holders(reader)
+    return frozenset(tp for tp in tps if paused(tp, there, holders.get(tp, "")))

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from crkafka_core.control import Reader, Tx
+from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.errors import LeaseLost, NotRunning, Stale
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, Lease, Region, Table, TableCommit
@@ -47,8 +47,7 @@ def permit_commit(
     The same token finds its own permit again. Another writer's lease refuses, naming the holder (SPEC K6).
     """
     region = tx.region()
-    if refused := restored.refuse(region):
-        raise refused
+    restored.refuse(region)
     table = tables.of(tx, name)
     if table.owes_fence:
         raise NotRunning(
@@ -90,37 +89,26 @@ def permit_fence(tx: Tx, name: str, *, holder: str, token: str) -> Permit | None
     It takes the writer's lease away from whoever has it: a late finish is refused by its number, a late write by the format.
     """
     region = tx.region()
-    if refused := restored.refuse(region):
-        raise refused
+    restored.refuse(region)
     table = tables.of(tx, name)
     if not table.owes_fence:
         return None
     nothing = reading.ReadPlan(region=region.name, uid=region.uid, line=())
+    data = tables.fence_data(table)
     mine = _mine(tx, table, token)
     if mine is not None:
-        return Permit(
-            table,
-            mine,
-            _take(tx, table, holder, token, data=tables.fence_data(table)),
-            nothing,
-            _overtaken(tx, table, mine.number),
-        )
+        lease = _take(tx, table, holder, token, data)
+        return Permit(table, mine, lease, nothing, _overtaken(tx, table, mine.number))
     held = tx.get(Lease, tables.kind_of_lease(name), "")
-    if held is not None and held.data_json != tables.fence_data(table):
+    if held is not None and held.data_json != data:
         tx.put(replace(held, until=0.0))
-    lease = _take(tx, table, holder, token, data=tables.fence_data(table))
+    lease = _take(tx, table, holder, token, data)
     return _permit(tx, table, lease, nothing, kind=FENCE, after=0, upto=region.head, token=token)
 
 
 def _mine(tx: Tx, table: Table, token: str) -> TableCommit | None:
-    found = tx.select(
-        TableCommit,
-        ("table", "=", table.name),
-        ("token", "=", token),
-        ("status", "=", OPEN),
-        limit=1,
-    )
-    return found[0] if found else None
+    mine = tx.select(TableCommit, ("table", "=", table.name), ("token", "=", token), ("status", "=", OPEN), limit=1)
+    return mine[0] if mine else None
 
 
 def _take(tx: Tx, table: Table, holder: str, token: str, data: str = "{}") -> Lease:
@@ -130,26 +118,15 @@ def _take(tx: Tx, table: Table, holder: str, token: str, data: str = "{}") -> Le
 
 def take(tx: Tx, name: str, *, holder: str, token: str) -> Lease:
     """The writer's lease alone: for what changes no rows, and no writer may do at the same time."""
-    region = tx.region()
-    if refused := restored.refuse(region):
-        raise refused
+    restored.refuse(tx.region())
     return _take(tx, tables.of(tx, name), holder, token)
 
 
 def _overtaken(tx: Reader, table: Table, number: int) -> tuple[TableCommit, ...]:
     """Permits before `number`, since the last finished commit, that did not finish."""
-    rows = tx.select(
-        TableCommit,
-        ("table", "=", table.name),
-        ("number", "<", number),
-        ("status", "!=", DONE),
-    )
-    done = tx.select(
-        TableCommit, ("table", "=", table.name), ("number", "<", number), ("status", "=", DONE),
-        order=("number",), desc=True, limit=1,
-    )  # fmt: skip
-    since = done[0].number if done else 0
-    return tuple(c for c in rows if c.number > since)
+    done = tables.last_done(tx, table, ("number", "<", number))
+    since: list[Cond] = [("table", "=", table.name), ("number", ">", done.number if done else 0)]
+    return tuple(tx.select(TableCommit, *since, ("number", "<", number), ("status", "!=", DONE)))
 
 
 def _permit(
@@ -157,8 +134,7 @@ def _permit(
 ) -> Permit:
     number = table.commits + 1
     unfinished = tx.select(TableCommit, ("table", "=", table.name), ("status", "=", OPEN))
-    if unfinished:
-        tx.put(*(replace(c, status=FAILED) for c in unfinished))
+    tx.put(*(replace(c, status=FAILED) for c in unfinished))
     commit = TableCommit(
         region=table.region, table=table.name, number=number, kind=kind, after=after, upto=upto,
         checkpoints_json=json.dumps(plan.checkpoints), token=token, status=OPEN, at=tx.now(),
@@ -219,23 +195,7 @@ def finish_commit(
     if commit.status == DONE:
         return table
     ids = json.loads(commit.checkpoints_json)
-    live = set(tx.line(region.head, after=min(ids) - 1))
-    gone = [i for i in ids if i not in live]
-    if gone:
-        raise Stale(
-            f"Checkpoint {gone[0]} of region {region.name} is not live any more; commit {commit.number} to {table.name} is void."
-        )
-    read = {c.id: c.erased_json for c in permit.plan.line}
-    erased = tx.select(Checkpoint, ("id", "in", ids), ("erased_json", "!=", "{}"))
-    if any(c.erased_json != read.get(c.id, "{}") for c in erased):
-        raise Stale(
-            f"Records were erased while commit {commit.number} to table {table.name} was written.",
-            hint="Write again: what it wrote does not count, and is replaced.",
-        )
-    if commit.kind == ADVANCE and table.acknowledged != commit.after:
-        raise Stale(
-            f"Table {table.name} was advanced to {table.acknowledged} while commit {commit.number} went on from {commit.after}."
-        )
+    _refuse_overtaken(tx, permit.plan, table, commit, ids)
     told = json.dumps({i: counts.get(i, 0) for i in ids}) if counts else ""
     tx.put(replace(commit, status=DONE, version=version, rows=rows, folder=folder, at=tx.now(), counts_json=told))
     acknowledged = commit.upto if commit.kind == ADVANCE else table.acknowledged
@@ -245,13 +205,41 @@ def finish_commit(
     text = f"{table.name}: {plural(rows, 'row')} of {plural(len(ids), 'checkpoint')}"
     events.log(tx, "table " + commit.kind, text, checkpoint=max(ids), data=evidence)
     if bad:
-        first = min((i for i in ids if (row := tx.get(Checkpoint, i)) is not None and row.rows), default=min(ids))
-        evidence = {"table": table.name, "bad": bad, "new": commit.kind == ADVANCE, "first": first}
-        several = f" of {len(ids)} checkpoints" if len(ids) > 1 else ""
-        text = f"{table.name}: {plural(bad, 'record')}{several} could not be decoded"
-        events.log(tx, events.BAD, text, checkpoint=max(ids), data=evidence)
+        _tell_bad_records(tx, commit, ids, bad)
     leases.release(tx, permit.lease)
     return done
+
+
+def _refuse_overtaken(
+    reader: Reader, plan: reading.ReadPlan, table: Table, commit: TableCommit, ids: Collection[int]
+) -> None:
+    """What was written must still be what belongs in the table: live, with the same records erased, behind what is acknowledged."""
+    region = reader.region()
+    live = set(reader.line(region.head, after=min(ids) - 1))
+    gone = [i for i in ids if i not in live]
+    if gone:
+        raise Stale(
+            f"Checkpoint {gone[0]} of region {region.name} is not live any more; commit {commit.number} to {table.name} is void."
+        )
+    read = {c.id: c.erased_json for c in plan.line}
+    erased = reader.select(Checkpoint, ("id", "in", ids), ("erased_json", "!=", "{}"))
+    if any(c.erased_json != read.get(c.id, "{}") for c in erased):
+        raise Stale(
+            f"Records were erased while commit {commit.number} to table {table.name} was written.",
+            hint="Write again: what it wrote does not count, and is replaced.",
+        )
+    if commit.kind == ADVANCE and table.acknowledged != commit.after:
+        raise Stale(
+            f"Table {table.name} was advanced to {table.acknowledged} while commit {commit.number} went on from {commit.after}."
+        )
+
+
+def _tell_bad_records(tx: Tx, commit: TableCommit, ids: Collection[int], bad: int) -> None:
+    first = min((i for i in ids if (row := tx.get(Checkpoint, i)) is not None and row.rows), default=min(ids))
+    evidence = {"table": commit.table, "bad": bad, "new": commit.kind == ADVANCE, "first": first}
+    several = f" of {len(ids)} checkpoints" if len(ids) > 1 else ""
+    text = f"{commit.table}: {plural(bad, 'record')}{several} could not be decoded"
+    events.log(tx, events.BAD, text, checkpoint=max(ids), data=evidence)
 
 
 def finish_fence(tx: Tx, permit: Permit, *, version: str, acknowledged: int | None = None) -> Table:
@@ -326,11 +314,8 @@ def number_above(tx: Tx, name: str, number: int) -> None:
 
 def last_number(reader: Reader, table: Table) -> int:
     """Number of the last acknowledged commit that wrote anything."""
-    numbers = reader.column(
-        TableCommit, "number", ("table", "=", table.name), ("status", "=", DONE), ("version", "!=", ""),
-        order=("number",), desc=True, limit=1,
-    )  # fmt: skip
-    return int(numbers[0]) if numbers else 0
+    last = tables.last_done(reader, table, ("version", "!=", ""))
+    return last.number if last else 0
 
 
 def after_restored(reader: Reader, table: Table) -> bool:

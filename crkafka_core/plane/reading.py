@@ -12,7 +12,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import listed, plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region, Segment
 from crkafka_core.model.selection import EVERYTHING, Selection
-from crkafka_core.plane import leases
+from crkafka_core.plane import checkpoints, leases
 
 KIND = "reader"
 """The kind of the leases that hold back retirement (SPEC T1)."""
@@ -130,7 +130,7 @@ def _named(reader: Reader, region: Region, ids: Collection[int]) -> list[Checkpo
     wrong = sorted(wanted.difference(reader.line(region.head, after=min(ids) - 1)))
     if wrong:
         raise refusal(reader, region, wrong[0])
-    return _rows(reader, region, wanted)
+    return checkpoints.within(reader, wanted)
 
 
 def _between(reader: Reader, region: Region, after: int, upto: int) -> list[Checkpoint]:
@@ -146,7 +146,7 @@ def _between(reader: Reader, region: Region, after: int, upto: int) -> list[Chec
     line = reader.line(region.head, after=after)
     if upto not in line:
         raise refusal(reader, region, upto)
-    rows = _rows(reader, region, {i for i in line if i <= upto})
+    rows = checkpoints.within(reader, [i for i in line if i <= upto])
     if rows[0].parent != after:
         if after:
             raise refusal(reader, region, after)
@@ -162,18 +162,13 @@ def forgotten(region: Region, first: Checkpoint) -> NoSuchCheckpoint:
     )
 
 
-def _rows(reader: Reader, region: Region, ids: set[int]) -> list[Checkpoint]:
-    found = reader.select(Checkpoint, ("id", ">=", min(ids)), ("id", "<=", max(ids)), order=("id",))
-    return [c for c in found if c.id in ids]
-
-
 def refusal(reader: Reader, region: Region, checkpoint: int) -> NoSuchCheckpoint:
     """Why this checkpoint cannot be read, and which can."""
     row = reader.get(Checkpoint, checkpoint)
     if row is None:
         last = f"its last merge is {region.head}" if region.head else "nothing is merged yet"
         why = f"Region {region.name} has no checkpoint {checkpoint}: {last}."
-    elif row.status in (CheckpointStatus.MERGED, CheckpointStatus.RETIRED):
+    elif row.status in checkpoints.LIVE:
         why = f"Checkpoint {checkpoint} of region {region.name} does not lead to its head {region.head}."
     else:
         note = f" ({row.note})" if row.note else ""
@@ -192,10 +187,10 @@ def _located(reader: Reader, region: Region, line: Sequence[Checkpoint]) -> Read
     kept = {c.id: c for c in line if c.status is CheckpointStatus.MERGED and c.rows}
     segments: list[Segment] = []
     if kept:
-        found = reader.select(
+        near = reader.select(
             Segment, ("checkpoint", ">=", min(kept)), ("checkpoint", "<=", max(kept)), order=("checkpoint", "path")
         )
-        segments = [s for s in found if s.checkpoint in kept]
+        segments = [s for s in near if s.checkpoint in kept]
         _complete(region, kept, segments)
     ranges = [r for c in line if c.status is CheckpointStatus.RETIRED and c.rows for r in archived(region, c)]
     return ReadPlan(
@@ -206,10 +201,14 @@ def _located(reader: Reader, region: Region, line: Sequence[Checkpoint]) -> Read
 
 def without_erased(line: Iterable[Checkpoint]) -> Selection:
     """All of their records, but for those that were erased for good."""
-    found = (
-        (c.id, topic, p, tuple(offsets)) for c in line for topic, of in c.erased.items() for p, offsets in of.items()
+    return Selection(
+        erased=tuple(
+            (c.id, topic, p, tuple(offsets))
+            for c in line
+            for topic, of in c.erased.items()
+            for p, offsets in of.items()
+        )
     )
-    return Selection(erased=tuple(found))
 
 
 def _complete(region: Region, kept: dict[int, Checkpoint], segments: Sequence[Segment]) -> None:

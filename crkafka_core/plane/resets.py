@@ -20,7 +20,7 @@ from crkafka_core.model.rows import (
     Reset,
     ResetCause,
 )
-from crkafka_core.plane import epochs, events, halting, limits, reading, restored, starts
+from crkafka_core.plane import checkpoints, epochs, events, halting, limits, reading, restored, starts
 from crkafka_core.protocol import reset_policy, subscription
 from crkafka_core.protocol.reset_policy import BUDGETED, COUNTED, POLICY, Record
 
@@ -37,8 +37,7 @@ def request(
     region = tx.region()
     if (done := of_token(tx, token)) is not None:
         return done.epoch
-    if refused := restored.refuse(region):
-        raise refused
+    restored.refuse(region)
     if target is not None:
         check_target(tx, region, target, give_up)
     if region.phase is Phase.IDLE and (target is None or target == region.head):
@@ -63,8 +62,8 @@ def after(reader: Reader, at: float = 0.0) -> list[Reset]:
 
 def of_token(reader: Reader, token: str) -> Reset | None:
     """The reset that was asked for with this token."""
-    found = reader.select(Reset, ("token", "=", token), limit=1) if token else []
-    return found[0] if found else None
+    asked = reader.select(Reset, ("token", "=", token), limit=1) if token else []
+    return asked[0] if asked else None
 
 
 def failed(tx: Tx, cause: ResetCause, text: str, *, member: str, epoch: int) -> int:
@@ -129,7 +128,7 @@ def _check_on_line(reader: Reader, region: Region, target: int) -> None:
         or row.status is not CheckpointStatus.MERGED
         or target not in reader.line(region.head, after=target - 1)
     ):
-        there = [c.id for c in reader.select(Checkpoint, ("status", "=", CheckpointStatus.MERGED))]
+        there = checkpoints.ids_with(reader, CheckpointStatus.MERGED)
         what = "unknown" if row is None else row.status.lower()
         raise NoSuchCheckpoint(
             f"Checkpoint {target} of region {region.name} is {what}: the region cannot go back to it.",

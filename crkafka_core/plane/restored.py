@@ -67,11 +67,11 @@ def notice(tx: Tx, reason: str, *, by: str) -> None:
     tx.set_region(went_back=True, stop_reason=events.kept(reason))
 
 
-def refuse(region: Region) -> WentBack | None:
-    """What a person hears who wants something else than to say how to go on."""
-    if not region.went_back:
-        return None
-    return WentBack(region.stop_reason or f"The control plane of region {region.name} went back in time.", hint=HINT)
+def refuse(region: Region) -> None:
+    """Raises what a person hears who wants something else than to say how to go on."""
+    if region.went_back:
+        why = region.stop_reason or f"The control plane of region {region.name} went back in time."
+        raise WentBack(why, hint=HINT)
 
 
 def went_on(reader: Reader, *, after: int) -> bool:
@@ -82,16 +82,17 @@ def went_on(reader: Reader, *, after: int) -> bool:
 def same(tx: Tx, looked: Region) -> None:
     """What a look found still counts: the control plane was not replaced by an older one since (SPEC G10, T3)."""
     region = tx.region()
-    if region.uid != looked.uid or region.version < looked.version or region.epoch < looked.epoch or region.went_back:
-        raise refuse(region) or WentBack(
+    refuse(region)
+    if region.uid != looked.uid or region.version < looked.version or region.epoch < looked.epoch:
+        raise WentBack(
             f"The control plane of region {region.name} was replaced by another state of it meanwhile.", hint=HINT
         )
 
 
 def trust(tx: Tx, seen: Seen, *, by: str) -> Region | WentBack:
     """As `check`, when a person starts the region: if there is nothing to fear any more, files may be deleted again."""
-    found = check(tx, seen, by=by)
-    return tx.set_region(went_back=False) if isinstance(found, Region) and found.went_back else found
+    checked = check(tx, seen, by=by)
+    return tx.set_region(went_back=False) if isinstance(checked, Region) and checked.went_back else checked
 
 
 def rewind(tx: Tx, seen: Seen, *, by: str) -> Region:

@@ -11,9 +11,6 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import (
     Checkpoint,
     CheckpointStatus,
-    ContributedOffset,
-    Contribution,
-    Expected,
     MergedOffset,
     Region,
     Segment,
@@ -45,7 +42,7 @@ def plan(reader: Reader, region: Region) -> Plan:
     candidates = merged[: max(0, len(merged) - max(1, limit.retain))]
     bound, held = _bound(reader, region)
     stopped = [c for c in candidates if c > bound]
-    deletable = [] if epochs.unfenced(reader) else _deletable(reader, region)
+    deletable = [] if epochs.unfenced(reader) else _deletable(reader)
     read, readers = _read(reader, region)
     first = reader.get(Checkpoint, stopped[0]) if stopped else None
     return Plan(
@@ -55,7 +52,7 @@ def plan(reader: Reader, region: Region) -> Plan:
     )
 
 
-def _deletable(reader: Reader, region: Region) -> list[int]:
+def _deletable(reader: Reader) -> list[int]:
     """Superseded checkpoints that still have something to delete."""
     superseded = checkpoints.ids_with(reader, CheckpointStatus.SUPERSEDED)
     if not superseded:
@@ -66,11 +63,9 @@ def _deletable(reader: Reader, region: Region) -> list[int]:
 
 def _bound(reader: Reader, region: Region) -> tuple[int, list[str]]:
     """The last checkpoint that nobody holds, and who holds those after it."""
-    bounds: list[tuple[int, str]] = []
-    for table in reader.select(Table):
-        bounds.append((table.acknowledged, f"table {table.name} has acknowledged {table.acknowledged}"))
-    bounds += _readers(reader, region)
-    return _lowest(bounds, region.head)
+    declared = reader.select(Table)
+    bounds = [(t.acknowledged, f"table {t.name} has acknowledged {t.acknowledged}") for t in declared]
+    return _lowest([*bounds, *_readers(reader, region)], region.head)
 
 
 def _read(reader: Reader, region: Region) -> tuple[int, list[str]]:
@@ -79,11 +74,8 @@ def _read(reader: Reader, region: Region) -> tuple[int, list[str]]:
 
 
 def _readers(reader: Reader, region: Region) -> list[tuple[int, str]]:
-    found = []
-    for lease in leases.held(reader, "reader"):
-        after = int(json.loads(lease.data_json).get("after", 0))
-        found.append((after, f"{lease.holder} reads what comes after {after}"))
-    return found
+    held = ((lease, int(json.loads(lease.data_json).get("after", 0))) for lease in leases.held(reader, "reader"))
+    return [(after, f"{lease.holder} reads what comes after {after}") for lease, after in held]
 
 
 def _lowest(bounds: Sequence[tuple[int, str]], free: int) -> tuple[int, list[str]]:
@@ -104,18 +96,17 @@ def retire(tx: Tx, checkpoints: Sequence[int]) -> list[str]:
     for checkpoint in sorted(allowed & set(checkpoints)):
         row = tx.get(Checkpoint, checkpoint)
         assert row is not None
-        where: list[Cond] = [("checkpoint", "=", checkpoint)]
-        offsets = tx.select(MergedOffset, *where)
+        where: Cond = ("checkpoint", "=", checkpoint)
         archive: dict[str, dict[str, list[int]]] = {}
         topics: dict[str, str] = {}
-        for o in offsets:
+        for o in tx.select(MergedOffset, where):
             if o.rows or o.to_offset != o.from_offset:
                 epoch = [o.leader_epoch] if o.leader_epoch >= 0 else []
                 archive.setdefault(o.topic, {})[str(o.partition)] = [o.from_offset, o.to_offset, o.rows, *epoch]
                 topics[o.topic] = o.topic_id
-        paths += [s.path for s in tx.select(Segment, *where)]
-        for part in (Expected, Contribution, ContributedOffset, MergedOffset, Segment):
-            tx.delete(part, *where)
+        paths += [s.path for s in tx.select(Segment, where)]
+        epochs.drop_parts(tx, checkpoint)
+        tx.delete(MergedOffset, where)
         status = CheckpointStatus.RETIRED if row.status is CheckpointStatus.MERGED else row.status
         tx.put(replace(row, status=status, archive_json=_compact(archive), archive_topics_json=_compact(topics)))
     tx.delete(

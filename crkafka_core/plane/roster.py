@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import Lost, Superseded
+from crkafka_core.model.offsets import TP, unpack
 from crkafka_core.model.rows import Member, MemberStatus
 
 
@@ -15,6 +16,11 @@ def all_of(reader: Reader) -> list[Member]:
 def live(reader: Reader) -> list[Member]:
     """The registered incarnations that are neither lost nor gone."""
     return reader.select(Member, ("status", "=", MemberStatus.LIVE))
+
+
+def holders(reader: Reader) -> dict[TP, str]:
+    """Who holds each partition, as live members report it."""
+    return {tp: m.name for m in live(reader) if m.assignment_json for tp in unpack(m.assignment_json)}
 
 
 def of(reader: Reader, name: str, incarnation: str) -> Member:

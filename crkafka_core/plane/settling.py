@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 from crkafka_core.control import Reader
-from crkafka_core.model.offsets import TP, unpack
-from crkafka_core.model.rows import Region
+from crkafka_core.model.limits import Limits
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Member, Region
 from crkafka_core.plane import limits, roster, starts
 from crkafka_core.protocol import settle
 
 
 def unready(reader: Reader, region: Region) -> str:
     """What keeps the region from opening a cut or resuming, in words."""
-    return settle.unready(
-        region,
-        roster.all_of(reader),
-        lambda: starts.known(reader),
-        limits.of(region),
-        reader.now(),
-    )
+    return settle.unready(*_group(reader, region))
 
 
 def unsettled(reader: Reader, region: Region) -> str:
     """What keeps the group from being settled, in words."""
-    return settle.missing(
-        region,
-        roster.all_of(reader),
-        lambda: starts.known(reader),
-        limits.of(region),
-        reader.now(),
-    )
+    return settle.missing(*_group(reader, region))
+
+
+def _group(reader: Reader, region: Region) -> tuple[Region, list[Member], Callable[[], Collection[TP]], Limits, float]:
+    return region, roster.all_of(reader), lambda: starts.known(reader), limits.of(region), reader.now()
 
 
 def unheld(reader: Reader, region: Region) -> frozenset[TP]:
     """Known partitions that no live member reports (SPEC G8)."""
-    there = roster.live(reader)
-    return frozenset(starts.known(reader)) - frozenset(
-        tp for m in there if m.assignment_json for tp in unpack(m.assignment_json)
-    )
+    return frozenset(starts.known(reader)) - roster.holders(reader).keys()

@@ -64,7 +64,6 @@ def leaves_off(first: Mapping[TP, Initial], head: Mapping[TP, MergedOffset]) -> 
 
 def line_offsets(
     reader: Reader,
-    region: Region,
     epoch: int,
     parent: int,
     first: Mapping[TP, Initial],
@@ -75,12 +74,7 @@ def line_offsets(
     A gap counts in the epoch in which it was resolved: the next attempt resolves anew, from the accepted gap, and may find another.
     """
     due = leaves_off(first, head)
-    for start in reader.select(
-        Start,
-        ("base", "=", parent),
-        ("epoch", "=", epoch),
-        ("reason", "=", StartReason.GAP),
-    ):
+    for start in reader.select(Start, ("base", "=", parent), ("epoch", "=", epoch), ("reason", "=", StartReason.GAP)):
         tp = TP(start.topic, start.partition)
         if tp in due and first[tp].topic_id == start.topic_id:
             due[tp] = start.offset
@@ -124,8 +118,8 @@ def lookup(reader: Reader, region: Region, topic_ids: Mapping[TP, str]) -> Resol
 def _accepted_gaps(reader: Reader, base: int) -> dict[TP, Start]:
     """Gaps that were accepted from this head on, in whichever epoch: they hold until they are merged. Without that, a log that has
     grown past the head meanwhile would hide them (SPEC S4)."""
-    found = reader.select(Start, ("base", "=", base), ("reason", "=", StartReason.GAP), order=("epoch",))
-    return {TP(s.topic, s.partition): s for s in found}
+    gaps = reader.select(Start, ("base", "=", base), ("reason", "=", StartReason.GAP), order=("epoch",))
+    return {TP(s.topic, s.partition): s for s in gaps}
 
 
 @dataclass(frozen=True)
@@ -188,14 +182,14 @@ def resolve(
         )
     _remember(tx, region, topic_ids)
     region = _record_initials(tx, region, proposals, member)
-    found = lookup(tx, region, topic_ids)
-    real = {tp: g for tp, g in gaps.items() if found.offsets.get(tp) == g.wanted}
-    lost = _topics_made_anew(found, topic_ids)
+    stored = lookup(tx, region, topic_ids)
+    real = {tp: g for tp, g in gaps.items() if stored.offsets.get(tp) == g.wanted}
+    lost = _topics_made_anew(stored, topic_ids)
     if not accept_gaps:
         lost |= _records_gone(real)
     if lost:
         return _data_loss(tx, region, member, lost)
-    offsets, reasons = _past_gaps(tx, found, real, member)
+    offsets, reasons = _past_gaps(tx, stored, real, member)
     tx.put(
         *(
             Start(region.name, epoch, base, tp.topic, tp.partition, topic_ids[tp], offset, reasons[tp], member)
@@ -203,7 +197,7 @@ def resolve(
             if tp in topic_ids
         )
     )
-    return Resolved(epoch, base, offsets, reasons, found.missing, {}, region.born, found.left_off)
+    return replace(stored, offsets=offsets, reasons=reasons)
 
 
 def _remember(tx: Tx, region: Region, topic_ids: Mapping[TP, str]) -> None:
@@ -254,10 +248,10 @@ def _record_initials(tx: Tx, region: Region, proposals: Mapping[TP, Proposal], m
 
 
 def _past_gaps(
-    tx: Tx, found: Resolved, gaps: Mapping[TP, Gap], member: str
+    tx: Tx, stored: Resolved, gaps: Mapping[TP, Gap], member: str
 ) -> tuple[dict[TP, int], dict[TP, StartReason]]:
     """Offsets and reasons, of partitions with a gap from behind it (SPEC S4)."""
-    offsets, reasons = dict(found.offsets), dict(found.reasons)
+    offsets, reasons = dict(stored.offsets), dict(stored.reasons)
     for tp, gap in gaps.items():
         offsets[tp], reasons[tp] = gap.available, StartReason.GAP
         events.log(tx, "gap", f"{tp}: {gap.why}: goes on at {gap.available} instead of {gap.wanted}", member=member)
@@ -289,9 +283,9 @@ class _Lost:
     """It is the whole topic that is lost: one of its partitions says it for all."""
 
 
-def _topics_made_anew(found: Resolved, topic_ids: Mapping[TP, str]) -> dict[TP, _Lost]:
+def _topics_made_anew(stored: Resolved, topic_ids: Mapping[TP, str]) -> dict[TP, _Lost]:
     return {
-        tp: _Lost(made_anew(tp.topic, old, topic_ids[tp]), FORGET, topic=True) for tp, old in found.made_anew.items()
+        tp: _Lost(made_anew(tp.topic, old, topic_ids[tp]), FORGET, topic=True) for tp, old in stored.made_anew.items()
     }
 
 

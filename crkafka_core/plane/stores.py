@@ -42,14 +42,14 @@ def roles(url: str) -> str:
 
 def preload() -> None:
     """Import every store that is installed, so that a process forked from here opens one at once."""
-    for found in entry_points(group=GROUP):
-        found.load()
+    for store in entry_points(group=GROUP):
+        store.load()
 
 
 def _offered(group: str, url: str, hint: str = "") -> Any:
     scheme = urlsplit(url).scheme.partition("+")[0]
-    found = entry_points(group=group, name=scheme)
-    if not found:
+    offered = entry_points(group=group, name=scheme)
+    if not offered:
         there = sorted({e.name for e in entry_points(group=group)})
         raise ConfigError(
             f"For {scheme!r} there are no roles."
@@ -58,7 +58,7 @@ def _offered(group: str, url: str, hint: str = "") -> Any:
             hint=hint
             or f"There are: {', '.join(there) or 'none; install the project itself'}.{nearest(scheme, there)}",
         )
-    return next(iter(found)).load()
+    return next(iter(offered)).load()
 
 
 def open_plane(config: RegionConfig) -> ControlPlane:

@@ -82,19 +82,22 @@ def _shape_in_words(table: Table) -> str:
 
 def siblings(reader: Reader, table: Table) -> list[Table]:
     """All tables of its shape, which are written together, in the order in which they are written."""
-    if not table.shape:
-        return [table]
-    found = reader.select(Table, ("shape", "=", table.shape), order=("name",))
-    return sorted(found, key=lambda t: (t.output, t.name))
+    return sorted(reader.select(Table, ("shape", "=", table.shape)), key=_in_order) if table.shape else [table]
+
+
+def _in_order(table: Table) -> tuple[str, str]:
+    return table.output, table.name
+
+
+def last_done(reader: Reader, table: Table, *where: Cond) -> TableCommit | None:
+    """The latest acknowledged commit of a table, of those that fit."""
+    fits: list[Cond] = [("table", "=", table.name), ("status", "=", DONE), *where]
+    return next(iter(reader.select(TableCommit, *fits, order=("number",), desc=True, limit=1)), None)
 
 
 def last_write(reader: Reader, table: Table) -> TableCommit | None:
     """The latest acknowledged commit that gave the table rows."""
-    found = reader.select(
-        TableCommit, ("table", "=", table.name), ("status", "=", DONE),
-        ("kind", "in", [ADVANCE, REWRITE]), order=("number",), desc=True, limit=1,
-    )  # fmt: skip
-    return found[0] if found else None
+    return last_done(reader, table, ("kind", "in", [ADVANCE, REWRITE]))
 
 
 def unfinished_rewrites(reader: Reader, table: Table) -> list[TableCommit]:
@@ -153,7 +156,7 @@ def families(declared: Iterable[Table]) -> list[list[Table]]:
     by_shape: dict[str, list[Table]] = {}
     for table in declared:
         by_shape.setdefault(table.shape or f":{table.name}", []).append(table)
-    return [sorted(family, key=lambda t: (t.output, t.name)) for family in by_shape.values()]
+    return [sorted(family, key=_in_order) for family in by_shape.values()]
 
 
 def _by_program(reader: Reader, table: Table) -> bool:
@@ -162,13 +165,13 @@ def _by_program(reader: Reader, table: Table) -> bool:
     if last is None:
         return False
     ids = json.loads(last.checkpoints_json)
-    found = reader.select(Checkpoint, ("id", "in", ids))
-    return len(found) == len(ids) and not _as_merged(found, last.rows)
+    written = reader.select(Checkpoint, ("id", "in", ids))
+    return len(written) == len(ids) and not _as_merged(written, last.rows)
 
 
-def _as_merged(found: Collection[Checkpoint], rows: int) -> bool:
+def _as_merged(written: Collection[Checkpoint], rows: int) -> bool:
     """Whether so many rows are all that were merged, before or after some of them were erased."""
-    return sum(c.rows_for_tables for c in found) <= rows <= sum(c.rows for c in found)
+    return sum(c.rows_for_tables for c in written) <= rows <= sum(c.rows for c in written)
 
 
 def fence_needs_spark(table: Table) -> bool:
@@ -198,9 +201,8 @@ def undeclare(tx: Tx, name: str, *, by: str = "") -> None:
     held = tx.get(Lease, kind_of_lease(name), "")
     if held is not None:
         tx.put(replace(held, until=0.0, token=""))
-    forgotten = [replace(c, status=FAILED, at=0.0) for c in commits(tx, table)]
-    if forgotten:
-        tx.put(*forgotten)  # kept: declared again, its commits go on from these numbers, or the format would drop them
+    # Kept: declared again, its commits go on from these numbers, or the format would drop them.
+    tx.put(*(replace(c, status=FAILED, at=0.0) for c in commits(tx, table)))
     events.log(tx, events.UNDECLARED, name, by=by)
     epochs.after_fence(tx)
 
@@ -226,11 +228,8 @@ def advances(reader: Reader) -> list[TableCommit]:
 
 def advanced(reader: Reader, table: Table, *, by: float) -> int:
     """Up to which checkpoint commits had brought the table by this time; 0 where none tells."""
-    found = reader.select(
-        TableCommit, ("table", "=", table.name), ("status", "=", DONE), ("kind", "=", ADVANCE), ("at", "<=", by),
-        order=("number",), desc=True, limit=1,
-    )  # fmt: skip
-    return min(found[0].upto, table.acknowledged) if found else 0
+    last = last_done(reader, table, ("kind", "=", ADVANCE), ("at", "<=", by))
+    return min(last.upto, table.acknowledged) if last else 0
 
 
 def behind(reader: Reader, region: Region, table: Table) -> list[int]:
@@ -247,22 +246,22 @@ def rows_in(reader: Reader, table: Table, ids: Collection[int]) -> dict[int, int
         *reader.select(TableCommit, *done, ("kind", "=", ADVANCE), ("upto", ">=", min(ids))),
         *reader.select(TableCommit, *done, ("kind", "=", REWRITE)),
     ]
-    found: dict[int, int] = {}
+    counted: dict[int, int] = {}
     for commit in sorted(commits, key=lambda each: each.number):
         written = json.loads(commit.checkpoints_json)
         told = json.loads(commit.counts_json) if commit.counts_json else {}
         if not told and len(written) == 1:
             told = {written[0]: commit.rows}
         for checkpoint in written:
-            found.pop(checkpoint, None)
-        found |= {int(checkpoint): rows for checkpoint, rows in told.items()}
-    return {checkpoint: found[checkpoint] for checkpoint in ids if checkpoint in found}
+            counted.pop(checkpoint, None)
+        counted |= {int(checkpoint): rows for checkpoint, rows in told.items()}
+    return {checkpoint: counted[checkpoint] for checkpoint in ids if checkpoint in counted}
 
 
 def late(reader: Reader, region: Region, left: Collection[str]) -> dict[str, int]:
     """Tables that have not got all that is merged, with what they have acknowledged; without those that are left to others."""
-    found = reader.select(Table, order=("name",))
-    return {t.name: t.acknowledged for t in found if t.acknowledged < region.head and t.name not in left}
+    declared = reader.select(Table, order=("name",))
+    return {t.name: t.acknowledged for t in declared if t.acknowledged < region.head and t.name not in left}
 
 
 def commits(reader: Reader, table: Table) -> list[TableCommit]:
@@ -289,7 +288,7 @@ def shaped(reader: Reader, table: Table) -> bool:
 
 def superseded(reader: Reader) -> list[int]:
     """Checkpoints that a rewind left behind: their rows leave every table."""
-    return [c.id for c in reader.select(Checkpoint, ("status", "=", CheckpointStatus.SUPERSEDED))]
+    return checkpoints.ids_with(reader, CheckpointStatus.SUPERSEDED)
 
 
 def writer(reader: Reader, name: str) -> str:

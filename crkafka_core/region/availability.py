@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 from crkafka_core.config import RegionConfig, redact
@@ -13,15 +14,19 @@ from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.errors import ConfigError, CrkafkaError, DataLoss, Refused, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import CheckpointStatus, Initial, Region
-from crkafka_core.plane import checkpoints, starts
+from crkafka_core.plane import checkpoints, epochs, starts
 from crkafka_core.plane.transact import ControlPlane
+
+
+def _asking(config: RegionConfig) -> closing[KafkaAdmin]:
+    return closing(KafkaAdmin(config.resolved_kafka(), timeout=4.0))
 
 
 def kafka_away(config: RegionConfig, told: set[str]) -> str:
     """That Kafka does not answer, unless that was told: the host says it once, and members would each for themselves."""
-    admin = KafkaAdmin(config.resolved_kafka(), timeout=4.0)
     try:
-        admin.cluster_id()
+        with _asking(config) as admin:
+            admin.cluster_id()
     except ServiceUnavailable as error:
         said = redact(str(error))
         if said in told:
@@ -30,8 +35,6 @@ def kafka_away(config: RegionConfig, told: set[str]) -> str:
         return said
     except CrkafkaError:
         return ""  # a member says what Kafka has against it
-    finally:
-        admin.close()
     told.clear()
     return ""
 
@@ -39,25 +42,23 @@ def kafka_away(config: RegionConfig, told: set[str]) -> str:
 def check_topics(admin: KafkaAdmin, config: RegionConfig) -> dict[str, TopicInfo]:
     """The topics that the configuration names, or its pattern finds; one that is named and not there is refused."""
     named = config.topics or ()
-    found = admin.topics(named, pattern=config.pattern)
-    missing = sorted(set(named) - set(found))
+    there = admin.topics(named, pattern=config.pattern)
+    missing = sorted(set(named) - set(there))
     if missing:
         near = nearest(missing[0], admin.topics(pattern="^.*"))
         raise ConfigError(f"Kafka has no topic {', '.join(missing)}.{near}", hint="Create it, or mend topics.")
-    return found
+    return there
 
 
 def lacks_topics(config: RegionConfig) -> str:
     """Which topics of the configuration are not there, in words; members wait for them."""
-    admin = KafkaAdmin(config.resolved_kafka(), timeout=4.0)
     try:
-        check_topics(admin, config)
+        with _asking(config) as admin:
+            check_topics(admin, config)
     except ConfigError as error:
         return str(error)
     except CrkafkaError:
         return ""  # told by `kafka_away`, or by a member
-    finally:
-        admin.close()
     return ""
 
 
@@ -97,7 +98,7 @@ class Holds:
                 yield f"{tp} would start at {offset}, but {gap.why}: it goes from {self.ends[tp][0]} to {self.ends[tp][1]}"
 
 
-def _targets(reader: Reader, region: Region, known: Mapping[TP, Initial], target: int) -> dict[TP, int]:
+def _targets(reader: Reader, known: Mapping[TP, Initial], target: int) -> dict[TP, int]:
     """Where each known partition would be sought."""
     return starts.leaves_off(known, starts.merged(reader, target) if target else {})
 
@@ -117,23 +118,23 @@ def _cut_below(plane: ControlPlane, admin: Admin, target: int, wanted: Mapping[T
 def check_available(plane: ControlPlane, admin: Admin, target: int, *, otherwise: str = "") -> None:
     """Refuse a reset that could not be completed, with the nearest checkpoint that can be, or with what to do `otherwise`."""
 
-    def sought(reader: Reader, region: Region) -> tuple[dict[TP, Initial], dict[TP, int]]:
+    def sought(reader: Reader, _: Region) -> tuple[dict[TP, Initial], dict[TP, int]]:
         known = starts.known(reader)
-        return known, _targets(reader, region, known, target)
+        return known, _targets(reader, known, target)
 
     known, wanted = plane.read(sought)
     holds = Holds.of(admin, known)
-    where = f"checkpoint {target}" if target else "initial state"
-    refused = f"Region {plane.region} cannot go back to {where}"
+    refused = f"Region {plane.region} cannot go back to {epochs.place(target)}"
     if gone := list(holds.unusable(known)):
         raise DataLoss(
             f"{refused}: {gone[0]}.",
             hint="`crkafka forget TOPIC` carries it forward, and the others can go back as far as no rows of it are lost.",
         )
     if lost := list(holds.missing(wanted, _cut_below(plane, admin, target, wanted, holds))):
-        nearest = _nearest(plane, admin, known, target, holds)
-        place = f"checkpoint {nearest}" if nearest else "initial state"
-        can = "No checkpoint can be restored." if nearest is None else f"The nearest that can be restored is {place}."
+        near = _nearest(plane, admin, known, target, holds)
+        can = "No checkpoint can be restored."
+        if near is not None:
+            can = f"The nearest that can be restored is {epochs.place(near)}."
         raise DataLoss(
             f"{refused}: {lost[0]}{f', and {len(lost) - 1} more' if len(lost) > 1 else ''}.", hint=otherwise or can
         )
@@ -153,10 +154,10 @@ def _nearest(plane: ControlPlane, admin: Admin, known: Mapping[TP, Initial], tar
     of the nearest by the ends alone, and of the next one if its log was cut."""
     cut = {target}
     while True:
-        found = plane.read(lambda reader, region: _nearest_by_ends(reader, region, known, target, holds, cut))
-        if found is None:
+        nearest = plane.read(lambda reader, region: _nearest_by_ends(reader, region, known, target, holds, cut))
+        if nearest is None:
             return None
-        number, wanted = found
+        number, wanted = nearest
         if not _cut_below(plane, admin, number, wanted, holds):
             return number
         cut.add(number)
@@ -171,7 +172,7 @@ def _nearest_by_ends(
         number = line[at]
         if number in without or (number and number not in kept):
             continue
-        wanted = _targets(reader, region, known, number)
+        wanted = _targets(reader, known, number)
         if not any(holds.missing(wanted, {})):
             return number, wanted
     return None

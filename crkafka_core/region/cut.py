@@ -1,4 +1,4 @@
-"""A cut, driven from outside: open, wait until drained, wait until merged (SPEC §8, §9). Each step can be repeated by anyone."""
+"""A cut, seen from outside: wait until drained, wait until merged (SPEC §8, §9). Each step can be repeated by anyone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import NoSuchCheckpoint, Refused
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
 from crkafka_core.plane import cuts
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import waiting
@@ -17,13 +17,6 @@ Progress = Callable[[str], None]
 
 class CutAborted(Refused):
     """The cut was aborted; the region resets to the head. Reaction: look at the reason; the next cut is due by itself."""
-
-
-def open_cut(
-    plane: ControlPlane, *, token: str, cause: str, lease: Lease | None = None, if_new: bool = False
-) -> Checkpoint:
-    """Open a cut; the same token finds its own cut again. With a driver's lease, only as long as it holds (SPEC A6)."""
-    return plane.do(lambda tx: cuts.open_cut(tx, token=token, cause=cause, lease=lease, if_new=if_new))
 
 
 def _row(reader: Reader, region: Region, checkpoint: int) -> Checkpoint:
@@ -44,15 +37,15 @@ def await_drained(plane: ControlPlane, checkpoint: int, progress: Progress) -> C
         row = _row(reader, region, checkpoint)
         if row.status is not CheckpointStatus.OPEN:
             return row
-        left = cuts.waits_for(reader, region, checkpoint)
+        left = cuts.waits_for(reader, checkpoint)
         if left and left != waits:
             waits = left
             progress(f"cut {checkpoint} waits for {plural(len(left), 'member')}")
         return None if left else row
 
-    found = waiting.until(plane, answer)
-    assert found is not None
-    return found
+    drained = waiting.until(plane, answer)
+    assert drained is not None
+    return drained
 
 
 def await_merged(plane: ControlPlane, checkpoint: int, progress: Progress) -> Checkpoint:
@@ -62,31 +55,15 @@ def await_merged(plane: ControlPlane, checkpoint: int, progress: Progress) -> Ch
         row = _row(reader, region, checkpoint)
         return None if row.status is CheckpointStatus.OPEN else row
 
-    found = waiting.until(plane, answer)
-    assert found is not None
-    if found.status is CheckpointStatus.EMPTY:
-        progress(f"cut {checkpoint}: {found.note}")
-        return found
-    if not found.merged_at:
+    cut = waiting.until(plane, answer)
+    assert cut is not None
+    if cut.status is CheckpointStatus.EMPTY:
+        progress(f"cut {checkpoint}: {cut.note}")
+        return cut
+    if not cut.merged_at:
         raise CutAborted(
-            f"Cut {checkpoint} of region {plane.region} was aborted: {found.note}",
+            f"Cut {checkpoint} of region {plane.region} was aborted: {cut.note}",
             hint="The region resets to its head by itself.",
         )
-    progress(f"checkpoint {checkpoint}: {plural(found.rows, 'row')}")
-    return found
-
-
-def cut(
-    plane: ControlPlane,
-    *,
-    token: str,
-    cause: str,
-    progress: Progress,
-    lease: Lease | None = None,
-    if_new: bool = False,
-) -> Checkpoint:
-    """All of it."""
-    opened = open_cut(plane, token=token, cause=cause, lease=lease, if_new=if_new)
-    progress(f"cut {opened.id} opened: {plural(opened.members, 'member')}")
-    await_drained(plane, opened.id, progress)
-    return await_merged(plane, opened.id, progress)
+    progress(f"checkpoint {checkpoint}: {plural(cut.rows, 'row')}")
+    return cut

@@ -93,15 +93,9 @@ class Feeder(Loop):
         try:
             if self._lease is None:
                 free(self._region, LEASE)
-                self._lease = self._held.enter_context(
-                    DriverLease(
-                        self._region.plane,
-                        LEASE,
-                        holder(),
-                        data=plane.left_out(self._left),
-                        runtime=self._runtime,
-                    )
-                )
+                data = plane.left_out(self._left)
+                lease = DriverLease(self._region.plane, LEASE, holder(), data=data, runtime=self._runtime)
+                self._lease = self._held.enter_context(lease)
             if self._over.is_set():
                 self._finish()
                 self._let_go()
@@ -109,12 +103,11 @@ class Feeder(Loop):
             version = self._region.plane.read(lambda _, row: row.version)
             if not self._feed():
                 self._region.plane.wait(version, patience)
+            return True
         except CrkafkaError as error:
             if not isinstance(error, LeaseHeld):
                 _log.warning("feeder: %s", error)
             self._let_go()
-            self._runtime.wait(self._over, 2.0)
-            return not self._over.is_set()
         except BaseException as error:
             # A thread that died here would go on holding its lease: no other host could take over. (A panic of Delta's library
             # is no Exception.)
@@ -123,9 +116,8 @@ class Feeder(Loop):
             self._let_go()
             if not isinstance(error, Exception) and type(error).__module__ == "builtins":
                 raise
-            self._runtime.wait(self._over, 2.0)
-            return not self._over.is_set()
-        return True
+        self._runtime.wait(self._over, 2.0)
+        return not self._over.is_set()
 
     def _let_go(self) -> None:
         held, self._held, self._lease = self._held, ExitStack(), None

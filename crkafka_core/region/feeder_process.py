@@ -105,14 +105,8 @@ class FeederProcess:
         data = plane.left_out(self._region.config.left_to_others)
 
         def take(tx: Tx) -> Lease:
-            return leases.take(
-                tx,
-                plane.SPARK_FEEDER,
-                holder=holder(),
-                token=uuid.uuid4().hex,
-                length=limits.of(tx.region()).driver_lease,
-                data=data,
-            )
+            length, token = limits.of(tx.region()).driver_lease, uuid.uuid4().hex
+            return leases.take(tx, plane.SPARK_FEEDER, holder=holder(), token=token, length=length, data=data)
 
         return self._region.plane.do(take)
 

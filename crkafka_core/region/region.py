@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal, NoReturn, Self
 
@@ -18,8 +18,9 @@ from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model import rows
 from crkafka_core.model.errors import ManualAssignment, NoSuchRegion, NotRunning, ServiceUnavailable, WentBack
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint
-from crkafka_core.plane import checkpoints, leases, life, limits, members, pauses, resets, skips, starts
+from crkafka_core.plane import checkpoints, cuts, leases, life, limits, members, pauses, resets, skips, starts
 from crkafka_core.plane import restored as restoring
 from crkafka_core.plane.status import Status, status_of
 from crkafka_core.plane.stores import open_plane
@@ -143,8 +144,7 @@ class Region:
         try:
             seen = look_outside(self.plane, storage, None).seen
             region = self.plane.do(lambda tx: restoring.check(tx, seen, by=whoami()))
-            if refused := restoring.refuse(region):
-                raise refused
+            restoring.refuse(region)
             owner.begin_deletion(storage, name, region.uid)
             uid = self.plane.do(life.delete)
         except NoSuchRegion:  # its rows are gone, by an earlier call or by a try whose answer was lost
@@ -170,13 +170,14 @@ class Region:
         It holds what members have submitted by then, not what Kafka has: for that there is `consume`. With `if_new` nothing new
         makes no checkpoint: the status of what is returned is EMPTY then, and the head stays.
         """
-        return cutting.cut(
-            self.plane, token=token or uuid.uuid4().hex, cause=cause, lease=lease, if_new=if_new, progress=progress
-        )
+        opened = self.open_cut(token=token or uuid.uuid4().hex, cause=cause, lease=lease, if_new=if_new)
+        progress(f"cut {opened.id} opened: {plural(opened.members, 'member')}")
+        self.await_drained(opened.id, progress=progress)
+        return self.await_merged(opened.id, progress=progress)
 
     def open_cut(self, *, token: str, cause: str, lease: rows.Lease | None = None, if_new: bool = False) -> Checkpoint:
         """Open a cut; members begin to drain. A driver gives its lease, so that a late one is refused (SPEC A6)."""
-        return cutting.open_cut(self.plane, token=token, cause=cause, lease=lease, if_new=if_new)
+        return self.plane.do(lambda tx: cuts.open_cut(tx, token=token, cause=cause, lease=lease, if_new=if_new))
 
     def await_drained(self, checkpoint: int, *, progress: Progress = _silent) -> Checkpoint:
         """Until all members have contributed, or the cut is over."""
@@ -195,8 +196,7 @@ class Region:
         `give_up` names forgotten topics whose rows may leave the tables with it, though nobody reads them again.
         An unknown outcome is asked again with the same token, so that one call is one reset.
         """
-        if (refused := self.plane.read(lambda _, region: restoring.refuse(region))) is not None:
-            raise refused
+        self.plane.read(lambda _, region: restoring.refuse(region))
         token = token or uuid.uuid4().hex
         target = 0 if to == "initial" else to
         if target is not None:
@@ -218,8 +218,7 @@ class Region:
 
     def retire(self, *, progress: Progress = _silent) -> retiring.Retired:
         """Retire what is older than `retain` and held by nobody, and collect orphans (SPEC §10)."""
-        admin = self.admin()
-        try:
+        with closing(self.admin()) as admin:
             return retiring.retire(
                 self.plane,
                 self.storage(),
@@ -229,8 +228,6 @@ class Region:
                 progress=progress,
                 runtime=self.runtime,
             )
-        finally:
-            admin.close()
 
     def forget(self, topic: str, *, by: str = "") -> int:
         """A deleted or unsubscribed topic is carried forward from now on (SPEC S4)."""

@@ -48,9 +48,9 @@ def retire(
     old, what its newer self or its original still names (SPEC G10).
     """
     with DriverLease(plane, "retire", holder, runtime=runtime) as lease:
-        _refuse(plane)
-        found = look_outside(plane, storage, kafka, group_id)
-        region = plane.do(lambda tx: restored.check(tx, found.seen, by=holder))
+        plane.read(lambda _, region: restored.refuse(region))
+        outside = look_outside(plane, storage, kafka, group_id)
+        region = plane.do(lambda tx: restored.check(tx, outside.seen, by=holder))
         own(plane, storage, region)
         plane.do(growth.collect)
         plan = plane.read(rules.plan)
@@ -63,13 +63,7 @@ def retire(
             segments += len(paths)
             progress(f"{min(at + CHUNK, len(done))} of {plural(len(done), 'checkpoint')} retired")
         lease.check()
-        return Retired(tuple(done), segments, collect_orphans(plane, storage, region, found.files), plan.held)
-
-
-def _refuse(plane: ControlPlane) -> None:
-    refused = plane.read(lambda _, region: restored.refuse(region))
-    if refused is not None:
-        raise refused
+        return Retired(tuple(done), segments, collect_orphans(plane, storage, region, outside.files), plan.held)
 
 
 def _retire(tx: Tx, lease: Lease | None, looked: Region, checkpoints: list[int]) -> list[str]:
@@ -98,16 +92,16 @@ def collect_orphans(plane: ControlPlane, storage: Storage, region: Region, files
         return name is not None and name.epoch <= region.epoch and name.parent < region.head
 
     storage.end_uploads(region.uid, over)
-    found = [path for path in files if over(path)]
-    if not found:
+    old = [path for path in files if over(path)]
+    if not old:
         return 0
-    named = plane.do(lambda tx: _named(tx, region))
-    return sum(storage.delete(path) for path in found if path not in named)
 
+    def named(tx: Tx) -> set[str]:
+        restored.same(tx, region)
+        return rules.named(tx)
 
-def _named(tx: Tx, looked: Region) -> set[str]:
-    restored.same(tx, looked)
-    return rules.named(tx)
+    kept = plane.do(named)
+    return sum(storage.delete(path) for path in old if path not in kept)
 
 
 def delete_all(storage: Storage, uid: str) -> int:

@@ -24,9 +24,9 @@ def until(
     """Ask after every change of the region until there is an answer; None when the time is over."""
     end = None if timeout is None else time.monotonic() + timeout
     while True:
-        found, region, due = plane.read(lambda reader, row: (answer(reader, row), row, advance.due(reader, row)))
-        if found is not None:
-            return found
+        answered, region, due = plane.read(lambda reader, row: (answer(reader, row), row, advance.due(reader, row)))
+        if answered is not None:
+            return answered
         if end is not None and time.monotonic() >= end:
             return None
         if due:
@@ -56,12 +56,12 @@ def until_running(
             progress(words)
         return None
 
-    found = until(plane, answer, timeout=timeout)
-    if found is None:
+    running = until(plane, answer, timeout=timeout)
+    if running is None:
         raise NotSettled(
             f"Region {plane.region} did not run within {timeout:.0f} s: {said}.", hint="`crkafka show` tells more."
         )
-    return found
+    return running
 
 
 def _refuse_stopped(region: Region) -> None:
@@ -93,6 +93,6 @@ def until_idle(plane: ControlPlane, progress: Callable[[str], None]) -> Region:
             progress(words)
         return None
 
-    found = until(plane, answer)
-    assert found is not None
-    return found
+    idle = until(plane, answer)
+    assert idle is not None
+    return idle

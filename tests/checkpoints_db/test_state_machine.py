@@ -83,13 +83,13 @@ _MUTANTS: dict[str, list[tuple[ModuleType, str, list[tuple[str, str]]]]] = {
     "a merge forgets a partition": [(cuts, "_merged_map", [("for tp, o in contributed\n    ]", "for tp, o in contributed[1:]\n    ]")])],
     "a merge does not compare with the parent": [(rules, "broken", [("o.from_offset != due", "False")])],
     "an abort keeps its segments": [
-        (epochs, "_abort", [("(Expected, Contribution, ContributedOffset, Segment)", "(Expected, Contribution, ContributedOffset)")])
+        (epochs, "drop_parts", [("(Expected, Contribution, ContributedOffset, Segment)", "(Expected, Contribution, ContributedOffset)")])
     ],
     "a rewind does not raise the epoch": [
         (epochs, "_next", [("max(region.epoch, above) + 1", "max(region.epoch, above)"), ("tx.add(begun)", "tx.put(begun)")])
     ],
     "retirement keeps the merged rows": [
-        (retire, "retire", [("ContributedOffset, MergedOffset, Segment)", "ContributedOffset, Segment)")])
+        (retire, "retire", [("tx.delete(MergedOffset, where)", "pass")])
     ],
     "the archive forgets an offset": [(retire, "retire", [("o.rows or o.to_offset != o.from_offset", "o.rows > 1")])],
 }  # fmt: skip

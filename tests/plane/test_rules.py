@@ -161,7 +161,7 @@ def test_c3_a_gap_of_a_topic_that_is_no_longer_read_or_was_made_anew_is_no_place
 
     def begins(first: dict[TP, Initial]) -> dict[TP, int]:
         return kit.plane.read(
-            lambda reader, row: starts.line_offsets(reader, row, row.epoch, head, first, starts.merged(reader, head))
+            lambda reader, row: starts.line_offsets(reader, row.epoch, head, first, starts.merged(reader, head))
         )
 
     known = kit.plane.read(lambda reader, _: starts.known(reader))
