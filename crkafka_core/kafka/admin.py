@@ -50,15 +50,15 @@ class TopicInfo:
 
 
 def _committed_offsets(answer: Iterable[TopicPartition]) -> dict[TP, Committed]:
-    found = {}
+    offsets = {}
     for p in answer:
         if p.error is not None:
             raise KafkaException(p.error)
         if p.offset >= 0:
-            found[TP(p.topic, p.partition)] = Committed(
+            offsets[TP(p.topic, p.partition)] = Committed(
                 p.offset, p.metadata or "", -1 if p.leader_epoch is None else p.leader_epoch
             )
-    return found
+    return offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class KafkaAdmin:
             futures = self._client.describe_topics(
                 TopicCollection(list(names)), request_timeout=min(_ATTEMPT, self.timeout)
             )
-            found = {}
+            described_topics = {}
             for name, future in futures.items():
                 try:
                     described = self._call(what, lambda f=future: f.result(timeout=self.timeout + 1), raw=True)  # type: ignore[misc]
@@ -131,10 +131,10 @@ class KafkaAdmin:
                     if error.args[0].code() in _NO_SUCH_TOPIC:
                         continue
                     raise
-                found[name] = TopicInfo(
+                described_topics[name] = TopicInfo(
                     str(described.topic_id or ""), tuple(sorted(p.id for p in described.partitions))
                 )
-            return found
+            return described_topics
         except KafkaException as error:
             if error.args[0].code() in _NOT_THERE:
                 return self._topics_without_ids(names)
@@ -152,13 +152,13 @@ class KafkaAdmin:
         asked: Any = self._client.describe_configs(
             list(resources.values()), request_timeout=min(_ATTEMPT, self.timeout)
         )
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for name, resource in resources.items():
             try:
-                found[name] = int(asked[resource].result(timeout=self.timeout)["max.message.bytes"].value)
+                sizes[name] = int(asked[resource].result(timeout=self.timeout)["max.message.bytes"].value)
             except (KafkaException, TimeoutError, KeyError):
                 continue
-        return found
+        return sizes
 
     def watermarks(self, tps: Iterable[TP], isolation: Isolation = "read_committed") -> dict[TP, tuple[int, int]]:
         """Per partition the earliest offset and the end: the last stable offset, or the high watermark (docs/clients.md R6)."""
@@ -184,9 +184,9 @@ class KafkaAdmin:
         }
         left = {tp: offsets[tp] for tp in newer.keys() - known}
         if left:
-            found = compare(self._properties, left, group_id=self._group_id, patience=self.timeout)
-            self._compared |= {tp: (newer[tp], at) for tp, at in found.items()}
-            if late := sorted(left.keys() - found.keys()):
+            compared = compare(self._properties, left, group_id=self._group_id, patience=self.timeout)
+            self._compared |= {tp: (newer[tp], at) for tp, at in compared.items()}
+            if late := sorted(left.keys() - compared.keys()):
                 others = f" and of {len(late) - 1} more" if late[1:] else ""
                 raise KafkaUnavailable(f"Kafka did not say in time whether the log of {late[0]}{others} was cut.")
         return {tp: at for tp in newer if (at := self._compared[tp][1]) is not None}
@@ -196,9 +196,9 @@ class KafkaAdmin:
     ) -> dict[TP, int]:
         """Per partition the first offset at or after the time; past the end it is the end (SPEC S2, docs/clients.md R7)."""
         asked = sorted(set(tps))
-        found = self._list_offsets(asked, OffsetSpec.for_timestamp(millis), isolation)
-        past = [tp for tp in asked if found[tp] < 0]
-        return found | self._list_offsets(past, _LATEST, isolation)
+        at = self._list_offsets(asked, OffsetSpec.for_timestamp(millis), isolation)
+        past = [tp for tp in asked if at[tp] < 0]
+        return at | self._list_offsets(past, _LATEST, isolation)
 
     def committed(self, group_id: str, tps: Iterable[TP]) -> dict[TP, Committed]:
         """Committed offsets of a group for these partitions; those without one are left out.
@@ -289,11 +289,11 @@ class KafkaAdmin:
         An admin client does not ask for the new leader by itself: after a broker's return it would be refused for minutes, with the
         leader's old epoch.
         """
-        until, found, left = time.monotonic() + self.timeout, {}, list(tps)
+        until, offsets, left = time.monotonic() + self.timeout, {}, list(tps)
         lacking_since: float | None = None
         while left:
             answers, trouble = self._list_offsets_once(left, spec, isolation)
-            found.update(answers)
+            offsets.update(answers)
             left = [tp for tp in left if tp not in answers]
             if trouble is not None and time.monotonic() >= until:
                 raise trouble
@@ -307,7 +307,7 @@ class KafkaAdmin:
                         f"Kafka at {self.bootstrap} has no {lacking[0]}.",
                         hint="Was the topic deleted? See `crkafka forget TOPIC`.",
                     )
-        return found
+        return offsets
 
     def _learn_leaders(self, tps: Sequence[TP]) -> list[TP]:
         """Ask for the leaders anew; which of these partitions the cluster says that it does not have.
@@ -331,7 +331,7 @@ class KafkaAdmin:
         futures = self._call(
             what, lambda: self._client.list_offsets(request, isolation_level=level, request_timeout=self.timeout)
         )
-        found: dict[TP, int] = {}
+        offsets: dict[TP, int] = {}
         trouble: CrkafkaError | None = None
         for p, future in futures.items():
             tp = TP(p.topic, p.partition)
@@ -341,11 +341,11 @@ class KafkaAdmin:
                 if answer.offset == OFFSET_INVALID:
                     trouble = KafkaUnavailable(f"Kafka at {self.bootstrap} gave no answer {what}, at {tp}.")
                     continue
-                found[tp] = int(answer.offset)
+                offsets[tp] = int(answer.offset)
                 self._last_epochs[tp] = answer.leader_epoch
             except (KafkaUnavailable, TopicGone) as error:
                 trouble = error
-        return found, trouble
+        return offsets, trouble
 
     def _call(self, what: str, call: Callable[[], _T], *, raw: bool = False) -> _T:
         """Run a call; errors become typed, except that `raw` lets those through that the caller looks at."""

@@ -91,18 +91,18 @@ def token_function(where: str) -> Callable[[str], Any]:
     """The function that gives tokens; what it gives is a secret from then on, and what it raises is told."""
     module, _, path = where.partition(":")
     try:
-        found = reduce(getattr, path.split("."), importlib.import_module(module))
+        function = reduce(getattr, path.split("."), importlib.import_module(module))
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"kafka: `{CALLBACK}` names {where}, which is not here: {error}.",
             hint="Write package.module:function, and install the package where members run.",
         ) from error
-    if not callable(found):
+    if not callable(function):
         raise ConfigError(f"kafka: {where}, the `{CALLBACK}`, is not a function.")
 
     def token(config: str) -> Any:
         try:
-            given = found(config)
+            given = function(config)
             resolving.remember_token(given[0])
         except Exception as error:
             _log.error("%s gave no token: %s: %s", where, type(error).__name__, error)
@@ -157,8 +157,8 @@ class _Renewal:
         stamps = []
         for file in self._files:
             try:
-                found = file.stat()
+                status = file.stat()
             except OSError:
                 continue
-            stamps.append((found.st_ino, found.st_mtime_ns))
+            stamps.append((status.st_ino, status.st_mtime_ns))
         return stamps

@@ -54,11 +54,11 @@ def to_batch(messages: list[Message], kinds: np.ndarray, millis: np.ndarray) -> 
         _binary(list(map(Message.key, messages))),
         _binary(list(map(Message.value, messages))),
         _topic_column(topics, codes, count),
-        _fixed(pa.int32(), partitions),
-        _fixed(pa.int64(), offsets),
+        fixed(pa.int32(), partitions),
+        fixed(pa.int64(), offsets),
         times,
         # Spark has -1 for none, 0 for create, 1 for log append.
-        _fixed(pa.int32(), (kinds - 1).astype(np.int32)),
+        fixed(pa.int32(), (kinds - 1).astype(np.int32)),
         _header_column(headers, count),
     ]
     runs = _runs(messages, topics, codes, partitions, offsets)
@@ -75,7 +75,7 @@ def timestamp_column(kinds: np.ndarray, millis: np.ndarray) -> tuple[pa.Array, d
     millis = np.where(kinds == 0, -1, millis)
     beyond = (millis > _LAST_MILLI) | (millis < -_LAST_MILLI)
     if not beyond.any():
-        return _fixed(kind, millis * 1000), {}
+        return fixed(kind, millis * 1000), {}
     validity = pa.py_buffer(np.packbits(~beyond, bitorder="little"))
     data = pa.py_buffer(np.where(beyond, 0, millis) * 1000)
     rows = np.flatnonzero(beyond).tolist()
@@ -133,7 +133,8 @@ def _by_leader_epoch(messages: Sequence[Message], start: int, stop: int) -> Iter
         start = end
 
 
-def _fixed(kind: pa.DataType, values: np.ndarray) -> pa.Array:
+def fixed(kind: pa.DataType, values: np.ndarray) -> pa.Array:
+    """A column of numbers, none of them null."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))], 0)
 
 

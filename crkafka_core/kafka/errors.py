@@ -79,11 +79,6 @@ class TopicGone(DataLoss):
 
 
 _UNREACHABLE = {
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._RESOLVE,
-    KafkaError._TIMED_OUT,
-    KafkaError._TIMED_OUT_QUEUE,
     KafkaError._WAIT_COORD,
     KafkaError._WAIT_CACHE,
     KafkaError._NODE_UPDATE,
@@ -165,8 +160,8 @@ def broker_in(error: KafkaError) -> str:
     """Which broker does not answer, to stand behind what was done; empty where the error names none, or its own text is told."""
     if error.code() not in _SILENT:
         return ""
-    found = re.match(r"(?:\w+://)?(\S+:\d+)/(?:bootstrap|\d+): ", error.str())
-    return f", at broker {found[1]}" if found else ""
+    broker = re.match(r"(?:\w+://)?(\S+:\d+)/(?:bootstrap|\d+): ", error.str())
+    return f", at broker {broker[1]}" if broker else ""
 
 
 def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:

@@ -67,10 +67,10 @@ def read_headers(messages: Sequence[Message]) -> Headers:
 def _entries(lists: np.ndarray, counts: np.ndarray) -> tuple[list[bytes], list[bytes | None]]:
     ends = np.cumsum(counts)
     within = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
-    found = _words(np.repeat(_words(lists + _ELEMENTS), counts) + 8 * within)
-    names = list(map(_string_at, (found + _NAME).tolist(), _words(found + _NAME_SIZE).tolist()))
-    pointers = _words(found + _VALUE)
-    values: list[bytes | None] = list(map(_string_at, pointers.tolist(), _words(found + _VALUE_SIZE).tolist()))
+    headers = _words(np.repeat(_words(lists + _ELEMENTS), counts) + 8 * within)
+    names = list(map(_string_at, (headers + _NAME).tolist(), _words(headers + _NAME_SIZE).tolist()))
+    pointers = _words(headers + _VALUE)
+    values: list[bytes | None] = list(map(_string_at, pointers.tolist(), _words(headers + _VALUE_SIZE).tolist()))
     for i in np.flatnonzero(pointers == 0).tolist():
         values[i] = None
     if not all(map(bytes.isascii, names)):

@@ -50,19 +50,19 @@ def compare(
 
 def _answers(consumer: Consumer, offsets: Mapping[TP, tuple[int, int]], until: float) -> dict[TP, int | None]:
     """A record or the end of the partition means that the log goes on there; it is asked for no more, so that the others come."""
-    found: dict[TP, int | None] = {}
-    while len(found) < len(offsets) and time.monotonic() <= until:
+    cut_at: dict[TP, int | None] = {}
+    while len(cut_at) < len(offsets) and time.monotonic() <= until:
         for message in consumer.consume(500, 0.02):
             tp, error = TP(message.topic() or "", message.partition() or 0), message.error()
-            if tp in found:
+            if tp in cut_at:
                 continue
             if error is None or error.code() == KafkaError._PARTITION_EOF:
-                found[tp] = None
+                cut_at[tp] = None
                 consumer.pause([TopicPartition(tp.topic, tp.partition)])
             elif error.code() in VANISHED:
                 said = _CUT_AT.search(error.str())
-                found[tp] = int(said[1]) if said is not None and int(said[1]) < offsets[tp][0] else None
-                if found[tp] is None:
+                cut_at[tp] = int(said[1]) if said is not None and int(said[1]) < offsets[tp][0] else None
+                if cut_at[tp] is None:
                     _log.warning("leader epoch %d of %s@%d: %s", offsets[tp][1], tp, offsets[tp][0], error.str())
             else:
                 typed = error_of(
@@ -70,4 +70,4 @@ def _answers(consumer: Consumer, offsets: Mapping[TP, tuple[int, int]], until: f
                 )
                 if not isinstance(typed, KafkaUnavailable):
                     raise typed
-    return found
+    return cut_at

@@ -66,8 +66,8 @@ class RangeReader:
                     if kept.rows:
                         yield kept
                         heard = time.monotonic()  # the time the caller took does not count as silence of Kafka
-                if position < stop:
-                    self._refuse_unreadable(tp, position)
+                if position < stop and self._unreadable is not None:
+                    raise RecordUnreadable(tp, position, self._unreadable.str())
                 position = max(position, end, self._position(tp) if batch is None else 0)
                 if position > before:
                     heard = time.monotonic()
@@ -106,10 +106,6 @@ class RangeReader:
                     raise typed
                 self._trouble = failure.error
         return batch, end
-
-    def _refuse_unreadable(self, tp: TP, position: int) -> None:
-        if self._unreadable is not None:
-            raise RecordUnreadable(tp, position, self._unreadable.str())
 
     def _position(self, tp: TP) -> int:
         """Where librdkafka stands, control records counted; −1 when it cannot say (docs/clients.md K5)."""

@@ -40,9 +40,9 @@ class Waker:
 
     def _leader(self, tp: TP) -> int:
         now = time.monotonic()
-        found = self._leaders.get(tp.topic)
-        if found is None or now - found[0] > _FRESH:
+        leaders = self._leaders.get(tp.topic)
+        if leaders is None or now - leaders[0] > _FRESH:
             topic = self._consumer.list_topics(tp.topic, timeout=_PATIENCE).topics.get(tp.topic)
-            found = (now, {p.id: p.leader for p in topic.partitions.values()} if topic is not None else {})
-            self._leaders[tp.topic] = found
-        return found[1].get(tp.partition, -1)
+            leaders = (now, {p.id: p.leader for p in topic.partitions.values()} if topic is not None else {})
+            self._leaders[tp.topic] = leaders
+        return leaders[1].get(tp.partition, -1)

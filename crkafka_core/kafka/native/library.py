@@ -127,13 +127,13 @@ def _refuse_stale(edge: Any) -> None:
 def _edge() -> Iterator[Path]:
     """Our library as a file; where the code came as a zip, as on Spark's executors, it is unpacked for a moment."""
     here = resources.files(__package__)
-    found = next((f for f in here.iterdir() if f.name.startswith("_edge.") and f.name.endswith(".so")), None)
-    if found is None:
+    built = next((f for f in here.iterdir() if f.name.startswith("_edge.") and f.name.endswith(".so")), None)
+    if built is None:
         raise LookupError("the native edge is not built (no compiler was there when crkafka was installed)")
-    if isinstance(found, Path):
-        yield found
+    if isinstance(built, Path):
+        yield built
         return
     with tempfile.TemporaryDirectory(prefix="crkafka-edge-") as folder:
-        path = Path(folder) / found.name
-        path.write_bytes(found.read_bytes())
+        path = Path(folder) / built.name
+        path.write_bytes(built.read_bytes())
         yield path

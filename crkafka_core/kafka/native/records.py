@@ -211,10 +211,10 @@ class _Buffers:
             self._binary(pa.binary(), rows, "key", sizes.null_keys),
             self._binary(pa.binary(), rows, "value", sizes.null_values),
             _topic_column(runs, rows),
-            _fixed(pa.int32(), arrays["partition"]),
-            _fixed(pa.int64(), arrays["offset"]),
+            convert.fixed(pa.int32(), arrays["partition"]),
+            convert.fixed(pa.int64(), arrays["offset"]),
             times,
-            _fixed(pa.int32(), arrays["kind"] - 1),
+            convert.fixed(pa.int32(), arrays["kind"] - 1),
             self._headers(rows),
         ]
         bad = dict.fromkeys(arrays["bad_headers"].tolist(), _BAD_HEADERS) if sizes.bad_headers else {}
@@ -248,10 +248,6 @@ class _Buffers:
         ends, whole = self._arrays["name_ends"].tolist(), self._arrays["names"].tobytes()
         mended = [java_text(whole[a:b]) for a, b in pairwise(ends)]
         return pa.array(mended, pa.string(), from_pandas=False)
-
-
-def _fixed(kind: pa.DataType, values: np.ndarray) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], 0)
 
 
 def _topic_column(runs: tuple[Run, ...], rows: int) -> pa.Array:
