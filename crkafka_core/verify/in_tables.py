@@ -23,7 +23,7 @@ from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Region, Table, TableCommit
+from crkafka_core.model.rows import Checkpoint, Region, Table, TableCommit
 from crkafka_core.plane import contents, tables
 from crkafka_core.plane.contents import Piece
 from crkafka_core.segments import rows as parquet
@@ -81,10 +81,24 @@ class State:
     forgotten: bool
     counting: Mapping[str, Mapping[int, int]]
     """Table → checkpoint → the commit that counts for it."""
+    empty: frozenset[int]
+    """Checkpoints without rows."""
 
     @property
     def words(self) -> str:
         return f"table{'s' if len(self.family) > 1 else ''} {', '.join(t.name for t in self.family)}"
+
+    def filled(self, commit: TableCommit) -> list[int]:
+        """What the commit wrote, without checkpoints that have no rows."""
+        return [i for i in json.loads(commit.checkpoints_json) if i not in self.empty]
+
+    def told(self, commit: TableCommit) -> dict[int, int] | None:
+        """Checkpoint → rows, as counted when the commit was acknowledged; None: only all of them together were."""
+        filled = self.filled(commit)
+        if commit.counts_json:
+            counts = {int(i): rows for i, rows in json.loads(commit.counts_json).items()}
+            return {i: counts.get(i, 0) for i in filled}
+        return {filled[0]: commit.rows} if len(filled) == 1 else None
 
     def same(self, other: State) -> bool:
         return (self.family, self.commits) == (other.family, other.commits)
@@ -103,6 +117,7 @@ def _state(reader: Reader, row: Region, family: Sequence[str]) -> State:
         {t.name: tuple(tables.commits(reader, t)) for t in declared}, frozenset(reader.line(row.head)), tuple(live),
         tuple(contents.pieces(reader, row, live)), contents.belonging(reader, row, least), contents.forgotten(reader, row),
         {t.name: contents.counting(reader, row, t) for t in declared},
+        frozenset(reader.column(Checkpoint, "id", ("rows", "=", 0))),
     )  # fmt: skip
 
 
@@ -301,7 +316,7 @@ class _RowByRow:
 
     def _places_in(self, file: File) -> Places | None:
         """Where the rows of a file can be, if they do not tell their checkpoints."""
-        if self._places is None or file.first is None or file.last is None:
+        if self._places is None or file.one is not None or file.first is None or file.last is None:
             return self._places
         return self._places.between(file.first, file.last)
 
@@ -404,15 +419,31 @@ class _RowByRow:
 
     def _as_committed(self, table: Table) -> None:
         """As many rows as were counted when each commit was acknowledged: all that is known of rows that a program makes."""
-        counting = self.there.state.counting[table.name]
-        for commit in () if self.there.adopted else self.there.state.commits[table.name]:
-            ids = json.loads(commit.checkpoints_json)
-            if commit.status != tables.DONE or any(counting.get(i) != commit.number for i in ids):
+        state, uncounted = self.there.state, 0
+        for commit in () if self.there.adopted else state.commits[table.name]:
+            if commit.status != tables.DONE or commit.kind == tables.FENCE:
                 continue
-            rows = sum(self.counts[table.name, i] for i in ids)
-            if rows != commit.rows:
-                text = f"{plural(rows, 'row')} of what commit {commit.number} wrote; it had {commit.rows} when it was acknowledged"
-                self.there.say([table], text, ids[-1])
+            filled = state.filled(commit)
+            counts = [i for i in filled if state.counting[table.name].get(i) == commit.number]
+            told = state.told(commit)
+            if told is not None:
+                for i in counts:
+                    self._compare_count(table, commit, [i], told[i])
+            elif counts == filled:
+                self._compare_count(table, commit, counts, commit.rows)
+            elif not self.there.placed:
+                uncounted += len(counts)
+        if uncounted:
+            self.there.found.note(
+                f"table {table.name}: rows of {plural(uncounted, 'checkpoint')} were not counted: they were written together with others "
+                "that have been written again or left behind since, and nothing tells how many rows each had"
+            )
+
+    def _compare_count(self, table: Table, commit: TableCommit, ids: Sequence[int], told: int) -> None:
+        rows = sum(self.counts[table.name, i] for i in ids)
+        if rows != told:
+            text = f"{plural(rows, 'row')} of what commit {commit.number} wrote; it had {told} when it was acknowledged"
+            self.there.say([table], text, ids[-1])
 
 
 class LastOfEachKey:

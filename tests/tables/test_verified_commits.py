@@ -1,0 +1,128 @@
+"""`crkafka verify` counts what each commit wrote of rows that a program makes, and asks of decoded ones what was written (SPEC K6).
+
+The tables' files are made by hand, without Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.plane import permits
+from crkafka_core.tables.handle import Opened
+from crkafka_core.testing.landing import Landing
+from crkafka_core.testing.memory import MemoryStore
+from crkafka_core.verify import in_tables
+from crkafka_core.verify.verdict import Findings
+
+
+class Made:
+    """A region with one Parquet table."""
+
+    def __init__(self, folder: Path, **declared: Any) -> None:
+        (folder / "order.json").write_text(
+            json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}}), encoding="utf-8"
+        )
+        self.folder = folder
+        self.table = {"name": "t", "format": "parquet", "path": str(folder / "t"), **declared}
+        self.landing = Landing(MemoryStore(), folder, partitions=1, members=1, tables=[self.table])
+
+    def commit(
+        self, rows: Mapping[int, pa.Table], *, again: Sequence[int] | None = None, counts: bool = False, bad: int = 0
+    ) -> int:
+        """Rows of some checkpoints, with what comes next or `again`; the number of the commit."""
+        plane = self.landing.region.plane
+        permit = plane.do(lambda tx: permits.permit_commit(tx, "t", holder="h", token="", ids=again))
+        assert permit is not None
+        number = permit.commit.number
+        for checkpoint, there in rows.items():
+            self.write(number, checkpoint, there)
+        told = {checkpoint: there.num_rows for checkpoint, there in rows.items()}
+        plane.do(
+            lambda tx: permits.finish_commit(
+                tx, permit, version=str(number), rows=sum(told.values()), counts=told if counts else None, bad=bad
+            )
+        )
+        return number
+
+    def write(self, number: int, checkpoint: int, rows: pa.Table) -> None:
+        """In place of what the commit wrote of the checkpoint."""
+        file = self.folder / "t" / f"crkafka_commit={number}" / f"crkafka_checkpoint={checkpoint}" / "a.parquet"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, file)
+
+    def found(self, **changes: Any) -> Findings:
+        """What is found; `changes`: of the table, in today's configuration."""
+        found = Findings()
+        in_tables.look(self.opened([{**self.table, **changes}]), found)
+        return found
+
+    def opened(self, tables: list[dict[str, Any]]) -> Opened:
+        of = self.landing.config
+        config = RegionConfig.of(
+            base=self.folder, region=of.region, control_plane=of.control_plane, storage=of.storage,
+            kafka=dict(of.kafka), topics=list(of.topics or ()), members=of.members, tables=tables,
+        )  # fmt: skip
+        return Opened(config, self.landing.region.plane)
+
+
+def some(rows: int) -> pa.Table:
+    """Made by a program: nothing tells their records."""
+    return pa.table({"x": list(range(rows))})
+
+
+def decoded(*offsets: int) -> pa.Table:
+    """Of a typed table."""
+    there = len(offsets)
+    return pa.table(
+        {"kafka_topic": ["orders"] * there, "kafka_partition": [0] * there, "kafka_offset": offsets, "a": [1] * there}
+    )
+
+
+def texts(found: Findings) -> list[str]:
+    assert not found.notes, found.notes
+    return list(map(str, found.kept))
+
+
+def test_a_commit_over_a_checkpoint_without_rows_is_counted(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    made.landing.land(5), made.landing.land(0)
+    number = made.commit({1: some(10)})
+    assert texts(made.found()) == []
+    made.write(number, 1, some(7))
+    assert texts(made.found()) == [
+        "K6: table t: 7 rows of what commit 1 wrote; it had 10 when it was acknowledged (checkpoint 1)"
+    ]
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_of_a_commit_of_which_a_part_was_written_again_the_rest_is_counted_or_told(
+    tmp_path: Path, counts: bool
+) -> None:
+    made = Made(tmp_path)
+    for _ in range(3):
+        made.landing.land(5)
+    number = made.commit({1: some(10), 2: some(10), 3: some(10)}, counts=counts)
+    made.commit({2: some(9)}, again=[2], counts=counts)
+    assert not made.found().kept
+    made.write(number, 3, some(7))
+    found = made.found()
+    if counts:
+        assert texts(found) == [
+            "K6: table t: 7 rows of what commit 1 wrote; it had 10 when it was acknowledged (checkpoint 3)"
+        ]
+    else:
+        assert not found.kept
+        assert found.notes == [
+            "table t: rows of 2 checkpoints were not counted: they were written together with others that have been written again or "
+            "left behind since, and nothing tells how many rows each had"
+        ]
+    made.write(2, 2, some(8))
+    assert "8 rows of what commit 2 wrote; it had 9" in str(made.found().kept)
