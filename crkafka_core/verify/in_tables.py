@@ -131,6 +131,12 @@ def _steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[Sta
                 f"{before.words}: only Spark reads {unread[0].format} at {unread[0].path}; `crkafka mend --look` does"
             )
             return None
+        if absent := _not_configured(region, before):
+            found.note(
+                f"{before.words}: {absent} is not in the configuration any more, which says of which records and keys its rows are; "
+                "they were not compared"
+            )
+            return None
         if before.owes:
             found.note(f"{before.words}: a rewind is still to be followed, and they were not compared")
             return None
@@ -152,6 +158,13 @@ def _steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[Sta
             found.note(f"{before.words}: {unsteady}; they were not compared")
             return None
         _pause(_SOON)
+
+
+def _not_configured(region: Handle, state: State) -> str:
+    """A table with a shape or types of which the configuration knows nothing."""
+    typed = name_of(state.family[0].shape)
+    needed = [typed] if typed else [t.name for t in state.family if t.shape]
+    return next((name for name in needed if region.config.table(name) is None), "")
 
 
 def _of_ours_unacknowledged(state: State, table: Table, snapshot: Snapshot | None) -> bool:
@@ -183,8 +196,6 @@ class Tables:
         table, config = state.family[0], region.config
         declared = config.table(name_of(table.shape) or table.name)
         self.topics = declared.topics if declared is not None else None
-        self.skips = declared is not None and declared.on_bad_record == "skip"
-        """Records that cannot be decoded are in none of them."""
         self.typed, self.adopted = bool(name_of(table.shape)), table.layout == tables.FILES
         by_program = bool(table.shape) or region.plane.read(lambda reader, row: tables.shaped(reader, table))
         self.placed = self.adopted or self.typed or not by_program
@@ -197,8 +208,32 @@ class Tables:
             for r in piece.ranges:
                 if self.topics is None or r.topic in self.topics:
                     self.expected[piece.checkpoint][TP(r.topic, r.partition)].append(Range(r.start, r.stop, r.rows))
+        self.skipped = self._skipped(skips=declared is not None and declared.on_bad_record == "skip")
+        """Checkpoints with records that could not be decoded, and are in none of the tables."""
         options = region.config.resolve().storage_options
         self.storages = {t.name: storage_of(t.path, options) for t in state.family}
+
+    def _skipped(self, *, skips: bool) -> set[int]:
+        """By what was told when they were written; where nothing tells, by today's configuration."""
+        state, found = self.state, set[int]()
+        if self.adopted:
+            return found
+        written: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+        for i in state.live:
+            written[tuple(state.counting[t.name].get(i, 0) for t in state.family)].append(i)
+        due = {i: sum(r.rows for ranges in self.expected[i].values() for r in ranges) for i in state.live}
+        by_number = {t.name: {commit.number: commit for commit in state.commits[t.name]} for t in state.family}
+        for numbers, ids in written.items():
+            pairs = zip(state.family, numbers, strict=True)
+            commits = [by_number[t.name][number] for t, number in pairs if number]
+            told = [state.told(commit) for commit in commits]
+            if len(commits) == len(numbers) and None not in told:
+                found |= {i for i in ids if sum(of[i] for of in told if of is not None) < due[i]}
+            elif len(commits) == len(numbers) and all(state.filled(commit) == ids for commit in commits):
+                found |= set(ids) if sum(commit.rows for commit in commits) < sum(due[i] for i in ids) else set()
+            elif skips:
+                found |= set(ids)
+        return found
 
     def say(
         self, tables: Sequence[Table], text: str, checkpoint: int = 0, tp: TP | None = None, offset: int | None = None
@@ -283,7 +318,7 @@ class _RowByRow:
 
     def __init__(self, there: Tables, family: Sequence[Table], *, whole: bool) -> None:
         """`whole`: all rows of a checkpoint are in these tables."""
-        self.there, self.family, self.whole = there, family, whole and not there.skips
+        self.there, self.family, self.whole = there, family, whole
         self.counts: Counter[tuple[str, int]] = Counter()
         """(table, checkpoint) → rows."""
         self.offsets: dict[tuple[int, TP], list[np.ndarray]] = {}
@@ -375,7 +410,8 @@ class _RowByRow:
         expected = self.there.expected[checkpoint]
         if not self.there.placed:
             due, there = sum(r.rows for ranges in expected.values() for r in ranges), sum(map(len, rows.values()))
-            if self.whole and len(self.family) > 1 and due != there:
+            whole = self.whole and checkpoint not in self.there.skipped
+            if whole and len(self.family) > 1 and due != there:
                 self._say(f"{plural(there, 'row')}, and {due} were merged", checkpoint)
             return
         for tp in sorted(expected.keys() | rows.keys()):
@@ -402,7 +438,7 @@ class _RowByRow:
         overlap = self._overlaps.get((checkpoint, tp))
         if overlap is not None and inside < due:
             overlap.lacks(checkpoint, there[~strange])
-        elif inside > due or (self.whole and inside < due):
+        elif inside > due or (self.whole and checkpoint not in self.there.skipped and inside < due):
             missing = next((o for r in expected if r.rows == r.stop - r.start for o in _lacking(there, r)), None)
             self._say(f"{inside} of {plural(due, 'record is', 'records are')} there", checkpoint, tp, missing)
 
@@ -460,7 +496,12 @@ class LastOfEachKey:
             return
         self._each_key_once(rows)
         self._belonging(rows)
-        if self.there.typed and not self.there.skips:
+        if self.there.typed and self.there.skipped:
+            self.there.found.note(
+                f"table {self.table.name}: records that could not be decoded were skipped, and nothing tells which: its rows were not "
+                "compared with the last record of each key"
+            )
+        elif self.there.typed:
             self._last_ones(rows)
 
     def _rows(self) -> pa.Table:

@@ -139,6 +139,19 @@ def test_of_a_typed_table_by_key(spark: SparkSession, tmp_path: Path) -> None:
     ), found
 
 
+def test_of_a_typed_table_by_key_that_skips_records_the_rest_is_compared(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing tells which of a key's records were skipped, so which is its last is not asked."""
+    shop = Shop(spark, tmp_path, typed(tmp_path, mode="upsert", on_bad_record="skip"))
+    shop.land()
+    shop.plant("typed", shop.row("typed", kafka_partition=0, kafka_key=b"0-0"))
+    found = Findings()
+    in_tables.look(shop.landing.region, found)
+    assert any("1 key has more than one row" in str(each) for each in found.kept)
+    assert [note.partition(",")[0] for note in found.notes] == [
+        "table typed: records that could not be decoded were skipped"
+    ]
+
+
 def test_of_tables_of_a_program(spark: SparkSession, tmp_path: Path, program: Callable[[str, str], Any]) -> None:
     """How many rows there were when each commit was acknowledged; of all outputs together, how many were merged."""
     program("shop_shapes", SHAPES)

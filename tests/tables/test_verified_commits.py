@@ -126,3 +126,33 @@ def test_of_a_commit_of_which_a_part_was_written_again_the_rest_is_counted_or_to
         ]
     made.write(2, 2, some(8))
     assert "8 rows of what commit 2 wrote; it had 9" in str(made.found().kept)
+
+
+TYPED = {"typed": {"json": "order.json"}}
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_what_was_skipped_is_not_missing_once_a_bad_record_stops_the_table(tmp_path: Path, counts: bool) -> None:
+    made = Made(tmp_path, **TYPED, on_bad_record="skip")
+    made.landing.land(5), made.landing.land(5)
+    number = made.commit({1: decoded(0, 1, 2, 4), 2: decoded(5, 6, 7, 8, 9)}, counts=counts, bad=1)
+    for today in ("skip", "stop"):
+        assert texts(made.found(on_bad_record=today)) == []
+    made.write(number, 2, decoded(5, 6, 8, 9))
+    lost = "4 rows of what commit 1 wrote; it had 5" if counts else "8 rows of what commit 1 wrote; it had 9"
+    for today in ("skip", "stop"):
+        found = texts(made.found(on_bad_record=today))
+        assert any(lost in each for each in found), found
+        assert counts == any("4 of 5 records are there (checkpoint 2, orders[0], offset 7)" in each for each in found)
+
+
+def test_a_typed_table_that_is_not_in_the_configuration_any_more_is_noted_and_not_compared(tmp_path: Path) -> None:
+    made = Made(tmp_path, **TYPED, topics=["orders"], on_bad_record="stop")
+    made.landing.land(5)
+    made.commit({1: decoded(0, 1, 2, 4)})
+    found = Findings()
+    assert in_tables.look(made.opened([]), found) == ()
+    assert not found.kept
+    assert found.notes == [
+        "table t: t is not in the configuration any more, which says of which records and keys its rows are; they were not compared"
+    ]
