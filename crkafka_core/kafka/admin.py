@@ -146,19 +146,27 @@ class KafkaAdmin:
 
     def largest_messages(self, topics: Iterable[str]) -> dict[str, int]:
         """The topics' `max.message.bytes`; nothing of those whose configuration we may not read."""
+        return {name: int(value) for name, value in self._settings(topics, "max.message.bytes").items()}
+
+    def compacted(self, topics: Iterable[str]) -> dict[str, bool]:
+        """Whether Kafka cleans records away of which a later one has the key; nothing of topics whose configuration we may not read."""
+        policies = self._settings(topics, "cleanup.policy")
+        return {name: "compact" in value.split(",") for name, value in policies.items()}
+
+    def _settings(self, topics: Iterable[str], setting: str) -> dict[str, str]:
         resources = {name: ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics}
         if not resources:
             return {}
         asked: Any = self._client.describe_configs(
             list(resources.values()), request_timeout=min(_ATTEMPT, self.timeout)
         )
-        sizes: dict[str, int] = {}
+        values: dict[str, str] = {}
         for name, resource in resources.items():
             try:
-                sizes[name] = int(asked[resource].result(timeout=self.timeout)["max.message.bytes"].value)
+                values[name] = str(asked[resource].result(timeout=self.timeout)[setting].value)
             except (KafkaException, TimeoutError, KeyError):
                 continue
-        return sizes
+        return values
 
     def watermarks(self, tps: Iterable[TP], isolation: Isolation = "read_committed") -> dict[TP, tuple[int, int]]:
         """Per partition the earliest offset and the end: the last stable offset, or the high watermark (docs/clients.md R6)."""

@@ -30,7 +30,7 @@ class Landed:
 
     def __init__(self, history: History, storage: Storage, truth: Truth, found: Findings) -> None:
         self.history, self.storage, self.truth, self.found = history, storage, truth, found
-        self.rows = self.bytes = self.segments = 0
+        self.rows = self.bytes = self.segments = self.compared = 0
 
     def check(self) -> None:
         """I2, I3 along the line; I7 for what was left behind."""
@@ -75,7 +75,8 @@ class Landed:
                 self._ordered(tp, landed, checkpoint)
                 if start < stop:
                     part = Stretch(tp, start, stop, landed.combine_chunks(), invariant, checkpoint, topic_id)
-                    self.truth.compare(part, self.found)
+                    compared = self.truth.compare(part, self.found)
+                    self.compared += compared if invariant == "I2" else 0
         for checkpoint, left in tables.items():
             for tp in left:
                 self.found.add(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
@@ -48,8 +49,9 @@ class Truth:
     columns: Sequence[str] = COLUMNS
     """What it needs of the landed rows."""
 
-    def compare(self, part: Stretch, found: Findings) -> None:
-        """Tell where what landed is not what should be there."""
+    def compare(self, part: Stretch, found: Findings) -> int:
+        """Tell where what landed is not what should be there; how many of its rows were compared."""
+        return 0
 
     def count(self, tp: TP, start: int, stop: int) -> int | None:
         """How many records there are in a range; None when it cannot say cheaply."""
@@ -76,16 +78,16 @@ class LedgerTruth(Truth):
         first, last = np.searchsorted(offsets, [start, stop])
         return offsets[first:last], seqs[first:last]
 
-    def compare(self, part: Stretch, found: Findings) -> None:
+    def compare(self, part: Stretch, found: Findings) -> int:
         offsets, seqs = self._range(part.tp, part.start, part.stop)
-        if not compare_offsets(part, offsets, found) or not len(offsets):
-            return
-        landed = sequences(part.landed.column("value"))
-        wrong = np.flatnonzero(landed != seqs)
-        if len(wrong):
-            at = int(wrong[0])
-            text = f" landed record number {landed[at]} where number {seqs[at]} was produced"
-            part.differs(found, text, int(offsets[at]))
+        if compare_offsets(part, offsets, found) and len(offsets):
+            landed = sequences(part.landed.column("value"))
+            wrong = np.flatnonzero(landed != seqs)
+            if len(wrong):
+                at = int(wrong[0])
+                text = f" landed record number {landed[at]} where number {seqs[at]} was produced"
+                part.differs(found, text, int(offsets[at]))
+        return len(part.offsets)
 
     def count(self, tp: TP, start: int, stop: int) -> int | None:
         return len(self._range(tp, start, stop)[0])
@@ -97,33 +99,70 @@ class KafkaTruth(Truth):
     name = "kafka"
     columns: Sequence[str] = tuple(SCHEMA.names)
 
-    def __init__(self, kafka: Mapping[str, str], topic_ids: Mapping[str, str]) -> None:
-        """`topic_ids`: those that Kafka has now."""
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        topic_ids: Mapping[str, str],
+        *,
+        compacted: Mapping[str, bool],
+        begins: Mapping[TP, int],
+    ) -> None:
+        """As Kafka has it now: the topics' ids, which are compacted, where that is known, and where each partition begins."""
         self._kafka = KafkaAgain(kafka)
-        self._topic_ids = topic_ids
+        self._topic_ids, self._compacted, self._begins = topic_ids, compacted, begins
         self._gone: set[TP] = set()
 
     def close(self) -> None:
         self._kafka.close()
 
-    def compare(self, part: Stretch, found: Findings) -> None:
+    def compare(self, part: Stretch, found: Findings) -> int:
         tp = part.tp
         if tp in self._gone or self._another(tp.topic, part.topic_id, found):
-            return
+            return 0
+        part = self._not_expired(part, found)
+        if part.start == part.stop:
+            return 0
         try:
             produced, said = self._kafka.read(tp, part.start, part.stop)
         except DataLoss as loss:
             self._gone.add(tp)
             found.note(f"{tp} could not be compared: {loss.message}")
-            return
-        if not compare_offsets(part, np.asarray(produced.column("offset").combine_chunks()), found):
-            return
+            return 0
+        due = np.asarray(produced.column("offset").combine_chunks())
+        part = self._not_cleaned(part, due, found)
+        if compare_offsets(part, due, found):
+            self._compare_columns(part, produced, said, found)
+        return len(part.offsets)
+
+    def _compare_columns(self, part: Stretch, produced: pa.Table, said: Mapping[int, Headers], found: Findings) -> None:
         different = {name: _first(produced.column(name), part.landed.column(name)) for name in produced.column_names}
-        different["headers"] = _first_headers(tp, said, part.landed.column("headers"), found)
+        different["headers"] = _first_headers(part.tp, said, part.landed.column("headers"), found)
         for name, at in different.items():
             if at is not None:
                 part.differs(found, f" landed another {name} than Kafka has", int(part.offsets[at]))
                 return
+
+    def _not_expired(self, part: Stretch, found: Findings) -> Stretch:
+        """What Kafka has not let go of yet."""
+        begins = self._begins.get(part.tp, 0)
+        if begins <= part.start:
+            return part
+        found.note(f"{part.tp} begins at offset {begins} by now: what landed of it before was not compared")
+        left = part.landed.filter(pc.greater_equal(part.landed.column("offset"), begins))
+        return replace(part, start=min(begins, part.stop), landed=left.combine_chunks())
+
+    def _not_cleaned(self, part: Stretch, due: np.ndarray, found: Findings) -> Stretch:
+        """Of a compacted topic what is there yet: of the others nothing is known."""
+        topic, there = part.tp.topic, np.isin(part.offsets, due)
+        if there.all() or self._compacted.get(topic) is False:
+            return part
+        if topic not in self._compacted:
+            found.note(
+                f"whether {topic} is compacted could not be asked: if it is, what landed and nobody committed may be cleaned away since"
+            )
+            return part
+        found.note(f"{topic} is compacted: what landed of it and was cleaned away since was not compared")
+        return replace(part, landed=part.landed.filter(pa.array(there)).combine_chunks())
 
     def _another(self, topic: str, topic_id: str, found: Findings) -> bool:
         """Whether Kafka no longer has the topic that was read: no offset of it can be asked for (SPEC S4)."""

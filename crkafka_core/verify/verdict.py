@@ -58,6 +58,8 @@ class Verdict:
     """Files that nobody names: invisible, and collected later."""
     truth: str
     """What it was compared with: ledger, kafka, or nothing."""
+    compared: int
+    """Of `rows`, those that were: Kafka may have let go of others, or cleaned them away."""
     seconds: float
     findings: tuple[Finding, ...] = ()
     broken: dict[str, int] = field(default_factory=dict)
@@ -75,7 +77,12 @@ class Verdict:
         where = f"{plural(self.checkpoints, 'checkpoint')} and {plural(self.segments, 'segment')}"
         what = f"{plural(self.rows, 'row')} in {where}"
         if self.rows:
-            what += f", compared with {'Kafka' if self.truth == 'kafka' else self.truth}"
+            some = (
+                ""
+                if self.truth not in ("kafka", "ledger") or self.compared == self.rows
+                else f"{self.compared} of them "
+            )
+            what += f", {some}compared with {'Kafka' if self.truth == 'kafka' else self.truth}"
         if self.tables:
             what += f", and for {plural(len(self.tables), 'declared table')}"
         if self.ok:

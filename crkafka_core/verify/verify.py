@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from crkafka_core.machine import whoami
 from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import reading, starts
@@ -98,9 +99,16 @@ def _held(region: Region, found: Findings) -> Iterator[None]:
 
 
 def _of_kafka(region: Region) -> KafkaTruth:
-    names = region.plane.read(lambda reader, row: {i.topic for i in starts.initials(reader)})
-    ids = {topic: info.id for topic, info in region.admin().topics(names).items()}
-    return KafkaTruth(region.config.resolved_kafka(), ids)
+    known = region.plane.read(lambda reader, row: {TP(i.topic, i.partition) for i in starts.initials(reader)})
+    admin = region.admin()
+    topics = admin.topics({tp.topic for tp in known})
+    there = {tp for topic, info in topics.items() for tp in info.tps(topic)}
+    return KafkaTruth(
+        region.config.resolved_kafka(),
+        {topic: info.id for topic, info in topics.items()},
+        compacted=admin.compacted(topics),
+        begins={tp: earliest for tp, (earliest, _) in admin.watermarks(known & there).items()},
+    )
 
 
 def _verdict(history: History, landed: Landed, orphans: int, tables: tuple[str, ...], seconds: float) -> Verdict:
@@ -119,6 +127,7 @@ def _verdict(history: History, landed: Landed, orphans: int, tables: tuple[str, 
         bytes=landed.bytes,
         orphans=orphans,
         truth=landed.truth.name,
+        compared=landed.compared,
         seconds=round(seconds, 3),
         findings=tuple(found.kept),
         broken=dict(found.counts),

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.range_reader import RangeReader
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import SCHEMA
@@ -36,13 +37,21 @@ def landed(kafka: KafkaCluster, new_topic: Callable[..., str]) -> pa.Table:
     return pa.Table.from_batches(pieces, SCHEMA)
 
 
-def judge(kafka: KafkaCluster, landed: pa.Table, *, stop: int = len(RECORDS)) -> Findings:
+def judge(
+    kafka: KafkaCluster, landed: pa.Table, *, stop: int = len(RECORDS), meanwhile: Callable[[], Any] = lambda: None
+) -> Findings:
+    """`meanwhile`: what happens before it is read."""
     found, topic = Findings(), landed.column("topic")[0].as_py()
-    truth = KafkaTruth({"bootstrap.servers": kafka.bootstrap}, {topic: ""})
+    properties = {"bootstrap.servers": kafka.bootstrap}
+    admin = KafkaAdmin(properties)
+    begins = {tp: earliest for tp, (earliest, _) in admin.watermarks([TP(topic, 0)]).items()}
+    truth = KafkaTruth(properties, {topic: ""}, compacted=admin.compacted([topic]), begins=begins)
+    meanwhile()
     try:
         truth.compare(Stretch(TP(topic, 0), 0, stop, landed, "I2", 1), found)
     finally:
         truth.close()
+        admin.close()
     return found
 
 
@@ -82,7 +91,27 @@ def test_what_did_not_land_landed_twice_or_came_from_nowhere_is_found(kafka: Kaf
 
 def test_a_range_that_kafka_does_not_hold_is_said_and_no_finding(kafka: KafkaCluster, landed: pa.Table) -> None:
     topic = landed.column("topic")[0].as_py()
-    kafka.topics.delete_records({(topic, 0): 3})
-    found = judge(kafka, landed)
+    found = judge(kafka, landed, meanwhile=lambda: kafka.topics.delete_records({(topic, 0): 3}))
     assert found.kept == []
     assert "could not be compared: Kafka no longer holds offset 0" in found.notes[0]
+
+
+def test_what_kafka_has_let_go_of_hides_nothing_that_is_there_yet(kafka: KafkaCluster, landed: pa.Table) -> None:
+    """Retention and `DeleteRecords` move the beginning of a log."""
+    topic = landed.column("topic")[0].as_py()
+    kafka.topics.delete_records({(topic, 0): 2})
+    whole = judge(kafka, landed)
+    note = f"{topic}[0] begins at offset 2 by now: what landed of it before was not compared"
+    assert (whole.kept, whole.notes) == ([], [note])
+    lost = judge(kafka, landed.slice(0, 3))
+    assert "2 of 3 committed records did not land" in lost.kept[0].text and lost.kept[0].offset == 3
+
+
+def test_of_a_topic_kafka_says_whether_it_is_compacted(kafka: KafkaCluster, new_topic: Callable[..., str]) -> None:
+    policies = {"delete": False, "compact": True, "compact,delete": True}
+    topics = {new_topic(1, config={"cleanup.policy": policy}): compacted for policy, compacted in policies.items()}
+    admin = KafkaAdmin({"bootstrap.servers": kafka.bootstrap})
+    try:
+        assert admin.compacted([*topics, "none-of-these"]) == topics
+    finally:
+        admin.close()

@@ -237,6 +237,10 @@ class SimulatedAdmin:
         there = self.broker.partitions
         return {n: TopicInfo(self.broker.ids[n], tuple(range(there[n]))) for n in sorted(set(names)) if n in there}
 
+    def compacted(self, topics: Iterable[str]) -> dict[str, bool]:
+        self._reach()
+        return dict.fromkeys(topics, False)
+
     def watermarks(self, tps: Iterable[TP], isolation: Isolation = "read_committed") -> dict[TP, tuple[int, int]]:
         self._reach()
         return {tp: (self.broker.starts[tp], self.broker.ends[tp]) for tp in sorted(set(tps))}

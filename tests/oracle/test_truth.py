@@ -1,0 +1,107 @@
+"""What landed is compared with Kafka as it is by now: records that expired or were cleaned away are noted, all others compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from crkafka_core.model.errors import DataLoss
+from crkafka_core.model.offsets import TP
+from crkafka_core.testing.landing import Landing, records
+from crkafka_core.testing.memory import MemoryStore
+from crkafka_core.verify import truth as truths
+from crkafka_core.verify import verify as verifying
+from crkafka_core.verify.truth import KafkaTruth, Stretch
+from crkafka_core.verify.verdict import Findings, Verdict
+from crkafka_core.verify.verify import verify
+
+P0 = TP("customers", 0)
+
+
+class Log:
+    """A partition in Kafka: of the ten records that were produced, those that are there yet."""
+
+    def __init__(self, *offsets: int, begins: int = 0) -> None:
+        self.offsets, self.begins = offsets, begins
+
+    def read(self, tp: TP, start: int, stop: int) -> tuple[pa.Table, Mapping[int, Any]]:
+        if start < self.begins:
+            raise DataLoss(f"Kafka no longer holds offset {start} of {tp}.")
+        there = [o for o in self.offsets if start <= o < stop]
+        rows = landed(*there)
+        headers = {i: [("n", b"%d" % o)] for i, o in enumerate(there) if o % 5 == 0}
+        return rows.drop_columns(["headers"]), headers
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+def landed(*offsets: int) -> pa.Table:
+    every = pa.Table.from_batches([records(P0, 0, 10).records])
+    return every.filter(pc.is_in(every["offset"], pa.array(offsets, pa.int64()))) if offsets else every.slice(0, 0)
+
+
+def judge(
+    monkeypatch: pytest.MonkeyPatch, log: Log, *parts: tuple[int, int, pa.Table], compacted: Mapping[str, bool]
+) -> tuple[Findings, int]:
+    """Parts: from, to, what landed."""
+    monkeypatch.setattr(truths, "KafkaAgain", lambda kafka: log)
+    found = Findings()
+    truth = KafkaTruth({}, {"customers": "A"}, compacted=compacted, begins={P0: log.begins})
+    rows = [truth.compare(Stretch(P0, start, stop, of, "I2", 1, "A"), found) for start, stop, of in parts]
+    return found, sum(rows)
+
+
+def test_what_the_log_cleaner_took_is_a_note_and_the_rest_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, all_ = Log(3, 6, 8, 9), landed(*range(10))
+    found, rows = judge(monkeypatch, log, (0, 10, all_), compacted={"customers": True})
+    assert (found.kept, rows) == ([], 4)
+    assert found.notes == ["customers is compacted: what landed of it and was cleaned away since was not compared"]
+    wrong = {
+        "1 of 4 committed records did not land": landed(0, 1, 2, 3, 8, 9),
+        "1 record landed more than once": pa.concat_tables([landed(0, 1, 3), landed(3, 6, 8, 9)]),
+        "landed another value than Kafka has": all_.set_column(1, "value", pa.array([b"other"] * 10, pa.binary())),
+    }
+    for words, of in wrong.items():
+        found, _ = judge(monkeypatch, log, (0, 10, of), compacted={"customers": True})
+        assert [words in each.text for each in found.kept] == [True], found.kept
+
+
+def test_of_a_topic_that_is_not_compacted_what_nobody_committed_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, all_ = Log(*range(9)), landed(*range(10))
+    found, _ = judge(monkeypatch, log, (0, 10, all_), compacted={"customers": False})
+    assert "1 record landed that nobody committed" in found.kept[0].text and not found.notes
+    found, _ = judge(monkeypatch, log, (0, 10, all_), compacted={})
+    assert "1 record landed that nobody committed" in found.kept[0].text
+    assert "whether customers is compacted could not be asked" in found.notes[0]
+
+
+def test_one_expired_record_hides_nothing_that_is_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(*range(3, 10), begins=3)
+    parts = (0, 2, landed(0, 1)), (2, 5, landed(2, 3, 4)), (5, 10, landed(5, 6, 8, 9))
+    found, rows = judge(monkeypatch, log, *parts, compacted={})
+    assert [(each.offset, "1 of 5 committed records did not land" in each.text) for each in found.kept] == [(7, True)]
+    assert found.notes == ["customers[0] begins at offset 3 by now: what landed of it before was not compared"]
+    assert rows == 6
+
+
+def test_the_verdict_says_how_many_rows_were_compared(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    landing = Landing(MemoryStore(), tmp_path, topics=["customers"], partitions=1, members=1)
+    landing.land(4), landing.land(6)
+
+    def verdict(log: Log) -> Verdict:
+        monkeypatch.setattr(truths, "KafkaAgain", lambda kafka: log)
+        truth = KafkaTruth({}, {"customers": "id-customers"}, compacted={}, begins={P0: log.begins})
+        monkeypatch.setattr(verifying, "_of_kafka", lambda region: truth)
+        monkeypatch.setattr(verifying, "commits", lambda *_, **__: None)
+        monkeypatch.setattr(type(landing.region), "admin", lambda _: None, raising=False)
+        return verify(landing.region, kafka=True)  # type: ignore[arg-type]
+
+    assert "holds for 10 rows in 2 checkpoints and 2 segments, compared with Kafka." in str(verdict(Log(*range(10))))
+    partly = verdict(Log(*range(3, 10), begins=3))
+    assert (partly.ok, partly.rows, partly.compared) == (True, 10, 7)
+    assert "10 rows in 2 checkpoints and 2 segments, 7 of them compared with Kafka." in str(partly)
