@@ -87,7 +87,8 @@ class Options(BaseModel):
     fresh: float = Field(
         default=3_600,
         gt=0,
-        description="Seconds for which a checkpoint may wait for a table before the table's check `keeps_up` fails.",
+        description="Seconds for which a checkpoint may wait for a table before the table's check `keeps_up` fails; it fails too when the "
+        "table's commits fail, or it owes a fence.",
     )
     check: float = Field(
         default=3_600,

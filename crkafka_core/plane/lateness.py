@@ -40,8 +40,14 @@ class TableLag:
     """Nobody wants the region to run: what waits does so until somebody does, and that is not late."""
 
     @property
+    def stuck(self) -> bool:
+        """Whether it has owed a fence, or its commits have failed, for minutes: more time alone mends neither."""
+        fails = self.failing > 0 and self.failing > SOON
+        return not self.idle and (fails or (self.owes_fence and self.unfenced > SOON))
+
+    @property
     def late(self) -> str:
-        """Why somebody should look; empty when it keeps up. The one question of alarm, metric, verb and check."""
+        """Why somebody should look; empty when it keeps up. The one question of alarm, metric and verb."""
         if self.idle:
             return ""
         who = self.writer or self.feeder
@@ -49,7 +55,7 @@ class TableLag:
         if self.owes_fence and self.unfenced > SOON:
             return f"table {self.table.name} has not followed the rewind for {self.unfenced:.0f} s, and the region waits for it{by}"
         waits = self.seconds > LONG or (self.waiting >= SEVERAL and self.seconds > SOON)
-        if not (waits or (self.failing and self.failing > SOON)):
+        if not (waits or self.stuck):
             return ""
         why = f"; its commits have failed for {self.failing:.0f} s, `crkafka events` has why" if self.failing else ""
         return (

@@ -126,7 +126,10 @@ def of_group(names: Names, options: Options) -> dg.AssetChecksDefinition:
 
 def of_table_state(table: TableConfig, names: Names, options: Options) -> dg.AssetChecksDefinition:
     """The same for a table."""
-    text = f"No checkpoint has waited for the table for more than {options.fresh:.0f} s. A quiet topic is no reason to fail."
+    text = (
+        f"No checkpoint has waited for the table for more than {options.fresh:.0f} s, its commits do not fail, and it owes no fence. "
+        "A quiet topic is no reason to fail."
+    )
     spec = dg.AssetCheckSpec(observe.KEEPS_UP, asset=names.table(table.name), description=text)
     return _evaluated(names.of(f"{table.name}_checks"), names, [spec], options)
 

@@ -36,7 +36,7 @@ CHECKS = {
 SEVERE = ("region_runs", "cuts_merge")
 
 KEEPS_UP = "keeps_up"
-"""The check of a table: no checkpoint has waited for it for too long. A quiet topic is no reason to fail."""
+"""The check of a table: no checkpoint has waited for it for too long, and nothing keeps it back. A quiet topic is no reason to fail."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,9 @@ def view_of(status: Status, *, names: Names, declared: Sequence[str] = (), fresh
         total = metadata.total([m.metrics for m in status.live], name)
         if total is not None:
             values[name] = total
-    tables = {lag.table.name: _table(lag) for lag in status.lags if lag.table.name in declared}
-    keep_up = [Outcome(names.table(name), KEEPS_UP, _behind(name, tables.get(name), fresh)) for name in declared]
+    lags = {lag.table.name: lag for lag in status.lags if lag.table.name in declared}
+    tables = {name: _table(lag) for name, lag in lags.items()}
+    keep_up = [Outcome(names.table(name), KEEPS_UP, _behind(name, lags.get(name), fresh)) for name in declared]
     changing = [values[k] for k in ("phase", "epoch", "head", "members", "members_wanted")]
     fingerprint = json.dumps([*changing, [[n, t["acknowledged"]] for n, t in tables.items()]])
     return RegionView(status.now, fingerprint, values, tables, (*_of_group(status, names), *keep_up))
@@ -139,13 +140,15 @@ def _table(lag: TableLag) -> dict[str, Any]:
     }
 
 
-def _behind(name: str, table: dict[str, Any] | None, fresh: float) -> str:
-    if table is None:
+def _behind(name: str, lag: TableLag | None, fresh: float) -> str:
+    """By `fresh` what waits may wait for longer, or less long, than until the region's alarm; what is stuck is told as soon as there."""
+    if lag is None:
         return f"The control plane does not know table {name}: run start_region, which declares it."
-    if table["waiting_seconds"] <= fresh:
+    if lag.stuck:
+        return f"{lag.late[0].upper()}{lag.late[1:]}."
+    if lag.seconds <= fresh:
         return ""
-    waiting = plural(table["checkpoints_behind"], "checkpoint waits", "checkpoints wait")
-    return f"{waiting} for table {name}, the first for {table['waiting_seconds']} s."
+    return f"{plural(lag.waiting, 'checkpoint waits', 'checkpoints wait')} for table {name}, the first for {lag.seconds:.0f} s."
 
 
 @dataclass(frozen=True)

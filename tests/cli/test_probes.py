@@ -157,6 +157,12 @@ def test_what_somebody_has_to_know_has_metric_alert_exit_code_and_event(
     assert event in [e.kind for e in region.plane.read(lambda r, row: events.last(r, 9))]
 
 
+def test_a_region_that_keeps_resetting_is_told_before_it_stops_itself(region: Region) -> None:
+    for consecutive, fires in ((2, set()), (3, {"CrkafkaKeepsResetting"})):
+        region.plane.do(lambda tx, now=consecutive: tx.set_region(period=60.0, consecutive=now))
+        assert firing(exported(region)) == fires
+
+
 def test_a_region_that_a_person_has_stopped_is_no_alert(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though its host still runs, with fewer members than it would want, and a table that has not got all."""
     monkeypatch.setattr(lateness, "LONG", -1.0)

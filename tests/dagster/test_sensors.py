@@ -23,7 +23,7 @@ from crkafka_core.control import Tx
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, Table, TableCommit
-from crkafka_core.plane import checkpoints, halting, leases, life, permits, triggers
+from crkafka_core.plane import checkpoints, halting, lateness, leases, life, permits, triggers
 from crkafka_core.plane.tables import SPARK_FEEDER
 from crkafka_core.region import Region
 from crkafka_core.region.feeder import Feeder
@@ -394,6 +394,24 @@ def test_a_table_that_has_everything_keeps_up_however_quiet_the_topic_is(landed:
     shown = next(e for e in landed.tick("observe").asset_events if e.asset_key == landed.names.table("bronze"))
     values = {k: v.value for k, v in shown.metadata.items()}
     assert (values["acknowledged"], values["checkpoints_behind"], values["version"]) == (2, 0, "7")
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_a_table_whose_commits_fail_or_that_owes_a_fence_does_not_keep_up_however_little_waits(
+    landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the region's alarm says it, long before `fresh` has passed."""
+    plane = landed.region.plane
+    landed.landing.land(1)
+    permit = plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="h", token="t"))
+    assert permit is not None
+    plane.do(lambda tx: permits.fail_commit(tx, permit, "its folder is gone"))
+    assert outcomes(landed)["keeps_up"].passed
+    monkeypatch.setattr(lateness, "SOON", 0.0)
+    why = outcomes(landed)["keeps_up"]
+    assert not why.passed and "its commits have failed for" in (why.description or "")
+    landed.landing.rewind(0)
+    assert "has not followed the rewind for" in (outcomes(landed)["keeps_up"].description or "")
 
 
 @pytest.mark.parametrize("tables", BRONZE)
