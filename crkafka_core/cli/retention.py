@@ -18,7 +18,7 @@ from crkafka_core.machine import whoami
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP, parse_offsets
 from crkafka_core.model.plural import plural
-from crkafka_core.plane import starts, tables
+from crkafka_core.plane import life, starts, tables
 from crkafka_core.region import Region
 from crkafka_core.region.retire import Retired
 
@@ -53,12 +53,16 @@ def skip(config: RegionConfig, tp: TP, first: int, last: int) -> int:
         return region.skip(tp, first, last, by=whoami())
 
 
-def undeclare(config: RegionConfig, table: str, *, sure: Callable[[], None] = lambda: None) -> None:
-    """Forget a table that is gone: it holds nothing back any more and owes no fence; `sure` asks, once it is known to be declared."""
+def undeclare(config: RegionConfig, table: str, *, sure: Callable[[], None] = lambda: None) -> list[str]:
+    """Forget a table that is gone: it holds nothing back any more and owes no fence. `sure` asks, once it is known to be declared.
+
+    The tables of the same shape that stay, such as its dead letters.
+    """
     with control_plane(config) as plane:
-        plane.read(lambda reader, _: tables.of(reader, table))
+        row, others = plane.read(lambda reader, _: (tables.of(reader, table), life.tables_of(reader)))
         sure()
         plane.do(lambda tx: tables.undeclare(tx, table, by=whoami()))
+        return [other.name for other in others if row.shape and other.shape == row.shape and other.name != table]
 
 
 @click.command("retire")
@@ -112,15 +116,21 @@ def _undeclare(config: RegionConfig, table: str, yes: bool, as_json: bool) -> No
         f"Region {config.region} writes no more to table {table} and does not wait for it: checkpoints that it lacks may be deleted, "
         "and rows that a rewind supersedes stay in it. Its files stay too."
     )
-    undeclare(config, table, sure=lambda: confirm(what, yes=yes))
+    stay = undeclare(config, table, sure=lambda: confirm(what, yes=yes))
     if as_json:
         print_json({"table": table})
     else:
         print(f"table {table} holds nothing back any more")
+    for other in stay:
+        note(f"table {other}, of the same shape, is still declared: `crkafka undeclare {other}`")
     if config.table(table) is not None:
         note(
-            "take it out of the configuration too: the next `crkafka init`, `host` or `consume` would declare it again, "
-            "and it would be filled from birth"
+            "take it out of the configuration too, and reload Dagster's code location if one drives the region: the next "
+            "`crkafka init`, `host` or `consume`, or Dagster, would declare it again, and it would be filled from birth"
+        )
+    else:
+        note(
+            "a Dagster that drives the region may have loaded it before: reload its code location, or it declares the table again"
         )
 
 

@@ -65,7 +65,11 @@ def produce_orders(bootstrap: str, topic: str, count: int, *, first: int = 1, sp
         producer.poll(0)
     unsent = producer.flush(30)
     if unsent or failures:
-        why = failures[0] if failures else "no answer within 30 s"
+        why = (
+            failures[0]
+            if failures
+            else f"no answer from {bootstrap} within 30 s; `crkafka dev up` starts the Kafka of a first look"
+        )
         raise ServiceFailed(
             "kafka", f"{unsent + len(failures)} of {plural(count, 'order')} not written to {topic}: {why}"
         )

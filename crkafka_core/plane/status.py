@@ -135,7 +135,13 @@ def waits_for(reader: Reader, region: Region) -> str:
     if region.phase in (Phase.IDLE, Phase.STOPPED):
         return region.stop_reason or hosts.between(reader)
     unready = settling.unready(reader, region)
-    return (hosts.missing(reader, region) or unready) if unready else ""
+    return (hosts.missing(reader, region) or unready) if unready else _tables_to_follow(reader, region)
+
+
+def _tables_to_follow(reader: Reader, region: Region) -> str:
+    """Of a rewind: whoever writes a table has to take out what was superseded, which may first have to start Spark."""
+    owed = [table.name for table in epochs.unfenced(reader)] if region.phase is Phase.REWINDING else []
+    return f"what was superseded leaves {', '.join(owed)} first" if owed else ""
 
 
 def _member(row: Member) -> MemberView:

@@ -34,6 +34,7 @@ from crkafka_core.model.rows import (
     ResetCause,
 )
 from crkafka_core.plane import advance, cuts, halting, leases, life, members, permits, resets, retire
+from crkafka_core.plane.status import waits_for
 from tests.plane.conftest import LIMITS
 
 if TYPE_CHECKING:
@@ -540,6 +541,7 @@ def test_66_region_that_was_rewound_and_stopped_does_not_run_before_its_tables_a
         kit.register(number)
     kit.settle()
     assert kit.row.phase is Phase.REWINDING
+    assert kit.plane.read(waits_for) == "what was superseded leaves bronze first"
     permit = kit.do(lambda tx: permits.permit_fence(tx, "bronze", holder="me", token="f"))
     assert permit is not None
     kit.do(lambda tx: permits.finish_fence(tx, permit, version="7"))
