@@ -94,7 +94,7 @@ def s3_server() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def s3_options(s3_server: str) -> dict[str, str]:
     """What reaches it, as `storage_options`."""
     return {"endpoint": s3_server, "region": "us-east-1", "access_key": "AKIATEST", "secret_key": "geheim"}

@@ -5,16 +5,21 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from crkafka_core.dev.jars import DELTA, ICEBERG, SPARK_KAFKA
+from crkafka_core.dev.jars import DELTA, ICEBERG, S3A, SPARK_KAFKA
+from crkafka_core.dev.leash import Leash
+from crkafka_core.dev.ports import free_ports, is_free
+from crkafka_core.dev.processes import RecordedProcess
 from crkafka_core.spark import session
 from crkafka_core.testing.spark_cluster import SparkCluster
+from tests.spark.place import IN_S3, SECRETS, Place
 
 STATIC = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 """What only the server can be started with."""
@@ -27,24 +32,65 @@ SMALL = {
 ROOT = Path(__file__).parents[2]
 
 
-JARS = (DELTA, ICEBERG, SPARK_KAFKA)
+JARS = (DELTA, ICEBERG, SPARK_KAFKA, *((S3A,) if IN_S3 else ()))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A commit to Iceberg alone asks a store a hundred times what a disk answers at once."""
+    for item in items if IN_S3 else ():
+        item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def s3_server(services_folder: Path) -> Iterator[str]:
+    """In a process of its own here: who asks Spark's Java or deltalake may hold Python's lock until the store has answered."""
+    folder, (port,) = services_folder / "s3", free_ports(1)
+    leash, process = Leash(folder), RecordedProcess("s3", folder / "pids" / "s3.pid", folder / "logs" / "s3.log")
+    leash.hold(folder)
+    try:
+        process.start([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)])
+        end = time.monotonic() + 60
+        while is_free(port):
+            assert process.alive and time.monotonic() < end, process.log.read_text()
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.stop()
+        leash.release()
+
+
+@pytest.fixture
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
+    """Tables and segments of this test are there; `CRKAFKA_TABLES=s3`: in a bucket of its own."""
+    if not IN_S3:
+        return Place(tmp_path, str(tmp_path), {})
+    options = request.getfixturevalue("s3_options")
+    references = {name: f"${{env:{variable}}}" for variable, name in SECRETS.items()}
+    return Place(tmp_path, f"s3://{request.getfixturevalue('bucket')}", {**options, **references})
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """Local, four slots: members take some. With `CRKAFKA_SPARK=connect` a client of a Connect server."""
     opened = through_connect if os.environ.get("CRKAFKA_SPARK") == "connect" else in_this_process
-    yield from opened(tmp_path_factory)
+    if not IN_S3:
+        yield from opened(tmp_path_factory, {})
+        return
+    options = request.getfixturevalue("s3_options")
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, name in SECRETS.items():
+            patch.setenv(variable, options[name])  # before Java starts, whose Python tasks read segments
+        yield from opened(tmp_path_factory, session.s3a(options))
 
 
-def through_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def through_connect(tmp_path_factory: pytest.TempPathFactory, more: Mapping[str, str]) -> Iterator[SparkSession]:
     """As `open_session` makes it for a region whose `host.spark` is `sc://…`."""
     folder = tmp_path_factory.mktemp("connect")
     with SparkCluster(folder, workers=1, cores=4) as cluster:
         address = cluster.start_connect(
             [jar for each in JARS for jar in each.jars()],
             **{key: value for key, value in session.conf(["delta"]).items() if key in STATIC},
-            **{"spark.executor.memory": "512m", **SMALL},
+            **{"spark.executor.memory": "512m", **SMALL, **more},
         )
         builder = SparkSession.builder.remote(address)
         for key, value in session.conf(["delta"]).items():
@@ -55,7 +101,7 @@ def through_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkS
         made.stop()
 
 
-def in_this_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def in_this_process(tmp_path_factory: pytest.TempPathFactory, more: Mapping[str, str]) -> Iterator[SparkSession]:
     jars = [jar for each in JARS for jar in each.jars()]
     builder = SparkSession.builder.master("local[4,4]").appName("crkafka tests")
     settings = {
@@ -67,6 +113,7 @@ def in_this_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkS
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         **SMALL,
+        **more,
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",

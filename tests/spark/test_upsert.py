@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable as Lake
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
@@ -22,7 +20,7 @@ from crkafka_core.spark import tables, upsert
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.tables import put_back, writing
 from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.spark.place import Place, lake
 
 pytestmark = pytest.mark.spark
 
@@ -70,12 +68,12 @@ def shop(program: Callable[[str, str], Any]) -> Any:
     return program("latest", SHAPE)
 
 
-def made(folder: Path, function: str = "latest", keys: tuple[str, ...] = ("id",), **more: Any) -> Landing:
+def made(place: Place, function: str = "latest", keys: tuple[str, ...] = ("id",), **more: Any) -> Landing:
     table = {
-        "name": "now", "format": "delta", "path": str(folder / "now"), "shape": f"latest:{function}", "mode": "upsert",
+        "name": "now", "format": "delta", "path": place.path("now"), "shape": f"latest:{function}", "mode": "upsert",
         "keys": keys, **more,
     }  # fmt: skip
-    return Landing(MemoryStore(), folder, partitions=2, tables=[{k: v for k, v in table.items() if v is not None}])
+    return place.landing([{k: v for k, v in table.items() if v is not None}])
 
 
 def truth(upto: int) -> dict[str, int]:
@@ -101,7 +99,7 @@ def rows_in(spark: SparkSession, landing: Landing) -> dict[str, int]:
 
 def direct(landing: Landing) -> dict[str, int]:
     """The same by a program that knows nothing of us."""
-    read = Lake(landing.config.tables[0].path).to_pyarrow_table(columns=["id", "offset"]).to_pylist()
+    read = lake(landing, landing.config.tables[0].path).to_pyarrow_table(columns=["id", "offset"]).to_pylist()
     assert len({r["id"] for r in read}) == len(read)
     return {r["id"]: r["offset"] for r in read}
 
@@ -125,9 +123,9 @@ def acknowledged(landing: Landing) -> int:
 
 
 def test_the_last_record_of_each_key_and_a_rewind_brings_back_what_later_ones_replaced(
-    spark: SparkSession, tmp_path: Path, shop: Any
+    spark: SparkSession, place: Place, shop: Any
 ) -> None:
-    landing = made(tmp_path)
+    landing = made(place)
     landing.land(6), landing.land(0), landing.land(5)
     tables.advance(spark, landing.region, "now")  # three checkpoints by one commit
     assert rows_in(spark, landing) == direct(landing) == truth(11)
@@ -151,10 +149,8 @@ def test_the_last_record_of_each_key_and_a_rewind_brings_back_what_later_ones_re
 
 
 @pytest.mark.soak
-def test_deletes_of_what_is_not_there_are_a_commit_like_any_other(
-    spark: SparkSession, tmp_path: Path, shop: Any
-) -> None:
-    landing = made(tmp_path)
+def test_deletes_of_what_is_not_there_are_a_commit_like_any_other(spark: SparkSession, place: Place, shop: Any) -> None:
+    landing = made(place)
     shop.GONE[0] = "true"
     advanced(spark, landing, 6)
     assert (acknowledged(landing), direct(landing)) == (1, {})
@@ -179,10 +175,10 @@ LONG = pytest.mark.soak
     ],
 )
 def test_a_crash_at_any_step_and_a_retry_leave_each_key_once(
-    spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch, step: str, rewound: bool
+    spark: SparkSession, place: Place, shop: Any, monkeypatch: pytest.MonkeyPatch, step: str, rewound: bool
 ) -> None:
     """Between them the shape changes: what was deleted by the first try may not be gone."""
-    landing = made(tmp_path)
+    landing = made(place)
     start = 0
     if step not in STEPS[:2]:
         advanced(spark, landing, 6)
@@ -232,10 +228,10 @@ def die(patch: pytest.MonkeyPatch, step: str) -> None:
 
 @pytest.mark.parametrize("step", ["_merge", pytest.param("put_back", marks=LONG)])
 def test_who_comes_late_changes_nothing(
-    spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch, step: str
+    spark: SparkSession, place: Place, shop: Any, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """It sleeps before its merge, or before putting back what another had left; meanwhile others take its place."""
-    landing = made(tmp_path)
+    landing = made(place)
     advanced(spark, landing, 6)
     landing.land(6)
     if step == "put_back":
@@ -263,10 +259,10 @@ def test_who_comes_late_changes_nothing(
 
 @pytest.mark.soak
 def test_a_session_that_cannot_be_doubled_carries_the_commits_number_only_for_the_merge(
-    spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, place: Place, shop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one of Spark Connect."""
-    landing, merge = made(tmp_path), upsert._merge
+    landing, merge = made(place), upsert._merge
     advanced(spark, landing, 6)
     monkeypatch.setattr(upsert, "location", SimpleNamespace(is_connect=lambda _: True))
     advanced(spark, landing, 5)
@@ -289,32 +285,31 @@ def test_a_session_that_cannot_be_doubled_carries_the_commits_number_only_for_th
 
 
 @pytest.mark.soak
-def test_what_others_write_is_undone_and_what_they_compact_is_not(
-    spark: SparkSession, tmp_path: Path, shop: Any
-) -> None:
-    landing = made(tmp_path)
+def test_what_others_write_is_undone_and_what_they_compact_is_not(spark: SparkSession, place: Place, shop: Any) -> None:
+    landing = made(place)
     advanced(spark, landing, 6, 6)
     path = landing.config.tables[0].path
     tables.maintain(spark, landing.region, "now")
     assert tables.look(spark, landing.region, "now").clean
-    write_deltalake(path, Lake(path).to_pyarrow_table(), mode="append")
+    now = lake(landing, path)
+    write_deltalake(now, now.to_pyarrow_table(), mode="append")
     assert tables.look(spark, landing.region, "now").foreign == 1
     assert rows_in(spark, landing) == truth(12)
     tables.mend(spark, landing.region, "now")
     assert direct(landing) == truth(12)
-    Lake(path).delete("offset < 9")
+    lake(landing, path).delete("offset < 9")
     advanced(spark, landing, 6)
     assert rows_in(spark, landing) == direct(landing) == truth(18)
 
 
 @pytest.mark.soak  # tests/tables/test_put_back.py does it without Spark
 def test_a_version_that_was_vacuumed_is_said_before_anything_changes(
-    spark: SparkSession, tmp_path: Path, shop: Any
+    spark: SparkSession, place: Place, shop: Any
 ) -> None:
-    landing = made(tmp_path)
+    landing = made(place)
     advanced(spark, landing, 6, 6)
     path = landing.config.tables[0].path
-    Lake(path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+    lake(landing, path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
     landing.rewind(1)
     with pytest.raises(Refused, match=r"cannot go back to checkpoint 1, its version \d+: its files were vacuumed"):
         tables.fence_all(spark, landing.region)
@@ -322,8 +317,8 @@ def test_a_version_that_was_vacuumed_is_said_before_anything_changes(
 
 
 @pytest.mark.soak
-def test_columns_may_become_more(spark: SparkSession, tmp_path: Path, shop: Any) -> None:
-    landing = made(tmp_path)
+def test_columns_may_become_more(spark: SparkSession, place: Place, shop: Any) -> None:
+    landing = made(place)
     advanced(spark, landing, 6)
     shop.MORE.append("named_struct('a', offset) AS more")
     advanced(spark, landing, 6)
@@ -339,8 +334,8 @@ def test_columns_may_become_more(spark: SparkSession, tmp_path: Path, shop: Any)
     assert direct(landing) == truth(6)
 
 
-def test_fields_inside_of_structs_and_lists_come_and_go(spark: SparkSession, tmp_path: Path, shop: Any) -> None:
-    landing = made(tmp_path)
+def test_fields_inside_of_structs_and_lists_come_and_go(spark: SparkSession, place: Place, shop: Any) -> None:
+    landing = made(place)
     given = [
         ("named_struct('a', 1)", "array(named_struct('a', 1))", "map('k', named_struct('a', 1))"),
         ("named_struct('a', 2)", "array(named_struct('b', 'x', 'a', 2))", "map('k', named_struct('a', 2))"),
@@ -376,20 +371,20 @@ def test_fields_inside_of_structs_and_lists_come_and_go(spark: SparkSession, tmp
     ],
 )
 def test_rows_that_cannot_be_kept_by_key_are_refused(
-    spark: SparkSession, tmp_path: Path, shop: Any, function: str, keys: tuple[str, ...], said: str
+    spark: SparkSession, place: Place, shop: Any, function: str, keys: tuple[str, ...], said: str
 ) -> None:
-    landing = made(tmp_path, function, keys)
+    landing = made(place, function, keys)
     with pytest.raises((ConfigError, Refused), match=said):
         advanced(spark, landing, 8)
 
 
-def test_other_keys_no_keys_and_a_rewrite_are_refused(spark: SparkSession, tmp_path: Path, shop: Any) -> None:
-    landing = made(tmp_path)
+def test_other_keys_no_keys_and_a_rewrite_are_refused(spark: SparkSession, place: Place, shop: Any) -> None:
+    landing = made(place)
     advanced(spark, landing, 6)
     with pytest.raises(Refused, match="rows of single checkpoints cannot be written again"):
         tables.rewrite(spark, landing.region, "now", [1])
     landing.land(6)
-    for config in (made(tmp_path, keys=("id", "partition")), made(tmp_path, mode=None, keys=None)):
+    for config in (made(place, keys=("id", "partition")), made(place, mode=None, keys=None)):
         object.__setattr__(landing.region, "config", config.region.config)
         with pytest.raises(Refused, match="has one row for each id, and is declared with one for each"):
             tables.advance(spark, landing.region, "now")
@@ -401,14 +396,12 @@ def test_other_keys_no_keys_and_a_rewrite_are_refused(spark: SparkSession, tmp_p
 
 @pytest.mark.soak
 def test_a_table_of_decoded_rows_is_kept_by_kafkas_key_beside_its_dead_letters(
-    spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, place: Place, shop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tombstones delete; bad records are in the other table, of which each is there once, also if the process dies between the two."""
-    landing = made(tmp_path, "typed", ("kafka_key",), output="good")
-    dead = {"name": "bad", "format": "delta", "path": str(tmp_path / "bad"), "shape": "latest:typed", "output": "dead"}
-    landing = Landing(
-        MemoryStore(), tmp_path, partitions=2, tables=[landing.config.tables[0].model_dump(exclude_none=True), dead]
-    )
+    landing = made(place, "typed", ("kafka_key",), output="good")
+    dead = {"name": "bad", "format": "delta", "path": place.path("bad"), "shape": "latest:typed", "output": "dead"}
+    landing = place.landing([landing.config.tables[0].model_dump(exclude_none=True), dead])
     advanced(spark, landing, 6)
     landing.land(6)
     with monkeypatch.context() as patch, pytest.raises(Crash):
@@ -423,9 +416,12 @@ def test_a_table_of_decoded_rows_is_kept_by_kafkas_key_beside_its_dead_letters(
     assert kept == {b"k00": 12, b"k01": 10}
     bad = tables.read_table(spark, landing.region, "bad").select("partition", "offset").collect()
     assert sorted(tuple(r) for r in bad) == [(1, o) for o in range(13) if o % 4 != 3]
-    path, rows = str(tmp_path / "bad"), Lake(str(tmp_path / "bad")).to_pyarrow_table()
+    foreign = lake(landing, place.path("bad"))
+    rows = foreign.to_pyarrow_table()
     strange = pa.array([99] * len(rows), pa.int64())
-    write_deltalake(path, rows.set_column(rows.schema.get_field_index(CHECKPOINT), CHECKPOINT, strange), mode="append")
+    write_deltalake(
+        foreign, rows.set_column(rows.schema.get_field_index(CHECKPOINT), CHECKPOINT, strange), mode="append"
+    )
     assert tables.look(spark, landing.region, "bad").strangers == (99,)
     tables.mend(spark, landing.region, "bad")
     assert tables.look(spark, landing.region, "bad").clean
