@@ -18,7 +18,7 @@ from crkafka_core.spark import frames, iceberg_catalog, location
 from crkafka_core.spark.formats import options_of
 from crkafka_core.spark.iceberg_log import IcebergLog
 from crkafka_core.spark.schema import CHECKPOINT, no_records
-from crkafka_core.tables import adopt, content
+from crkafka_core.tables import content
 from crkafka_core.tables.delta_log import open_log
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import Logs, MarkedRows, TableLog
@@ -54,13 +54,13 @@ def logs_of(spark: SparkSession | None) -> Logs:
     return opened
 
 
-def adopting(spark: SparkSession | None, region: Handle, name: str, work: Callable[[adopt.Fetch | None, Logs], T]) -> T:
+def adopting(spark: SparkSession | None, region: Handle, name: str, work: Callable[..., T]) -> T:
     """Of a table that adopts segments Spark reads from Kafka again; of Delta also writes rows anew that are marked as deleted; of Iceberg
-    its Java process writes the log.
+    its Java process writes the log. `work` is one of `adopt`.
     """
     logs = logs_of(spark)
     if spark is None:
-        return work(None, logs)
+        return work(region, name, logs=logs)
     session, table = spark, region.plane.read(lambda reader, row: plane.of(reader, name))
 
     def fetch(plan: ReadPlan, target: str) -> None:
@@ -69,10 +69,10 @@ def adopting(spark: SparkSession | None, region: Handle, name: str, work: Callab
         writer.parquet(location.uri(target))
 
     try:
-        return work(fetch, logs)
+        return work(region, name, fetch=fetch, logs=logs)
     except MarkedRows:
         session.sql(f"REORG TABLE delta.`{location.uri(table.path)}` APPLY (PURGE)")
-        return work(fetch, logs)
+        return work(region, name, fetch=fetch, logs=logs)
 
 
 def rows_of(spark: SparkSession, region: Handle, table: Table) -> DataFrame:

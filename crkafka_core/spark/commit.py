@@ -45,18 +45,9 @@ def write(
     check_there(permit.table, before.version)
     refuse_keyed(form, before)
     wrong = _wrong(region, form, permit, before)
-    where = _where(permit, wrong)
     hold.check()
     writes = bool(permit.plan.rows or wrong)
-    added = None
-    if writes and not wrong:
-        nothing = not permit.plan.rows or (expected is not None and not any(expected.values()))
-        wanted = None if expected is None else sum(expected.values())
-        added = form.add(None if nothing else rows, where, stamp, before.version, wanted)
-    if writes and added is None:
-        if not isinstance(rows, DataFrame):
-            raise Stale(f"Table {permit.table.name} has changed while its rows were written.", hint="Write again.")
-        form.replace(rows if permit.plan.rows else None, where, stamp, before.version)
+    added = _put(form, permit, rows, expected, wrong, stamp, before.version) if writes else None
     counts = form.counts(permit.plan.filled) if added is None else {}
     after = form.history(before.version)
     version = form.our_version(after, stamp) if writes else before.version
@@ -68,6 +59,29 @@ def write(
             hint="This commit is not acknowledged. Write again: the next one looks at what they did.",
         )
     return Written(version, sum(counts.values()) if added is None else added)
+
+
+def _put(
+    form: TableFormat,
+    permit: Permit,
+    rows: Rows,
+    expected: Mapping[int, int] | None,
+    wrong: Collection[int],
+    stamp: Stamp,
+    based_on: str,
+) -> int | None:
+    """Commit the rows; how many they are where the table has just taken them, None where it has to be looked at."""
+    where = _where(permit, wrong)
+    if not wrong:
+        nothing = not permit.plan.rows or (expected is not None and not any(expected.values()))
+        wanted = None if expected is None else sum(expected.values())
+        added = form.add(None if nothing else rows, where, stamp, based_on, wanted)
+        if added is not None:
+            return added
+    if not isinstance(rows, DataFrame):
+        raise Stale(f"Table {permit.table.name} has changed while its rows were written.", hint="Write again.")
+    form.replace(rows if permit.plan.rows else None, where, stamp, based_on)
+    return None
 
 
 def _where(permit: Permit, wrong: Collection[int]) -> Where:
@@ -88,9 +102,9 @@ def _wrong(region: Handle, form: TableFormat, permit: Permit, history: History) 
 def _check(permit: Permit, counts: Mapping[int, int], expected: Mapping[int, int]) -> None:
     """Rows of what was just written are as many as they have to be."""
     for checkpoint in permit.plan.checkpoints:
-        found, wanted = counts.get(checkpoint, 0), expected.get(checkpoint, 0)
-        if found != wanted:
+        there, wanted = counts.get(checkpoint, 0), expected.get(checkpoint, 0)
+        if there != wanted:
             raise DataLoss(
-                f"Table {permit.table.name} has {plural(found, 'row')} of checkpoint {checkpoint}; there have to be {wanted}.",
+                f"Table {permit.table.name} has {plural(there, 'row')} of checkpoint {checkpoint}; there have to be {wanted}.",
                 hint="The commit is not acknowledged; the next one replaces it.",
             )

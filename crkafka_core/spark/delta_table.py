@@ -29,7 +29,6 @@ T = TypeVar("T")
 _LOOKS = 10
 _FEW = 8
 """Commits that are asked for first: each question costs Spark a plan, and rarely is more new."""
-_ANY = 2**63 - 1
 _TIMES_AS = "spark.sql.parquet.outputTimestampType"
 
 
@@ -97,13 +96,6 @@ class DeltaTable(TableFormat):
                 return []
             raise
 
-    def present(self) -> set[int]:
-        return set(self._counts(-_ANY, _ANY))
-
-    def counts(self, ids: Collection[int]) -> dict[int, int]:
-        found = self._counts(min(ids), max(ids)) if ids else {}
-        return {i: found[i] for i in ids if i in found}
-
     def _counts(self, least: int, greatest: int) -> dict[int, int]:
         none: dict[int, int] = {}
         told = self._told(lambda there: there.counts(CHECKPOINT, least, greatest), none)
@@ -125,7 +117,7 @@ class DeltaTable(TableFormat):
             frame = _checkpoint_first(frame)
         self._check_partitions(frame, first)
         writer = frame.write.format("delta").mode("overwrite").options(**self.options)
-        writer = writer.option("txnAppId", f"crkafka/{stamp.uid}/{stamp.table}").option("txnVersion", stamp.number)
+        writer = writer.option("txnAppId", stamp.app).option("txnVersion", stamp.number)
         writer = writer.option("userMetadata", stamp.to_json())
         if first and self.partition_by and len(frame.columns) > 1:
             writer = writer.partitionBy(*self.partition_by)

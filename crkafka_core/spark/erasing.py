@@ -9,11 +9,10 @@ from functools import partial
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from crkafka_core.control import Reader, Tx
-from crkafka_core.machine import holder
+from crkafka_core.control import Reader
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Region, Table
-from crkafka_core.plane import contents, life, permits
+from crkafka_core.plane import contents, life
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.erasure import Records
 from crkafka_core.plane.permits import Permit
@@ -55,7 +54,7 @@ def erase(session: Callable[[], SparkSession], region: Handle, records: Records)
     writing.refuse_copy(region)
     found = erasing.note(region, records)
     left: dict[str, str] = {}
-    for family in region.plane.read(lambda reader, _: _families(reader)):
+    for family in region.plane.read(lambda reader, _: plane.families(life.tables_of(reader))):
         if any(keys_of(region, table.name) for table in family):
             left.update(_beside_keys(session, region, family, found))
             continue
@@ -68,14 +67,6 @@ def erase(session: Callable[[], SparkSession], region: Handle, records: Records)
         except CrkafkaError as error:
             left.update(dict.fromkeys(names, str(error)))
     return Erased(found, left)
-
-
-def _families(reader: Reader) -> list[list[Table]]:
-    """Tables that are written together, together."""
-    families: dict[str, list[Table]] = {}
-    for table in life.tables_of(reader):
-        families.setdefault(table.shape or f":{table.name}", []).append(table)
-    return list(families.values())
 
 
 def _beside_keys(
@@ -104,9 +95,6 @@ def _take_out(spark: SparkSession, region: Handle, name: str, ids: Collection[in
     if not {"topic", "partition", "offset"} <= set(columns):
         return False
 
-    def ask(tx: Tx, token: str) -> Permit | None:
-        return permits.permit_commit(tx, name, holder=holder(), token=token, ids=ids)
-
     def write(permit: Permit, hold: Hold) -> Written:
         rows = read_table(spark, region, name).where(F.col(CHECKPOINT).isin(*permit.plan.checkpoints))
         for checkpoint, topic, partition, offsets in permit.plan.selection.erased:
@@ -116,7 +104,7 @@ def _take_out(spark: SparkSession, region: Handle, name: str, ids: Collection[in
         counts = {i: found.get(i, 0) for i in permit.plan.checkpoints}
         return replace(commit.write(spark, region, permit, hold, rows, counts), counts=counts)
 
-    writing.commit(region, name, ask, write)
+    writing.commit(region, name, writing.asking(name, ids=ids), write)
     return True
 
 

@@ -30,14 +30,14 @@ def fence(spark: SparkSession | None, region: Handle, name: str) -> Table:
     A Delta table that adopts segments and a Parquet table need no Spark for it (None).
     """
     if adopts(region, name, spark):
-        return adopting(spark, region, name, lambda fetch, logs: adopt.fence(region, name, fetch=fetch, logs=logs))
+        return adopting(spark, region, name, adopt.fence)
     if keys := keys_of(region, name):
         return put_back.fence(region, name, keys, CHECKPOINT)
     return writing.fence(
         region,
         name,
         lambda permit, hold: Fenced(
-            "" if permit.table.format == "parquet" else _fence(session_for(spark, name), region, permit)
+            _fence(session_for(spark, name), region, permit) if plane.fence_needs_spark(permit.table) else ""
         ),
     )
 

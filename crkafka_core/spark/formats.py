@@ -38,14 +38,13 @@ def takes_files(spark: SparkSession, region: Handle, table: Table, columns: Stru
 
 
 def log_if_reached(region: Handle, table: Table) -> DeltaLog | None:
-    """A Delta table's log, where we get to it as Spark does.
+    """A Delta table's log, where we get to it as Spark does."""
+    return log_of(region, table) if reached(region, table) and plane.has_log(table.format, table.path) else None
 
-    In an object store it is Spark's settings that have to reach the table; `storage_options` are those of the segments.
-    """
-    apart = location.in_object_store(table.path) and not location.in_object_store(region.config.storage)
-    if apart or not plane.has_log(table.format, table.path):
-        return None
-    return log_of(region, table)
+
+def reached(region: Handle, table: Table) -> bool:
+    """Whether we get to the table's folder: in an object store it is Spark's settings that do; ours are those of the segments."""
+    return not location.in_object_store(table.path) or location.in_object_store(region.config.storage)
 
 
 def options_of(region: Handle, table: Table) -> dict[str, str]:

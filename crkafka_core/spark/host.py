@@ -209,13 +209,13 @@ def check_session(spark: SparkSession) -> None:
         )
 
 
-def check_slots(spark: SparkSession, wanted: int, *, patience: float = _EXECUTORS) -> None:
+def check_slots(spark: SparkSession, wanted: int) -> None:
     """Too few task slots: members would wait for each other for ever, and the group never settle (SPEC K1)."""
     if location.is_connect(spark):
         there = location.slots(spark)
     else:
         there = task_slots(spark)
-        end = time.monotonic() + (0.0 if location.is_local(spark) else patience)
+        end = time.monotonic() + (0.0 if location.is_local(spark) else _EXECUTORS)
         while there < wanted and time.monotonic() < end:
             time.sleep(0.5)
             there = task_slots(spark)

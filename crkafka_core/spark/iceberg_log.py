@@ -24,7 +24,7 @@ from crkafka_core.segments.storage import Storage
 from crkafka_core.spark import iceberg_catalog
 from crkafka_core.spark.schema import RECORDS
 from crkafka_core.tables.files import Added
-from crkafka_core.tables.log import DataFile, Moved, TableUnavailable, storage_of
+from crkafka_core.tables.log import DataFile, Moved, Snapshot, TableLog, TableUnavailable, storage_of
 from crkafka_core.tables.stamp import Facts, LogEntry, Stamp
 
 STAMP = "crkafka"
@@ -39,8 +39,8 @@ _POSITIONS, _EQUALITY = 1, 2
 """Kinds of files that mark rows as deleted."""
 
 
-class IcebergLog:
-    """The log of one table. A classic session is needed: through Connect there is no Java process to talk to."""
+class IcebergLog(TableLog):
+    """A classic session is needed: through Connect there is no Java process to talk to."""
 
     reuses_names = False
     """Whoever expires snapshots removes what a snapshot once removed, by its name alone."""
@@ -51,9 +51,8 @@ class IcebergLog:
         self.java = _Java(spark)
 
     def snapshot(self) -> IcebergSnapshot | None:
-        """The table as it is now; None when there is none."""
-        found = self._load()
-        return None if found is None else IcebergSnapshot(found, self)
+        there = self._load()
+        return None if there is None else IcebergSnapshot(there, self)
 
     def _load(self) -> Any | None:
         with self.translated_errors():
@@ -71,7 +70,6 @@ class IcebergLog:
         return found
 
     def create(self, stamp: Stamp) -> None:
-        """Make the table, without rows and without a number: those are committed on a snapshot. Raises `Moved` if it is there."""
         columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in RECORDS)
         made_by = _text(Stamp(stamp.uid, stamp.table, 0, stamp.token).to_json())
         properties = f"'format-version' = '2', '{_TIDY}' = 'true', '{_MADE_BY}' = {made_by}"
@@ -122,8 +120,8 @@ class IcebergLog:
         )
 
 
-class IcebergSnapshot:
-    """The table's metadata at one moment. A commit on it is refused as soon as there is a later one."""
+class IcebergSnapshot(Snapshot):
+    """The table's metadata at one moment."""
 
     def __init__(self, table: Any, log: IcebergLog) -> None:
         self._table, self._log = table, log
@@ -168,7 +166,6 @@ class IcebergSnapshot:
             at = None if parent is None else self._base.snapshot(parent)
 
     def since(self, version: str) -> list[LogEntry]:
-        """What was committed after a version, oldest first; all that the log still tells when the version is empty."""
         known = int(version) if version else -1
         if known >= self.version:
             return []
@@ -217,11 +214,11 @@ class IcebergSnapshot:
 
     def _marked(self) -> dict[str, list[int]]:
         """Per file, the rows that are marked as deleted beside it."""
-        found: dict[str, list[int]] = {}
+        marked: dict[str, list[int]] = {}
         with self._log.translated_errors():
             for path, at in self._metadata("position_deletes").select("file_path", "pos").collect():
-                found.setdefault(path, []).append(at)
-        return found
+                marked.setdefault(path, []).append(at)
+        return marked
 
     def _file(self, row: Sequence[Any], gone: Collection[int]) -> DataFile:
         _, path, size, rows, *bounds = row
@@ -254,7 +251,6 @@ class IcebergSnapshot:
         *,
         holds: int = 0,
     ) -> int:
-        """Add and remove files in one commit that carries the stamp's number; the new version. Raises `Moved` if there is a later one."""
         java = self._log.java
         with self._log.translated_errors():
             names = java.NameMappingParser.toJson(java.MappingUtil.create(self._base.schema()))

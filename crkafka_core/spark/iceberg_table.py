@@ -25,7 +25,6 @@ _STAMP = "crkafka"
 _ANY = "write.spark.accept-any-schema"
 _DATA = 0
 """Kind of a file that has rows; others mark rows as deleted."""
-_MOST = 2**63 - 1
 
 
 class IcebergTable(TableFormat):
@@ -62,13 +61,6 @@ class IcebergTable(TableFormat):
             found.append(LogEntry(str(at), Stamp.from_json(row["summary"].get(_STAMP)), row["operation"] != "replace"))
             at = row["parent_id"]
         return History("" if current is None else str(current), tuple(reversed(found)))
-
-    def present(self) -> set[int]:
-        return set(self._counts(-_MOST, _MOST))
-
-    def counts(self, ids: Collection[int]) -> dict[int, int]:
-        found = self._counts(min(ids), max(ids)) if ids else {}
-        return {i: found[i] for i in ids if i in found}
 
     def _counts(self, least: int, greatest: int) -> dict[int, int]:
         """By the metadata alone, as long as each file has rows of one checkpoint, and none of them is marked as deleted."""

@@ -8,7 +8,7 @@ from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.identity import check_same, check_uncut
 from crkafka_core.model.errors import DataLoss
-from crkafka_core.plane.reading import KafkaRange, ReadPlan
+from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.spark import location, tasks
 from crkafka_core.spark.tasks import NOTHING, Then
 from crkafka_core.spark.work import ReadRequest, spread
@@ -46,6 +46,3 @@ def check_held(config: RegionConfig, plan: ReadPlan) -> None:
         f"[{first.start}, {first.stop}), while Kafka begins at {ends[first.tp][0]}.",
         hint=f"Of what was asked for, {rest}.",
     )
-
-
-__all__ = ["KafkaRange", "check_held", "frame"]

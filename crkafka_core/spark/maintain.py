@@ -16,7 +16,7 @@ from crkafka_core.tables.maintain import Maintained
 def needs_spark(region: Handle, name: str) -> bool:
     """Whether its compaction is Spark's; one that has no rows yet needs none."""
     table = region.plane.read(lambda reader, row: plane.of(reader, name))
-    return bool(table.version) and table.format != "parquet" and plane.needs_spark(table)
+    return bool(table.version) and plane.fence_needs_spark(table)
 
 
 def maintain(spark: SparkSession | None, region: Handle, name: str) -> Maintained:

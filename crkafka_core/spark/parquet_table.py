@@ -7,12 +7,12 @@ lists the folder by itself also sees attempts that do not count, until `sweep` h
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import StructType
 
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError, DataLoss
@@ -24,9 +24,9 @@ from crkafka_core.plane.permits import Permit
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.storage import Storage
 from crkafka_core.spark import location
-from crkafka_core.spark.formats import options_of
+from crkafka_core.spark.formats import options_of, reached
 from crkafka_core.spark.schema import CHECKPOINT, no_records
-from crkafka_core.spark.table_format import does_not_fit
+from crkafka_core.spark.table_format import does_not_fit, kinds
 from crkafka_core.tables import writing
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.stamp import Stamp, other_owner
@@ -67,7 +67,7 @@ def _claim(region: Handle, table: Table, uid: str) -> None:
 
     What Spark alone gets to is not looked at: `storage_options` are those of the segments.
     """
-    if not _reached(region, table):
+    if not reached(region, table):
         return
     storage, mine = _storage(region, table), Stamp(uid, table.name, 0, "")
     try:
@@ -80,38 +80,21 @@ def _claim(region: Handle, table: Table, uid: str) -> None:
         raise other_owner(table, found, uid)
 
 
-def _reached(region: Handle, table: Table) -> bool:
-    return not location.in_object_store(table.path) or location.in_object_store(region.config.storage)
-
-
 def _columns_with(region: Handle, table: Table, frame: DataFrame) -> dict[str, str]:
     """Column → kind, of the table with these rows; refused where a column would become of another kind. Nothing if all are known."""
-    if not table.shape or not _reached(region, table):
+    if not table.shape or not reached(region, table):
         return {}
     try:
         with _storage(region, table).open_read(_COLUMNS) as source:
             known = json.loads(source.read())
     except SegmentMissing:
         filled = region.plane.read(lambda reader, row: _attempts(reader, row, table)).numbers
-        known = dict(_kinds(_body(read(frame.sparkSession, region, table).schema))) if filled else {}
-    new = dict(_kinds(_body(frame.schema)))
+        known = dict(kinds(_body(read(frame.sparkSession, region, table).schema))) if filled else {}
+    new = dict(kinds(_body(frame.schema)))
     for name, kind in new.items():
         if known.get(name, kind) != kind:
             raise does_not_fit(table, name, known[name], kind)
     return {} if new.keys() <= known.keys() else known | new
-
-
-def _kinds(kind: DataType, path: str = "") -> Iterator[tuple[str, str]]:
-    """Each column, also inside of others, and its kind."""
-    if path:
-        yield path, kind.typeName() if isinstance(kind, StructType | ArrayType | MapType) else kind.simpleString()
-    if isinstance(kind, StructType):
-        for each in kind:
-            yield from _kinds(each.dataType, f"{path}.{each.name}" if path else each.name)
-    elif isinstance(kind, ArrayType):
-        yield from _kinds(kind.elementType, f"{path}[]")
-    elif isinstance(kind, MapType):
-        yield from _kinds(kind.valueType, f"{path}{{}}")
 
 
 def _storage(region: Handle, table: Table) -> Storage:

@@ -282,30 +282,6 @@ def _commits(
     """Permits from the first table to the last, then commits from the last to the first: nothing is written before all are permitted."""
     table = family[0]
 
-    def ask(tx: Tx, token: str) -> Permit | None:
-        advancing = table.name in step.advancing
-        if not advancing:
-            keys.refuse_rewrite(region, table.name)
-        permit = permits.permit_commit(
-            tx,
-            table.name,
-            holder=holder(),
-            token=token,
-            ids=None if advancing else step.ids,
-            upto=step.ids[-1] if advancing else None,
-        )
-        if permit is None or permit.plan.checkpoints != step.ids:
-            raise Stale(
-                f"Table {table.name} of region {table.region} was written by somebody else meanwhile.",
-                hint="Write again.",
-            )
-        if permit.plan.selection != plan.selection:
-            raise Stale(
-                f"Records were erased while the rows of table {table.name} of region {table.region} were read.",
-                hint="Write again.",
-            )
-        return permit
-
     def write(permit: Permit, hold: Hold) -> Written:
         if family[1:]:
             _commits(spark, region, family[1:], step, plan, outputs, token, done)
@@ -314,7 +290,27 @@ def _commits(
         written = commit.write(spark, region, permit, hold, rows, expected)
         return replace(written, bad=outputs.bad.get(table.name, 0), counts=expected)
 
+    ask = partial(_permit, region, table, step, plan)
     done[table.name] = writing.commit(region, table.name, ask, write, token=token)
+
+
+def _permit(region: Handle, table: Table, step: Step, plan: ReadPlan, tx: Tx, token: str) -> Permit:
+    """For the very checkpoints and records that were read; refused if they are not what the table has to get any more."""
+    advancing = table.name in step.advancing
+    if not advancing:
+        keys.refuse_rewrite(region, table.name)
+    ids, upto = (None, step.ids[-1]) if advancing else (step.ids, None)
+    permit = permits.permit_commit(tx, table.name, holder=holder(), token=token, ids=ids, upto=upto)
+    if permit is None or permit.plan.checkpoints != step.ids:
+        raise Stale(
+            f"Table {table.name} of region {table.region} was written by somebody else meanwhile.", hint="Write again."
+        )
+    if permit.plan.selection != plan.selection:
+        raise Stale(
+            f"Records were erased while the rows of table {table.name} of region {table.region} were read.",
+            hint="Write again.",
+        )
+    return permit
 
 
 def _undecoded(family: Sequence[Table], counts: Mapping[str, Mapping[int, int]]) -> dict[str, int]:

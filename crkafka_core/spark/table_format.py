@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +31,19 @@ def _first_difference(there: DataType, new: DataType, path: str) -> tuple[str, s
     return None if same else (path, there.simpleString(), new.simpleString())
 
 
+def kinds(kind: DataType, path: str = "") -> Iterator[tuple[str, str]]:
+    """Each column, also inside of others, and its kind."""
+    if path:
+        yield path, kind.typeName() if isinstance(kind, StructType | ArrayType | MapType) else kind.simpleString()
+    if isinstance(kind, StructType):
+        for each in kind:
+            yield from kinds(each.dataType, f"{path}.{each.name}" if path else each.name)
+    elif isinstance(kind, ArrayType):
+        yield from kinds(kind.elementType, f"{path}[]")
+    elif isinstance(kind, MapType):
+        yield from kinds(kind.valueType, f"{path}{{}}")
+
+
 def does_not_fit(table: Table, column: str, there: str, new: str) -> ConfigError:
     """A column of the table would become of another kind."""
     return ConfigError(
@@ -51,6 +64,7 @@ class Files:
 Rows = DataFrame | Files
 """Of one commit."""
 
+_ANY = 2**63 - 1
 Range = tuple[int, int]
 """From one checkpoint to another, both included."""
 
@@ -103,13 +117,18 @@ class TableFormat(ABC):
     def history(self, after: str) -> History:
         """The current version, and what was committed after that one."""
 
-    @abstractmethod
     def present(self) -> set[int]:
-        """Checkpoints that the table has rows of; from metadata alone."""
+        """Checkpoints that the table has rows of."""
+        return set(self._counts(-_ANY, _ANY))
 
-    @abstractmethod
     def counts(self, ids: Collection[int]) -> dict[int, int]:
         """Rows of these checkpoints; those without are left out."""
+        near = self._counts(min(ids), max(ids)) if ids else {}
+        return {i: near[i] for i in ids if i in near}
+
+    @abstractmethod
+    def _counts(self, least: int, greatest: int) -> dict[int, int]:
+        """Checkpoint → rows, from one checkpoint to another, both included; from metadata alone where that tells."""
 
     @abstractmethod
     def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> None:

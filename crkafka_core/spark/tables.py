@@ -8,11 +8,10 @@ what else programs call stands in files beside this one, and is named here for t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from crkafka_core.control import Tx
-from crkafka_core.machine import holder
 from crkafka_core.model.errors import Refused
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
@@ -61,16 +60,8 @@ def advance(
     if shape is not None:
         region.plane.do(lambda tx: plane.shape(tx, name))
     elif adopts(region, name, spark):
-        return adopting(
-            spark,
-            region,
-            name,
-            lambda fetch, logs: adopt.advance(region, name, limit=limit, upto=upto, fetch=fetch, logs=logs),
-        )
-
-    def ask(tx: Tx, token: str) -> Permit | None:
-        return permits.permit_commit(tx, name, holder=holder(), token=token, limit=limit, upto=upto)
-
+        return adopting(spark, region, name, partial(adopt.advance, limit=limit, upto=upto))
+    ask = writing.asking(name, limit=limit, upto=upto)
     return writing.commit(region, name, ask, _writer(spark, region, shape))
 
 
@@ -87,12 +78,8 @@ def rewrite(
     elif adopts(region, name, spark):
         if not ids:
             return None
-        return adopting(spark, region, name, lambda fetch, logs: adopt.mend(region, name, ids, fetch=fetch, logs=logs))
-
-    def ask(tx: Tx, token: str) -> Permit | None:
-        return permits.permit_commit(tx, name, holder=holder(), token=token, ids=ids)
-
-    return writing.commit(region, name, ask, _writer(spark, region, shape))
+        return adopting(spark, region, name, partial(adopt.mend, checkpoints=ids))
+    return writing.commit(region, name, writing.asking(name, ids=ids), _writer(spark, region, shape))
 
 
 def _declared(region: Handle, name: str, given: Shape | None) -> bool:
@@ -135,7 +122,7 @@ def mend(spark: SparkSession | None, region: Handle, name: str, *, shape: Shape 
             hint="Mend it there, with the same shape.",
         )
     if adopts(region, name, spark):
-        return adopting(spark, region, name, lambda fetch, logs: adopt.mend(region, name, fetch=fetch, logs=logs))
+        return adopting(spark, region, name, adopt.mend)
     log = log_if_reached(region, expected.table)
     undone = (
         bool(found.foreign) and not keys_of(region, name) and log is not None and undo(region, log, name, CHECKPOINT)

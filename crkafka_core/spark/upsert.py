@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import StructType
 
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.model.errors import ConfigError, Refused
@@ -26,6 +26,7 @@ from crkafka_core.plane.permits import Permit
 from crkafka_core.spark import location
 from crkafka_core.spark.delta_table import DeltaTable, beside_compaction
 from crkafka_core.spark.names import CHECKPOINT
+from crkafka_core.spark.table_format import kinds
 from crkafka_core.tables import put_back
 from crkafka_core.tables.delta_log import DeltaLog
 from crkafka_core.tables.hold import Hold
@@ -108,22 +109,10 @@ def _widen(form: DeltaTable, rows: DataFrame, stamp: Stamp) -> None:
     """Columns that the table has not got yet, also inside of structs, come with an append of no rows."""
     there = form.read().schema
     form.must_fit(there, rows.schema)
-    if set(_leaves(rows.schema)) <= set(_leaves(there)):
+    if {path.lower() for path, _ in kinds(rows.schema)} <= {path.lower() for path, _ in kinds(there)}:
         return
     writer = rows.where(F.lit(False)).write.format("delta").mode("append").option("mergeSchema", "true")
     writer.option("userMetadata", stamp.to_json(kind=MAINTAIN)).save(form.path)
-
-
-def _leaves(kind: DataType, path: str = "") -> Iterator[str]:
-    if isinstance(kind, StructType):
-        for field in kind:
-            yield from _leaves(field.dataType, f"{path}.{field.name.lower()}")
-    elif isinstance(kind, ArrayType):
-        yield from _leaves(kind.elementType, f"{path}[]")
-    elif isinstance(kind, MapType):
-        yield from _leaves(kind.valueType, f"{path}{{}}")
-    else:
-        yield path
 
 
 def _merge(form: DeltaTable, rows: DataFrame, keys: Sequence[str], stamp: Stamp) -> None:
