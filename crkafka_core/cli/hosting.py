@@ -18,17 +18,12 @@ import click
 
 from crkafka_core import logs as logs_of
 from crkafka_core.cli.call import with_config
-from crkafka_core.cli.fencing import follow
-from crkafka_core.cli.output import moment, note
+from crkafka_core.cli.following import Follower, Tell
+from crkafka_core.cli.output import note
 from crkafka_core.config import RegionConfig, redact
-from crkafka_core.control import Reader
 from crkafka_core.machine import whoami
-from crkafka_core.model import rows
-from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused, ServiceUnavailable
+from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Event
-from crkafka_core.model.visible import one_line
-from crkafka_core.plane import events, settling, tables
 from crkafka_core.region import Region
 from crkafka_core.region.availability import kafka_away, lacks_topics
 from crkafka_core.region.driver import driving
@@ -40,9 +35,6 @@ from crkafka_core.still import spark_starts, telling
 
 AT_ONCE = 2.0
 """Seconds for leases to be given back after a second interrupt."""
-Tell = Callable[[str], None]
-WAITED = 20.0
-"""Seconds in which a region comes to rest by itself; who has waited longer is told for what."""
 
 
 def host(
@@ -70,6 +62,10 @@ def host(
         if metrics:
             tell(f"metrics at {stack.enter_context(serving(region, metrics, pulse))}/metrics")
         with only_host(region, say=tell) as right:
+            told = set[str]()
+
+            def why() -> str:
+                return kafka_away(config, told) or lacks_topics(config)
 
             def ready() -> None:
                 if start:
@@ -79,27 +75,29 @@ def host(
                 if away := why():
                     tell(f"{away} Members wait for it.")
 
-            told = set[str]()
-
-            def why() -> str:
-                return kafka_away(config, told) or lacks_topics(config)
-
             with members(region, logs, tell, ready) as running, driving(region, drive=drive):
-
-                def still() -> None:
-                    pulse.beat()
-                    _no_longer(running, right)
-
                 try:
-                    _follow(region, stop, until_idle, tell, still, logs, why)
+                    follower = Follower(region, tell, logs=logs, why=why)
+                    while not stop.is_set():
+                        pulse.beat()
+                        _no_longer(running, right)
+                        if follower.turn(stop) is Phase.IDLE and until_idle:
+                            break
                 finally:
                     pulse.end()
-                if not leave_running and not region.plane.read(lambda _, row: row.phase is Phase.IDLE):
-                    tell("stopping: a last cut, then members leave")
-                    head = region.stop(by=whoami()).head
-                    if missed := region.status().last_cut_missed:
-                        raise Refused(f"Region {config.region} was {missed}.")
-                    tell(f"stopped after a last cut; the head is checkpoint {head}" if head else "stopped")
+                if not leave_running:
+                    _last_cut(region, tell)
+
+
+def _last_cut(region: Region, tell: Tell) -> None:
+    """Stop the region, unless somebody else has."""
+    if region.plane.read(lambda _, row: row.phase is Phase.IDLE):
+        return
+    tell("stopping: a last cut, then members leave")
+    head = region.stop(by=whoami()).head
+    if missed := region.status().last_cut_missed:
+        raise Refused(f"Region {region.config.region} was {missed}.")
+    tell(f"stopped after a last cut; the head is checkpoint {head}" if head else "stopped")
 
 
 def folder_of_logs(folder: Path) -> None:
@@ -148,81 +146,6 @@ def _spark_starts(config: RegionConfig) -> Iterator[None]:
     note("Spark starts")
     with telling(note, spark_starts):
         yield
-
-
-def waits(reader: Reader, row: rows.Region) -> tuple[float, str]:
-    """Since when the region waits for its members, and for what, once that is longer than moments; else nothing."""
-    slow = row.phase in (Phase.BIRTH, Phase.RESETTING) and reader.now() - row.phase_since >= WAITED
-    return (row.phase_since, settling.unready(reader, row)) if slow else (0.0, "")
-
-
-def _follow(
-    region: Region,
-    stop: threading.Event,
-    until_idle: bool,
-    tell: Tell,
-    no_longer: Callable[[], None],
-    logs: Path | None,
-    why: Callable[[], str],
-) -> None:
-    """Tell each event as it comes, until the end; the control plane may be away for a while."""
-    seen = -1
-    told: set[tuple[int, str]] = set()
-    told_wait = 0.0
-    away = False
-    while not stop.is_set():
-        no_longer()
-        try:
-            if seen < 0:
-                seen = max((e.seq for e in region.plane.read(lambda r, row: events.last(r, 1))), default=0)
-                tell(f"hosting region {region.config.region}; Ctrl-C makes a last cut and ends it")
-            fresh, row = region.plane.read(lambda r, row, after=seen: (events.since(r, after), row))  # type: ignore[misc]
-            for event in fresh:
-                seen = event.seq
-                if not quiet(event):
-                    tell(line(event))
-            since, what = region.plane.read(waits)
-            if what and since != told_wait:
-                told_wait = since
-                tell(
-                    f"waiting for {WAITED:.0f} s: {why() or what}; {f'members log to {logs}' if logs else 'members tell more here'}"
-                )
-            if until_idle and row.phase is Phase.IDLE:
-                return
-            if row.phase is Phase.REWINDING and region.config.host.spark is None:
-                _fence(region, row.epoch, told, tell)
-            away = False
-            region.plane.wait(row.version, 0.5)
-        except ServiceUnavailable as error:
-            if not away:
-                tell(redact(str(error)))
-            away = True
-            stop.wait(1.0)
-
-
-def _fence(region: Region, epoch: int, told: set[tuple[int, str]], tell: Tell) -> None:
-    """Tables that need neither Spark nor their storage; others follow with what feeds them, if that has begun."""
-    for table in follow(region, lambda step: None, spark=False):
-        if (epoch, table) not in told and not _fed(region, table):
-            told.add((epoch, table))
-            tell(f"the region waits for table {table} to follow the rewind; Dagster does it, or `crkafka reset`")
-
-
-def quiet(event: Event) -> bool:
-    """That a cut was opened is not news. What it finds is told as it merges."""
-    return event.kind == "cut opened"
-
-
-def _fed(region: Region, table: str) -> str:
-    return region.plane.read(lambda reader, row: tables.feeder_of(reader, tables.of(reader, table)))
-
-
-def line(event: Event) -> str:
-    """An event as one line."""
-    where = f" checkpoint {event.checkpoint}" if event.checkpoint else ""
-    who = " ".join(dict.fromkeys(w for w in (event.member, event.by) if w))
-    text = f": {event.text}" if event.text else ""
-    return one_line(f"{moment(event.at)} {event.kind}{where}{text}{f' ({who})' if who else ''}")
 
 
 @click.command("host")

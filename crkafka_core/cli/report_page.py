@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from crkafka_core.cli.hosting import quiet
+from crkafka_core.cli.following import quiet
 from crkafka_core.cli.output import moment, span
 from crkafka_core.model.plural import plural
 from crkafka_core.model.visible import visible

@@ -14,7 +14,7 @@ from pyarrow import fs
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.segments.errors import SegmentMissing, storage_error
 from crkafka_core.segments.storage import Output, Storage, Stored
-from crkafka_core.segments.uploads import end_uploads, s3_endpoint
+from crkafka_core.segments.uploads import end_uploads, s3_endpoint, split_endpoint
 
 _OPTIONS = (
     "endpoint",
@@ -208,11 +208,10 @@ class _ObjectOutput(Output):
 
 
 def _s3_arguments(options: Mapping[str, str]) -> dict[str, object]:
-    endpoint = options.get("endpoint") or s3_endpoint() or ""
-    scheme = options.get("scheme") or urlsplit(endpoint).scheme or None
+    scheme, place = split_endpoint({"endpoint": s3_endpoint() or "", **options})
     wanted = {
-        "endpoint_override": endpoint.split("://")[-1] or None,
-        "scheme": scheme,
+        "endpoint_override": place or None,
+        "scheme": scheme or None,
         "region": options.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
         "access_key": options.get("access_key"),
         "secret_key": options.get("secret_key"),

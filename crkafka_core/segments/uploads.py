@@ -37,6 +37,12 @@ def s3_endpoint() -> str | None:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
+def split_endpoint(options: Mapping[str, str]) -> tuple[str, str]:
+    """The scheme and `HOST:PORT` of an object store's endpoint; what is not said is empty."""
+    said, _, place = options.get("endpoint", "").rpartition("://")
+    return (options.get("scheme") or said).lower(), place
+
+
 def _client(options: Mapping[str, str]) -> tuple[Any, tuple[type[Exception], ...]]:
     try:
         import boto3  # type: ignore[import-untyped]
@@ -47,12 +53,10 @@ def _client(options: Mapping[str, str]) -> tuple[Any, tuple[type[Exception], ...
             "Ending unfinished S3 uploads needs boto3, which is not installed.",
             hint="`pip install crkafka[s3]`, or a lifecycle rule of the bucket (AbortIncompleteMultipartUpload).",
         ) from error
-    endpoint = options.get("endpoint") or s3_endpoint()
-    if endpoint and "://" not in endpoint:
-        endpoint = f"{options.get('scheme', 'https')}://{endpoint}"
+    scheme, place = split_endpoint({"endpoint": s3_endpoint() or "", **options})
     client = boto3.client(
         "s3",
-        endpoint_url=endpoint,
+        endpoint_url=f"{scheme or 'https'}://{place}" if place else None,
         region_name=options.get("region"),
         aws_access_key_id=options.get("access_key"),
         aws_secret_access_key=options.get("secret_key"),

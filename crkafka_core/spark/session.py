@@ -14,6 +14,7 @@ from crkafka_core import maven
 from crkafka_core.config.reference import has_reference
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.dev.cache import cache_folder
+from crkafka_core.segments.uploads import split_endpoint
 from crkafka_core.spark import launch, location
 
 S3 = "s3"
@@ -106,8 +107,7 @@ def s3a(options: Mapping[str, str]) -> dict[str, str]:
 
     Spark itself hides such keys wherever it shows its settings.
     """
-    endpoint = options.get("endpoint", "")
-    scheme = options.get("scheme") or endpoint.partition("://")[0]
+    endpoint, (scheme, _) = options.get("endpoint", ""), split_endpoint(options)
     found = {
         "endpoint": endpoint,
         "endpoint.region": options.get("region", ""),

@@ -23,6 +23,7 @@ from crkafka_core.segments import footer
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable, without_secrets
 from crkafka_core.segments.storage import Storage
+from crkafka_core.segments.uploads import split_endpoint
 from crkafka_core.tables import log as interface
 from crkafka_core.tables import log_end, new_file
 from crkafka_core.tables.files import Added
@@ -426,12 +427,9 @@ def _part(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 def _options(storage: Mapping[str, str]) -> dict[str, str]:
     """The region's `storage_options` in deltalake's words; what is not given the environment says."""
-    endpoint = storage.get("endpoint", "")
-    scheme = storage.get("scheme") or endpoint.partition("://")[0]
-    if endpoint and "://" not in endpoint:
-        endpoint = f"{scheme or 'https'}://{endpoint}"
+    scheme, place = split_endpoint(storage)
     words = {
-        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ENDPOINT_URL": f"{scheme or 'https'}://{place}" if place else "",
         "AWS_ALLOW_HTTP": "true" if scheme == "http" else "",
         "AWS_REGION": storage.get("region", ""),
         "AWS_ACCESS_KEY_ID": storage.get("access_key", ""),

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import pytest
 
 from crkafka_core import logs
-from crkafka_core.cli import hosting
+from crkafka_core.cli import following, hosting
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.resolving import remember
 from crkafka_core.hosts import processes
@@ -229,25 +229,24 @@ def test_a_host_tells_once_for_what_its_region_has_waited() -> None:
     """As with a Kafka that is away from the start: no member can register, and the event log has nothing to tell."""
     kit = Kit()
     kit.do(lambda tx: life.start(tx, by="me"))
-    assert kit.plane.read(hosting.waits) == (0.0, ""), "nothing to tell yet"
-    kit.now += hosting.WAITED
-    turns = iter(range(5))
+    assert kit.plane.read(following.waits) == (0.0, ""), "nothing to tell yet"
+    kit.now += following.WAITED
 
     class Hosted:
         config = SimpleNamespace(region="orders", host=SimpleNamespace(spark=None))
         plane = SimpleNamespace(read=kit.plane.read, wait=lambda version, seconds: version)
 
-    stop, told = threading.Event(), list[str]()
-    hosting._follow(
-        Hosted(), stop, False, told.append, lambda: stop.set() if next(turns) > 2 else None, Path("l"), lambda: ""
-    )  # type: ignore[arg-type]
+    told = list[str]()
+    follower = following.Follower(Hosted(), told.append, logs=Path("l"), why=lambda: "")  # type: ignore[arg-type]
+    for _ in range(4):
+        follower.turn(threading.Event())
     assert [text for text in told if "waiting" in text] == [
-        f"waiting for {hosting.WAITED:.0f} s: no member is there; members log to l"
+        f"waiting for {following.WAITED:.0f} s: no member is there; members log to l"
     ]
     kit = Kit()
     kit.running()
     kit.now += 100
-    assert kit.plane.read(hosting.waits) == (0.0, "")
+    assert kit.plane.read(following.waits) == (0.0, "")
 
 
 def test_what_modules_log_has_the_voice_of_a_hosts_other_lines(capfd: pytest.CaptureFixture[str]) -> None:
@@ -272,7 +271,7 @@ def test_a_host_says_once_and_soon_that_kafka_is_away(
 
     @contextmanager
     def members(
-        region: Region, folder: Path | None, tell: hosting.Tell, ready: Callable[[], None]
+        region: Region, folder: Path | None, tell: following.Tell, ready: Callable[[], None]
     ) -> Iterator[SimpleNamespace]:
         ready()
         assert time.monotonic() - began < 10 and "127.0.0.1:9" in said

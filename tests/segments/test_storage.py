@@ -20,6 +20,7 @@ from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region.retire import collect_orphans
 from crkafka_core.segments.errors import StorageUnavailable, storage_error, without_secrets
 from crkafka_core.segments.storage import Storage
+from crkafka_core.segments.uploads import split_endpoint
 from crkafka_core.segments.writer import SegmentWriter
 from crkafka_core.testing.memory import MemoryStore
 from tests.segments.conftest import MakeBatch
@@ -108,7 +109,8 @@ def test_a_full_disk_is_said_and_the_half_written_file_removed(tmp_path: Path) -
         from crkafka_core.model.offsets import TP
         from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
         from crkafka_core.segments.storage import Storage
-        from crkafka_core.segments.writer import SegmentWriter
+        from crkafka_core.segments.uploads import split_endpoint
+from crkafka_core.segments.writer import SegmentWriter
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         n, tp, storage = 1000, TP("a", 0), Storage.open(sys.argv[1])
         def batch(first):
@@ -272,3 +274,20 @@ def test_what_s3_says_is_told_without_the_clients_words() -> None:
     assert text == (
         "Creating s3://b/x failed: Could not resolve host: s3.nowhere.example. Is the service up, and the endpoint right?"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "scheme", "place"),
+    [
+        ({"endpoint": "minio:9000"}, "", "minio:9000"),
+        ({"endpoint": "minio:9000", "scheme": "http"}, "http", "minio:9000"),
+        ({"endpoint": "HTTP://minio:9000"}, "http", "minio:9000"),
+        ({}, "", ""),
+    ],
+)
+def test_an_endpoint_is_told_the_same_with_its_scheme_and_beside_it(
+    options: dict[str, str], scheme: str, place: str
+) -> None:
+    """The host's name was taken for the scheme."""
+    assert split_endpoint(options) == (scheme, place)
+    Storage.open("s3://bucket/x", {**options, "region": "eu", "access_key": "a", "secret_key": "b"})

@@ -1,0 +1,103 @@
+"""What `crkafka host` tells while it runs: each event of its region as it comes, and for what the region waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from crkafka_core.cli.fencing import follow
+from crkafka_core.cli.output import moment
+from crkafka_core.config import redact
+from crkafka_core.control import Reader
+from crkafka_core.model import rows
+from crkafka_core.model.errors import ServiceUnavailable
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Event
+from crkafka_core.model.visible import one_line
+from crkafka_core.plane import events, settling, tables
+from crkafka_core.region import Region
+
+Tell = Callable[[str], None]
+WAITED = 20.0
+"""Seconds in which a region comes to rest by itself; who has waited longer is told for what."""
+
+
+class Follower:
+    """Follows one region, turn by turn; the control plane may be away for a while."""
+
+    def __init__(self, region: Region, tell: Tell, *, logs: Path | None, why: Callable[[], str]) -> None:
+        """`logs`: where members log; `why`: what keeps members from their work that SQL does not know."""
+        self._region, self._tell, self._why = region, tell, why
+        self._more = f"members log to {logs}" if logs else "members tell more here"
+        self._seen = -1
+        self._waits_since = 0.0
+        """Of the wait that was told last."""
+        self._fences: set[tuple[int, str]] = set()
+        """(epoch, table) of the fences that were told."""
+        self._away = False
+
+    def turn(self, stop: threading.Event) -> Phase | None:
+        """Tell what is new, then wait for more; the region's phase, if the control plane tells it."""
+        try:
+            row = self._news()
+            self._wait()
+            if row.phase is Phase.REWINDING and self._region.config.host.spark is None:
+                self._fence(row.epoch)
+            self._away = False
+            self._region.plane.wait(row.version, 0.5)
+        except ServiceUnavailable as error:
+            if not self._away:
+                self._tell(redact(str(error)))
+            self._away = True
+            stop.wait(1.0)
+            return None
+        return row.phase
+
+    def _news(self) -> rows.Region:
+        if self._seen < 0:
+            self._seen = max((e.seq for e in self._region.plane.read(lambda r, row: events.last(r, 1))), default=0)
+            self._tell(f"hosting region {self._region.config.region}; Ctrl-C makes a last cut and ends it")
+        fresh, row = self._region.plane.read(lambda reader, row: (events.since(reader, self._seen), row))
+        for event in fresh:
+            self._seen = event.seq
+            if not quiet(event):
+                self._tell(line(event))
+        return row
+
+    def _wait(self) -> None:
+        since, what = self._region.plane.read(waits)
+        if what and since != self._waits_since:
+            self._waits_since = since
+            self._tell(f"waiting for {WAITED:.0f} s: {self._why() or what}; {self._more}")
+
+    def _fence(self, epoch: int) -> None:
+        """Tables that need neither Spark nor their storage; others follow with what feeds them, if that has begun."""
+        for table in follow(self._region, lambda step: None, spark=False):
+            if (epoch, table) not in self._fences and not self._fed(table):
+                self._fences.add((epoch, table))
+                self._tell(
+                    f"the region waits for table {table} to follow the rewind; Dagster does it, or `crkafka reset`"
+                )
+
+    def _fed(self, table: str) -> str:
+        return self._region.plane.read(lambda reader, row: tables.feeder_of(reader, tables.of(reader, table)))
+
+
+def waits(reader: Reader, row: rows.Region) -> tuple[float, str]:
+    """Since when the region waits for its members, and for what, once that is longer than moments; else nothing."""
+    slow = row.phase in (Phase.BIRTH, Phase.RESETTING) and reader.now() - row.phase_since >= WAITED
+    return (row.phase_since, settling.unready(reader, row)) if slow else (0.0, "")
+
+
+def quiet(event: Event) -> bool:
+    """That a cut was opened is not news. What it finds is told as it merges."""
+    return event.kind == "cut opened"
+
+
+def line(event: Event) -> str:
+    """An event as one line."""
+    where = f" checkpoint {event.checkpoint}" if event.checkpoint else ""
+    who = " ".join(dict.fromkeys(w for w in (event.member, event.by) if w))
+    text = f": {event.text}" if event.text else ""
+    return one_line(f"{moment(event.at)} {event.kind}{where}{text}{f' ({who})' if who else ''}")
