@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from zlib import crc32
 
 import dagster as dg
@@ -40,45 +41,36 @@ def once_made(region: RegionResource) -> Callable[[dg.ScheduleEvaluationContext]
 
 
 def make(names: Names, jobs: Jobs, options: Options, region: RegionResource) -> list[dg.ScheduleDefinition]:
-    """The region's schedules; the bounded run's is off until somebody turns it on."""
-    on = dg.DefaultScheduleStatus.RUNNING if options.sensors == "running" else dg.DefaultScheduleStatus.STOPPED
+    """The region's schedules; two are on, and the others off until somebody turns them on."""
+    running = dg.DefaultScheduleStatus.RUNNING if options.sensors == "running" else dg.DefaultScheduleStatus.STOPPED
+    stopped, made = dg.DefaultScheduleStatus.STOPPED, once_made(region)
+
+    def schedule(
+        name: str, job: dg.JobDefinition, at: str, status: dg.DefaultScheduleStatus, description: str, **more: Any
+    ) -> dg.ScheduleDefinition:
+        return dg.ScheduleDefinition(
+            name=names.of(name), job=job, cron_schedule=at, default_status=status, description=description, **more
+        )
+
     return [
-        dg.ScheduleDefinition(
-            name=names.of("consume"),
-            job=jobs.consume_until_caught_up,
-            cron_schedule=options.consume,
-            default_status=dg.DefaultScheduleStatus.STOPPED,
-            description="Consume what is there, cut, stop: instead of resident members.",
+        schedule(
+            "consume", jobs.consume_until_caught_up, options.consume, stopped,
+            "Consume what is there, cut, stop: instead of resident members.",
         ),
-        dg.ScheduleDefinition(
-            name=names.of("retire"),
-            job=jobs.retire_checkpoints,
-            execution_fn=once_made(region),
-            cron_schedule=options.retire or cron(RETIRE, names.region),
-            default_status=on,
-            description="Delete checkpoints beyond the last `retain`.",
+        schedule(
+            "retire", jobs.retire_checkpoints, options.retire or cron(RETIRE, names.region), running,
+            "Delete checkpoints beyond the last `retain`.", execution_fn=made,
         ),
-        dg.ScheduleDefinition(
-            name=names.of("prune"),
-            job=jobs.prune_runs,
-            cron_schedule=cron(PRUNE, names.region),
-            default_status=dg.DefaultScheduleStatus.STOPPED,
-            description="Remove old runs and events of the region from Dagster; never anything of live partitions.",
+        schedule(
+            "prune", jobs.prune_runs, cron(PRUNE, names.region), stopped,
+            "Remove old runs and events of the region from Dagster; never anything of live partitions.",
         ),
-        dg.ScheduleDefinition(
-            name=names.of("maintain"),
-            job=jobs.maintain_tables,
-            execution_fn=once_made(region),
-            cron_schedule=cron(MAINTAIN, names.region),
-            default_status=dg.DefaultScheduleStatus.STOPPED,
-            description="Make few large files of the many small ones of the declared tables.",
+        schedule(
+            "maintain", jobs.maintain_tables, cron(MAINTAIN, names.region), stopped,
+            "Make few large files of the many small ones of the declared tables.", execution_fn=made,
         ),
-        dg.ScheduleDefinition(
-            name=names.of("look"),
-            job=jobs.observe_group,
-            execution_fn=once_made(region),
-            cron_schedule=options.look or cron(LOOK, names.region),
-            default_status=on,
-            description="Record the lag that Kafka knows.",
+        schedule(
+            "look", jobs.observe_group, options.look or cron(LOOK, names.region), running,
+            "Record the lag that Kafka knows.", execution_fn=made,
         ),
-    ]
+    ]  # fmt: skip
