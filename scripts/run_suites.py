@@ -4,12 +4,14 @@ Much of a suite's time is waiting for real services: two lanes keep two cores bu
 
 `run_suites.py test` is what `make test` runs, `run_suites.py soak` the long ones; names of suites after that run only
 these. A suite fails when a test fails, when it has no tests, when it takes longer than its budget, or when it leaves a
-process running. Time that a virtual machine's host gave to others is not the suite's: budgets are longer by it.
+process running. Time that a virtual machine's host gave to others is not the suite's: budgets are longer by it. Where a machine is
+slower than the one for which they are written, as told by a piece of work that is done now and then, they are longer in proportion.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -33,6 +35,10 @@ AT = "CRKAFKA_SUITE_AT"
 LANES = 2
 """Suites that run at once: with three, both cores are busy all the time and nothing ends sooner."""
 PRINTING = threading.Lock()
+WORK_S = 0.13
+"""Seconds of a core that `work` takes where two suites run on the machine for which budgets are written."""
+LOOK_S = 30.0
+"""Between two looks at the machine's pace."""
 PATIENCE = 1.5
 """A suite that has taken this many times its budget is ended."""
 LAST_LINES = 40
@@ -64,6 +70,8 @@ class Outcome:
     seconds: float = 0.0
     stolen: float = 0.0
     """Of these, what the machine's host gave to others."""
+    slower: float = 1.0
+    """How many times more than the budget's machine this one took for the same work."""
     busy: float = 0.0
     """Seconds of a core, by all of its processes but those that outlived their parents: the rest is waiting."""
     troubles: list[str] = field(default_factory=list)
@@ -112,20 +120,24 @@ def run(suite: Suite) -> Outcome:
                 stderr=output,
                 start_new_session=True,
             )
-        heard = _Heard(child.pid)
+        heard, pace = _Heard(child.pid), Pace()
         try:
-            code, outcome.busy = heard.wait(child, suite.budget * PATIENCE)
+            code, outcome.busy = heard.wait(child, suite.budget * PATIENCE, pace)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             code = 0
-            outcome.troubles.append(f"ended after {suite.budget * PATIENCE:.0f} s{_within(at)}")
+            outcome.troubles.append(f"ended after {suite.budget * PATIENCE * pace.slower:.0f} s{_within(at)}")
             outcome.last_words = _end_of(said) + heard.rest()
         except BaseException:
             os.killpg(child.pid, signal.SIGTERM)
             end_leftovers(mark)
             raise
-        outcome.seconds, outcome.stolen = time.monotonic() - began, stolen_seconds() - stolen
+        outcome.seconds, outcome.stolen, outcome.slower = (
+            time.monotonic() - began,
+            stolen_seconds() - stolen,
+            pace.slower,
+        )
         if code < 0:
             outcome.troubles.append(f"pytest was ended by {signal.Signals(-code).name}{_within(at)}")
             outcome.last_words = _end_of(said) + heard.rest()
@@ -133,7 +145,7 @@ def run(suite: Suite) -> Outcome:
     read_report(report, outcome)
     if code > 1:
         outcome.troubles.append("has no tests" if code == 5 else f"pytest ended with {code}")
-    if outcome.seconds - outcome.stolen > suite.budget:
+    if outcome.seconds - outcome.stolen > suite.budget * outcome.slower:
         outcome.troubles.append("over its budget")
     with PRINTING:
         print(
@@ -151,15 +163,16 @@ class _Heard:
         self._stderr = Path(f"/proc/{pid}/fd/2")
         self._captured: BinaryIO | None = None
 
-    def wait(self, child: subprocess.Popen[bytes], patience: float) -> tuple[int, float]:
+    def wait(self, child: subprocess.Popen[bytes], patience: float, pace: Pace) -> tuple[int, float]:
         """Until it ends: its exit code, and what it and its children took of a core. What its standard error is by now is opened anew."""
-        end, stolen = time.monotonic() + patience, stolen_seconds()
+        began, stolen = time.monotonic(), stolen_seconds()
         while True:
             ended, status, used = os.wait4(child.pid, os.WNOHANG)
             if ended:
                 child.returncode = os.waitstatus_to_exitcode(status)
                 return child.returncode, used.ru_utime + used.ru_stime
-            if time.monotonic() > end + stolen_seconds() - stolen:
+            pace.look()
+            if time.monotonic() - began > patience * pace.slower + stolen_seconds() - stolen:
                 raise subprocess.TimeoutExpired(child.args, patience)
             with contextlib.suppress(OSError):
                 self._captured = self._stderr.open("rb")
@@ -169,6 +182,33 @@ class _Heard:
         if self._captured is None:
             return ""
         return "\n" + _last_lines(self._captured.read().decode(errors="replace"))
+
+
+class Pace:
+    """How fast the machine is while a suite runs: what a virtual one gets of memory and caches, nothing counts as stolen."""
+
+    def __init__(self) -> None:
+        self._took: list[float] = []
+        self._next = 0.0
+        self.look()
+
+    def look(self) -> None:
+        if time.monotonic() >= self._next:
+            self._took.append(work())
+            self._next = time.monotonic() + LOOK_S
+
+    @property
+    def slower(self) -> float:
+        """At least 1: a faster machine shortens no budget."""
+        return max(1.0, sum(self._took) / len(self._took) / WORK_S)
+
+
+def work() -> float:
+    """Seconds of a core for some work of the kind that tests do."""
+    began = time.thread_time()
+    made = {f"key {i}": (i, str(i)) for i in range(40_000)}
+    json.loads(json.dumps(sorted(made.items(), key=lambda item: item[1][1])))
+    return time.thread_time() - began
 
 
 def stolen_seconds() -> float:
@@ -235,15 +275,15 @@ def marked(mark: str) -> dict[int, str]:
 def table(outcomes: list[Outcome]) -> str:
     """Suite, tests, seconds, budget, and what went wrong."""
     width = max(len(o.suite.name) for o in outcomes)
-    lines = [f"{'suite':<{width}}   tests  seconds  stolen  budget  core s"]
+    lines = [f"{'suite':<{width}}   tests  seconds  stolen  slower  budget  core s"]
     for o in outcomes:
         what = [f"{o.failed} failed"] * bool(o.failed) + [f"{o.skipped} skipped"] * bool(o.skipped) + o.troubles
         tests = o.passed + o.failed + o.skipped
-        took = f"{o.seconds:7.1f}  {o.stolen:6.0f}  {o.suite.budget:6.0f}  {o.busy:6.0f}"
+        took = f"{o.seconds:7.1f}  {o.stolen:6.0f}  {o.slower:6.2f}  {o.suite.budget:6.0f}  {o.busy:6.0f}"
         lines.append(f"{o.suite.name:<{width}}  {tests:6d}  {took}  {'; '.join(what) or 'ok'}")
     total, busy = sum(o.seconds for o in outcomes), sum(o.busy for o in outcomes)
     tests = sum(o.passed + o.failed + o.skipped for o in outcomes)
-    lines.append(f"{'all':<{width}}  {tests:6d}  {total:7.1f}                  {busy:6.0f}")
+    lines.append(f"{'all':<{width}}  {tests:6d}  {total:7.1f}                          {busy:6.0f}")
     return "\n".join(lines)
 
 

@@ -56,6 +56,8 @@ def test_all_suites_together_fit_into_twenty_minutes(runner: ModuleType) -> None
 def one_suite(runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     """Runs the runner itself over one suite of one file; returns its exit code and what it said."""
 
+    monkeypatch.setattr(runner, "work", lambda: runner.WORK_S)
+
     def run(test: str, budget: float = 30) -> tuple[int, str]:
         (tmp_path / "tests").mkdir(exist_ok=True)
         (tmp_path / "tests" / "test_it.py").write_text(test)
@@ -116,6 +118,14 @@ def test_what_the_machine_gave_to_others_is_not_counted(one_suite, runner, monke
     monkeypatch.setattr(runner, "stolen_seconds", time.monotonic)
     code, said = one_suite("import time\ndef test_a(): time.sleep(2)\n", budget=1)
     assert code == 0, said
+
+
+def test_a_slow_machine_has_longer_budgets(one_suite, runner, monkeypatch) -> None:
+    monkeypatch.setattr(runner, "work", lambda: 20 * runner.WORK_S)
+    code, said = one_suite("import time\ndef test_a(): time.sleep(2)\n", budget=1)
+    assert code == 0, said
+    code, said = one_suite("import time\ndef test_a(): time.sleep(60)\n", budget=0.1)
+    assert code == 1 and "ended after 3 s" in said
 
 
 def test_a_pytest_that_a_signal_ends_fails_the_run_with_the_signal_the_test_and_all_that_was_said(one_suite) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,11 @@ from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 
 pytestmark = pytest.mark.spark
+
+
+def a_session() -> Any:
+    """One that nobody has stopped, and that does nothing."""
+    return SimpleNamespace(is_stopped=False)
 
 
 def table_of(landing: Landing, name: str) -> Table:
@@ -84,7 +90,7 @@ def test_an_end_that_does_not_wait_for_a_write_is_told(tmp_path: Path, monkeypat
     monkeypatch.setattr(feeder.tables, "advance", lambda *_, **__: free.wait(20))
     landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
     trouble: list[str] = []
-    running = SparkFeeder(landing.region, lambda: object(), tell=trouble.append, news=lambda _: None)  # type: ignore[arg-type, return-value]
+    running = SparkFeeder(landing.region, a_session, tell=trouble.append, news=lambda _: None)  # type: ignore[arg-type, return-value]
     landing.land(5)
     running.begin()
     until(lambda: running._running())
@@ -191,7 +197,7 @@ def test_nothing_is_told_of_a_write_that_its_host_has_cancelled(
     monkeypatch.setattr(feeder.tables, "advance", hangs)
     landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
     landing.land(1)
-    running = SparkFeeder(landing.region, object, tell=said.append)  # type: ignore[arg-type]
+    running = SparkFeeder(landing.region, a_session, tell=said.append)  # type: ignore[arg-type]
     monkeypatch.setattr(running._thread, "join", lambda _: until(lambda: not running._thread.is_alive(), 20))
     running.begin()
     until(lambda: running._running(), 20)
