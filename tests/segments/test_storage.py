@@ -109,8 +109,7 @@ def test_a_full_disk_is_said_and_the_half_written_file_removed(tmp_path: Path) -
         from crkafka_core.model.offsets import TP
         from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
         from crkafka_core.segments.storage import Storage
-        from crkafka_core.segments.uploads import split_endpoint
-from crkafka_core.segments.writer import SegmentWriter
+        from crkafka_core.segments.writer import SegmentWriter
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         n, tp, storage = 1000, TP("a", 0), Storage.open(sys.argv[1])
         def batch(first):
