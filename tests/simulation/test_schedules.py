@@ -149,6 +149,11 @@ def test_who_starts_a_region_after_the_last_trace_of_a_newer_state_is_gone_has_s
     assert simulate(110_016_037).ok
 
 
+def test_a_bounded_run_does_not_wait_for_a_topic_that_is_forgotten_and_made_anew_meanwhile() -> None:
+    """Its ends are of the old one; what is known under the name then is another topic (SPEC V3)."""
+    assert simulate(150_000_757).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0

@@ -81,19 +81,23 @@ class BoundedRun(Visitor):
     lost = 0
     produced = 0
     """The number of the newest record that was there when it came."""
-    known: frozenset[TP] = frozenset()
+    known: frozenset[tuple[TP, str]] = frozenset()
+    """Partitions that it is about, each with the id of its topic: a forgotten one is no goal, also if another has its name."""
 
     def visit(self) -> None:
         world, oracle = self.world, self.world.oracle
         if not self.known:
             self.lost, self.produced, self.known = len(oracle.lost), world.broker.numbers, self.plane.read(_known)
-        known = self.known
         done = caught_up.consume(SimulatedRegion(self), token=self.name)
         merged = oracle.merged.get(done.checkpoint.id, {})
         world.note(self.name, "has caught up", done.checkpoint.id)
-        if self.lost != len(oracle.lost) or not known <= oracle.known:
+        with oracle.store.read(oracle.name) as reader:
+            forgotten = self.known - _known(reader, oracle.row)
+        if self.lost != len(oracle.lost) or forgotten:
             return
-        left = [tp for tp in sorted(known - world.ever_paused) if self._left(tp, merged.get(tp, 0))]
+        left = [
+            tp for tp in sorted({tp for tp, _ in self.known} - world.ever_paused) if self._left(tp, merged.get(tp, 0))
+        ]
         if left:
             raise Violation("V3", f"{self.name} ended with {merged}, and {left} had more when it came")
 
@@ -103,8 +107,8 @@ class BoundedRun(Visitor):
         return any(number <= self.produced for _, number in broker.records(tp, merged, broker.ends[tp]))
 
 
-def _known(reader: Rows, row: Region) -> frozenset[TP]:
-    return frozenset(starts.known(reader))
+def _known(reader: Rows, row: Region) -> frozenset[tuple[TP, str]]:
+    return frozenset((tp, initial.topic_id) for tp, initial in starts.known(reader).items())
 
 
 VISITORS: dict[str, type[Visitor]] = {"read": SlowReader, "consume": BoundedRun}
