@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -103,3 +103,9 @@ def sqlite_file(url: str) -> Path | None:
     """The file of a SQLite control plane; None for another database."""
     match = _SQLITE.fullmatch(url)
     return Path(match["rest"][1:].partition("?")[0]) if match else None
+
+
+def split_endpoint(options: Mapping[str, str]) -> tuple[str, str]:
+    """The scheme and `HOST:PORT` of an object store's endpoint; what is not said is empty."""
+    said, _, place = options.get("endpoint", "").rpartition("://")
+    return (options.get("scheme") or said).lower(), place

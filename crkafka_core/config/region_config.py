@@ -252,9 +252,9 @@ class RegionConfig(LimitKeys):
             )
         in_url = {key: values[0] for key, values in parse_qs(urlsplit(self.storage).query).items()}
         options = {**self.storage_options, **in_url}
-        scheme, _, place = options.get("endpoint", in_url.get("endpoint_override", "")).rpartition("://")
-        scheme = options.get("scheme") or scheme
-        if scheme.lower() == "http" and not (place and _is_here(place.partition("/")[0])):
+        options.setdefault("endpoint", in_url.get("endpoint_override", ""))
+        scheme, place = location.split_endpoint(options)
+        if scheme == "http" and not (place and _is_here(place.partition("/")[0])):
             found.append("storage_options: the endpoint is http: segments are sent unencrypted; write https.")
         return found
 

@@ -14,7 +14,7 @@ from pyarrow import fs
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.segments.errors import SegmentMissing, storage_error
 from crkafka_core.segments.storage import Output, Storage, Stored
-from crkafka_core.segments.uploads import end_uploads, s3_endpoint, split_endpoint
+from crkafka_core.segments.uploads import end_uploads, s3_endpoint
 
 _OPTIONS = (
     "endpoint",
@@ -208,7 +208,7 @@ class _ObjectOutput(Output):
 
 
 def _s3_arguments(options: Mapping[str, str]) -> dict[str, object]:
-    scheme, place = split_endpoint({"endpoint": s3_endpoint() or "", **options})
+    scheme, place = s3_endpoint(options)
     wanted = {
         "endpoint_override": place or None,
         "scheme": scheme or None,

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from crkafka_core.config.location import split_endpoint
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.segments.errors import StorageUnavailable, without_secrets
 
@@ -32,15 +33,10 @@ def end_uploads(bucket: str, prefix: str, options: Mapping[str, str], only: Call
     return ended
 
 
-def s3_endpoint() -> str | None:
-    """The endpoint that the environment names, as all AWS tools read it."""
-    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-
-
-def split_endpoint(options: Mapping[str, str]) -> tuple[str, str]:
-    """The scheme and `HOST:PORT` of an object store's endpoint; what is not said is empty."""
-    said, _, place = options.get("endpoint", "").rpartition("://")
-    return (options.get("scheme") or said).lower(), place
+def s3_endpoint(options: Mapping[str, str]) -> tuple[str, str]:
+    """The scheme and `HOST:PORT` that the options name; else those of the environment, as all AWS tools read it."""
+    named = options.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return split_endpoint({**options, "endpoint": named or ""})
 
 
 def _client(options: Mapping[str, str]) -> tuple[Any, tuple[type[Exception], ...]]:
@@ -53,7 +49,7 @@ def _client(options: Mapping[str, str]) -> tuple[Any, tuple[type[Exception], ...
             "Ending unfinished S3 uploads needs boto3, which is not installed.",
             hint="`pip install crkafka[s3]`, or a lifecycle rule of the bucket (AbortIncompleteMultipartUpload).",
         ) from error
-    scheme, place = split_endpoint({"endpoint": s3_endpoint() or "", **options})
+    scheme, place = s3_endpoint(options)
     client = boto3.client(
         "s3",
         endpoint_url=f"{scheme or 'https'}://{place}" if place else None,

@@ -11,10 +11,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from crkafka_core import maven
+from crkafka_core.config.location import split_endpoint
 from crkafka_core.config.reference import has_reference
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.dev.cache import cache_folder
-from crkafka_core.segments.uploads import split_endpoint
 from crkafka_core.spark import launch, location
 
 S3 = "s3"

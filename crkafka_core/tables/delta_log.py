@@ -17,13 +17,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from crkafka_core.config.location import split_endpoint
 from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.segments import footer
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable, without_secrets
 from crkafka_core.segments.storage import Storage
-from crkafka_core.segments.uploads import split_endpoint
 from crkafka_core.tables import log as interface
 from crkafka_core.tables import log_end, new_file
 from crkafka_core.tables.files import Added

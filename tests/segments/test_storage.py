@@ -12,6 +12,7 @@ from pathlib import Path
 import boto3
 import pytest
 
+from crkafka_core.config.location import split_endpoint
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Region
@@ -20,7 +21,6 @@ from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region.retire import collect_orphans
 from crkafka_core.segments.errors import StorageUnavailable, storage_error, without_secrets
 from crkafka_core.segments.storage import Storage
-from crkafka_core.segments.uploads import split_endpoint
 from crkafka_core.segments.writer import SegmentWriter
 from crkafka_core.testing.memory import MemoryStore
 from tests.segments.conftest import MakeBatch
