@@ -344,7 +344,7 @@ class StreamReader(DataSourceStreamReader):
                 return None if at == first.parent else reading.forgotten(row, first)
             if stands is None:
                 return reading.refusal(reader, row, at)
-            fork = max((i for i in reader.line(at) if i in set(line)), default=0)
+            fork = max(set(line).intersection(reader.line(at)), default=0)
             return NoSuchCheckpoint(
                 f"The stream stands at checkpoint {at} of region {row.name}, which is not on the line to the head {row.head} any more: "
                 f"the region went back to {fork} and on from there.",
