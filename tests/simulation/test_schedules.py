@@ -144,6 +144,11 @@ def test_what_a_newer_state_had_retired_is_deleted_also_after_a_backup_is_put_in
     assert simulate(110_011_095).ok
 
 
+def test_a_reader_of_a_backup_misses_files_that_are_deleted_for_the_newer_state_while_it_looks() -> None:
+    """The driver had retired them in SQL just before, and deleted them just after (SPEC T3)."""
+    assert simulate(150_003_300).ok
+
+
 def test_who_starts_a_region_after_the_last_trace_of_a_newer_state_is_gone_has_said_how_to_go_on() -> None:
     """Only a member that has ended had seen the newer state; the segment that it had begun went with it (SPEC G10)."""
     assert simulate(110_016_037).ok

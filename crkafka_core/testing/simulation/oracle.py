@@ -110,7 +110,7 @@ class Oracle:
         self.precious: set[str] = set()
         """Segments that such a state named beyond the backup: nobody may delete them before a person has said how to go on."""
         self.deleted: set[str] = set()
-        """Segments that were not there any more when a backup was put in place."""
+        """Segments that no newer state needed any more when a backup was put in place: gone, or about to be deleted."""
 
     def went_back(self, knew: Mapping[str, Any], newer: set[str]) -> None:
         """SQL is what it was when this was known of it (SPEC G10); until then it named these segments.
@@ -123,7 +123,7 @@ class Oracle:
         begun = {name.parent for path in self.disk if (name := SegmentName.parse(path)) is not None}
         if lost & begun:  # else nothing outside SQL tells that it was merged
             self.precious |= {path for cut in lost for path in self.segments.get(cut, ())} & newer & self.disk.keys()
-        self.deleted |= {path for paths in self.segments.values() for path in paths} - self.disk.keys()
+        self.deleted |= {path for paths in self.segments.values() for path in paths} - (newer & self.disk.keys())
         self.given_up.clear()
         self.ran = dict.fromkeys(self.ran, frozenset())  # marks that were taken away may be back
         self.lost.append((self.merged, self.initial))

@@ -62,7 +62,7 @@ class SlowReader(Visitor):
                 return
             there = (
                 world.disk.keys() | world.oracle.deleted
-            )  # what went before a backup was put in place, no backup has
+            )  # what was retired before a backup was put in place, no backup has
             if gone := [path for path in paths if path not in there]:
                 raise Violation("T1", f"{self.name} holds {held.plan.checkpoints}, and {gone[0]} is gone")
             asked = world.now
