@@ -89,6 +89,8 @@ def _strike(nemesis: Nemesis, seconds: float, capsys: pytest.CaptureFixture[str]
     s, rng = nemesis.s, nemesis.rng
     sizes: list[float] = []
     nemesis.produce()
+    table = str(s.folder / TABLE)
+    s.until(lambda: DeltaTable.is_deltatable(table), "the table is made: some faults strike it", timeout=SETTLES)
     end = time.monotonic() + seconds
     faults = nemesis.faults()
     while time.monotonic() < end:
@@ -111,7 +113,7 @@ def _strike(nemesis: Nemesis, seconds: float, capsys: pytest.CaptureFixture[str]
     _bring_in_the_rest(s)
     verdict = s.verify(quiet=True)
     assert verdict.tables == (TABLE,), verdict.notes
-    assert DeltaTable(str(s.folder / TABLE)).to_pyarrow_table(columns=["offset"]).num_rows == s.ledger.rows()
+    assert DeltaTable(table).to_pyarrow_table(columns=["offset"]).num_rows == s.ledger.rows()
     _say(capsys, f"{account.write(s, verdict.rows)}\n{verdict}")
     return sizes
 
