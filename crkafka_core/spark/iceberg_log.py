@@ -70,12 +70,11 @@ class IcebergLog(TableLog):
         return found
 
     def create(self, stamp: Stamp) -> None:
-        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in RECORDS)
-        made_by = _text(Stamp(stamp.uid, stamp.table, 0, stamp.token).to_json())
-        properties = f"'format-version' = '2', '{_TIDY}' = 'true', '{_MADE_BY}' = {made_by}"
+        """Not by SQL: its first statement of a session takes seconds."""
+        made_by = Stamp(stamp.uid, stamp.table, 0, stamp.token).to_json()
         with self.translated_errors():
             try:
-                self.spark.sql(f"CREATE TABLE {self.name} ({columns}) USING iceberg TBLPROPERTIES ({properties})")
+                self.java.create(self.name, RECORDS.json(), {"format-version": "2", _TIDY: "true", _MADE_BY: made_by})
             except AnalysisException as error:
                 if (error.getCondition() or "") == "TABLE_OR_VIEW_ALREADY_EXISTS":
                     raise Moved(f"Table {self.table.name} was made by somebody else.") from error
@@ -305,6 +304,7 @@ class _Java:
     def __init__(self, spark: SparkSession) -> None:
         self._session: Any = getattr(spark, "_jsparkSession")  # noqa: B009
         machine: Any = getattr(spark, "_jvm")  # noqa: B009
+        self._sessions = machine.org.apache.spark.sql.classic.SparkSession
         iceberg = machine.org.apache.iceberg
         self._util = iceberg.spark.Spark3Util
         self.HashMap = machine.java.util.HashMap
@@ -315,9 +315,26 @@ class _Java:
         )
         self.MappingUtil, self.NameMappingParser = iceberg.mapping.MappingUtil, iceberg.mapping.NameMappingParser
         self.ParquetUtil = iceberg.parquet.ParquetUtil
+        self._data_type = machine.org.apache.spark.sql.types.DataType
+        transform = machine.org.apache.spark.sql.connector.expressions.Transform
+        gateway: Any = getattr(spark.sparkContext, "_gateway")  # noqa: B009
+        self._no_partitions = gateway.new_array(transform, 0)
 
     def load(self, name: str) -> Any:
+        self._make_session_active()
         return self._util.loadIcebergTable(self._session, name)
+
+    def create(self, name: str, schema: str, properties: Mapping[str, str]) -> None:
+        """Without partitions. `schema`: as Spark has it in JSON."""
+        self._make_session_active()
+        at, options = self._util.catalogAndIdentifier(self._session, name), self.HashMap()
+        for key, value in {"provider": "iceberg", **properties}.items():
+            options.put(key, value)
+        at.catalog().createTable(at.identifier(), self._data_type.fromJson(schema), self._no_partitions, options)
+
+    def _make_session_active(self) -> None:
+        """A name is looked up with the settings of this thread's session; another one does not know the catalog."""
+        self._sessions.setActiveSession(self._session)
 
 
 def _kind(error: Py4JJavaError) -> str:
@@ -334,9 +351,3 @@ def _arrow(uri: str) -> str:
         if uri.startswith(ours):
             return uri.removeprefix(ours)
     return uri.replace("s3a://", "s3://", 1)
-
-
-def _text(value: str) -> str:
-    """As SQL writes it."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
