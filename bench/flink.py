@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pyspark
 
 from crkafka_core.dev.cache import cache_folder, exclusively
+from crkafka_core.dev.find_java import find_java
 from crkafka_core.dev.jars import JarSet
-from crkafka_core.dev.java import find_java
 
 VERSION = "2.3.0"
 CONNECTORS = JarSet(

@@ -59,7 +59,7 @@ def locked_entry(package: str, lock: str) -> str:
 def java() -> None:
     """Java 17 or newer: the one that is there, else from the package manager."""
     from crkafka_core.dev.errors import ServiceFailed
-    from crkafka_core.dev.java import find_java
+    from crkafka_core.dev.find_java import find_java
 
     try:
         find_java()

@@ -256,7 +256,7 @@ def tables(config: RegionConfig, stored: Stored) -> str:
 
 def host(config: RegionConfig, stored: Stored) -> str:
     """Who runs the members: slots, Java, and versions that go together (docs/clients.md P11)."""
-    from crkafka_core.dev.java import find_java
+    from crkafka_core.dev.find_java import find_java
 
     by_spark = [
         t.name for t in config.tables if t.kept_fresh and (t.shape or not plane_tables.has_log(t.format, t.path))

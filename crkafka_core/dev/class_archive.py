@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from crkafka_core.dev.cache import cache_folder
+from crkafka_core.dev.find_java import find_java
 from crkafka_core.dev.jars import KAFKA
-from crkafka_core.dev.java import find_java
 
 
 def archive() -> Path:

@@ -15,7 +15,7 @@ from pathlib import Path
 from crkafka_core import maven
 from crkafka_core.dev.cache import cache_folder, exclusively
 from crkafka_core.dev.errors import ServiceFailed
-from crkafka_core.dev.java import find_java
+from crkafka_core.dev.find_java import find_java
 from crkafka_core.dev.trust import PASSWORD, write_trust_store
 
 _IVY_FILE = """<ivy-module version="2.0">

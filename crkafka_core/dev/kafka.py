@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient
 
 from crkafka_core.dev import class_archive
 from crkafka_core.dev.errors import ServiceFailed
+from crkafka_core.dev.find_java import find_java
 from crkafka_core.dev.jars import KAFKA
-from crkafka_core.dev.java import find_java
 from crkafka_core.dev.kafka_config import LOG4J, NodeAddress, server_properties
 from crkafka_core.dev.kafka_topics import KafkaTopics
 from crkafka_core.dev.leash import Leash

@@ -23,7 +23,6 @@ from crkafka_core.kafka.properties import client_properties
 from crkafka_core.loop import Repeated, Signal
 from crkafka_core.member import leash
 from crkafka_core.member.edges import Edges, RealEdges
-from crkafka_core.member.end_watch import EndWatch
 from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.member.lease import Watchdog
 from crkafka_core.member.message_queue import MessageQueue
@@ -31,6 +30,7 @@ from crkafka_core.member.observer import Observer
 from crkafka_core.member.open_segments import OpenSegments
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.resolver import Resolver
+from crkafka_core.member.stall_watch import StallWatch
 from crkafka_core.member.submitter import Submitter
 from crkafka_core.model.errors import (
     CrkafkaError,
@@ -198,7 +198,7 @@ class MemberProcess:
             topic_ids=lambda: {topic: info.id for topic, info in admin.topics(loop.state.topic_ids).items()},
             runtime=runtime,
         )
-        ends = EndWatch(admin, loop.reading, runtime)
+        ends = StallWatch(admin, loop.reading, runtime)
         resolver = Resolver(config, plane, admin, storage, loop.post, ends=ends, runtime=runtime)
         observer = Observer(plane, limit, loop.post, runtime=runtime)
         watchdog = Watchdog(
@@ -320,7 +320,7 @@ class MemberProcess:
             _log.warning("saying goodbye: %s", error)
         return False
 
-    def metrics(self, loop: EventLoop, submitter: Submitter, ends: EndWatch) -> dict[str, object]:
+    def metrics(self, loop: EventLoop, submitter: Submitter, ends: StallWatch) -> dict[str, object]:
         """What is stored with each renewal of the lease (SPEC R6, D3)."""
         state = loop.state
         held = state.held or frozenset()

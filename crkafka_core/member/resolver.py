@@ -14,8 +14,8 @@ from crkafka_core.kafka.edge import Admin
 from crkafka_core.kafka.errors import NotAllowed
 from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.member import start_positions
-from crkafka_core.member.end_watch import EndWatch
 from crkafka_core.member.outside_sql import look_outside
+from crkafka_core.member.stall_watch import StallWatch
 from crkafka_core.model.errors import ConfigError, CrkafkaError, NotOwner, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
@@ -50,7 +50,7 @@ class Resolver(Loop):
         storage: Storage,
         post: Callable[[sg.Event], None],
         *,
-        ends: EndWatch,
+        ends: StallWatch,
         runtime: Runtime = THREADS,
     ) -> None:
         super().__init__("resolver", runtime)

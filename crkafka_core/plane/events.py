@@ -82,7 +82,7 @@ def bad_records(reader: Reader) -> dict[str, int]:
     return bad
 
 
-def forget(tx: Tx, keep: int) -> None:
+def drop_old(tx: Tx, keep: int) -> None:
     """Delete all but the last `keep` events."""
     region = tx.region()
     tx.delete(Event, ("seq", "<", region.next_event - keep))

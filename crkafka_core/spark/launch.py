@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from crkafka_core import logs
 from crkafka_core.config import secret
 from crkafka_core.dev.errors import ServiceFailed
-from crkafka_core.dev.java import find_java
+from crkafka_core.dev.find_java import find_java
 from crkafka_core.spark import java_log
 
 REDACTION = "spark.redaction.regex"

@@ -54,9 +54,9 @@ def advance(
     declared shape is written by it, together with the others of that shape.
     """
     if _declared(region, name, shape):
-        from crkafka_core.spark import shaped  # it brings the decoders, which few programs need
+        from crkafka_core.spark import shaped_write  # it brings the decoders, which few programs need
 
-        return shaped.advance(session_for(spark, name), region, name, limit=limit, upto=upto)
+        return shaped_write.advance(session_for(spark, name), region, name, limit=limit, upto=upto)
     if shape is not None:
         region.plane.do(lambda tx: plane.shape(tx, name))
     elif adopts(region, name, spark):
@@ -70,9 +70,9 @@ def rewrite(
 ) -> Committed | None:
     """Replace the rows of these live checkpoints: a backfill. Whether it needs Spark is as with `advance`."""
     if _declared(region, name, shape):
-        from crkafka_core.spark import shaped  # it brings the decoders, which few programs need
+        from crkafka_core.spark import shaped_write  # it brings the decoders, which few programs need
 
-        return shaped.rewrite(session_for(spark, name), region, name, ids)
+        return shaped_write.rewrite(session_for(spark, name), region, name, ids)
     if shape is not None:
         region.plane.do(lambda tx: plane.shape(tx, name))
     elif adopts(region, name, spark):

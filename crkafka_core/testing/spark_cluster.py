@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from crkafka_core.dev.java import find_java
+from crkafka_core.dev.find_java import find_java
 from crkafka_core.dev.leash import Leash
 from crkafka_core.dev.ports import free_ports, is_free
 from crkafka_core.dev.processes import RecordedProcess

@@ -330,7 +330,7 @@ def test_a_region_whose_host_is_gone_names_the_host_wherever_one_looks(
     ids=["members", "tables"],
 )
 def test_no_java_is_a_sentence(crkafka: Crkafka, region_file: Path, monkeypatch: pytest.MonkeyPatch, more: str) -> None:
-    from crkafka_core.dev import java
+    from crkafka_core.dev import find_java as java
 
     java.find_java.cache_clear()
     monkeypatch.setattr(java, "_candidates", lambda: iter(()))
@@ -346,7 +346,7 @@ def test_no_java_is_a_sentence(crkafka: Crkafka, region_file: Path, monkeypatch:
 def test_a_verb_that_needs_java_ends_with_that_sentence(
     crkafka: Crkafka, region_file: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
 ) -> None:
-    from crkafka_core.dev import java
+    from crkafka_core.dev import find_java as java
 
     java.find_java.cache_clear()
     monkeypatch.setattr(java, "_candidates", lambda: iter(()))

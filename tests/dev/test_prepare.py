@@ -71,8 +71,8 @@ def test_a_python_that_gets_its_environments_from_the_package_manager(bare: Path
 
 
 def test_without_java_and_without_a_package_manager(bare: Path) -> None:
-    script = "import sys; sys.path.insert(0, 'scripts'); import prepare; from crkafka_core.dev import java"
-    script += "; java._candidates = lambda: iter(()); sys.exit(prepare.main(['java']))"
+    script = "import sys; sys.path.insert(0, 'scripts'); import prepare; from crkafka_core.dev import find_java"
+    script += "; find_java._candidates = lambda: iter(()); sys.exit(prepare.main(['java']))"
     env = {**os.environ, "PATH": str(bare / "bin"), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", script], env=env, cwd=bare, capture_output=True, text=True, check=False
@@ -83,7 +83,7 @@ def test_without_java_and_without_a_package_manager(bare: Path) -> None:
 
 
 def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from crkafka_core.dev import java
+    from crkafka_core.dev import find_java as java
     from crkafka_core.dev.errors import ServiceFailed
 
     old = tmp_path / "bin" / "java"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crkafka_core.dev.java import find_java
+from crkafka_core.dev.find_java import find_java
 from crkafka_core.dev.trust import PASSWORD, trusted_certificates, write_trust_store
 
 

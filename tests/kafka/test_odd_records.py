@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from crkafka_core.dev.find_java import find_java
 from crkafka_core.dev.jars import KAFKA
-from crkafka_core.dev.java import find_java
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka import headers
 from crkafka_core.kafka.errors import RecordUnreadable

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crkafka_core.dev import class_archive
+from crkafka_core.dev.find_java import find_java
 from crkafka_core.dev.jars import KAFKA
-from crkafka_core.dev.java import find_java
 from crkafka_core.dev.kafka import KafkaCluster
 
 pytestmark = pytest.mark.kafka

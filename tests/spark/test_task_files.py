@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from crkafka_core.model.errors import DataLoss, LeaseLost, NoSuchCheckpoint, Stale
 from crkafka_core.model.offsets import TP
-from crkafka_core.spark import shaped, tables, task_files
+from crkafka_core.spark import shaped_write, tables, task_files
 from crkafka_core.spark.decoding import BadRecord
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.tasks import Then
@@ -275,7 +275,7 @@ def test_who_wrote_files_while_another_went_on_commits_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late_by: str
 ) -> None:
     landing = with_a_third_landed(spark, tmp_path)
-    usual = shaped._commits
+    usual = shaped_write._commits
 
     def slow(*given: Any) -> None:
         monkeypatch.undo()
@@ -287,7 +287,7 @@ def test_who_wrote_files_while_another_went_on_commits_nothing(
             tables.advance(spark, landing.region, "orders")
         usual(*given)
 
-    monkeypatch.setattr(shaped, "_commits", slow)
+    monkeypatch.setattr(shaped_write, "_commits", slow)
     with pytest.raises((Stale, NoSuchCheckpoint)):
         tables.advance(spark, landing.region, "orders")
     there = (1,) if late_by == "a rewind" else (1, 2, 3)

@@ -18,7 +18,7 @@ from crkafka_core.control import Tx
 from crkafka_core.machine import holder
 from crkafka_core.model.errors import LeaseLost, Refused, WentBack
 from crkafka_core.model.rows import Lease, Table
-from crkafka_core.plane import growth, permits, restored
+from crkafka_core.plane import cleanup, permits, restored
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.states import State
@@ -275,7 +275,7 @@ def test_a_rewind_to_where_the_table_is_needs_no_older_version(kept: Kept) -> No
 def test_the_commit_before_the_oldest_live_checkpoint_is_remembered(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growth, "COMMITS", 1)
+    monkeypatch.setattr(cleanup, "COMMITS", 1)
     kept.land(), kept.land(), kept.land()
     kept.advance(limit=2)
     kept.advance()
@@ -283,7 +283,7 @@ def test_the_commit_before_the_oldest_live_checkpoint_is_remembered(
         kept.land()
         kept.advance()
     kept.landing.retire(1, 2)
-    kept.region.plane.do(growth.collect)
+    kept.region.plane.do(cleanup.clean_up)
     kept.landing.rewind(3)
     assert kept.fence().acknowledged == 3
     assert kept.rows() == kept.truth(3)
@@ -292,13 +292,13 @@ def test_the_commit_before_the_oldest_live_checkpoint_is_remembered(
 def test_that_nothing_was_written_before_the_oldest_live_checkpoint_is_remembered(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growth, "COMMITS", 1)
+    monkeypatch.setattr(cleanup, "COMMITS", 1)
     kept.land(), kept.land(), kept.land()
     kept.advance()
     for _ in range(3):
         kept.land()
         kept.advance()
-    kept.region.plane.do(growth.collect)
+    kept.region.plane.do(cleanup.clean_up)
     kept.landing.rewind(1)
     assert kept.fence().acknowledged == 0
     kept.advance()
@@ -308,7 +308,7 @@ def test_that_nothing_was_written_before_the_oldest_live_checkpoint_is_remembere
 def test_a_commit_that_a_rewind_left_behind_stands_for_none_before_it(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growth, "COMMITS", 1)
+    monkeypatch.setattr(cleanup, "COMMITS", 1)
     for _ in range(2):
         kept.land()
         kept.advance()
@@ -317,7 +317,7 @@ def test_a_commit_that_a_rewind_left_behind_stands_for_none_before_it(
     kept.land(), kept.land()
     kept.advance()
     kept.landing.retire(1)
-    kept.region.plane.do(growth.collect)
+    kept.region.plane.do(cleanup.clean_up)
     kept.landing.rewind(3)
     assert kept.fence().acknowledged == 1
     kept.advance()

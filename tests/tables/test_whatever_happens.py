@@ -10,7 +10,7 @@ from crkafka_core.control import Tx
 from crkafka_core.model.errors import Refused, WentBack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import TableCommit
-from crkafka_core.plane import growth, permits, tables
+from crkafka_core.plane import cleanup, permits, tables
 from crkafka_core.tables import adopt, audit
 from crkafka_core.tables.stamp import OtherRegion
 from tests.tables.conftest import Crash, Lake, dies_at
@@ -379,7 +379,7 @@ def test_however_many_permits_fail_the_last_commit_stays_known(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, unheard: bool
 ) -> None:
     """As in a night without the table's storage: else it would seem that SQL went back in time, and the region would stop."""
-    monkeypatch.setattr(growth, "COMMITS", 10)
+    monkeypatch.setattr(cleanup, "COMMITS", 10)
     lake.land()
     advance(lake)
     lake.land()
@@ -393,6 +393,6 @@ def test_however_many_permits_fail_the_last_commit_stays_known(
             permits.fail_commit(tx, permit, "no storage")
 
     lake.region.plane.do(fail)
-    lake.region.plane.do(growth.collect)
+    lake.region.plane.do(cleanup.clean_up)
     assert lake.region.plane.read(lambda reader, _: reader.count(TableCommit)) == 1 + 10 + 10
     right(lake)

@@ -17,7 +17,7 @@ STALLED_AFTER = 120.0
 """Seconds for which a partition that has records may give none, before somebody should look at it."""
 
 
-class EndWatch:
+class StallWatch:
     """Asked by the resolver's thread while that has nothing else to do; read by any."""
 
     def __init__(self, admin: Admin, reading: Callable[[], Mapping[TP, int]], runtime: Runtime = THREADS) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from crkafka_core.loop import Threads
-from crkafka_core.member.end_watch import EVERY, STALLED_AFTER, EndWatch
+from crkafka_core.member.stall_watch import EVERY, STALLED_AFTER, StallWatch
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Event, Region
@@ -35,7 +35,7 @@ class Ends:
 
 def test_83_a_partition_that_has_records_and_gives_none_is_found_and_one_that_moves_or_is_at_its_end_is_not() -> None:
     clock, at, kafka = Clock(), {STUCK: 0, IDLE: 7, FED: 0}, Ends()
-    watch = EndWatch(kafka, lambda: at, clock)  # type: ignore[arg-type]
+    watch = StallWatch(kafka, lambda: at, clock)  # type: ignore[arg-type]
     found = []
     for step in range(1, 12):
         clock.time += EVERY
@@ -51,7 +51,7 @@ def test_83_a_partition_that_has_records_and_gives_none_is_found_and_one_that_mo
 
 def test_83_what_is_paused_for_a_while_is_not_stalled_afterwards() -> None:
     clock, at = Clock(), {STUCK: 0}
-    watch = EndWatch(Ends(), lambda: at, clock)  # type: ignore[arg-type]
+    watch = StallWatch(Ends(), lambda: at, clock)  # type: ignore[arg-type]
     for paused in (False, True, False):
         at.clear() if paused else at.update({STUCK: 0})
         for _ in range(3):

@@ -31,10 +31,10 @@ READER_OVER = 86_400.0
 """Seconds after its end in which a reader, or a stream, may still come back for its lease."""
 
 
-def collect(tx: Tx) -> None:
+def clean_up(tx: Tx) -> None:
     """Delete it; cheap, and idempotent."""
     region = tx.region()
-    events.forget(tx, EVENTS)
+    events.drop_old(tx, EVENTS)
     # The epoch of the last start is looked at for as long as the region runs (SPEC X6).
     tx.delete(Reset, ("epoch", "<=", region.epoch - RESETS), ("epoch", "!=", region.started_epoch))
     tx.delete(Checkpoint, ("status", "=", CheckpointStatus.ABORTED), ("id", "<", region.next_checkpoint - ABORTED))
