@@ -146,7 +146,7 @@ def test_five_times_as_many_cuts_leave_as_many_rows(monkeypatch: pytest.MonkeyPa
 def test_without_an_end_it_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison above can fail."""
     worker = Worker(MemoryStore(), history=0)
-    monkeypatch.setattr(cleanup, "collect", lambda tx: None)
+    monkeypatch.setattr(cleanup, "clean_up", lambda tx: None)
     for _ in range(30):
         worker.cut()
     before = worker.sizes()
