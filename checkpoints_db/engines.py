@@ -13,6 +13,7 @@ from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from checkpoints_db.address import Address
+from checkpoints_db.retry import is_read_only
 from crkafka_core.config.resolving import read_again
 
 _CONNECT_TIMEOUT = 5
@@ -115,7 +116,15 @@ def _postgres(address: Address) -> Engine:
 
     event.listen(engine, "do_connect", renew)
     event.listen(engine, "connect", set_up)
+    event.listen(engine, "handle_error", _leave_read_only)
     return engine
+
+
+def _leave_read_only(context: Any) -> None:
+    """A session that may only read may stay so for ever: at a server that is a replica since a failover, or begun in a maintenance. A new
+    one finds who takes writes."""
+    if is_read_only(context.original_exception):
+        context.is_disconnect = True
 
 
 def renewed(parameters: Mapping[str, Any]) -> dict[str, Any]:

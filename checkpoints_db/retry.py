@@ -18,6 +18,7 @@ _BROKEN = ("not a database", "malformed")
 _FOREVER = ("readonly database", "unable to open database file", *_BROKEN)
 _NO_TABLE = ("no such table", "no such column", "has no column named")
 _UNDEFINED = {"42P01", "42703", "42883"}
+_READ_ONLY = "25006"
 _TRANSIENT = {
     "40001",
     "40P01",
@@ -28,7 +29,7 @@ _TRANSIENT = {
     "57P05",
     "53300",
     "53400",
-    "25006",
+    _READ_ONLY,
     "55000",
     "25P03",
     "25P04",
@@ -99,6 +100,11 @@ def is_refusal(error: BaseException) -> bool:
 def is_right(error: BaseException) -> bool:
     """Whether this user may not do that."""
     return sqlstate(error) == _NO_RIGHT
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Whether PostgreSQL takes no writes in this session."""
+    return sqlstate(error) == _READ_ONLY
 
 
 def is_schema(error: BaseException) -> bool:

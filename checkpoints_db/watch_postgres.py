@@ -196,8 +196,9 @@ def _listen(watch: weakref.ref[PostgresWatch], address: Address) -> None:
 def _connect(address: Address) -> Any:
     import psycopg
 
-    arguments = address.url.translate_connect_args(username="user", database="dbname") | dict(address.url.query)
-    arguments |= renewed(arguments)
+    # As the engine reads the URL: it may name several hosts.
+    _, given = address.url.get_dialect()().create_connect_args(address.url)
+    arguments = {**given, **renewed(given)}
     arguments.setdefault("connect_timeout", 5)
     arguments.setdefault("application_name", "crkafka-watch")
     connection = psycopg.connect(**NOTICE_DEATH | arguments, autocommit=True)

@@ -257,6 +257,31 @@ def test_a_restart_of_the_server_is_survived(postgres: Postgres, on_postgres: Sq
 
 
 @pytest.mark.postgres
+def test_a_session_that_may_only_read_is_left_for_a_new_one(postgres: Postgres, new_postgresql_url: str) -> None:
+    """It stays so: at a server that is a replica since a failover, or begun while an administrator let nobody write."""
+    store = open_store(new_postgresql_url, patience=Patience(bound=0.5))
+    store.create(region(), lambda tx: None)
+    store.close()
+    database = store.address.url.database
+    postgres.sql(f'ALTER DATABASE "{database}" SET default_transaction_read_only = on')
+    with pytest.raises(ServiceUnavailable, match="takes no writes now"):
+        store.run(REGION, lambda tx: tx.set_region(epoch=2))
+    postgres.sql(f'ALTER DATABASE "{database}" SET default_transaction_read_only = off')
+    assert store.run(REGION, lambda tx: tx.set_region(epoch=2)).epoch == 2
+    store.close()
+
+
+@pytest.mark.postgres
+def test_of_several_servers_the_one_that_answers_is_waited_at_too(postgres: Postgres, on_postgres: SqlStore) -> None:
+    """As SQLAlchemy writes them, `host=` once for each."""
+    url = on_postgres.address.url.render_as_string(hide_password=False)
+    servers = f"host=/nowhere:5432&host={postgres.socket}:5432&target_session_attrs=read-write"
+    store = open_store(f"{url.partition('?')[0]}?{servers}")
+    assert store.wait(REGION, -1, 5) == 0
+    store.close()
+
+
+@pytest.mark.postgres
 def test_a_waiter_hears_again_after_a_restart(postgres: Postgres, on_postgres: SqlStore) -> None:
     assert on_postgres.wait(REGION, 0, 0.2) == 0
     postgres.stop()
