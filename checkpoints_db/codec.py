@@ -10,6 +10,7 @@ from itertools import starmap
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
+from crkafka_core.model.errors import TooOld
 from crkafka_core.model.rows import Row
 
 R = TypeVar("R", bound=Row)
@@ -68,12 +69,22 @@ class Codec(Generic[R]):
             return list(starmap(self.row, tuples))
         lists = [list(values) for values in tuples]
         for index, members in self._enums:
-            for values in lists:
-                values[index] = members[values[index]]
+            try:
+                for values in lists:
+                    values[index] = members[values[index]]
+            except KeyError as unknown:
+                raise self._too_old(index, unknown.args[0]) from None
         for index in self._bools:
             for values in lists:
                 values[index] = bool(values[index])
         return list(starmap(self.row, lists))
+
+    def _too_old(self, index: int, value: str) -> TooOld:
+        """The error for an enumeration's value that a newer program has written."""
+        return TooOld(
+            f"A {self.row.__name__.lower()} in the control plane has the {self.fields[index]} {value!r}, which this program does not know.",
+            hint="A newer crkafka has written it: install that one, and start this process anew.",
+        )
 
     def with_changes(self, row: R, changes: dict[str, Any]) -> R:
         """As `dataclasses.replace`, but several times as fast for a row of 35 columns."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from crkafka_core.control import Reader
 from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.model.desired import Desired
-from crkafka_core.model.errors import CrkafkaError, NoSuchRegion, ServiceUnavailable
+from crkafka_core.model.errors import CrkafkaError, NoSuchRegion, ServiceUnavailable, TooOld
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Member, Region
@@ -70,6 +70,9 @@ class Observer(Loop):
             self._failures = 0
         except NoSuchRegion:
             self._post(sg.Broken("the region was deleted"))
+            return False
+        except TooOld as error:
+            self._post(sg.Broken(str(error)))
             return False
         except ServiceUnavailable as error:
             self._failures += 1

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from crkafka_core.control import Reader, Tx
+from crkafka_core.control import KeyExists, Reader, Tx
 from crkafka_core.model.errors import NotRunning, OldConfiguration, Stale, Superseded, WrongRegion
 from crkafka_core.model.offsets import TP, pack
 from crkafka_core.model.phase import Phase, Wanted
@@ -169,9 +169,18 @@ def regions_of(reader: Reader, group_id: str) -> list[str]:
 def bind_group(tx: Tx, region: Region, who: Registration) -> None:
     """The group belongs to one region; a stranger is refused and leaves no trace (SPEC G1)."""
     cluster, group = who.cluster_id, who.group_id
-    if not check_group(tx, region, who=who.name, region_index=who.region_index, cluster_id=cluster, group_id=group):
+
+    def bound() -> Group | None:
+        return check_group(tx, region, who=who.name, region_index=who.region_index, cluster_id=cluster, group_id=group)
+
+    if bound():
+        return
+    try:
         tx.add(Group(cluster, group, region.name, region.region_index))
-        tx.set_region(cluster_id=cluster, group_id=group)
+    except KeyExists:  # another region has bound it since we looked, and is seen now
+        bound()
+        raise
+    tx.set_region(cluster_id=cluster, group_id=group)
 
 
 def renew(tx: Tx, name: str, incarnation: str, metrics: Mapping[str, Any] | None = None) -> Member:

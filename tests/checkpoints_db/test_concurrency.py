@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -18,10 +19,10 @@ from checkpoints_db import open_store
 from checkpoints_db.testing.invariants import Invariants
 from checkpoints_db.testing.players import PARTITIONS, Player, new_region
 from crkafka_core.control import Tx
-from crkafka_core.model.errors import LeaseHeld, LeaseLost, Refused
+from crkafka_core.model.errors import LeaseHeld, LeaseLost, Refused, WrongRegion
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease
-from crkafka_core.plane import advance, cuts, leases, life, retire
+from crkafka_core.plane import advance, cuts, leases, life, members, retire
 from crkafka_core.plane.transact import ControlPlane
 
 NAME = "crowd"
@@ -36,6 +37,42 @@ def test_a_crowd_keeps_the_invariants(new_url: str) -> None:
 @pytest.mark.soak
 def test_a_crowd_keeps_the_invariants_for_a_minute(new_url: str) -> None:
     _crowd(new_url, seconds=60.0, merges=30)
+
+
+@pytest.mark.postgres
+def test_of_two_regions_that_bind_a_group_at_once_the_second_is_refused(new_postgresql_url: str) -> None:
+    """SPEC G1: neither saw the other's row when it looked."""
+    store, inserts = open_store(new_postgresql_url), list[str]()
+    for name in ("first", "second"):
+        life.declare(store, new_region(name, members_wanted=1))
+        store.run(name, lambda tx: life.start(tx, by="test"))
+    refused: list[BaseException] = []
+
+    def register(name: str) -> None:
+        who = members.Registration(f"{name}/0", name, 1, 1, "cluster", "shared", host="h")
+        try:
+            ControlPlane(store, name).do(lambda tx: members.register(tx, who))
+        except BaseException as error:
+            refused.append(error)
+
+    second = threading.Thread(target=register, args=("second",))
+
+    def meanwhile(statement: str) -> None:
+        if statement.startswith("INSERT INTO consumer_group"):
+            inserts.append(statement)
+        if statement == "commit" and not second.ident:
+            second.start()
+            deadline = time.monotonic() + 20
+            while len(inserts) < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.2)  # the second one waits for the first one's row
+
+    store.on_statement = meanwhile
+    register("first")
+    second.join(20)
+    store.close()
+    assert [type(error) for error in refused] == [WrongRegion], refused
+    assert "belongs to region first" in str(refused[0])
 
 
 def _crowd(url: str, *, seconds: float, merges: int) -> None:

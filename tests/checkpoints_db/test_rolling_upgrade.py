@@ -87,3 +87,23 @@ def test_a_program_that_is_too_old_reads_and_changes_nothing(new_url: str) -> No
         with pytest.raises(TooOld):
             life.declare(store, new_region("orders", members_wanted=1))
         assert plane.read(lambda _, row: row) == before
+
+
+def test_a_value_that_a_newer_program_has_written_is_told(new_url: str) -> None:
+    from checkpoints_db.testing.players import new_region
+
+    with closing(open_store(new_url)) as store:
+        life.declare(store, new_region("orders", members_wanted=1))
+        plane = ControlPlane(store, "orders")
+        with store.engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE region SET phase = 'DREAMING'")
+        asks = (
+            store.regions,
+            lambda: plane.read(lambda _, row: row),
+            lambda: plane.do(lambda tx: life.start(tx, by="me")),
+        )
+        for ask in asks:
+            with pytest.raises(
+                TooOld, match=r"region .*has the phase 'DREAMING', which this program does not know\. A newer"
+            ):
+                ask()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -19,7 +19,7 @@ from crkafka_core.member.lease import Watchdog
 from crkafka_core.member.main import MemberProcess, Parts
 from crkafka_core.member.observer import LossWatch, Observer
 from crkafka_core.member.reporter import Reporter
-from crkafka_core.model.errors import ConfigError, ServiceUnavailable
+from crkafka_core.model.errors import ConfigError, ServiceUnavailable, TooOld
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
@@ -110,6 +110,21 @@ def test_g7_an_observer_that_fails_in_an_unknown_way_ends_the_member(
     observer = Observer(of(plane), LIMITS, events.append)
     observer.start()
     assert until(lambda: any(isinstance(e, sg.Broken) for e in events))
+
+
+def test_g7_an_observer_that_cannot_read_what_a_newer_program_has_written_ends_the_member(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It renewed its lease, and went on with what it had read before."""
+    events: list[sg.Event] = []
+
+    def read(_: str) -> NoReturn:
+        raise TooOld("a phase that this program does not know")
+
+    observer = Observer(of(plane), LIMITS, events.append)
+    monkeypatch.setattr(plane.store, "read", read)
+    assert not observer.turn(0.0)
+    assert [e.why for e in events if isinstance(e, sg.Broken)] == ["a phase that this program does not know"]
 
 
 def test_g3_an_observer_and_a_reporter_that_hang_in_the_database_are_seen(
