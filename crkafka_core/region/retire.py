@@ -58,8 +58,7 @@ def retire(
         for at in range(0, len(done), CHUNK):
             chunk = done[at : at + CHUNK]
             paths = plane.do(lambda tx, c=chunk: _retire(tx, lease.lease, region, c))  # type: ignore[misc]
-            for path in paths:
-                storage.delete(path)
+            storage.each(storage.delete, paths)
             segments += len(paths)
             progress(f"{min(at + CHUNK, len(done))} of {plural(len(done), 'checkpoint')} retired")
         lease.check()
@@ -101,7 +100,7 @@ def collect_orphans(plane: ControlPlane, storage: Storage, region: Region, files
         return rules.named(tx)
 
     kept = plane.do(named)
-    return sum(storage.delete(path) for path in old if path not in kept)
+    return sum(storage.each(storage.delete, [path for path in old if path not in kept]))
 
 
 def delete_all(storage: Storage, uid: str) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from multiprocessing.pool import ThreadPool
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from pyarrow import fs
 
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.segments.errors import SegmentMissing, storage_error
-from crkafka_core.segments.storage import Output, Storage, Stored
+from crkafka_core.segments.storage import Output, R, Storage, Stored, T
 from crkafka_core.segments.uploads import end_uploads, s3_endpoint
 
 _OPTIONS = (
@@ -26,6 +27,9 @@ _OPTIONS = (
     "connect_timeout",
     "request_timeout",
 )
+
+_AT_ONCE = 16
+"""Files that wait for the network at the same time."""
 
 
 class ObjectStorage(Storage):
@@ -115,6 +119,13 @@ class ObjectStorage(Storage):
         except OSError as error:
             raise storage_error(error, "Deleting", self.uri(path)) from error
         return True
+
+    def each(self, work: Callable[[T], R], of: Iterable[T]) -> Sequence[R]:
+        files = [*of]
+        if len(files) < 2:
+            return super().each(work, files)
+        with ThreadPool(min(_AT_ONCE, len(files))) as pool:  # a call that hangs does not keep a process from ending
+            return pool.map(work, files, chunksize=1)
 
     def list(self, prefix: str) -> Iterator[Stored]:
         top = self._full(prefix) if prefix else self._root

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -14,6 +15,9 @@ import pyarrow as pa
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.segments.errors import refuse_credentials
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,13 @@ class Storage(ABC):
     @abstractmethod
     def delete(self, path: str) -> bool:
         """Remove a file; False if it was not there, which is not an error: deleting may be repeated."""
+
+    def each(self, work: Callable[[T], R], of: Iterable[T]) -> Sequence[R]:
+        """Do something with each of many files; the answers in their order, or the first error of them.
+
+        One after the other here; an object store, where each call waits for the network, does many at once.
+        """
+        return [work(one) for one in of]
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[Stored]:

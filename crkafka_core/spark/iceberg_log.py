@@ -46,7 +46,7 @@ class IcebergLog(TableLog):
     """Whoever expires snapshots removes what a snapshot once removed, by its name alone."""
 
     def __init__(self, spark: SparkSession, table: Table, storage_options: Mapping[str, str]) -> None:
-        self.spark, self.table, self._options = spark, table, storage_options
+        self.spark, self.table, self.options = spark, table, storage_options
         self.name = iceberg_catalog.named(spark, table.path)
         self.java = _Java(spark)
 
@@ -87,7 +87,7 @@ class IcebergLog(TableLog):
     def storage(self, stamp: Stamp | None = None) -> Storage:
         """The table's folder. A catalog says where it is only of a table that is there: with a stamp it is made then."""
         if iceberg_catalog.is_path(self.table.path):
-            return storage_of(self.table.path, self._options)
+            return storage_of(self.table.path, self.options)
         found = self._load()
         if found is None and stamp is not None:
             with suppress(Moved):
@@ -97,7 +97,7 @@ class IcebergLog(TableLog):
             raise Refused(
                 f"Table {self.table.name} is not in its catalog as {self.table.path}.", hint="Was it dropped?"
             )
-        return storage_of(_folder(found), self._options)
+        return storage_of(_folder(found), self.options)
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:
@@ -269,33 +269,32 @@ class IcebergSnapshot(Snapshot):
 
     def _update(self, add: Sequence[Added], remove: Collection[DataFile], names: Any) -> Any:
         """Only appended to where nothing leaves: that is what a stream reads on from."""
+        kept_of_columns = self._log.java.MetricsConfig.forTable(self._table)
+        storage = storage_of(_folder(self._table), self._log.options)
+        files = storage.each(lambda file: self._data_file(file, kept_of_columns, names), add)
         if not remove:
             update = self._table.newAppend()
-            for file in add:
-                update.appendFile(self._data_file(file, names))
+            for file in files:
+                update.appendFile(file)
             return update
         update = self._table.newOverwrite()
         for gone in remove:  # by its path alone it would stay, without a word
             known = self._builder(self._known_as[gone.path], gone.bytes)
             update.deleteFile(known.withRecordCount(gone.rows or 0).build())
-        for file in add:
-            update.addFile(self._data_file(file, names))
+        for file in files:
+            update.addFile(file)
         return update
 
-    def _data_file(self, file: Added, names: Any) -> Any:
+    def _data_file(self, file: Added, kept_of_columns: Any, names: Any) -> Any:
         """With the statistics of its footer. Its columns are known by their names: segments have no numbers for them."""
         path = f"{_folder(self._table)}/{file.name}"
         source = self._table.io().newInputFile(path, file.size)
-        metrics = self._log.java.ParquetUtil.fileMetrics(source, self._metrics, names)
+        metrics = self._log.java.ParquetUtil.fileMetrics(source, kept_of_columns, names)
         return self._builder(path, file.size).withMetrics(metrics).build()
 
     def _builder(self, path: str, size: int) -> Any:
         builder = self._log.java.DataFiles.builder(self._table.spec())
         return builder.withPath(path).withFormat("parquet").withFileSizeInBytes(size)
-
-    @cached_property
-    def _metrics(self) -> Any:
-        return self._log.java.MetricsConfig.forTable(self._table)
 
 
 class _Java:

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TypeVar
 
 import pyarrow as pa
@@ -247,14 +248,14 @@ class _Commit:
 
         ids = {s.checkpoint for s in segments}
         rest = self._region.plane.read(lambda reader, _: erasure.without(reader, ids))
-        made = []
-        for segment in segments:
+
+        def adopted(segment: Segment) -> list[Added]:
             selection = rest.get(segment.checkpoint, EVERYTHING)
             if erasure.touches(selection, segment):
-                made += files.adopt_rest(storage, segment, own, files.other_name_of(segment, self._stamp), selection)
-            else:
-                made.append(files.adopt(storage, segment, own, name(segment)))
-        return made
+                return files.adopt_rest(storage, segment, own, files.other_name_of(segment, self._stamp), selection)
+            return [files.adopt(storage, segment, own, name(segment))]
+
+        return list(chain.from_iterable(own.each(adopted, segments)))
 
     def _fetch(self, checkpoints: Collection[int]) -> list[Added]:
         """Rows of archived checkpoints, read from Kafka again, as files of the table."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from crkafka_core.segments import footer
@@ -41,7 +42,7 @@ def written_by_spark(storage: Storage, folder: str) -> list[NewFile]:
 
 def from_footers(storage: Storage, files: Iterable[Stored]) -> list[NewFile]:
     """Those with rows, with what their footers tell."""
-    found = [_of_footer(storage, file) for file in files]
+    found = storage.each(partial(_of_footer, storage), files)
     return [file for file in found if file.rows]
 
 

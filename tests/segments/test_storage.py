@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import boto3
@@ -52,6 +53,39 @@ def test_deleting_may_be_repeated(storage: Storage) -> None:
     assert not storage.delete("u/1/a")
     assert not storage.exists("u/1/a")
     assert list(storage.list("u")) == []
+
+
+def test_something_is_done_with_each_of_many_files_in_order_and_the_first_error_is_told(storage: Storage) -> None:
+    paths = [f"u/1/{number}" for number in range(40)]
+    for path in paths[::2]:
+        put(storage, path)
+    assert list(storage.each(storage.delete, paths)) == [True, False] * 20
+    assert storage.each(storage.delete, ()) in ([], ())
+    with pytest.raises(ValueError, match="third"):
+        storage.each(lambda path: _refuse(path, {paths[3]: "third", paths[9]: "ninth"}), paths)
+
+
+def _refuse(path: str, wrong: dict[str, str]) -> None:
+    if path in wrong:
+        raise ValueError(wrong[path])
+
+
+def test_s3_many_files_wait_for_the_network_at_the_same_time(bucket: str, s3_options: dict[str, str]) -> None:
+    storage, all_there = Storage.open(f"s3://{bucket}/p", s3_options), threading.Barrier(8)
+    assert len(storage.each(lambda _: all_there.wait(30), range(8))) == 8
+
+
+def test_s3_a_call_that_hangs_does_not_keep_a_process_from_ending() -> None:
+    script = """
+        import sys, threading, time
+        from crkafka_core.segments.storage import Storage
+        storage = Storage.open("s3://bucket/p", {"region": "eu-central-1", "access_key": "a", "secret_key": "b"})
+        work = lambda seconds: time.sleep(seconds)
+        threading.Thread(target=lambda: storage.each(work, [0, 1000, 1000]), daemon=True).start()
+        time.sleep(0.5)
+        sys.exit(7)
+    """
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(script)], timeout=60).returncode == 7
 
 
 def test_a_regions_folder_goes_as_a_whole(storage: Storage) -> None:
