@@ -10,10 +10,11 @@ from typing import Any
 from urllib.parse import quote
 
 from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from checkpoints_db.address import Address
-from checkpoints_db.retry import is_read_only
+from checkpoints_db.retry import is_no_database, is_read_only, is_schema
 from crkafka_core.config.resolving import read_again
 
 _CONNECT_TIMEOUT = 5
@@ -58,8 +59,8 @@ def connect_sqlite(path: Path, *, may_create: bool = False) -> sqlite3.Connectio
         cached_statements=256,
     )
     try:
-        if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-            connection.execute("PRAGMA journal_mode = WAL")
+        if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal" and (may_create or path.stat().st_size):
+            connection.execute("PRAGMA journal_mode = WAL")  # into an empty file a backup may just be copied
         # FULL: a merge that was acknowledged must survive a power cut, or SQL would go back in time (SPEC G10).
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA temp_store = MEMORY")
@@ -73,9 +74,30 @@ def connect_sqlite(path: Path, *, may_create: bool = False) -> sqlite3.Connectio
 
 def _sqlite_file(path: Path, may_create: bool) -> Engine:
     connect = partial(connect_sqlite, path, may_create=may_create)
-    return create_engine(
+    engine = create_engine(
         "sqlite://", creator=connect, poolclass=QueuePool, pool_size=5, max_overflow=-1, hide_parameters=True
     )
+
+    def remember(_connection: Any, record: Any) -> None:
+        record.info["file"] = file_at(path)
+
+    def check(_connection: Any, record: Any, _proxy: Any) -> None:
+        if record.info["file"] != file_at(path):
+            raise DisconnectionError("another file is there now")  # the pool connects anew
+
+    event.listen(engine, "connect", remember)
+    event.listen(engine, "checkout", check)
+    event.listen(engine, "handle_error", _leave_useless)
+    return engine
+
+
+def file_at(path: Path) -> tuple[int, int] | None:
+    """Which file is there. Once a backup is in its place it is another one, and who has the old one open still sees that."""
+    try:
+        there = path.stat()
+    except OSError:
+        return None
+    return there.st_dev, there.st_ino
 
 
 def _sqlite_in_memory() -> Engine:
@@ -116,14 +138,14 @@ def _postgres(address: Address) -> Engine:
 
     event.listen(engine, "do_connect", renew)
     event.listen(engine, "connect", set_up)
-    event.listen(engine, "handle_error", _leave_read_only)
+    event.listen(engine, "handle_error", _leave_useless)
     return engine
 
 
-def _leave_read_only(context: Any) -> None:
-    """A session that may only read may stay so for ever: at a server that is a replica since a failover, or begun in a maintenance. A new
-    one finds who takes writes."""
-    if is_read_only(context.original_exception):
+def _leave_useless(context: Any) -> None:
+    """What a connection found when it began it may find for ever: a server that takes no writes, as one that is a replica since a failover;
+    no tables, though a dump has been restored since; half a file."""
+    if any(it(context.original_exception) for it in (is_read_only, is_schema, is_no_database)):
         context.is_disconnect = True
 
 

@@ -48,7 +48,7 @@ def initialise(url: str, *, patience: Patience | None = None) -> None:
                 f"The file {address.path} cannot be made: {error.strerror}.",
                 hint="Choose another path in control_plane.",
             ) from error
-    engine = make_engine(address)
+    engine = make_engine(address, may_create=True)
     try:
         _patiently(address, patience or _OPENING, lambda: engine.connect().close())
         _patiently(address, patience or Patience(bound=30.0), lambda: _initialise(engine, address))

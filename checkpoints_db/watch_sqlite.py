@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from checkpoints_db.engines import connect_sqlite
+from checkpoints_db.engines import connect_sqlite, file_at
 from checkpoints_db.reader import no_such_region
 from checkpoints_db.turns import Turn
 
@@ -26,6 +26,8 @@ class SqliteWatch:
         self._path = path
         self._turn = turn
         self._free: list[sqlite3.Connection] = []
+        self._file = file_at(path)
+        """Which the free ones have open."""
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._last_change = time.monotonic()
@@ -66,7 +68,11 @@ class SqliteWatch:
         if self._pid != os.getpid():
             # A connection must not be used, nor closed, on the other side of a fork.
             self._free, self._lock, self._pid = [], threading.Lock(), os.getpid()
+        file = file_at(self._path)
+        if file != self._file:
+            self.close()
         with self._lock:
+            self._file = file
             connection = self._free.pop() if self._free else None
         if connection is None:
             connection = connect_sqlite(self._path)
@@ -76,7 +82,10 @@ class SqliteWatch:
             connection.close()
             raise
         with self._lock:
-            self._free.append(connection)
+            if file == self._file:
+                self._free.append(connection)
+                return
+        connection.close()
 
     @staticmethod
     def _data_version(connection: sqlite3.Connection) -> int:

@@ -174,6 +174,32 @@ def test_a_file_that_vanished_is_told(file: Path) -> None:
     assert not file.exists()
 
 
+def test_a_file_that_was_put_in_its_place_is_the_one_that_is_used(file: Path, tmp_path: Path) -> None:
+    """A backup, restored while Dagster's code server runs: what has the old file open reads and writes that."""
+    store = open_store(f"sqlite:///{file}", patience=Patience(bound=0.2))
+    store.create(region(), lambda tx: None)
+    with (
+        contextlib.closing(sqlite3.connect(file)) as source,
+        contextlib.closing(sqlite3.connect(tmp_path / "b.db")) as to,
+    ):
+        source.backup(to)
+    store.run(REGION, lambda tx: tx.set_region(epoch=7))
+    assert store.wait(REGION, -1, 0.1) == 1
+    for each in (file, Path(f"{file}-wal"), Path(f"{file}-shm")):
+        each.unlink()
+    for ask in (store.regions, lambda: store.wait(REGION, -1, 0.1), lambda: store.run(REGION, lambda tx: None)):
+        with pytest.raises(ServiceUnavailable, match="unable to open"):
+            ask()
+    (tmp_path / "b.db").rename(file)
+    assert store.wait(REGION, -1, 0.1) == 0
+    assert [row.epoch for row in store.regions()] == [1]
+    store.run(REGION, lambda tx: tx.set_region(epoch=2))
+    other = open_store(f"sqlite:///{file}")
+    assert [row.epoch for row in other.regions()] == [2]
+    other.close()
+    store.close()
+
+
 def test_a_missing_table_names_the_command(file: Path) -> None:
     store = open_store(f"sqlite:///{file}")
     with sqlite3.connect(file) as connection:
@@ -268,6 +294,22 @@ def test_a_session_that_may_only_read_is_left_for_a_new_one(postgres: Postgres, 
         store.run(REGION, lambda tx: tx.set_region(epoch=2))
     postgres.sql(f'ALTER DATABASE "{database}" SET default_transaction_read_only = off')
     assert store.run(REGION, lambda tx: tx.set_region(epoch=2)).epoch == 2
+    store.close()
+
+
+@pytest.mark.postgres
+def test_a_session_that_found_no_tables_does_not_miss_those_that_come(postgres: Postgres, postgres_url: str) -> None:
+    """A dump is restored into a new database, while a host goes on asking."""
+    initialise(postgres_url)
+    store = open_store(postgres_url, patience=Patience(bound=0.5))
+    database = str(store.address.url.database)
+    postgres.sql("DROP SCHEMA crkafka CASCADE", database=database)
+    postgres.cut_connections(database)
+    with pytest.raises(SchemaError, match="region"):
+        store.regions()
+    initialise(postgres_url)
+    assert store.regions() == []
+    store.create(region(), lambda tx: None)
     store.close()
 
 
