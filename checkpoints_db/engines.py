@@ -33,6 +33,8 @@ _POSTGRES_SETTINGS = (
     "SET lock_timeout = '5s'",
     "SET statement_timeout = '120s'",
     "SET timezone = 'UTC'",
+    # Who has waited for the region's row must see what was committed meanwhile, whatever the database or the role prefers (SPEC G7).
+    "SET default_transaction_isolation = 'read committed'",
 )
 _SQLITE_BUSY_SLICE = 1.0
 """Seconds that SQLite itself waits for the lock; longer waits are ours, with jitter."""

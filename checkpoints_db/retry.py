@@ -19,10 +19,11 @@ _FOREVER = ("readonly database", "unable to open database file", *_BROKEN)
 _NO_TABLE = ("no such table", "no such column", "has no column named")
 _UNDEFINED = {"42P01", "42703", "42883"}
 _READ_ONLY = "25006"
+_HELD = "55P03"
 _TRANSIENT = {
     "40001",
     "40P01",
-    "55P03",
+    _HELD,
     "57P01",
     "57P02",
     "57P03",
@@ -105,6 +106,11 @@ def is_right(error: BaseException) -> bool:
 def is_read_only(error: BaseException) -> bool:
     """Whether PostgreSQL takes no writes in this session."""
     return sqlstate(error) == _READ_ONLY
+
+
+def is_held(error: BaseException) -> bool:
+    """Whether PostgreSQL answers, and a lock did not come in time."""
+    return sqlstate(error) == _HELD
 
 
 def is_schema(error: BaseException) -> bool:

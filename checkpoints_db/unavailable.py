@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from checkpoints_db.address import Address
-from checkpoints_db.retry import is_no_database, is_read_only, is_refusal, is_right
+from checkpoints_db.retry import is_held, is_no_database, is_read_only, is_refusal, is_right
 from crkafka_core.model.errors import ServiceUnavailable
 
 _BEFORE = re.compile(r".*(?:failed: |FATAL: +)", re.DOTALL)
@@ -27,6 +27,9 @@ def unavailable(address: Address, error: BaseException) -> ServiceUnavailable:
         hint = "Is the file gone, is it a folder, or may this user not read and write it and its folder?"
     elif "disk is full" in said or "No space left" in said:
         what, hint = f"cannot be written: {reason}", "Free some space on the disk that it lies on."
+    elif is_held(error):
+        what = f"is held by somebody else: {reason}"
+        hint = "pg_stat_activity and pg_locks tell who: a transaction that stands still, or pg_dump, which a migration waits for."
     elif is_read_only(error):
         what = f"takes no writes now: {reason}"
         hint = "Is it a replica, or read-only for maintenance? It is tried again."

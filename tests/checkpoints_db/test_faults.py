@@ -426,6 +426,45 @@ def test_a_frozen_holder_of_the_lock_does_not_hold_up_the_region(
 
 
 @pytest.mark.postgres
+def test_who_waited_for_the_lock_sees_what_was_committed_meanwhile_whatever_the_database_prefers(
+    postgres: Postgres, new_postgresql_url: str
+) -> None:
+    """SPEC G7. With REPEATABLE READ it saw what there was when it began to wait: the other had not changed the region's own row."""
+    database = new_postgresql_url.partition("?")[0].rpartition("/")[2]
+    postgres.sql(f"ALTER DATABASE \"{database}\" SET default_transaction_isolation = 'repeatable read'")
+    store, counted, began = open_store(new_postgresql_url), list[int](), threading.Event()
+    store.create(region(), lambda tx: None)
+    second = threading.Thread(target=lambda: counted.append(store.run(REGION, lambda tx: tx.count(Launch))))
+
+    def first(tx: Tx) -> None:
+        tx.put(Launch(REGION, "m", 1))
+        store.on_statement = lambda what: began.set() if "FOR UPDATE" in what else None
+        second.start()
+        assert began.wait(10)
+        time.sleep(0.5)
+        assert not counted, "it waits"
+
+    store.run(REGION, first)
+    second.join(20)
+    assert counted == [1]
+    store.close()
+
+
+@pytest.mark.postgres
+def test_a_lock_that_does_not_come_is_told_as_that(new_postgresql_url: str) -> None:
+    """It said that the database does not answer, while a dump of it was made."""
+    store = open_store(new_postgresql_url, patience=Patience(bound=0.5))
+    store.create(region(), lambda tx: None)
+    with store.engine.begin() as dump:
+        dump.exec_driver_sql("LOCK TABLE region")
+        with pytest.raises(
+            ServiceUnavailable, match="is held by somebody else: canceling statement due to lock timeout"
+        ):
+            store.run(REGION, lambda tx: None)
+    store.close()
+
+
+@pytest.mark.postgres
 def test_a_deadlock_is_cured(on_postgres: SqlStore) -> None:
     """Two regions that write one row of a third kind in opposite order: PostgreSQL ends one, the store runs it again."""
     other = replace(region("other"))
