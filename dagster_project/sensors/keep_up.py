@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +13,7 @@ from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import checkpoints, epochs, hosts, life, tables
 from dagster_project.counted import Counted, count, how_far
@@ -19,10 +21,22 @@ from dagster_project.metadata import rows_told
 from dagster_project.names import KEEPING_UP, RANGE_END, RANGE_START, Names, key_of
 from dagster_project.resources import RegionResource
 from dagster_project.sensors.cursor import Cursor
-from dagster_project.sensors.shared import SensorSetup, UnresolvedJob, attempt, on_its_way, read_or_skip, run_key
+from dagster_project.sensors.shared import (
+    SensorSetup,
+    UnresolvedJob,
+    attempt,
+    lingering,
+    on_its_way,
+    read_or_skip,
+    run_key,
+    threads_of,
+)
 
 SETTLED_S = 60.0
 """Seconds after a commit within which the run that made it tells of it itself."""
+
+PUBLISHED_S = 2.0
+"""Seconds for which a tick waits for what the publishing sensor, evaluated beside it, is about to publish."""
 
 Behind = tuple[str, list[int]]
 """Of a table that may be written: who writes it at this moment, and which checkpoints wait for it."""
@@ -206,10 +220,12 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.Se
         after = str(TablesCursor(region.uid, told, counted))
         # The attempt goes on with time, whatever is cut meanwhile, so that what a failed run left is asked for again.
         requests, reasons = requests_for(context, names, region, behind, attempt(now, region.created_at))
-        if requests or events:
-            return dg.SensorResult(run_requests=requests, asset_events=events, cursor=after)
-        context.update_cursor(after)
-        return dg.SkipReason("; ".join(reasons) or "every table has all checkpoints")
+        said = dg.SkipReason(
+            "; ".join([*(_told(new) if events else ()), *reasons]) or "every table has all checkpoints"
+        )
+        return dg.SensorResult(
+            run_requests=requests, asset_events=events, cursor=after, skip_reason=None if requests else said
+        )
 
     return keep_up
 
@@ -223,8 +239,7 @@ def requests_for(
     if not behind:
         return requests, reasons  # a quiet tick does not open Dagster's instance
     instance = context.instance
-    wanted = sorted({key_of(i) for _, ids in behind.values() for i in ids})
-    there = set(instance.get_existing_dynamic_partitions(names.partitions, wanted))
+    there = _published(context, names, behind)
     for table, (writer, ids) in behind.items():
         published = _prefix(ids, there)
         if not published:
@@ -236,6 +251,23 @@ def requests_for(
         else:
             requests.append(request(names, region, table, published, attempt_))
     return requests, reasons
+
+
+def _published(context: dg.SensorEvaluationContext, names: Names, behind: Mapping[str, Behind]) -> set[str]:
+    """Which checkpoints have partitions. Both sensors are evaluated at once: with the daemon's next loop a run would start 5 s later."""
+    wanted = sorted({key_of(i) for _, ids in behind.values() for i in ids})
+    first = {key_of(ids[0]) for writer, ids in behind.values() if not writer}
+    with lingering(threads_of(context), PUBLISHED_S) as seconds:
+        end = time.monotonic() + seconds
+        while True:
+            there = set(context.instance.get_existing_dynamic_partitions(names.partitions, wanted))
+            if first <= there or time.monotonic() >= end:
+                return there
+            time.sleep(0.1)
+
+
+def _told(new: Mapping[str, Fed]) -> list[str]:
+    return [f"{name}: {plural(len(part.rows), 'checkpoint')} materialized" for name, part in new.items() if part.rows]
 
 
 def _prefix(ids: list[int], there: set[str]) -> list[int]:

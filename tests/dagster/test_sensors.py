@@ -35,7 +35,7 @@ from dagster_project.counted import UNKNOWN, count
 from dagster_project.launch_ahead import AHEAD
 from dagster_project.metadata import ROWS
 from dagster_project.names import ASKED_AT, FOLLOWS, KEEPING_UP, key_of
-from dagster_project.sensors import check, observe, shared, watch
+from dagster_project.sensors import check, keep_up, observe, shared, watch
 from dagster_project.sensors.keep_up import RANGE_END, RANGE_START
 from dagster_project.sensors.shared import attempt
 from dagster_project.sensors.trigger import next_cut
@@ -563,6 +563,23 @@ def test_a_table_gets_one_run_for_all_that_waits(landed: LandedSeat) -> None:
 
 
 @pytest.mark.parametrize("tables", BRONZE)
+def test_a_table_gets_its_run_in_the_loop_that_publishes_its_checkpoint(
+    landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where sensors have threads, both are evaluated at once."""
+    landed.landing.land(1)
+    monkeypatch.setattr(keep_up, "threads_of", lambda _: 8)
+    monkeypatch.setattr(keep_up, "PUBLISHED_S", 30.0)
+    publishing = threading.Timer(0.5, landed.publish)
+    publishing.start()
+    try:
+        (request,) = landed.tick("tables").run_requests
+        assert request.tags[RANGE_END] == key_of(1)
+    finally:
+        publishing.join()
+
+
+@pytest.mark.parametrize("tables", BRONZE)
 def test_a_table_that_has_everything_gets_no_run(landed: LandedSeat) -> None:
     landed.landing.land(1)
     landed.publish()
@@ -691,7 +708,7 @@ def test_what_a_host_feeds_starts_no_run_and_is_told_as_materializations(landed:
     assert landed.tick("tables").skip_message == "every table has all checkpoints"
     assert feeder.turn(0.0)
     told = landed.tick("tables")
-    assert not told.run_requests
+    assert not told.run_requests and told.skip_message == "bronze: 2 checkpoints materialized"
     shown = {e.partition: (e.metadata["rows"].value, e.metadata["total_rows"].value) for e in told.asset_events}
     assert shown == {key_of(1): (2, 6), key_of(3): (4, 6)}
     assert landed.tick("tables", cursor=told.cursor).asset_events == []
