@@ -21,7 +21,8 @@ def make(names: Names, options: Options) -> dg.AssetSpec:
             "records",
             group=names.slug,
             description="The records of each checkpoint, exactly once. A partition appears with the merge, by the sensor "
-            f"{names.of('publish')}; nothing in Dagster makes them. The job {names.of('check_data')} reads them back.",
+            f"{names.of('publish')}; nothing in Dagster makes them. A number that is missing was a cut without records or an "
+            f"aborted one, or is superseded. The job {names.of('check_data')} reads them back.",
             metadata={"region": names.region},
         ),
     ).with_io_manager_key(names.rows)

@@ -88,7 +88,8 @@ def sensor(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:
         job=job,
         minimum_interval_seconds=1,
         default_status=setup.status,
-        description="Launches a cut when it is due: by period, or when a member asks for one.",
+        description="Launches a cut when it is due: by period, or when a member asks for one. While nothing comes from Kafka, it "
+        "opens the cut itself: no run, and no checkpoint.",
     )
     def trigger(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         region = setup.region

@@ -84,6 +84,9 @@ def test_the_samples_of_python_make_definitions_that_load(tmp_path: Path, monkey
     assert len(sensors) == 1
     mine = dg.Definitions(assets=assets, sensors=sensors)
     dg.Definitions.validate_loadable(dg.Definitions.merge(known["defs"], mine))
+    one_process = dg.Definitions.merge(known["defs"], known["yours"])
+    dg.Definitions.validate_loadable(one_process)
+    assert one_process.resolve_implicit_global_asset_job_def().executor_def is dg.in_process_executor
 
 
 def test_the_dbt_source_and_the_options_that_the_page_shows_are_right() -> None:
