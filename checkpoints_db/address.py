@@ -78,7 +78,8 @@ def _sqlite(url: URL, text: str) -> Address:
         raise ConfigError("A SQLite URL of a control plane takes no options after a question mark.", hint=_EXAMPLES)
     if not url.database or url.database == ":memory:":
         return Address(url, None)
-    path = Path(url.database).expanduser().absolute()
+    # As it is written, wherever else it is read: SQLAlchemy 2.1 takes %20 for a space, and 2.0 does not.
+    path = Path(text.partition(":///")[2]).expanduser().absolute()
     return Address(url.set(database=str(path)), path)
 
 
@@ -109,3 +110,6 @@ def _check_options(url: URL) -> None:
             f"The control plane's URL cannot be used: {str(error).strip()}.",
             hint="Look at what follows its question mark.",
         ) from None
+    seconds = url.query.get("connect_timeout", "1")
+    if not isinstance(seconds, str) or not seconds.lstrip("-").isdecimal():
+        raise ConfigError("The control plane's URL cannot be used: connect_timeout is a whole number of seconds.")

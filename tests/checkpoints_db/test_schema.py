@@ -55,6 +55,23 @@ def test_opening_what_is_not_there_names_the_command_and_makes_nothing(tmp_path:
     assert not path.parent.exists()
 
 
+def test_a_path_is_the_one_that_is_written(tmp_path: Path) -> None:
+    """SQLAlchemy 2.1 makes `50 off` of `50%20off`: a folder beside the project's."""
+    url = f"sqlite:///{tmp_path}/50%20off/control.db"
+    initialise(url)
+    assert [each.name for each in tmp_path.iterdir()] == ["50%20off"]
+    with closing(open_store(url)) as store:
+        assert store.place().shown == url
+        assert store.place().key == url.replace("///", "", 1)
+
+
+def test_a_timeout_that_is_no_number_is_told() -> None:
+    for given in ("connect_timeout=soon", "connect_timeout=1&connect_timeout=2"):
+        with pytest.raises(ConfigError, match="connect_timeout is a whole number of seconds"):
+            parse(f"postgresql://u@h/db?{given}")
+    assert parse("postgresql://u@h/db?connect_timeout=-1").postgres
+
+
 def test_a_database_without_tables_is_refused(empty_url: str, tmp_path: Path) -> None:
     if empty_url.startswith("sqlite"):
         (tmp_path / "control.db").touch()
