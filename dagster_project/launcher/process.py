@@ -8,6 +8,9 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+GOES = b"+"
+"""The launcher's word to a child of a zygote, which begins with it."""
+
 
 @dataclass(frozen=True)
 class Process:

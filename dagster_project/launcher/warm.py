@@ -29,8 +29,7 @@ from dagster_project.compat.launcher import (
     WorkerStatus,
     serialize_value,
 )
-from dagster_project.launcher.process import Process
-from dagster_project.launcher.zygote import GOES
+from dagster_project.launcher.process import GOES, Process
 from dagster_project.names import REGION
 
 _log = logging.getLogger(__name__)

@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from dagster_project.compat import launcher as compat
+from dagster_project.launcher.process import GOES
 from dagster_project.launcher.sources import Sources
 
 POLL_S = 2.0
 """How often it looks whether it is still wanted, in seconds."""
 
-GO, GOES = 30.0, b"+"
-"""For how many seconds a child waits for the launcher's word, and the word."""
+GO = 30.0
+"""For how many seconds a child waits for the launcher's word."""
 
 
 def main() -> None:

@@ -156,3 +156,10 @@ def test_whatever_the_definitions_came_from_is_noticed(tmp_path: Path) -> None:
         [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr[-2_000:]
+
+
+def test_a_zygote_starts_without_a_warning_in_dagsters_log() -> None:
+    """What the package imports by itself is not imported again as the program."""
+    program = [sys.executable, "-m", "dagster_project.launcher.zygote"]
+    ended = subprocess.run(program, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+    assert "JSONDecodeError" in ended.stderr and "RuntimeWarning" not in ended.stderr
