@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from crkafka_core import maven
 from crkafka_core.cli.plane import control_plane
-from crkafka_core.config import RegionConfig, redact
+from crkafka_core.config import BadConfiguration, RegionConfig, redact
 from crkafka_core.config.changes import Change, changes
 from crkafka_core.config.location import in_catalog, is_local, sqlite_file
 from crkafka_core.config.resolving import resolve
@@ -102,7 +102,12 @@ def region(config: RegionConfig, stored: Stored) -> str:
 
 def since(row: Region, config: RegionConfig) -> list[Change]:
     """What the file says otherwise than the region's row."""
-    return changes(RegionConfig.from_json(row.config_json), config) if row.config_json else []
+    if not row.config_json:
+        return []
+    try:
+        return changes(RegionConfig.from_json(row.config_json), config)
+    except BadConfiguration:  # an older version took it
+        return [Change("the whole", "what this version refuses", "what the file says")]
 
 
 def refuse(row: Region, config: RegionConfig) -> None:

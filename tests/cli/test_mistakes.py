@@ -285,6 +285,22 @@ def refusing_postgres() -> Iterator[int]:
         server.shutdown()
 
 
+def test_init_takes_the_place_of_a_configuration_that_only_an_older_version_took(
+    crkafka: Crkafka, region_file: Path
+) -> None:
+    """It did, and then said that the stored one is wrong, exit code 2; `check` could say nothing else of the region."""
+    assert crkafka("init").code == 0
+    with sqlite3.connect(region_file.parent / "var" / "crkafka.db") as database:
+        database.execute("UPDATE region SET config_json = json_set(config_json, '$.of_long_ago', 1)")
+    assert (
+        "changed since `crkafka init`: the whole: what this version refuses → what the file says"
+        in crkafka("check").out
+    )
+    done = crkafka("init")
+    assert (done.code, "changed: the whole" in done.out) == (0, True)
+    assert "changed" not in crkafka("init").out
+
+
 def test_a_wrong_password_is_no_silence(
     crkafka: Crkafka, region_file: Path, refusing_postgres: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
