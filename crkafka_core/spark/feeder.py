@@ -36,6 +36,8 @@ from crkafka_core.tables.handle import Handle
 _log = logging.getLogger(__name__)
 _PATIENCE = 0.5
 """Seconds after which it looks again though nothing was told."""
+_SOON = 0.1
+"""The same while a table is written."""
 _LONGEST = 30.0
 """Seconds between two tries of a table that fails."""
 LAST = 45.0
@@ -148,12 +150,19 @@ class SparkFeeder:
                 if why and not self._running():  # since `scale`, for example: others may write the tables meanwhile
                     return
                 if why or not self._begin_what_is_due():
-                    self._region.plane.wait(version, _PATIENCE)
+                    self._rest(version)
             limit = time.monotonic() + LAST
             while time.monotonic() < limit and not self._lost():
                 if not self._begin_what_is_due(last=True) and not self._running():
                     return
                 time.sleep(0.05)
+
+    def _rest(self, version: int) -> None:
+        """Until the region has changed or a write has ended: what was merged meanwhile is due then."""
+        if running := [thread for thread in self._work.values() if thread.is_alive()]:
+            running[0].join(_SOON)
+        else:
+            self._region.plane.wait(version, _PATIENCE)
 
     def _lost(self) -> bool:
         """Whether Spark is gone. Who started this one starts another, or others write the tables: the lease is let go."""

@@ -82,6 +82,25 @@ def test_a_write_that_takes_long_is_told_of_while_it_does_and_is_no_trouble(
     assert {text.rsplit(" for ", 1)[0] for text in said} == {"table typed: Spark is still writing,"} and not trouble
 
 
+def test_what_is_due_when_a_write_ends_is_begun_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeder, "_PATIENCE", 20.0)
+    monkeypatch.setattr(feeder, "LAST", 0.1)
+    monkeypatch.setattr(feeder.location, "tag_jobs", lambda *_: None)
+    writes: list[None] = []
+
+    def write(*_: object, **__: object) -> None:
+        time.sleep(0.2)
+        writes.append(None)
+
+    monkeypatch.setattr(feeder.tables, "advance", write)
+    landing = Landing(MemoryStore(), tmp_path, partitions=1, members=1, tables=declared(tmp_path, "typed"))
+    running = SparkFeeder(landing.region, a_session)  # type: ignore[arg-type]
+    landing.land(5)
+    running.begin()
+    until(lambda: len(writes) > 2, 10)
+    running.end()
+
+
 def test_an_end_that_does_not_wait_for_a_write_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = threading.Event()
     monkeypatch.setattr(feeder, "LAST", -9.5)  # seconds; ten more are for the thread
