@@ -159,6 +159,11 @@ def test_a_bounded_run_does_not_wait_for_a_topic_that_is_forgotten_and_made_anew
     assert simulate(150_000_757).ok
 
 
+def test_nobody_skips_in_a_partition_that_the_backup_in_place_does_not_know() -> None:
+    """He is told from where on he may, and there is nothing yet (SPEC X9)."""
+    assert simulate(160_009_355).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0
