@@ -164,3 +164,11 @@ def counting(reader: Reader, region: Region, table: Table) -> dict[int, int]:
         if commit.status == DONE and commit.kind != FENCE:
             counts.update({i: commit.number for i in json.loads(commit.checkpoints_json) if belongs(i)})
     return counts
+
+
+def written(reader: Reader, region: Region, table: Table) -> dict[int, str]:
+    """Checkpoint that has rows in the table → the format's version that last wrote them, in the order of those commits."""
+    live = set(live_in(reader, region, table))
+    versions = {commit.number: commit.version for commit in commits(reader, table)}
+    found = sorted((number, i) for i, number in counting(reader, region, table).items() if i in live)
+    return {i: versions[number] for number, i in found}

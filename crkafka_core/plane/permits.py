@@ -318,6 +318,12 @@ def last_number(reader: Reader, table: Table) -> int:
     return last.number if last else 0
 
 
+def made(reader: Reader, table: Table) -> int:
+    """Number of the commit by which the version came that is acknowledged; 0 where none tells."""
+    fits: list[Cond] = [("table", "=", table.name), ("status", "=", DONE), ("version", "=", table.version)]
+    return next(iter(reader.column(TableCommit, "number", *fits, order=("number",), limit=1)), 0)
+
+
 def after_restored(reader: Reader, table: Table) -> bool:
     """Whether the fence that the table owes follows a restored backup: the table may be newer than SQL (SPEC G10)."""
     return restored.went_on(reader, after=table.fenced_epoch)

@@ -14,14 +14,15 @@ from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents
 from crkafka_core.plane import tables as plane
 from crkafka_core.spark.adopted import logs_of
+from crkafka_core.spark.current import current
 from crkafka_core.spark.formats import session_for, table_of
 from crkafka_core.spark.keys import keys_of
 from crkafka_core.spark.schema import CHECKPOINT
 from crkafka_core.spark.table_reader import read_table
-from crkafka_core.tables import audit
+from crkafka_core.tables import audit, others
 from crkafka_core.tables.audit import TableAudit
 from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.stamp import check_known
+from crkafka_core.tables.stamp import LogEntry, check_known
 
 
 def look(spark: SparkSession | None, region: Handle, name: str, *, exact: bool = True) -> TableAudit:
@@ -34,25 +35,45 @@ def look(spark: SparkSession | None, region: Handle, name: str, *, exact: bool =
     if table.layout == plane.FILES:
         return audit.look(region, name, logs_of(spark))
     spark = session_for(spark, name)
-    wrong: tuple[int, ...] = ()
+    wrong: Collection[int] = ()
     if exact and expected.countable and not any(keys_of(region, t.name) for t in expected.family):
         counts: Counter[int] = Counter()
         for each in expected.family:
             counts.update(_counts(spark, region, each, expected.rows))
         wrong = audit.miscounted(expected.rows, counts)
     if table.format == "parquet":
-        return TableAudit((), wrong)
+        return TableAudit((), tuple(wrong))
     for _ in range(audit.LOOKS):  # first the table, then SQL: what came into the table before is known to SQL by then
-        before = region.plane.read(lambda reader, _: plane.of(reader, name))
+        before, written = region.plane.read(partial(_written, name))
         form = table_of(spark, region, before)
-        seen = form.history(before.version).seen
-        present = set() if keys_of(region, name) else form.present()
+        seen = current(region, form, before).seen
+        keyed = bool(keys_of(region, name))  # there each write of ours begins with what SQL has acknowledged
+        written, present = ({}, set()) if keyed else (written, form.present())
+        changes = form.changes(next(iter(written.values()), before.version), set(written.values()))
+        lost = form.lost()
         table, uid, foreign = region.plane.read(partial(_strangers, name, present))
         if table.version == before.version:
             break
     check_known(table, seen, table.commits)
-    others = sum(s.changes_rows and (s.stamp is None or (s.stamp.uid, s.stamp.table) != (uid, name)) for s in seen)
-    return TableAudit(tuple(sorted(foreign)), wrong, others)
+    found = others.of_others(changes, partial(_is_ours, uid, name), table.version, written, form.touched)
+    without = {i for near in lost.values() for i in written if near is None or near[0] <= i <= near[1]}
+    return TableAudit(
+        tuple(sorted(foreign)),
+        tuple(sorted({*wrong, *without})),
+        len(found.commits),
+        changed=tuple(sorted(found.changed)),
+        lost=tuple(sorted(lost)),
+    )
+
+
+def _written(name: str, reader: Reader, row: Region) -> tuple[Table, Mapping[int, str]]:
+    """The table, and the version with which each checkpoint came that it holds."""
+    table = plane.of(reader, name)
+    return table, contents.written(reader, row, table)
+
+
+def _is_ours(uid: str, name: str, entry: LogEntry) -> bool:
+    return entry.stamp is not None and (entry.stamp.uid, entry.stamp.table) == (uid, name)
 
 
 def _strangers(name: str, present: Collection[int], reader: Reader, row: Region) -> tuple[Table, str, set[int]]:

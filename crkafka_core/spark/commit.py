@@ -11,6 +11,7 @@ from crkafka_core.model.plural import plural
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.spark import parquet_table, upsert
+from crkafka_core.spark.current import current
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.formats import table_of
 from crkafka_core.spark.keys import keys_of, refuse_keyed
@@ -19,7 +20,7 @@ from crkafka_core.spark.table_format import Rows, TableFormat, Where
 from crkafka_core.tables.delta_log import log_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
-from crkafka_core.tables.stamp import History, Stamp, check_known, check_owner, check_there
+from crkafka_core.tables.stamp import History, Stamp, check_known, check_owner
 from crkafka_core.tables.writing import Written
 
 
@@ -41,8 +42,7 @@ def write(
         assert isinstance(rows, DataFrame)
         return upsert.write(form, log, permit, hold, rows, keys)
     stamp = Stamp.of(permit.plan.uid, permit.commit)
-    before = form.history(permit.table.version)
-    check_there(permit.table, before.version)
+    before = current(region, form, permit.table)
     refuse_keyed(form, before)
     wrong = _wrong(region, form, permit, before)
     hold.check()

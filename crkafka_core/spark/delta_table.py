@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -18,9 +18,9 @@ from crkafka_core.config.location import in_catalog
 from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.spark import location
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.spark.table_format import Rows, TableFormat, Where
+from crkafka_core.spark.table_format import Range, Rows, TableFormat, Where
 from crkafka_core.tables import new_file
-from crkafka_core.tables.delta_log import DeltaLog, Snapshot, changes_rows
+from crkafka_core.tables.delta_log import DeltaLog, Snapshot, bounds, changes_rows
 from crkafka_core.tables.new_file import NewFile
 from crkafka_core.tables.stamp import History, LogEntry, Stamp
 
@@ -70,6 +70,21 @@ class DeltaTable(TableFormat):
         told = self._told(lambda there: History(there.at, tuple(there.since(after))), History(""))
         return told or self._history(after)
 
+    def changes(self, after: str, ours: Collection[str]) -> Sequence[LogEntry]:
+        nothing: Sequence[LogEntry] = ()
+        told = self._told(lambda there: there.since(after, ours), nothing)
+        return self._history(after).seen if told is None else told
+
+    def touched(self, version: str) -> Range | None:
+        return self._told(lambda there: there.touched(version, CHECKPOINT), None)
+
+    def lost(self) -> dict[str, Range | None]:
+        def found(there: Snapshot) -> dict[str, Range | None]:
+            stored = {file.path for file in there.storage.list("")}
+            return {file.path: bounds(file, CHECKPOINT) for file in there.files() if file.path not in stored}
+
+        return self._told(found, {}) or {}
+
     def _history(self, after: str) -> History:
         known = int(after) if after else -1
         found = self._described(_FEW)
@@ -83,7 +98,7 @@ class DeltaTable(TableFormat):
         """The last commits, oldest first."""
         rows = self._collected(lambda: self.spark.sql(f"DESCRIBE HISTORY {self.name} LIMIT {limit}"))
         found = [
-            LogEntry(str(r["version"]), Stamp.from_json(r["userMetadata"]), changes_rows(r["operation"])) for r in rows
+            LogEntry.told(str(r["version"]), r["userMetadata"], changes_rows=changes_rows(r["operation"])) for r in rows
         ]
         return sorted(found, key=lambda s: int(s.version))
 
@@ -116,6 +131,8 @@ class DeltaTable(TableFormat):
         if first:  # in front, so that the log has its bounds for each file: it has those of the first 32 columns
             frame = _checkpoint_first(frame)
         self._check_partitions(frame, first)
+        if based_on and self._in_place_of_lost(frame, where, stamp):
+            return
         writer = frame.write.format("delta").mode("overwrite").options(**self.options)
         writer = writer.option("txnAppId", stamp.app).option("txnVersion", stamp.number)
         writer = writer.option("userMetadata", stamp.to_json())
@@ -160,6 +177,26 @@ class DeltaTable(TableFormat):
             return count
 
         return self._told(commit, None)
+
+    def _in_place_of_lost(self, frame: DataFrame, where: Where, stamp: Stamp) -> bool:
+        """Commit the rows by the log, where a file that has to leave is not there: Spark would read it. Only as a whole does one leave."""
+        if self.spark.conf.get(_TIMES_AS, "INT96") == "INT96":
+            return False
+        ranges = where.ranges()
+
+        def commit(there: Snapshot) -> bool:
+            near = [(file, bounds(file, CHECKPOINT)) for file in there.files() if there.plain]
+            leaving = [f for f, b in near if b is None or any(b[0] <= last and b[1] >= first for first, last in ranges)]
+            inside = [f for f, b in near if b is not None and any(a <= b[0] and b[1] <= z for a, z in ranges)]
+            late = there.facts(stamp.app).number >= stamp.number
+            if late or leaving != inside or not _plain(there, frame.schema):
+                return False
+            if all(there.storage.exists(file.path) for file in leaving):
+                return False
+            there.exchange(self._files(frame, stamp), leaving, stamp, stamp.number, {})
+            return True
+
+        return bool(self._told(commit, False))
 
     def _files(self, frame: DataFrame, stamp: Stamp) -> list[NewFile]:
         """Written into a folder of the table; what no commit names goes with the table's next VACUUM."""

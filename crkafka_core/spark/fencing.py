@@ -13,6 +13,7 @@ from crkafka_core.plane import epochs
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.spark.adopted import adopting, adopts
+from crkafka_core.spark.current import current
 from crkafka_core.spark.formats import session_for, table_of
 from crkafka_core.spark.keys import keys_of, refuse_keyed
 from crkafka_core.spark.schema import CHECKPOINT
@@ -20,7 +21,7 @@ from crkafka_core.spark.strangers import strangers
 from crkafka_core.spark.table_format import Where
 from crkafka_core.tables import adopt, put_back, writing
 from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.stamp import Stamp, check_owner, check_there
+from crkafka_core.tables.stamp import Stamp, check_owner
 from crkafka_core.tables.writing import Fenced
 
 
@@ -55,8 +56,7 @@ def _fence(spark: SparkSession, region: Handle, permit: Permit) -> str:
     form = table_of(spark, region, permit.table)
     uid = permit.plan.uid
     stamp = Stamp.of(uid, permit.commit)
-    before = form.history(permit.table.version)
-    check_there(permit.table, before.version)
+    before = current(region, form, permit.table)
     check_owner(permit.table, before.seen, uid)
     if not before.version:
         if plane.has_log(permit.table.format, permit.table.path):

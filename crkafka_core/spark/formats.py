@@ -25,7 +25,8 @@ def table_of(spark: SparkSession, region: Handle, table: Table) -> TableFormat:
         case "delta":
             return DeltaTable(*given, log=log_if_reached(region, table))
         case "iceberg":
-            return IcebergTable(*given)
+            options = region.config.resolve().storage_options if reached(region, table) else None
+            return IcebergTable(*given, storage_options=options)
     raise ConfigError(f"Table {table.name} is {table.format}: it is read and written by attempt, not as a whole.")
 
 

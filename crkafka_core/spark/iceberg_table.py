@@ -9,7 +9,8 @@ stamps in the snapshots' summaries, and undone (SPEC K6, docs/clients.md P5). Ra
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row
@@ -18,7 +19,8 @@ from pyspark.sql.types import LongType
 
 from crkafka_core.spark import iceberg_catalog
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.spark.table_format import Range, TableFormat, Where, joined
+from crkafka_core.spark.table_format import ANY, Range, TableFormat, Where, joined
+from crkafka_core.tables.log import storage_of
 from crkafka_core.tables.stamp import Dropped, History, LogEntry, Stamp
 
 _STAMP = "crkafka"
@@ -29,6 +31,11 @@ _DATA = 0
 
 class IcebergTable(TableFormat):
     """One that Spark writes: shaped, or through Connect, or declared before raw tables adopted segments."""
+
+    def __init__(self, *given: Any, storage_options: Mapping[str, str] | None = None) -> None:
+        """`storage_options`: how we get to its files; None: only Spark does."""
+        super().__init__(*given)
+        self.storage_options = storage_options
 
     @property
     def _name(self) -> str:
@@ -47,38 +54,75 @@ class IcebergTable(TableFormat):
         """Along parents, from the current snapshot to the one after `after`."""
         if not self._exists():
             return History("")
-        rows = {
-            r["snapshot_id"]: r
-            for r in self.spark.table(f"{self._name}.snapshots")
-            .select("snapshot_id", "parent_id", "operation", "summary")
-            .collect()
-        }
+        rows, line, end = self._line(after)
+        unknown = bool(after) and after not in map(str, (*rows, end))
+        current = str(line[-1]["snapshot_id"]) if line else "" if end is None else str(end)
+        return History(current, tuple(map(_entry, line)), unknown)
+
+    def _line(self, after: str) -> tuple[dict[int, Row], list[Row], int | None]:
+        """All snapshots; those that lead from `after` to the current one, oldest first; and behind which one they end."""
+        found = self.spark.table(f"{self._name}.snapshots").select(
+            "snapshot_id", "parent_id", "operation", "summary", "committed_at"
+        )
+        rows = {row["snapshot_id"]: row for row in found.collect()}
         refs = self.spark.table(f"{self._name}.refs").where("name = 'main'").select("snapshot_id").collect()
-        current = at = refs[0][0] if refs else None
-        found: list[LogEntry] = []
+        at = refs[0][0] if refs else None
+        line = []
         while at is not None and at in rows and str(at) != after:
-            row = rows[at]
-            found.append(LogEntry(str(at), Stamp.from_json(row["summary"].get(_STAMP)), row["operation"] != "replace"))
-            at = row["parent_id"]
-        return History("" if current is None else str(current), tuple(reversed(found)))
+            line.append(rows[at])
+            at = rows[at]["parent_id"]
+        return rows, line[::-1], at
+
+    def changes(self, after: str, ours: Collection[str]) -> Sequence[LogEntry]:
+        """With snapshots of ours to before which somebody else has taken the table back."""
+        if not self._exists():
+            return []
+        rows, line, _ = self._line(after)
+        led = {row["snapshot_id"] for row in self._line("")[1]}
+        since = next((row["committed_at"] for id, row in rows.items() if str(id) == after), None)
+        left = [
+            (row["committed_at"], LogEntry(str(id), None, True, left_behind=True))
+            for id, row in rows.items()
+            if id not in led and _entry(row).stamp is not None and (since is None or row["committed_at"] >= since)
+        ]
+        found = [*((row["committed_at"], _entry(row)) for row in line), *left]
+        return [entry for _, entry in sorted(found, key=lambda each: each[0])]
+
+    def touched(self, version: str) -> Range | None:
+        first, last = (F.col(f"readable_metrics.{CHECKPOINT}.{end}_bound") for end in ("lower", "upper"))
+        entries = self.spark.table(f"{self._name}.all_entries").where(f"snapshot_id = {version} AND status > 0")
+        unknown = F.count_if(first.isNull() | last.isNull())
+        found = entries.agg(F.min(first), F.max(last), unknown, F.count("*")).collect()[0]
+        if found[2]:
+            return None
+        return (found[0], found[1]) if found[3] else (0, -1)
+
+    def lost(self) -> dict[str, Range | None]:
+        if self.storage_options is None or not self._exists():
+            return {}
+        files = {row["file_path"]: (row[1], row[2]) for row in self._files(-ANY, ANY)}
+        there: set[str] = set()
+        for folder in {path.rpartition("/")[0] for path in files}:
+            there |= {f"{folder}/{file.path}" for file in storage_of(folder, self.storage_options).list("")}
+        return {p: None if None in near else near for p, near in files.items() if p not in there}
 
     def _counts(self, least: int, greatest: int) -> dict[int, int]:
         """By the metadata alone, as long as each file has rows of one checkpoint, and none of them is marked as deleted."""
         if not self._exists():
             return {}
         files = self._files(least, greatest)
-        if all(kind == _DATA and first is not None and first == last for kind, first, last, _ in files):
+        if all(kind == _DATA and first is not None and first == last for kind, first, last, *_ in files):
             found: Counter[int] = Counter()
-            for _, checkpoint, _, rows in files:
+            for _, checkpoint, _, rows, _ in files:
                 found[checkpoint] += rows
             return dict(found)
         near = self.spark.table(self._name).where(F.col(CHECKPOINT).between(least, greatest))
         return {row[0]: row[1] for row in near.groupBy(CHECKPOINT).count().collect()}
 
     def _files(self, least: int, greatest: int) -> list[Row]:
-        """Files that may have rows of these checkpoints: kind, lowest and highest checkpoint, rows."""
+        """Files that may have rows of these checkpoints: kind, lowest and highest checkpoint, rows, path."""
         first, last = (F.col(f"readable_metrics.{CHECKPOINT}.{end}_bound") for end in ("lower", "upper"))
-        files = self.spark.table(f"{self._name}.files").select("content", first, last, "record_count")
+        files = self.spark.table(f"{self._name}.files").select("content", first, last, "record_count", "file_path")
         return files.where(first.isNull() | last.isNull() | ((first <= greatest) & (last >= least))).collect()
 
     def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> None:
@@ -117,7 +161,7 @@ class IcebergTable(TableFormat):
         """The ranges, grown until no file has checkpoints both inside and outside of them."""
         while ranges:
             near = self._files(ranges[0][0], ranges[-1][1])
-            files = {(first, last) for kind, first, last, _ in near if kind == _DATA and first is not None}
+            files = {(first, last) for kind, first, last, *_ in near if kind == _DATA and first is not None}
             grown = joined([*ranges, *(f for f in files if any(f[0] <= b and f[1] >= a for a, b in ranges))])
             if grown == ranges:
                 break
@@ -202,6 +246,12 @@ class IcebergTable(TableFormat):
 
     def read(self) -> DataFrame:
         return self.spark.table(self._name)
+
+
+def _entry(row: Row) -> LogEntry:
+    return LogEntry.told(
+        str(row["snapshot_id"]), row["summary"].get(_STAMP), changes_rows=row["operation"] != "replace"
+    )
 
 
 def _within(ranges: list[Range]) -> str:

@@ -13,7 +13,7 @@ from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.tables.new_file import NewFile
-from crkafka_core.tables.stamp import History, Stamp, dropped
+from crkafka_core.tables.stamp import History, LogEntry, Stamp, dropped
 
 
 def _first_difference(there: DataType, new: DataType, path: str) -> tuple[str, str, str] | None:
@@ -64,7 +64,7 @@ class Files:
 Rows = DataFrame | Files
 """Of one commit."""
 
-_ANY = 2**63 - 1
+ANY = 2**63 - 1
 Range = tuple[int, int]
 """From one checkpoint to another, both included."""
 
@@ -117,9 +117,21 @@ class TableFormat(ABC):
     def history(self, after: str) -> History:
         """The current version, and what was committed after that one."""
 
+    def changes(self, after: str, ours: Collection[str]) -> Sequence[LogEntry]:
+        """What was committed after that version, with what was left behind since. `ours`: versions of which that is known."""
+        return self.history(after).seen
+
+    def touched(self, version: str) -> Range | None:
+        """From which checkpoint to which a version has brought or taken rows; None: the table does not tell."""
+        return None
+
+    def lost(self) -> dict[str, Range | None]:
+        """Data files that are not in storage, and between which checkpoints their rows were; those of which we can tell."""
+        return {}
+
     def present(self) -> set[int]:
         """Checkpoints that the table has rows of."""
-        return set(self._counts(-_ANY, _ANY))
+        return set(self._counts(-ANY, ANY))
 
     def counts(self, ids: Collection[int]) -> dict[int, int]:
         """Rows of these checkpoints; those without are left out."""

@@ -128,9 +128,10 @@ def mend(spark: SparkSession | None, region: Handle, name: str, *, shape: Shape 
         bool(found.foreign) and not keys_of(region, name) and log is not None and undo(region, log, name, CHECKPOINT)
     )
     if any(keys_of(region, t.name) for t in expected.family):  # what others did leaves as after a rewind
-        if found.foreign and not (undone or found.strangers or keys_of(region, name)):
+        if found.lost or (found.foreign and not (undone or found.strangers or keys_of(region, name))):
             raise Refused(
-                f"What others did to table {name} cannot be undone: the version that was acknowledged last is not kept any more.",
+                f"What others did to table {name} cannot be undone: the version or the files before it are not kept any more, or "
+                "commits of this region came behind it.",
                 hint="Rows of single checkpoints cannot be written again beside a table that keeps one row for each key. "
                 + how_to_fill_anew(name),
             )
@@ -142,9 +143,7 @@ def mend(spark: SparkSession | None, region: Handle, name: str, *, shape: Shape 
         found = look(spark, region, name, exact=shape is None)
     if found.clean or not expected.rows:
         return advance(spark, region, name, shape=shape)
-    # A commit that left the numbers of rows as they were may have changed any of them.
-    untold = found.foreign and not found.miscounted and not found.strangers
-    ids = sorted(expected.rows) if untold else found.miscounted or sorted(expected.rows)[-1:]
+    ids = sorted({*found.miscounted, *found.changed}) or sorted(expected.rows)[-1:]
     return rewrite(session_for(spark, name), region, name, ids, shape=shape)
 
 

@@ -33,13 +33,17 @@ class TableAudit:
     miscounted: tuple[int, ...] = ()
     """Checkpoints with other rows than were merged."""
     foreign: int = 0
-    """Commits since the last acknowledged one that SQL has not acknowledged."""
+    """Commits that SQL has not acknowledged, since the last one that it has; and earlier ones whose rows may be there still."""
     unknown: int = 0
     """Rows of no checkpoint that belongs there, in files that name none."""
+    changed: tuple[int, ...] = ()
+    """Checkpoints of which these commits may have changed rows, whatever their number."""
+    lost: tuple[str, ...] = ()
+    """Data files of the table that are not in storage."""
 
     @property
     def clean(self) -> bool:
-        return not (self.strangers or self.miscounted or self.foreign or self.unknown)
+        return not (self.strangers or self.miscounted or self.foreign or self.unknown or self.lost)
 
 
 def miscounted(expected: Mapping[int, int], counts: Mapping[int, int]) -> tuple[int, ...]:
@@ -54,11 +58,16 @@ def in_words(audit: TableAudit) -> list[str]:
         for text in (
             f"rows of checkpoints that it should not hold ({_list(audit.strangers)})" if audit.strangers else "",
             f"other rows than were merged of checkpoints {_list(audit.miscounted)}" if audit.miscounted else "",
-            f"{plural(audit.foreign, 'commit')} of somebody else" if audit.foreign else "",
+            f"{plural(audit.foreign, 'commit')} of somebody else{_changing(audit)}" if audit.foreign else "",
             f"{plural(audit.unknown, 'row')} of no checkpoint that belongs there" if audit.unknown else "",
+            f"{plural(len(audit.lost), 'data file is', 'data files are')} not in storage" if audit.lost else "",
         )
         if text
     ]
+
+
+def _changing(audit: TableAudit) -> str:
+    return f", with rows of checkpoints {_list(audit.changed)}" if audit.changed else ""
 
 
 def _list(ids: Sequence[int]) -> str:

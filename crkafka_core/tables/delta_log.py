@@ -197,6 +197,11 @@ class Snapshot(interface.Snapshot):
         """As Spark's `versionAsOf` takes it."""
         return str(self.version)
 
+    @property
+    def storage(self) -> Storage:
+        """Where its files lie."""
+        return self._log.storage()
+
     def facts(self, app: str) -> Facts:
         known = self._end.facts if self._end is not None else {}
         return Facts(app, lambda key: known[key] if key in known else self._delta.transaction_version(key) or 0)
@@ -226,18 +231,33 @@ class Snapshot(interface.Snapshot):
             return True
         return self._log.folder.is_local and self._delta.protocol().min_writer_version <= log_end.PLAIN_WRITER
 
-    def since(self, version: str) -> list[LogEntry]:
+    def since(self, version: str, ours: Collection[str] = ()) -> list[LogEntry]:
+        """`ours`: versions of which nobody asks who made them; they are not looked at."""
         known = int(version) if version else -1
         if known >= self.version:
             return []
         # Not by deltalake's `history`: it holds Python's lock while it waits for the object store.
         seen = []
         for number in range(known + 1, self.version + 1):
-            about = self._log.about(number)
-            if about is not None:
-                stamp = Stamp.from_json(about.get("userMetadata"))
-                seen.append(LogEntry(str(number), stamp, _changed(about)))
+            if str(number) in ours:
+                seen.append(LogEntry(str(number), None, False))
+            elif (about := self._log.about(number)) is not None:
+                seen.append(LogEntry.told(str(number), about.get("userMetadata"), changes_rows=_changed(about)))
         return seen
+
+    def touched(self, version: str, column: str) -> tuple[int, int] | None:
+        """The least and the greatest value of a column in files that a version has brought or taken; None where the log does not tell."""
+        number = int(version)
+        try:
+            before, after = ([] if n < 0 else self._log.at(str(n)).files() for n in (number - 1, number))
+        except VersionGone:
+            return None
+        there, then = ({(f.path, f.rows): bounds(f, column) for f in files} for files in (before, after))
+        found = [(there | then)[key] for key in there.keys() ^ then.keys()]
+        known = [each for each in found if each is not None]
+        if len(known) < len(found):
+            return None
+        return min((low for low, _ in known), default=0), max((high for _, high in known), default=-1)
 
     def untouched_since(self, version: int) -> bool:
         later = map(self._log.about, range(version + 1, self.version + 1))  # no further than to the first that has
@@ -348,7 +368,7 @@ class Snapshot(interface.Snapshot):
         said, files = commit_properties(stamp, None, about), map(new_file.of_segment, add)
         return self._commit(files, remove, stamp, said, changes_rows=False)
 
-    def bring_back(
+    def exchange(
         self,
         add: Collection[NewFile],
         remove: Collection[DataFile],
@@ -356,7 +376,7 @@ class Snapshot(interface.Snapshot):
         number: int,
         about: Mapping[str, object],
     ) -> int:
-        """Bring files of an older version back, under a number of the stamp's transactions; the new version. Raises `Moved`, as they do."""
+        """Put files in the place of others, under a number of the stamp's transactions; the new version. Raises `Moved`, as they do."""
         return self._commit(add, remove, stamp, commit_properties(stamp, {stamp.app: number}, about))
 
     def _commit(
@@ -391,6 +411,13 @@ class Snapshot(interface.Snapshot):
         except (lake.exceptions.DeltaError, OSError) as error:
             raise self._log.trouble(error) from error
         return self.version + 1
+
+
+def bounds(file: DataFile, column: str) -> tuple[int, int] | None:
+    """The least and the greatest whole number of a column in a file; None where the log does not tell."""
+    inside = file.partition_values.get(column)
+    low, high = (inside, inside) if inside is not None else (file.lowest.get(column), file.highest.get(column))
+    return None if low is None or high is None else (int(low), int(high))
 
 
 def log_of(region: Handle, table: Table) -> DeltaLog:

@@ -17,7 +17,7 @@ from crkafka_core.tables import last_commit
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.last_commit import NotAcknowledged, Standing
 from crkafka_core.tables.log import Moved, Snapshot, TableLog
-from crkafka_core.tables.stamp import Facts, Stamp, check_owner, check_there, dropped, other_owner
+from crkafka_core.tables.stamp import Facts, Stamp, check_owner, check_there, dropped, older_copy, other_owner
 
 _log = logging.getLogger(__name__)
 S = TypeVar("S", bound=Snapshot)
@@ -65,11 +65,7 @@ def check(region: Handle, permit: Permit, snapshot: Snapshot, stamp: Stamp) -> t
             region.plane.do(lambda tx: permits.number_above(tx, table.name, facts.number))
             raise NotAcknowledged(f"Table {table.name} has commit {facts.number}, which a newer control plane made.")
     elif facts.number < last:
-        raise Refused(
-            f"Table {table.name} at {table.path} shows commit {facts.number} of this region, and commit {last} was acknowledged: an "
-            "older copy of it was put back, or another table is there.",
-            hint="Put the newer one back; if it is gone for good: `crkafka undeclare`, and declare it at another path.",
-        )
+        raise older_copy(table, facts.number, last)
     if facts.number >= stamp.number:
         raise dropped(stamp)
     if waits:

@@ -26,7 +26,7 @@ from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.log import DataFile, MarkedRows
 from crkafka_core.tables.new_file import NewFile
 from crkafka_core.tables.on_snapshot import on_what_is_there
-from crkafka_core.tables.stamp import LogEntry, Stamp, check_known, check_owner, dropped
+from crkafka_core.tables.stamp import PUT_BACK, LogEntry, Stamp, check_known, check_owner, dropped
 from crkafka_core.tables.writing import Fenced
 
 KEYS = "crkafka.keys"
@@ -89,10 +89,12 @@ def fence(region: Handle, name: str, keys: Sequence[str], column: str) -> Table:
 
 
 def undo(region: Handle, log: DeltaLog, name: str, column: str) -> bool:
-    """Let a table with a row for each record be what SQL has acknowledged: the files of that version. False: its log cannot do it."""
+    """Let a table with a row for each record be what SQL has acknowledged: the files of that version. False: it is, or its log cannot."""
     table = region.plane.read(lambda reader, _: plane.of(reader, name))
     snapshot = log.snapshot()
     if not table.version or table.owes_fence or snapshot is None or snapshot.partition_columns:
+        return False
+    if snapshot.untouched_since(int(table.version)):
         return False
     try:
         _difference(log, snapshot, State(table.acknowledged, table.version))
@@ -108,7 +110,7 @@ def put_back(log: DeltaLog, snapshot: Snapshot, state: State, stamp: Stamp, numb
     if snapshot.facts(stamp.app).number >= number:
         raise dropped(stamp)
     back, gone = _difference(log, snapshot, state)
-    return snapshot.bring_back(back, gone, stamp, number, {"kind": "put back", "to": state.version})
+    return snapshot.exchange(back, gone, stamp, number, {"kind": PUT_BACK, "to": state.version})
 
 
 def _difference(log: DeltaLog, snapshot: Snapshot, state: State) -> tuple[list[NewFile], list[DataFile]]:

@@ -16,6 +16,8 @@ _TOKEN, _HOLDS, _VERSION = "/token", "/holds", "/version"
 _OWNER = "crkafka"
 MAINTAIN = "maintain"
 """Kind of a commit of ours that changes no rows, and has no number."""
+PUT_BACK = "put back"
+"""Kind of a commit of ours that makes the table what it was in an older version."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,17 @@ class LogEntry:
     stamp: Stamp | None
     """None: not made by us."""
     changes_rows: bool
+    back_to: str | None = None
+    """Of one of ours that has put the table back: to which version; empty: to none of its rows."""
+    left_behind: bool = False
+    """It does not lead to the current version any more: somebody else has gone back to before it."""
+
+    @classmethod
+    def told(cls, version: str, text: str | None, *, changes_rows: bool) -> LogEntry:
+        """By what our commits carry, if it is one."""
+        stamp = Stamp.from_json(text)
+        about = json.loads(text) if text and stamp is not None else {}
+        return cls(version, stamp, changes_rows, about.get("to") if about.get("kind") == PUT_BACK else None)
 
 
 @dataclass(frozen=True)
@@ -119,6 +132,8 @@ class History:
     """The current one; empty: there is no table."""
     seen: tuple[LogEntry, ...] = ()
     """Commits after the version that was asked for, oldest first."""
+    unknown: bool = False
+    """The version that was asked for is not among those of which the table knows."""
 
 
 class Dropped(LeaseLost):
@@ -145,6 +160,24 @@ def check_there(table: Table, version: str) -> None:
             f"Table {table.name} at {table.path} {there}, and version {table.version} of it was acknowledged.",
             hint="Is its folder mounted on this machine? If it is gone for good: `crkafka undeclare`, and declare it at another path.",
         )
+
+
+def check_newest(table: Table, history: History, number: int) -> None:
+    """Refuse a table that does not know of the acknowledged version and shows an older commit of ours last. `number`: of the
+    commit that made that version; it may have been expired, but then so is what came before it.
+    """
+    shown = [s.stamp.number for s in history.seen if s.stamp is not None]
+    if history.unknown and shown and shown[-1] < number:
+        raise older_copy(table, shown[-1], number)
+
+
+def older_copy(table: Table, shown: int, acknowledged: int) -> Refused:
+    """The last commit of ours that a table shows is before the one that was acknowledged last."""
+    return Refused(
+        f"Table {table.name} at {table.path} shows commit {shown} of this region, and commit {acknowledged} was acknowledged: an "
+        "older copy of it was put back, or another table is there.",
+        hint="Put the newer one back; if it is gone for good: `crkafka undeclare`, and declare it at another path.",
+    )
 
 
 def check_owner(table: Table, seen: Collection[LogEntry], uid: str) -> None:

@@ -30,9 +30,11 @@ from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.tables import files as names
+from crkafka_core.tables import others
 from crkafka_core.tables.delta_log import Snapshot, log_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import storage_of
+from crkafka_core.tables.stamp import LogEntry
 from crkafka_core.verify.placing import NONE, NOWHERE, OVERLAP, Overlap, Places, Range, groups
 from crkafka_core.verify.verdict import Findings
 
@@ -83,6 +85,8 @@ class State:
     """Table → checkpoint → the commit that counts for it."""
     empty: frozenset[int]
     """Checkpoints without rows."""
+    versions: Mapping[str, Mapping[int, str]]
+    """Table → checkpoint → the version with which its rows came."""
 
     @property
     def words(self) -> str:
@@ -118,6 +122,7 @@ def _state(reader: Reader, row: Region, family: Sequence[str]) -> State:
         tuple(contents.pieces(reader, row, live)), contents.belonging(reader, row, least), contents.forgotten(reader, row),
         {t.name: contents.counting(reader, row, t) for t in declared},
         frozenset(reader.column(Checkpoint, "id", ("rows", "=", 0))),
+        {t.name: contents.written(reader, row, t) for t in declared},
     )  # fmt: skip
 
 
@@ -307,10 +312,21 @@ def _compare_history(there: Tables, table: Table) -> None:
     if snapshot is None or snapshot.version < int(table.version):
         is_ = "is not there" if snapshot is None else f"is at version {snapshot.version}"
         there.say([table], f"it {is_}, and version {table.version} was acknowledged")
-    elif others := [e for e in snapshot.since(table.version) if e.changes_rows]:
-        there.say(
-            [table], f"{plural(len(others), 'commit')} of somebody else, the first is version {others[0].version}"
-        )
+    elif found := _of_others(there, table, snapshot):
+        there.say([table], f"{plural(len(found), 'commit')} of somebody else, the first is version {found[0].version}")
+
+
+def _of_others(there: Tables, table: Table, snapshot: Snapshot) -> Sequence[LogEntry]:
+    """Also behind commits of ours, of a table whose rows can be told apart by its log."""
+    told = not (there.adopted or there.keys.get(table.name))
+    written = there.state.versions[table.name] if told else {}
+    seen = snapshot.since(next(iter(written.values()), table.version), set(written.values()))
+    touched = partial(snapshot.touched, column=CHECKPOINT)
+    return others.of_others(seen, _is_ours(there.state.uid, table), table.version, written, touched).commits
+
+
+def _is_ours(uid: str, table: Table) -> Callable[[LogEntry], bool]:
+    return lambda entry: entry.stamp is not None and (entry.stamp.uid, entry.stamp.table) == (uid, table.name)
 
 
 class _RowByRow:

@@ -105,6 +105,8 @@ def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
         said = [f"{what}: {', '.join(map(str, ids[:10]))}" for what, ids in wrong.items() if ids]
         if audit.foreign:
             said.append(f"{plural(audit.foreign, 'commit that is', 'commits that are')} not of this region")
+        if audit.lost:
+            said.append(f"{plural(len(audit.lost), 'data file is', 'data files are')} not in storage")
         return dg.AssetCheckResult(
             passed=audit.clean,
             description=f"{'; '.join(said)}. The job mend_tables undoes them." if said else None,
@@ -112,6 +114,7 @@ def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
                 "foreign_commits": audit.foreign,
                 "strangers": len(audit.strangers),
                 "miscounted": len(audit.miscounted),
+                "lost_files": len(audit.lost),
             },
         )
 

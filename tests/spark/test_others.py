@@ -1,0 +1,153 @@
+"""What others did to a table that Spark writes is told, also behind commits of ours; so is a lost file, and an older copy (SPEC K6)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from crkafka_core.model.errors import Refused
+from crkafka_core.spark import iceberg_catalog, tables
+from crkafka_core.tables.audit import TableAudit
+from crkafka_core.testing.landing import Landing
+from crkafka_core.testing.memory import MemoryStore
+from crkafka_core.verify import in_tables
+from crkafka_core.verify.verdict import Findings
+
+pytestmark = pytest.mark.spark
+SHAPES = """
+def tens(rows):
+    return rows.where("partition = 0").selectExpr("crkafka_checkpoint", "offset", "offset * 10 AS tens")
+"""
+
+
+class Shop:
+    """A region with one shaped table, of which nobody but its shape knows how many rows there have to be."""
+
+    def __init__(self, spark: SparkSession, folder: Path, format: str) -> None:
+        self.spark, self.path = spark, folder / "tables" / "tens"
+        declared = {"name": "tens", "format": format, "path": str(self.path), "shape": "others_shapes:tens"}
+        self.landing = Landing(MemoryStore(), folder, partitions=2, tables=[declared])
+        self.format = format
+
+    @property
+    def name(self) -> str:
+        """As SQL has it."""
+        return f"delta.`{self.path}`" if self.format == "delta" else iceberg_catalog.named(self.spark, str(self.path))
+
+    def advance(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.landing.land(4)
+            tables.advance(self.spark, self.landing.region, "tens")
+
+    def look(self) -> TableAudit:
+        return tables.look(self.spark, self.landing.region, "tens")
+
+    def mend(self) -> None:
+        tables.mend(self.spark, self.landing.region, "tens")
+
+    def harm(self, what: str) -> None:
+        """Of a row of checkpoint 2, by somebody who knows nothing of us. Iceberg's UPDATE would need its extensions."""
+        if what == "deleted":
+            self.spark.sql(f"DELETE FROM {self.name} WHERE offset = 5").collect()
+        elif self.format == "delta":
+            self.spark.sql(f"UPDATE {self.name} SET tens = -1 WHERE offset = 5").collect()
+        else:
+            rows = self.spark.table(self.name).where("crkafka_checkpoint = 2").collect()
+            changed = [(c, o, -1 if o == 5 else tens) for c, o, tens in rows]
+            frame = self.spark.createDataFrame(changed, self.spark.table(self.name).schema)
+            frame.writeTo(self.name).overwrite(F.expr("crkafka_checkpoint = 2"))
+
+    def rows(self) -> list[tuple[int, int, int]]:
+        return sorted(tuple(row) for row in tables.read_table(self.spark, self.landing.region, "tens").collect())
+
+    def right(self, *checkpoints: int) -> list[tuple[int, int, int]]:
+        return [(c, o, 10 * o) for c in checkpoints for o in range(4 * c - 4, 4 * c)]
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def shop(
+    spark: SparkSession, tmp_path: Path, program: Callable[[str, str], Any], request: pytest.FixtureRequest
+) -> Shop:
+    program("others_shapes", SHAPES)
+    return Shop(spark, tmp_path, request.param)
+
+
+def verified(shop: Shop) -> list[str]:
+    found = Findings()
+    in_tables.look(shop.landing.region, found)
+    return list(map(str, found.kept))
+
+
+@pytest.mark.parametrize("what", ["changed", "deleted"])
+def test_what_others_did_is_told_also_behind_commits_of_ours(shop: Shop, what: str) -> None:
+    shop.advance(3)
+    assert shop.look().clean
+    shop.harm(what)
+    before = shop.look()
+    assert (before.foreign, before.changed) == (1, (2,))
+    shop.advance(2)
+    assert shop.look() == before
+    if shop.format == "delta":
+        assert any("1 commit of somebody else" in each for each in verified(shop))
+    shop.mend()
+    assert shop.rows() == shop.right(1, 2, 3, 4, 5)
+    assert shop.look().clean
+    assert not verified(shop)
+    shop.advance()
+    assert shop.look().clean
+
+
+def test_a_rollback_of_iceberg_is_told_also_behind_commits_of_ours(
+    spark: SparkSession, tmp_path: Path, program: Callable[[str, str], Any]
+) -> None:
+    program("others_shapes", SHAPES)
+    shop = Shop(spark, tmp_path, "iceberg")
+    shop.advance(2)
+    second = spark.table(f"{shop.name}.refs").where("name = 'main'").collect()[0]["snapshot_id"]
+    shop.advance()
+    catalog, _, table = shop.name.partition(".")
+    given = f"table => '{table.strip('`')}', snapshot_id => {second}"
+    spark.sql(f"CALL {catalog}.system.set_current_snapshot({given})").collect()
+    before = shop.look()
+    assert (before.foreign, before.changed) == (1, (3,))
+    shop.advance()
+    assert (shop.look(), shop.rows()) == (before, shop.right(1, 2, 4))
+    shop.mend()
+    assert (shop.look().clean, shop.rows()) == (True, shop.right(1, 2, 3, 4))
+
+
+def test_an_older_copy_is_refused(shop: Shop, tmp_path: Path) -> None:
+    shop.advance(2)
+    shutil.copytree(shop.path, tmp_path / "older")
+    shop.advance(2)
+    shop.path.rename(tmp_path / "newer")
+    shutil.copytree(tmp_path / "older", shop.path)
+    with pytest.raises(Refused, match="acknowledged"):
+        shop.look()
+    with pytest.raises(Refused, match="acknowledged"):
+        shop.advance()
+    shop.landing.rewind(1)
+    with pytest.raises(Refused, match="acknowledged"):
+        tables.fence(shop.spark, shop.landing.region, "tens")
+    shutil.rmtree(shop.path)
+    (tmp_path / "newer").rename(shop.path)
+    tables.fence(shop.spark, shop.landing.region, "tens")
+    assert shop.rows() == shop.right(1)
+
+
+def test_a_data_file_that_is_lost_is_told_and_mended(shop: Shop) -> None:
+    shop.advance(3)
+    files = shop.spark.table(f"{shop.name}.files").select("file_path").collect() if shop.format == "iceberg" else []
+    paths = [r[0] for r in files] or DeltaTable(str(shop.path)).file_uris()
+    Path(sorted(paths)[0].removeprefix("file:")).unlink()
+    assert len(shop.look().miscounted) == 1
+    shop.mend()
+    assert shop.rows() == shop.right(1, 2, 3)
+    assert shop.look().clean
