@@ -14,6 +14,8 @@ from crkafka_core.plane import events, roster
 from crkafka_core.protocol.marks import paused
 
 KINDS = ("partition", "topic", "pattern", "member")
+LONGEST = 500
+"""Letters that a database keeps in a key, whichever they are."""
 
 
 def pause(tx: Tx, kind: str, what: str, *, by: str, member: str = "") -> None:
@@ -42,6 +44,11 @@ def check(kind: str, what: str, member: str = "") -> None:
     """A mark that could never pause anything is refused."""
     if kind not in KINDS:
         raise ConfigError(f"A pause mark is on a {', '.join(KINDS)}, not on a {kind!r}.")
+    if len(what) > LONGEST or not what.isprintable():
+        raise ConfigError(
+            f"What is paused has at most {LONGEST} letters, and no control characters: {what[:40]!r}….",
+            hint="Several shorter patterns do the same.",
+        )
     if kind == "partition" and not re.fullmatch(r".+\[(0|[1-9][0-9]*)\]", what):
         raise ConfigError(f"{what!r} is not a partition.", hint="Write it as topic[3].")
     if kind == "member" and member:
