@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from crkafka_core.model.errors import Stale
 from crkafka_core.model.offsets import TP
-from crkafka_core.spark import erasing, frames, shaped, tables
+from crkafka_core.spark import erasing, frames, shaped_write, tables
 from crkafka_core.testing.landing import Landing
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
@@ -95,15 +95,15 @@ def test_a_pass_that_read_them_before_does_not_count(
     declared = {"name": "typed", "format": "delta", "typed": {"json": str(tmp_path / "order.json")}}
     landing = made(tmp_path, values, declared)
     landing.land(4)
-    usual = shaped._outputs
+    usual = shaped_write._outputs
 
-    def slow(*given: Any, **keys: Any) -> shaped.Outputs:
+    def slow(*given: Any, **keys: Any) -> shaped_write.Outputs:
         made = usual(*given, **keys)
-        monkeypatch.setattr(shaped, "_outputs", usual)
+        monkeypatch.setattr(shaped_write, "_outputs", usual)
         assert erasing.erase(lambda: spark, landing.region, {TP("orders", 0): {1}}).left == {}
         return made
 
-    monkeypatch.setattr(shaped, "_outputs", slow)
+    monkeypatch.setattr(shaped_write, "_outputs", slow)
     with pytest.raises(Stale, match="Records were erased while the rows of table typed"):
         tables.advance(spark, landing.region, "typed")
     tables.advance(spark, landing.region, "typed")

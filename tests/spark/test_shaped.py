@@ -17,7 +17,7 @@ from crkafka_core.model.rows import Lease
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
 from crkafka_core.region import Region
-from crkafka_core.spark import formats, location, one_pass, shaped, tables
+from crkafka_core.spark import formats, location, one_pass, shaped_write, tables
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.tables import writing
 from crkafka_core.testing.landing import Landing
@@ -230,13 +230,13 @@ def test_who_finds_another_at_it_waits_and_has_nothing_left_to_do(
         if len(waited) == 1:
             tables.advance(spark, landing.region, "failed")
 
-    monkeypatch.setattr(shaped, "_pause", meanwhile)
+    monkeypatch.setattr(shaped_write, "_pause", meanwhile)
     assert tables.advance(spark, landing.region, "orders") is None
     assert waited == [0.5]
     assert rows_in(spark, landing, "orders") == expected(0, 1)
     landing.land(4)
     landing.region.plane.do(lambda tx: permits.permit_commit(tx, "failed", holder="other run", token="other"))
-    monkeypatch.setattr(shaped, "PATIENCE", -1.0)
+    monkeypatch.setattr(shaped_write, "PATIENCE", -1.0)
     with pytest.raises(LeaseHeld, match="other run"):
         tables.advance(spark, landing.region, "orders")
 
