@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # typ
 from crkafka_core.kafka import clients
 from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed, TopicGone, error_of
 from crkafka_core.kafka.leader_epochs import compare
-from crkafka_core.kafka.properties import admin_properties
+from crkafka_core.kafka.properties import INTERNAL, admin_properties
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
@@ -284,7 +284,7 @@ class KafkaAdmin:
         """Topics as the subscription finds them: anywhere in the name, unless anchored (SPEC M7)."""
         expression = re.compile(pattern)
         metadata = self._call("listing topics", lambda: self._client.list_topics(timeout=self.timeout))
-        return [name for name in metadata.topics if not name.startswith("__") and expression.search(name)]
+        return [name for name in metadata.topics if not name.startswith(INTERNAL) and expression.search(name)]
 
     def _topics_without_ids(self, names: Sequence[str]) -> dict[str, TopicInfo]:
         metadata = self._call("listing topics", lambda: self._client.list_topics(timeout=self.timeout))

@@ -34,6 +34,8 @@ FORCED: dict[str, str] = {
     "group.protocol": "classic",  # a consistent region resets as a whole
 }
 
+INTERNAL = "__"
+"""What the names of internal topics begin with, such as `__consumer_offsets`: a pattern finds none of them (docs/clients.md K30)."""
 REFRESH = "topic.metadata.refresh.interval.ms"
 RECEIVED_BYTES = 100_000_000
 """librdkafka's own `receive.message.max.bytes`: a larger answer of a broker ends the connection, again and again."""
@@ -53,10 +55,11 @@ def client_properties(
     client_id: str,
     instance_id: str | None = None,
     single_topic: bool = False,
+    pattern: bool = False,
 ) -> dict[str, str]:
     """Properties of one member's consumer. `kafka` holds resolved values: they must not be logged.
 
-    `single_topic`: the subscription names exactly one topic (SPEC R1).
+    `single_topic`: the subscription names exactly one topic (SPEC R1). `pattern`: it is a pattern, which finds no internal topics.
     """
     given = {name: _text(value) for name, value in kafka.items()}
     properties = {**DEFAULTS, **_timeouts(given, limits), **given, **FORCED}
@@ -64,6 +67,8 @@ def client_properties(
     properties["partition.assignment.strategy"] = _strategy(given, single_topic)
     if not 0 < int(properties[REFRESH]) <= MAX_METADATA_REFRESH_MS:
         properties[REFRESH] = str(MAX_METADATA_REFRESH_MS)
+    if pattern:
+        properties["topic.blacklist"] = f"^{INTERNAL}"
     if instance_id is not None:
         properties["group.instance.id"] = instance_id
     return properties

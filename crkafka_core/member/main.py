@@ -166,6 +166,7 @@ class MemberProcess:
             client_id=f"crkafka-{self.name}-{self.incarnation}",
             instance_id=instance or None,
             single_topic=self.config.topics is not None and len(self.config.topics) == 1,
+            pattern=self.config.pattern is not None,
         )
         parts = self._wire(plane, storage, admin, limit, since, int(properties["max.poll.interval.ms"]) / 1000)
         if hook is not None:

@@ -114,7 +114,12 @@ def probe(kafka: KafkaCluster, group_id: str, way: str) -> Iterator[MakeProbe]:
     ) -> Probe:
         given = {"bootstrap.servers": bootstrap or kafka.bootstrap, "group.id": group_id, **(properties or {})}
         settings = client_properties(
-            given, limits, client_id=unique("m"), instance_id=instance_id, single_topic=len(topics or ()) == 1
+            given,
+            limits,
+            client_id=unique("m"),
+            instance_id=instance_id,
+            single_topic=len(topics or ()) == 1,
+            pattern=pattern is not None,
         )
         consumer = GroupConsumer(settings | {"heartbeat.interval.ms": "300"})
         made.append(consumer)

@@ -133,6 +133,17 @@ def test_new_partitions_and_new_topics_of_a_pattern_come_within_seconds(
     member.poll_until(lambda: member.consumer.held == parts(topic, 3) | parts(other, 1), within=8)
 
 
+def test_a_pattern_finds_no_internal_topics(kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic) -> None:
+    """Else Kafka would give the group partitions that the region does not know, and it would never start (SPEC M7, G8)."""
+    topic = new_topic(1)
+    named = probe([topic])
+    named.start_at()
+    named.consumer.commit({TP(topic, 0): 0})
+    named.consumer.close()
+    member = probe(pattern=rf"^(__consumer_offsets|{topic})$")
+    assert member.settle() == parts(topic, 1)
+
+
 def test_the_assignor_is_range_for_one_topic_else_round_robin(
     kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, group_id: str
 ) -> None:
