@@ -32,7 +32,15 @@ _DENIED = {
     "sasl.kerberos.kinit.cmd": "runs a command line of its choice in every member; the client's own `kinit` is run without it",
 }
 """Whoever writes a line of configuration should not thereby run programs."""
-_BROKERS = ("bootstrap.servers", "metadata.broker.list")
+_ELSEWHERE = {
+    "metadata.broker.list": "is another name of bootstrap.servers; write only that",
+    "topic.blacklist": "hides topics from the client alone, and the region waits for them; name topics, or mend the pattern",
+    "oauth_cb": "is an argument of Python's client; write sasl.oauthbearer.callback: package.module:function",
+    "default.topic.config": "is an argument of Python's client; write what is in it as properties",
+}
+_CALLBACKS = ("error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger")
+_NUMBER = re.compile(r"\.(ms|k?bytes|messages|seconds|cnt|fails|ttl)$")
+"""Names of properties that are whole numbers. The client reads `30s` as 30, and `64MB` as 64, without a word."""
 _OFF = ("false", "0", "f", "no", "off")
 _ADDRESS = re.compile(
     r"(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[0-9a-f:.%\w]+\]|[^\s:/\[\]@$]+)(?::(?P<port>\d{1,5}))?",
@@ -53,6 +61,8 @@ def normal(properties: Mapping[str, Any]) -> dict[str, Scalar]:
     for name, value in properties.items():
         if isinstance(value, bool):
             value = "true" if value else "false"
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         if not isinstance(value, str | int | float):
             joined = ",".join(map(str, value)) if name == "bootstrap.servers" and isinstance(value, list) else ""
             what = f'one text: write "{joined}"' if joined else "text, a number, or true or false"
@@ -73,6 +83,8 @@ def check_resolved(properties: Mapping[str, str]) -> None:
     """What can be told of a reference only once it is resolved."""
     try:
         _check_required(properties)
+        for name, value in properties.items():
+            _check_number(name, value)
         assignors(properties.get("partition.assignment.strategy", ""))
     except KeyedError as error:
         raise ConfigError(f"kafka: `{error.key}` {error}", hint="Look at what its reference resolves to.") from None
@@ -156,15 +168,23 @@ def _check(name: str, value: Scalar) -> None:
         raise KeyedError(name, f"is a property of the Java client: {_JAVA[name]}")
     if name in _DENIED:
         raise KeyedError(name, f"{_DENIED[name]}; leave it out")
-    if name in _BROKERS and "@" in reference.mask(text)[0]:
+    if name in _ELSEWHERE:
+        raise KeyedError(name, _ELSEWHERE[name])
+    if name in _CALLBACKS:
+        raise KeyedError(name, "is an argument of Python's client, and takes no text; leave it out")
+    if not reference.has_reference(text):
+        _check_number(name, value)
+    if name == "bootstrap.servers" and "@" in reference.mask(text)[0]:
         raise KeyedError(name, "takes host:port; a login does not belong there: write sasl.username and sasl.password")
     if name in ("enable.auto.commit", "auto.commit.enable") and text not in _OFF:
         raise KeyedError(name, "must be false: offsets are committed by the cut, never on a timer; leave it out")
     if name == "enable.auto.offset.store" and text not in _OFF:
         raise KeyedError(name, "must be false: the region keeps its own offsets; leave it out")
+    if name == "enable.partition.eof" and text in _OFF:
+        raise KeyedError(name, "must be true: a bounded run learns by it that nothing is left; leave it out")
     if name == "ssl.providers" and not re.fullmatch(r"[\w-]+(\s*,\s*[\w-]+)*", text):
         raise KeyedError(name, f"{_DENIED['ssl.engine.location']}, if it is a path; name providers, as default,legacy")
-    if name in _BROKERS:
+    if name == "bootstrap.servers":
         for address in str(value).split(","):
             _check_address(name, address.strip())
     if name == "group.instance.id":
@@ -177,6 +197,12 @@ def _check(name: str, value: Scalar) -> None:
         assignors(",".join(word for word in text.split(",") if not reference.has_reference(word)))
     if name not in KNOWN and nearest(name, KNOWN):
         raise KeyedError(name, f"unknown property.{nearest(name, KNOWN)}")
+
+
+def _check_number(name: str, value: Scalar) -> None:
+    if _NUMBER.search(name) and not re.fullmatch(r"-?[0-9]+", str(value).strip()):
+        unit = " of milliseconds" if name.endswith(".ms") else ""
+        raise KeyedError(name, f"must be a whole number{unit}, not {value!r}")
 
 
 def _check_address(name: str, address: str) -> None:

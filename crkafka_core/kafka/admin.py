@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # typ
 from crkafka_core.kafka import clients
 from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed, TopicGone, error_of
 from crkafka_core.kafka.leader_epochs import compare
-from crkafka_core.kafka.properties import INTERNAL, admin_properties
+from crkafka_core.kafka.properties import INTERNAL, RECEIVE, admin_properties
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
@@ -78,6 +78,7 @@ class KafkaAdmin:
         """`kafka` holds resolved values; only connection, security and the name of the group are used."""
         self._properties = properties = admin_properties(kafka, client_id=client_id)
         self.bootstrap = properties["bootstrap.servers"]
+        self._received = {RECEIVE: str(kafka[RECEIVE])} if RECEIVE in kafka else {}
         self._group_id = str(kafka.get("group.id", ""))
         self.timeout = timeout
         self._refusal: KafkaError | None = None
@@ -192,7 +193,7 @@ class KafkaAdmin:
         }
         left = {tp: offsets[tp] for tp in newer.keys() - known}
         if left:
-            compared = compare(self._properties, left, group_id=self._group_id, patience=self.timeout)
+            compared = compare(self._properties | self._received, left, group_id=self._group_id, patience=self.timeout)
             self._compared |= {tp: (newer[tp], at) for tp, at in compared.items()}
             if late := sorted(left.keys() - compared.keys()):
                 others = f" and of {len(late) - 1} more" if late[1:] else ""

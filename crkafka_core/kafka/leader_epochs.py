@@ -16,10 +16,11 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from crkafka_core.kafka import clients
-from crkafka_core.kafka.errors import VANISHED, KafkaUnavailable, error_of
+from crkafka_core.kafka.errors import UNREADABLE, VANISHED, KafkaUnavailable, error_of
 from crkafka_core.model.offsets import TP
 
 _log = logging.getLogger(__name__)
+_THERE = {KafkaError._PARTITION_EOF, *UNREADABLE}
 _CUT_AT = re.compile(r"truncation detected at offset \d+ .*broker end offset is (\d+)")
 """librdkafka tells the end of the older leader's log in this text only."""
 
@@ -36,7 +37,7 @@ def compare(
     settings = {
         **properties, "client.id": name, "group.id": group_id or name, "enable.auto.commit": "false", "auto.offset.reset": "error",
         "enable.partition.eof": "true", "isolation.level": "read_uncommitted",
-        "fetch.message.max.bytes": "4096", "queued.min.messages": "1", "fetch.wait.max.ms": "100",
+        "fetch.message.max.bytes": "4096", "fetch.max.bytes": "1000000", "queued.min.messages": "1", "fetch.wait.max.ms": "100",
     }  # fmt: skip
     consumer = clients.consumer(settings)
     try:
@@ -49,14 +50,14 @@ def compare(
 
 
 def _answers(consumer: Consumer, offsets: Mapping[TP, tuple[int, int]], until: float) -> dict[TP, int | None]:
-    """A record or the end of the partition means that the log goes on there; it is asked for no more, so that the others come."""
+    """A record, readable or not, or the partition's end means that the log goes on there; it is asked for no more, so that others come."""
     cut_at: dict[TP, int | None] = {}
     while len(cut_at) < len(offsets) and time.monotonic() <= until:
         for message in consumer.consume(500, 0.02):
             tp, error = TP(message.topic() or "", message.partition() or 0), message.error()
             if tp in cut_at:
                 continue
-            if error is None or error.code() == KafkaError._PARTITION_EOF:
+            if error is None or error.code() in _THERE:
                 cut_at[tp] = None
                 consumer.pause([TopicPartition(tp.topic, tp.partition)])
             elif error.code() in VANISHED:

@@ -18,7 +18,6 @@ DEFAULTS: dict[str, str] = {
     "reconnect.backoff.max.ms": "2000",
     "allow.auto.create.topics": "false",
     "topic.metadata.refresh.interval.ms": "1000",
-    "enable.partition.eof": "true",  # the only sign that nothing but control records is left: SPEC V3
     "check.crcs": "true",  # else a record that is damaged on the broker's disk is left out without a word: docs/clients.md K24
     # A member stays below 300 MB with an unbounded backlog (SPEC 21, row 7).
     "queued.max.messages.kbytes": "32768",
@@ -30,6 +29,7 @@ DEFAULTS: dict[str, str] = {
 FORCED: dict[str, str] = {
     "enable.auto.commit": "false",  # offsets are committed by drain, together with a checkpoint
     "enable.auto.offset.store": "false",  # offsets are kept by the offset manager
+    "enable.partition.eof": "true",  # the only sign that nothing but control records is left: SPEC V3
     "auto.offset.reset": "error",  # a vanished offset must be seen, not jumped over; `start:` says where to begin
     "group.protocol": "classic",  # a consistent region resets as a whole
 }
@@ -37,6 +37,7 @@ FORCED: dict[str, str] = {
 INTERNAL = "__"
 """What the names of internal topics begin with, such as `__consumer_offsets`: a pattern finds none of them (docs/clients.md K30)."""
 REFRESH = "topic.metadata.refresh.interval.ms"
+RECEIVE = "receive.message.max.bytes"
 RECEIVED_BYTES = 100_000_000
 """librdkafka's own `receive.message.max.bytes`: a larger answer of a broker ends the connection, again and again."""
 RECEIVED_BESIDE = 512
@@ -91,7 +92,8 @@ def reader_properties(kafka: Mapping[str, str], *, client_id: str) -> dict[str, 
     connection = admin_properties(kafka, client_id=client_id)
     given = {name: _text(value) for name, value in kafka.items()}
     tuned = {name: value for name, value in DEFAULTS.items() if name != "heartbeat.interval.ms"}
-    passed = {n: v for n, v in given.items() if n.startswith(("fetch.", "queued.", "isolation.", "check.crcs"))}
+    own = ("fetch.", "queued.", "isolation.", "check.crcs", RECEIVE)
+    passed = {n: v for n, v in given.items() if n.startswith(own)}
     return {**tuned, **connection, **passed, **FORCED, "group.id": given.get("group.id", client_id)}
 
 

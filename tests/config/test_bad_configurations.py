@@ -90,6 +90,20 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
         "kafka.max.poll.interval.ms",
         "must not be below",
     ),
+    ("a time with a unit", kafka(socket__timeout__ms="30s"), "kafka.socket.timeout.ms", "whole number of milliseconds"),
+    ("a size with a unit", kafka(queued__max__messages__kbytes="64MB"), "kafka.queued.max.messages.kbytes", "'64MB'"),
+    ("a number as programs write it", kafka(session__timeout__ms="45_000"), "kafka.session.timeout.ms", "'45_000'"),
+    ("a part of a millisecond", kafka(session__timeout__ms=6000.5), "kafka.session.timeout.ms", "whole number"),
+    ("no end of a partition", kafka(enable__partition__eof=False), "kafka.enable.partition.eof", "must be true"),
+    ("hidden topics", kafka(topic__blacklist="^a"), "kafka.topic.blacklist", "the region waits for them"),
+    (
+        "brokers under two names",
+        kafka(metadata__broker__list="b:9092"),
+        "kafka.metadata.broker.list",
+        "bootstrap.servers",
+    ),
+    ("tokens as in Python", kafka(oauth_cb="m:f"), "kafka.oauth_cb", "sasl.oauthbearer.callback"),
+    ("a callback of Python", kafka(stats_cb="m:f"), "kafka.stats_cb", "leave it out"),
     ("no broker", kafka(bootstrap__servers=""), "kafka.bootstrap.servers", "is missing"),
     ("a blank group", kafka(group__id=" "), "kafka.group.id", "is missing"),
     ("group.id missing", {"kafka": {"bootstrap.servers": "x"}}, "kafka.group.id", "is missing"),
@@ -254,6 +268,7 @@ def test_replaced_protocols_are_warned_of() -> None:
         ("bootstrap.servers", "", "`bootstrap.servers` is missing"),
         ("group.id", " ", "`group.id` is missing"),
         ("partition.assignment.strategy", "sticky", "knows range and roundrobin, not 'sticky'"),
+        ("fetch.max.bytes", "64MB", "`fetch.max.bytes` must be a whole number, not '64MB'"),
     ],
 )
 def test_what_a_reference_resolves_to_is_checked_as_well(
@@ -263,6 +278,11 @@ def test_what_a_reference_resolves_to_is_checked_as_well(
     config = RegionConfig.parse({**GOOD, "kafka": {**GOOD["kafka"], key: "${env:GIVEN}"}})
     with pytest.raises(ConfigError, match=said):
         config.resolved_kafka()
+
+
+def test_a_whole_number_that_is_written_with_a_point_is_one() -> None:
+    config = RegionConfig.parse({**GOOD, **kafka(session__timeout__ms=45_000.0)})
+    assert config.resolved_kafka()["session.timeout.ms"] == "45000"
 
 
 def test_no_error_of_the_kafka_section_has_a_secret_in_it() -> None:

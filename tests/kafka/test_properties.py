@@ -58,6 +58,17 @@ def test_forced_values_win() -> None:
     assert (made(**given)["auto.offset.reset"], made(**given)["group.protocol"]) == ("error", "classic")
 
 
+def test_a_partition_tells_its_end_whatever_is_given() -> None:
+    """Else a bounded run would wait for ever behind control records (SPEC V3)."""
+    assert made(enable_partition_eof=False)["enable.partition.eof"] == "true"
+
+
+def test_whoever_reads_again_takes_answers_as_large_as_a_member() -> None:
+    """Else a large record lands, and no replay could read it (SPEC K3)."""
+    large = GIVEN | {"receive.message.max.bytes": "150000512"}
+    assert reader_properties(large, client_id="r")["receive.message.max.bytes"] == "150000512"
+
+
 def test_range_for_one_topic_else_round_robin_and_both_are_listed() -> None:
     """SPEC R1."""
     name = "partition.assignment.strategy"
