@@ -90,6 +90,11 @@ def check_resolved(properties: Mapping[str, str]) -> None:
         raise ConfigError(f"kafka: `{error.key}` {error}", hint="Look at what its reference resolves to.") from None
 
 
+def is_path(name: str, value: str) -> bool:
+    """Whether it names a file or a folder: `probe` lets the client look for the system's authorities."""
+    return name.endswith((".location", ".file", ".keytab")) and value not in ("", "probe")
+
+
 def warnings(properties: Mapping[str, Scalar], needed_poll_ms: int) -> list[str]:
     """What works, but not as written."""
     found = []

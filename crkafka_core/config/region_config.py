@@ -292,10 +292,12 @@ class RegionConfig(LimitKeys):
     def _kafka(cls, properties: Any, info: ValidationInfo) -> Any:
         if not isinstance(properties, Mapping):
             return properties
-        return {
-            k: reference.anchor(v, _base(info)) if isinstance(v, str) else v
-            for k, v in kafka_section.normal({str(k): v for k, v in properties.items()}).items()
-        }
+        given = kafka_section.normal({str(k): v for k, v in properties.items()})
+        for name, value in given.items():
+            if isinstance(value, str):
+                path = location.absolute(value, _base(info)) if kafka_section.is_path(name, value) else value
+                given[name] = reference.anchor(path, _base(info))
+        return given
 
     @field_validator("topics")
     @classmethod

@@ -48,6 +48,22 @@ def test_relative_paths_mean_the_project_of_the_file(tmp_path: Path) -> None:
     assert (config.members, config.topics, config.trigger.period) == (2, ("orders", "refunds"), 60.0)
 
 
+def test_so_do_the_files_of_the_kafka_section(tmp_path: Path) -> None:
+    """Members, Dagster and Spark's executors run in folders of their own."""
+    files = {
+        "ssl.ca.location": "certs/ca.pem",
+        "ssl.key.location": "/keys/client.key",
+        "ssl.certificate.location": "${env:CERTIFICATE}",
+        "https.ca.location": "probe",
+        "sasl.oauthbearer.assertion.file": "token.jwt",
+    }
+    config = RegionConfig.parse({**GOOD, "kafka": {**GOOD["kafka"], **files}}, base=tmp_path)
+    assert {name: config.kafka[name] for name in files} == files | {
+        "ssl.ca.location": f"{tmp_path}/certs/ca.pem",
+        "sasl.oauthbearer.assertion.file": f"{tmp_path}/token.jwt",
+    }
+
+
 def test_without_a_project_they_mean_the_folder_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "orders.yaml"
     file.write_text(TEN_LINES)
