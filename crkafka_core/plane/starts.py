@@ -180,7 +180,7 @@ def resolve(
         raise Stale(
             f"Starts were asked for epoch {epoch} and head {base}; region {region.name} is at {region.epoch} and {region.head}."
         )
-    _remember(tx, region, topic_ids)
+    _remember(tx, {tp: proposal.topic_id for tp, proposal in proposals.items()} | dict(topic_ids))
     region = _record_initials(tx, region, proposals, member)
     stored = lookup(tx, region, topic_ids)
     real = {tp: g for tp, g in gaps.items() if stored.offsets.get(tp) == g.wanted}
@@ -200,15 +200,12 @@ def resolve(
     return replace(stored, offsets=offsets, reasons=reasons)
 
 
-def _remember(tx: Tx, region: Region, topic_ids: Mapping[TP, str]) -> None:
-    """A topic that was unsubscribed and is subscribed again goes on at the offset that was carried forward (SPEC S4)."""
-    back = [
-        i
-        for i in initials(tx)
-        if i.forgotten
-        and topic_ids.get(TP(i.topic, i.partition)) == i.topic_id
-        and subscription.reads(region.subscription_json, i.topic)
-    ]
+def _remember(tx: Tx, topic_ids: Mapping[TP, str]) -> None:
+    """A topic that was unsubscribed and is read again goes on at the offset that was carried forward (SPEC S4).
+
+    Also where a member of an older configuration reads it, or what that proposes would take the place of where it began.
+    """
+    back = [i for i in initials(tx) if i.forgotten and topic_ids.get(TP(i.topic, i.partition)) == i.topic_id]
     if back:
         tx.put(*(replace(i, forgotten=False) for i in back))
         events.log(
@@ -216,6 +213,7 @@ def _remember(tx: Tx, region: Region, topic_ids: Mapping[TP, str]) -> None:
             "topic back",
             f"{plural(len(back), 'partition goes on where it was', 'partitions go on where they were')} left",
         )
+        note_unread(tx)
 
 
 def note_unread(tx: Tx) -> Region:

@@ -35,12 +35,12 @@ def _register(kit: Kit, number: int, subscribed: str) -> None:
     kit.live[name] = who.incarnation
 
 
-def _holds(kit: Kit, number: int, *held: TP) -> None:
-    """It resolves its starts, and reports; what it sees anew is at its beginning."""
+def _holds(kit: Kit, number: int, *held: TP, at: int = 0) -> None:
+    """It resolves its starts, and reports; what it sees anew begins there."""
     name, row = f"orders/{number}", kit.row
     kit.do(lambda tx: starts.resolve(
         tx, member=name, incarnation=kit.live[name], epoch=row.epoch, base=row.head, topic_ids={tp: IDS[tp] for tp in held},
-        proposals={tp: starts.Proposal(IDS[tp], 0, "beginning") for tp in held}, gaps={}, accept_gaps=False,
+        proposals={tp: starts.Proposal(IDS[tp], at, "beginning") for tp in held}, gaps={}, accept_gaps=False,
     ))  # fmt: skip
     kit.report(number, set(held))
     kit.advance()
@@ -159,6 +159,27 @@ def test_s4_a_topic_that_is_put_back_goes_on_where_it_was_left(old: Kit) -> None
     assert found.offsets == {T0: 10, U0: 10}
     assert [e.text for e in old.events("topic back")] == ["1 partition goes on where it was left"]
     assert len(old.events("birth", "partitions found")) == 2, "it is none that nobody saw before"
+
+
+def test_s4_who_reads_a_forgotten_topic_that_is_dropped_once_more_does_not_say_anew_where_it_begins(kit: Kit) -> None:
+    """It was put back when the member came, and dropped again before it resolved its starts; nothing of it is merged yet."""
+    _configure(kit, OLD)
+    kit.do(lambda tx: life.start(tx, by="test"))
+    for number in (0, 1):
+        _register(kit, number, OLD)
+    _holds(kit, 0, T0), _holds(kit, 1, U0)
+    _configure(kit, NEW)
+    for number in (0, 1):
+        _register(kit, number, NEW)
+    assert _known(kit) == {"t"}
+    _configure(kit, OLD)
+    _register(kit, 1, OLD)
+    _configure(kit, NEW)
+    _holds(kit, 1, U0, at=69)
+    found = kit.plane.read(lambda reader, row: starts.lookup(reader, row, IDS))
+    assert found.offsets == {T0: 0, U0: 0}
+    _register(kit, 1, NEW)
+    assert _known(kit) == {"t"}, "it goes with its last reader"
 
 
 def test_76_put_back_before_it_went_it_was_never_away(old: Kit) -> None:

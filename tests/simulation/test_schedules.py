@@ -164,6 +164,16 @@ def test_nobody_skips_in_a_partition_that_the_backup_in_place_does_not_know() ->
     assert simulate(160_009_355).ok
 
 
+def test_a_topic_that_is_put_back_and_dropped_again_keeps_where_it_began() -> None:
+    """A member came while it was wanted, and resolved its start once it was not: it proposed its end instead (SPEC S1, S4)."""
+    assert simulate(160_013_587).ok
+
+
+def test_a_table_may_show_what_a_newer_state_of_sql_had_merged_until_somebody_looks() -> None:
+    """What followed in SQL had no rows: it was acknowledged without a look at the table (SPEC G10)."""
+    assert simulate(160_013_272).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0
