@@ -7,7 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crkafka_core.segments.scan import rows_at_once
 from crkafka_core.segments.storage import Output, Storage
+
+_ROWS = 65_536
+"""A batch has at most so many rows: far fewer where they are large, since a small file may hold gigabytes that shrink well."""
 
 
 class OtherColumns(Exception):
@@ -26,7 +30,9 @@ def batches(
         parquet = pq.ParquetFile(source)
         if not set(needed) <= set(parquet.schema_arrow.names):
             raise OtherColumns(path)
-        for batch in parquet.iter_batches(columns=list(needed) if only else None):
+        for batch in parquet.iter_batches(
+            rows_at_once(parquet.metadata, _ROWS), columns=list(needed) if only else None
+        ):
             plain = pa.schema([field.with_type(_plain(field.type)) for field in batch.schema])
             rows = batch if plain.equals(batch.schema) else batch.cast(plain)
             if kept is not None:

@@ -61,7 +61,7 @@ def _batches(file: pq.ParquetFile, columns: Sequence[str] | None, selection: Sel
     wanted = SCHEMA.names if columns is None else [name for name in SCHEMA.names if name in columns]
     needed = None if columns is None else sorted({*wanted, *_filtered(selection)}, key=SCHEMA.names.index)
     groups = [i for i in range(file.metadata.num_row_groups) if _touched(file.metadata.row_group(i), selection)]
-    for batch in file.iter_batches(_rows(file.metadata), row_groups=groups, columns=needed, use_threads=False):
+    for batch in file.iter_batches(rows_at_once(file.metadata), row_groups=groups, columns=needed, use_threads=False):
         kept = selected(batch, selection)
         if kept.num_rows:
             yield kept if needed == wanted or needed is None else kept.select(wanted)
@@ -132,9 +132,9 @@ def _bytes(meta: Any) -> int:
     return sum(int(meta.row_group(i).total_byte_size) for i in range(meta.num_row_groups))
 
 
-def _rows(meta: Any) -> int:
+def rows_at_once(meta: Any, most: int = BATCH_ROWS) -> int:
     """Rows of a batch, so that it has about `BATCH_BYTES` where rows are widest."""
-    least = BATCH_ROWS
+    least = most
     for i in range(meta.num_row_groups):
         group = meta.row_group(i)
         if group.total_byte_size:
