@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_PARTS = re.compile(r"\\(?P<escaped>.)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|\(\?..?", re.DOTALL)
+_PARTS = re.compile(r"\\(?P<escaped>.)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|\(\?..?|[+}]\?|[*+?}]\+", re.DOTALL)
+"""Also what Python calls lazy and possessive: a second sign of repetition repeats the first one there: `.+?` matches nothing, too."""
 _SAME = frozenset("wWsSbB")
 """Letters that mean the same behind a backslash, outside of brackets."""
 _OTHER_IN_SET = re.compile(r"\\[A-Za-z0-9\]]|\\-(?!\])|\[[:.=]")

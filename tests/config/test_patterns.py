@@ -43,6 +43,7 @@ def posix(pattern: str) -> list[str] | None:
         "^",
         "^shop\\..*", "^shop\\.[0-9]+$", "^(shop|internal)\\.[a-z]$", "^[a-z.]+$", "^shop[.\\-]", "^[a-z_\\-]+$", "^[\\.a]", "^shop\\b",
         "^shop\\.\\w+$", "^[^.]+$", "^[]a[]", "^shop\\.[0-9]{1,2}$", "^\\S+$", "^shop(\\.[0-9])?", "^[A-Z]\\w", "^\\[a\\]$", "^[\\\\.]",
+        "^s.*?p", "^[+?]?a", "^a\\+?",
     ],
 )  # fmt: skip
 def test_what_is_accepted_matches_the_same(pattern: str) -> None:
@@ -55,6 +56,7 @@ def test_what_is_accepted_matches_the_same(pattern: str) -> None:
     [
         ("^shop\\.\\d+$", "\\d"), ("^shop\\.\\D$", "\\D"), ("^shop\\.1\\Z", "\\Z"), ("^(?!internal)", "(?!i"), ("^(?:shop|a)\\.", "(?:s"),
         ("^[\\w]+$", "[\\w]"), ("^[\\w.-]+\\.a", "[\\w.-]"), ("^shop\\.[\\d]$", "[\\d]"), ("^[\\-a]", "[\\-a]"), ("^[a\\]]$", "[a\\]]"),
+        ("^shop.+?$", "+?"), ("^shop.{2}?$", "}?"), ("^.*+p$", "*+"),
     ],
 )  # fmt: skip
 def test_what_would_match_otherwise_is_refused(pattern: str, part: str) -> None:
