@@ -12,11 +12,11 @@ from crkafka_core.kafka.taken import Failure, Taken
 from crkafka_core.model.offsets import TP
 
 POLL_BYTES = 8 << 20
-"""Bytes of values that one call is to return, about."""
+"""Bytes of keys and values that one call is to return, about."""
 _MOST_RECORDS = 5_000
 """More objects at once leave the processor's cache, and are slower."""
 TOO_MANY_BYTES = 64 << 20
-"""Bytes of values that are made into a batch. librdkafka holds them already: a fetch that expands a thousandfold costs them twice."""
+"""Bytes of keys and values that are made into a batch. librdkafka holds them already: one that expands a thousandfold costs them twice."""
 
 
 class MessageRecords:
@@ -35,7 +35,7 @@ class MessageRecords:
 
     def take(self, most: int, timeout: float) -> Taken:
         messages = self._consumer.consume(min(most, self._most), timeout)
-        size = sum(map(len, messages))
+        size = sum(map(len, messages)) + sum(map(len, filter(None, map(Message.key, messages))))
         if size > TOO_MANY_BYTES and len(messages) > 1:
             self._fit(len(messages), size)
             return Taken(lost=True)

@@ -92,12 +92,14 @@ def test_73_with_another_layout_of_the_client_a_record_lands_with_null_headers_a
     assert (told.tp, told.offset) == (TP(topic, 0), 1)
 
 
+@pytest.mark.parametrize("part", ["value", "key"])
 def test_73_records_that_expand_a_thousandfold_come_in_pieces(
-    kafka: KafkaCluster, new_topic: NewTopic, probe: MakeProbe
+    kafka: KafkaCluster, new_topic: NewTopic, probe: MakeProbe, part: str
 ) -> None:
     """100 MiB of records in 100 KiB of a log: no batch that is made of them is much larger than 64 MiB, and soon they are small."""
     topic = new_topic(1, config={**ANY_TIME, "max.message.bytes": "50000000"})
-    produce(kafka.bootstrap, topic, [[Record(b"s")] * 3_000, [Record(bytes(1 << 20))] * 100], codec=GZIP)
+    large = Record(bytes(1 << 20)) if part == "value" else Record(None, key=bytes(1 << 20))
+    produce(kafka.bootstrap, topic, [[Record(b"s")] * 3_000, [large] * 100], codec=GZIP)
     member = probe([topic])
     member.start_at(0)
     sizes, _ = _read_up_to(member, TP(topic, 0), 3_100)
