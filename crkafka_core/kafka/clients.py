@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import reduce
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ss
 _LOGIN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 _STILL_OLD = 10.0
 """Seconds in which connections may still be refused that were opened before the credentials were renewed."""
+_NO_SECOND = 1e11
+"""A time in milliseconds: in seconds it is the year 5138."""
 _log = logging.getLogger(__name__)
 
 OnError = Callable[[KafkaError], None]
@@ -57,9 +60,13 @@ def _client(kind: Callable[..., Any], properties: Mapping[str, str], on_error: O
         settings["oauth_cb"] = token_function(settings.pop(CALLBACK))
     try:
         client = kind(settings, logger=client_log)
-    except KafkaException as error:
-        if "OAuth token not set" not in str(error):
-            raise _refused(properties, error.args[0].str()) from error
+    except (KafkaException, SystemError) as error:
+        # While a client that could not be made ends it calls `error_cb`, with the reason raised already: the call fails by that.
+        why = error.__cause__ if isinstance(error, SystemError) else error
+        if not isinstance(why, KafkaException):
+            raise
+        if "OAuth token not set" not in str(why):
+            raise _refused(properties, why.args[0].str()) from error
         raise KafkaUnavailable(
             f"{properties[CALLBACK]}, the `{CALLBACK}`, gave no token in ten seconds.",
             hint="The log says what it raised; it is asked again.",
@@ -103,6 +110,7 @@ def token_function(where: str) -> Callable[[str], Any]:
     def token(config: str) -> Any:
         try:
             given = function(config)
+            _check_token(given)
             resolving.remember_token(given[0])
         except Exception as error:
             _log.error("%s gave no token: %s: %s", where, type(error).__name__, error)
@@ -110,6 +118,19 @@ def token_function(where: str) -> Callable[[str], Any]:
         return given
 
     return token
+
+
+def _check_token(given: Any) -> None:
+    """Raise what the client would make of it without a word in the log: never with the token."""
+    if not (isinstance(given, tuple) and len(given) >= 2 and isinstance(given[0], str) and isinstance(given[1], Real)):
+        raise TypeError("it has to return (token, second since 1970 at which it ends)")
+    ends = float(given[1])
+    if ends >= _NO_SECOND:
+        raise ValueError(
+            "it says in milliseconds when the token ends, and has to in seconds: it would never be renewed"
+        )
+    if ends <= time.time():
+        raise ValueError("the token that it returned has ended already")
 
 
 class _Renewal:
