@@ -44,7 +44,7 @@ RECEIVED_BESIDE = 512
 """Bytes of an answer beside a message, as librdkafka reckons."""
 
 _CONNECTION = (
-    *("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "broker.", "client.", "https."),
+    *("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "broker.", "client.", "connections.", "https."),
     *("enable.ssl", "enable.sasl", "debug"),
 )
 

@@ -90,7 +90,17 @@ def test_a_slow_metadata_refresh_is_replaced() -> None:
 
 def test_an_admin_gets_connection_and_security_only() -> None:
     properties = admin_properties(
-        GIVEN | {"sasl.password": "geheim", "session.timeout.ms": "1", "isolation.level": "x"}, client_id="a"
+        GIVEN
+        | {
+            "sasl.password": "geheim",
+            "connections.max.idle.ms": "180000",
+            "session.timeout.ms": "1",
+            "isolation.level": "x",
+        },
+        client_id="a",
     )
     assert properties["sasl.password"] == "geheim"
+    assert properties["connections.max.idle.ms"] == "180000", (
+        "what is between ends a connection that is idle for longer"
+    )
     assert not {"group.id", "session.timeout.ms", "isolation.level"} & set(properties)
