@@ -8,8 +8,11 @@ for it, and a crash leaves none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import json
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +26,7 @@ from crkafka_core.segments.errors import without_secrets
 from crkafka_core.segments.storage import Storage
 from crkafka_core.spark import iceberg_catalog
 from crkafka_core.spark.schema import RECORDS
-from crkafka_core.tables.files import Added
+from crkafka_core.tables.files import Added, Bounds
 from crkafka_core.tables.log import DataFile, Moved, Snapshot, TableLog, TableUnavailable, storage_of
 from crkafka_core.tables.stamp import Facts, LogEntry, Stamp
 
@@ -34,7 +37,8 @@ _NAMES = "schema.name-mapping.default"
 _TIDY = "write.metadata.delete-after-commit.enabled"
 """Each commit writes the metadata anew; all but the last hundred of it go."""
 _MAIN = "main"
-_KEY = ("topic", "partition", "offset")
+_KEY, _TIME = ("topic", "partition", "offset"), "timestamp"
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _POSITIONS, _EQUALITY = 1, 2
 """Kinds of files that mark rows as deleted."""
 
@@ -254,7 +258,7 @@ class IcebergSnapshot(Snapshot):
         with self._log.translated_errors():
             names = java.NameMappingParser.toJson(java.MappingUtil.create(self._base.schema()))
             names = self._properties.get(_NAMES) or names
-            update = self._update(add, remove, java.NameMappingParser.fromJson(names))
+            update = self._update(add, remove)
             update.set(STAMP, stamp.to_json(**about))
             made = update.apply()
             if self._operations.current() != self._base:
@@ -267,30 +271,43 @@ class IcebergSnapshot(Snapshot):
             self._operations.commit(self._base, then.build())
         return number
 
-    def _update(self, add: Sequence[Added], remove: Collection[DataFile], names: Any) -> Any:
+    def _update(self, add: Sequence[Added], remove: Collection[DataFile]) -> Any:
         """Only appended to where nothing leaves: that is what a stream reads on from."""
-        kept_of_columns = self._log.java.MetricsConfig.forTable(self._table)
-        storage = storage_of(_folder(self._table), self._log.options)
-        files = storage.each(lambda file: self._data_file(file, kept_of_columns, names), add)
+        made = [self._data_file(file) for file in add]
         if not remove:
             update = self._table.newAppend()
-            for file in files:
+            for file in made:
                 update.appendFile(file)
             return update
         update = self._table.newOverwrite()
         for gone in remove:  # by its path alone it would stay, without a word
             known = self._builder(self._known_as[gone.path], gone.bytes)
             update.deleteFile(known.withRecordCount(gone.rows or 0).build())
-        for file in files:
+        for file in made:
             update.addFile(file)
         return update
 
-    def _data_file(self, file: Added, kept_of_columns: Any, names: Any) -> Any:
-        """With the statistics of its footer. Its columns are known by their names: segments have no numbers for them."""
-        path = f"{_folder(self._table)}/{file.name}"
-        source = self._table.io().newInputFile(path, file.size)
-        metrics = self._log.java.ParquetUtil.fileMetrics(source, kept_of_columns, names)
-        return self._builder(path, file.size).withMetrics(metrics).build()
+    def _data_file(self, file: Added) -> Any:
+        """With what is known of its rows; Java would read the footer of each once more, and in an object store wait for it."""
+        java, parts = self._log.java, self._table.spec()
+        about = {
+            "spec-id": parts.specId(),
+            "content": "data",
+            "file-format": "parquet",
+            "file-path": f"{_folder(self._table)}/{file.name}",
+            "file-size-in-bytes": file.size,
+            "record-count": file.bounds.rows,
+            "partition": [],
+            "sort-order-id": 0,
+            **_statistics(file.bounds, self._numbers),
+        }
+        return java.ContentFileParser.fromJson(java.json.readTree(json.dumps(about)), parts)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Of the columns whose bounds are told."""
+        schema = self._base.schema()
+        return {name: int(schema.findField(name).fieldId()) for name in (*_KEY, _TIME)}
 
     def _builder(self, path: str, size: int) -> Any:
         builder = self._log.java.DataFiles.builder(self._table.spec())
@@ -307,13 +324,9 @@ class _Java:
         iceberg = machine.org.apache.iceberg
         self._util = iceberg.spark.Spark3Util
         self.HashMap = machine.java.util.HashMap
-        self.TableMetadata, self.MetricsConfig, self.DataFiles = (
-            iceberg.TableMetadata,
-            iceberg.MetricsConfig,
-            iceberg.DataFiles,
-        )
+        self.TableMetadata, self.DataFiles = iceberg.TableMetadata, iceberg.DataFiles
         self.MappingUtil, self.NameMappingParser = iceberg.mapping.MappingUtil, iceberg.mapping.NameMappingParser
-        self.ParquetUtil = iceberg.parquet.ParquetUtil
+        self.ContentFileParser, self.json = iceberg.ContentFileParser, iceberg.util.JsonUtil.mapper()
         self._data_type = machine.org.apache.spark.sql.types.DataType
         transform = machine.org.apache.spark.sql.connector.expressions.Transform
         gateway: Any = getattr(spark.sparkContext, "_gateway")  # noqa: B009
@@ -334,6 +347,27 @@ class _Java:
     def _make_session_active(self) -> None:
         """A name is looked up with the settings of this thread's session; another one does not know the catalog."""
         self._sessions.setActiveSession(self._session)
+
+
+def _statistics(bounds: Bounds, numbers: Mapping[str, int]) -> dict[str, object]:
+    """Least and greatest values, and that none is null, as Iceberg has them in JSON."""
+    topics, times = (name.encode() for name in bounds.topics), bounds.times
+    told = dict(zip(_KEY, (topics, _packed("<i", bounds.partitions), _packed("<q", bounds.offsets)), strict=True))
+    if times is not None:
+        told[_TIME] = _packed("<q", ((at - _EPOCH) // _MICROSECOND for at in times))
+    keys = [numbers[name] for name in told]
+    least, greatest = zip(*((low.hex(), high.hex()) for low, high in told.values()), strict=True)
+    columns = {
+        "value-counts": [bounds.rows] * len(keys),
+        "null-value-counts": [0] * len(keys),
+        "lower-bounds": least,
+        "upper-bounds": greatest,
+    }
+    return {what: {"keys": keys, "values": values} for what, values in columns.items()}
+
+
+def _packed(form: str, values: Iterable[int]) -> Iterator[bytes]:
+    return (struct.pack(form, value) for value in values)
 
 
 def _kind(error: Py4JJavaError) -> str:
