@@ -400,9 +400,9 @@ def a_topic_that_leaves_the_configuration_stays_known(stack: ExitStack) -> None:
     _set(stack, members, "drop_topics", lambda tx: None)
 
 
-@mutation("I4", "G8", "I10", faults=CONFIGURES, partitions=(2, 2), period=1.0)
-def a_topic_that_leaves_the_configuration_is_forgotten_while_members_read_it(stack: ExitStack) -> None:
-    _set(stack, members.subscriptions, "reads", lambda said, topic: False)
+@mutation("I4", "I7", "I10", faults=CONFIGURES, partitions=(2, 2), period=1.0)
+def who_reads_a_forgotten_topic_says_anew_where_it_begins(stack: ExitStack) -> None:
+    _set(stack, starts, "_remember", lambda tx, topic_ids: None)
 
 
 @mutation("X9", faults=tuple(Fault(4.0 + 2 * i, "skip", i, 0.9) for i in range(5)))
