@@ -44,9 +44,9 @@ def check(kind: str, what: str, member: str = "") -> None:
     """A mark that could never pause anything is refused."""
     if kind not in KINDS:
         raise ConfigError(f"A pause mark is on a {', '.join(KINDS)}, not on a {kind!r}.")
-    if len(what) > LONGEST or not what.isprintable():
+    if len(what) > LONGEST or re.search("[\0\ud800-\udfff]", what):
         raise ConfigError(
-            f"What is paused has at most {LONGEST} letters, and no control characters: {what[:40]!r}….",
+            f"What is paused has at most {LONGEST} letters, and none that no database keeps: {what[:40]!r}….",
             hint="Several shorter patterns do the same.",
         )
     if kind == "partition" and not re.fullmatch(r".+\[(0|[1-9][0-9]*)\]", what):
