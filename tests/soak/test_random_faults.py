@@ -2,7 +2,7 @@
 
 Two minutes of it are in `make test`. Half an hour, and more:
 
-    CRKAFKA_SOAK_SECONDS=1800 CRKAFKA_SOAK_SEED=7 .venv/bin/python -m pytest tests/soak/test_random_faults.py -m soak -k sqlite
+    SOAK_MINUTES=30 CRKAFKA_SOAK_SEED=7 .venv/bin/python -m pytest tests/soak/test_random_faults.py -m soak -k sqlite
 
 and `-k postgres`. A report of each is in `artifacts/soak-*.md`.
 """
