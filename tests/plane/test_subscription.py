@@ -51,13 +51,20 @@ def _known(kit: Kit) -> set[str]:
 
 
 @pytest.fixture
-def old(kit: Kit) -> Kit:
-    """Two members of the old configuration; the topic `u` has been read up to 10."""
+def fresh(kit: Kit) -> Kit:
+    """Two members of the old configuration, who know where both topics begin."""
     _configure(kit, OLD)
     kit.do(lambda tx: life.start(tx, by="test"))
     for number in (0, 1):
         _register(kit, number, OLD)
     _holds(kit, 0, T0), _holds(kit, 1, U0)
+    return kit
+
+
+@pytest.fixture
+def old(fresh: Kit) -> Kit:
+    """The same; the topic `u` has been read up to 10."""
+    kit = fresh
     kit.at = {T0: 0, U0: 0}
     cut = kit.open()
     for number, tp in ((0, T0), (1, U0)):
@@ -161,25 +168,20 @@ def test_s4_a_topic_that_is_put_back_goes_on_where_it_was_left(old: Kit) -> None
     assert len(old.events("birth", "partitions found")) == 2, "it is none that nobody saw before"
 
 
-def test_s4_who_reads_a_forgotten_topic_that_is_dropped_once_more_does_not_say_anew_where_it_begins(kit: Kit) -> None:
+def test_s4_who_reads_a_forgotten_topic_that_is_dropped_once_more_does_not_say_anew_where_it_begins(fresh: Kit) -> None:
     """It was put back when the member came, and dropped again before it resolved its starts; nothing of it is merged yet."""
-    _configure(kit, OLD)
-    kit.do(lambda tx: life.start(tx, by="test"))
+    _configure(fresh, NEW)
     for number in (0, 1):
-        _register(kit, number, OLD)
-    _holds(kit, 0, T0), _holds(kit, 1, U0)
-    _configure(kit, NEW)
-    for number in (0, 1):
-        _register(kit, number, NEW)
-    assert _known(kit) == {"t"}
-    _configure(kit, OLD)
-    _register(kit, 1, OLD)
-    _configure(kit, NEW)
-    _holds(kit, 1, U0, at=69)
-    found = kit.plane.read(lambda reader, row: starts.lookup(reader, row, IDS))
+        _register(fresh, number, NEW)
+    assert _known(fresh) == {"t"}
+    _configure(fresh, OLD)
+    _register(fresh, 1, OLD)
+    _configure(fresh, NEW)
+    _holds(fresh, 1, U0, at=69)
+    found = fresh.plane.read(lambda reader, row: starts.lookup(reader, row, IDS))
     assert found.offsets == {T0: 0, U0: 0}
-    _register(kit, 1, NEW)
-    assert _known(kit) == {"t"}, "it goes with its last reader"
+    _register(fresh, 1, NEW)
+    assert _known(fresh) == {"t"}, "it goes with its last reader"
 
 
 def test_76_put_back_before_it_went_it_was_never_away(old: Kit) -> None:
