@@ -22,7 +22,7 @@ from crkafka_core.spark.table_reader import read_table
 from crkafka_core.tables import audit, others
 from crkafka_core.tables.audit import TableAudit
 from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.stamp import LogEntry, check_known
+from crkafka_core.tables.stamp import check_known
 
 
 def look(spark: SparkSession | None, region: Handle, name: str, *, exact: bool = True) -> TableAudit:
@@ -55,7 +55,7 @@ def look(spark: SparkSession | None, region: Handle, name: str, *, exact: bool =
         if table.version == before.version:
             break
     check_known(table, seen, table.commits)
-    found = others.of_others(changes, partial(_is_ours, uid, name), table.version, written, form.touched)
+    found = others.of_others(changes, lambda entry: entry.is_of(uid, name), table.version, written, form.touched)
     without = {i for near in lost.values() for i in written if near is None or near[0] <= i <= near[1]}
     return TableAudit(
         tuple(sorted(foreign)),
@@ -70,10 +70,6 @@ def _written(name: str, reader: Reader, row: Region) -> tuple[Table, Mapping[int
     """The table, and the version with which each checkpoint came that it holds."""
     table = plane.of(reader, name)
     return table, contents.written(reader, row, table)
-
-
-def _is_ours(uid: str, name: str, entry: LogEntry) -> bool:
-    return entry.stamp is not None and (entry.stamp.uid, entry.stamp.table) == (uid, name)
 
 
 def _strangers(name: str, present: Collection[int], reader: Reader, row: Region) -> tuple[Table, str, set[int]]:

@@ -116,6 +116,10 @@ class LogEntry:
     left_behind: bool = False
     """It does not lead to the current version any more: somebody else has gone back to before it."""
 
+    def is_of(self, uid: str, table: str) -> bool:
+        """Whether this region has made it, for this table."""
+        return self.stamp is not None and (self.stamp.uid, self.stamp.table) == (uid, table)
+
     @classmethod
     def told(cls, version: str, text: str | None, *, changes_rows: bool) -> LogEntry:
         """By what our commits carry, if it is one."""

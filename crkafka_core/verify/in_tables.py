@@ -322,11 +322,9 @@ def _of_others(there: Tables, table: Table, snapshot: Snapshot) -> Sequence[LogE
     written = there.state.versions[table.name] if told else {}
     seen = snapshot.since(next(iter(written.values()), table.version), set(written.values()))
     touched = partial(snapshot.touched, column=CHECKPOINT)
-    return others.of_others(seen, _is_ours(there.state.uid, table), table.version, written, touched).commits
-
-
-def _is_ours(uid: str, table: Table) -> Callable[[LogEntry], bool]:
-    return lambda entry: entry.stamp is not None and (entry.stamp.uid, entry.stamp.table) == (uid, table.name)
+    return others.of_others(
+        seen, lambda entry: entry.is_of(there.state.uid, table.name), table.version, written, touched
+    ).commits
 
 
 class _RowByRow:
