@@ -36,6 +36,8 @@ class MemberPlane:
         self._head = (0, 0)
         """The highest epoch that it has seen, and the highest head in it: within an epoch a head never goes back (SPEC I6), and after
         it SQL knows that the head was merged."""
+        self._opened = (0, 0)
+        """The latest epoch in which it has seen a cut open, and the latest such cut: within an epoch SQL knows that it opened it."""
 
     def do(self, work: Callable[[Tx], T | CrkafkaError], *, epoch: int | None = None) -> T:
         """Run a mutation of the registered incarnation; with `epoch`, only while that is the region's."""
@@ -109,7 +111,7 @@ class MemberPlane:
         """Say that this process has failed, so that nobody waits for its lease."""
         self.do(lambda tx: members.fail(tx, self.name, self.incarnation, why))
 
-    def observed(self, epoch: int, version: int, head: int) -> None:
+    def observed(self, epoch: int, version: int, head: int, cut: int = 0) -> None:
         """SQL shows this. If that is less than this process has seen of it, the region stops, though SQL may not know the process."""
         later = epoch > self._head[0] and self._head[1] > 0
         if self._is_older(epoch, version, head) or (later and self._plane.read(self._never_merged)):
@@ -120,17 +122,21 @@ class MemberPlane:
 
             self._plane.do(testify)
         self._saw(epoch, version, head)
+        self._opened = max(self._opened, (epoch, cut))
 
     def _went_back(self, tx: Tx) -> WentBack | None:
         """Before anything is written: a process that sees less than it has seen stops the region (SPEC G10)."""
         now, (epoch, version) = tx.region(), self._seen
-        older = self._is_older(now.epoch, now.version, now.head) or self._never_merged(tx, now)
+        never_opened = now.epoch == self._opened[0] and now.next_checkpoint <= self._opened[1]
+        older = self._is_older(now.epoch, now.version, now.head) or self._never_merged(tx, now) or never_opened
         if not older or restored.went_on(tx, after=epoch):
             return None
         saw, shows = f"epoch {epoch} and version {version}", f"epoch {now.epoch} and version {now.version}"
         if now.epoch >= epoch and now.version >= version:  # it went back, and on to the same numbers
             saw, shows = f"checkpoint {self._head[1]} as the head of epoch {epoch}", f"checkpoint {now.head}"
-            if now.epoch > epoch:
+            if never_opened:
+                saw, shows = f"checkpoint {self._opened[1]} open", f"{now.next_checkpoint - 1} as the last that it opened"
+            elif now.epoch > epoch:
                 shows += f", and never merged {self._head[1]}"
         reason = (
             f"The control plane of region {self.region} went back in time: {self.name} saw {saw}, "

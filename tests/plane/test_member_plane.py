@@ -167,6 +167,23 @@ def test_g10_who_saw_a_later_head_in_the_same_epoch_stops_the_region_though_sql_
     assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)
 
 
+def test_g10_who_saw_a_cut_open_that_sql_never_opened_stops_the_region_though_sql_went_on_to_the_same_version(
+    kit: Kit,
+) -> None:
+    """Its contribution would be refused, and it would go on behind the head (found by seed 170004787)."""
+    kit.running()
+    gate = MemberPlane(kit.plane, NAME, kit.live[NAME])
+    for cut in (kit.cut(), kit.open()):  # merged, and open: SQL knows of both
+        gate.observed(kit.row.epoch, kit.row.version, kit.row.head, cut)
+        gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
+    gate.observed(kit.row.epoch, kit.row.version, kit.row.head, cut + 1)
+    with pytest.raises(
+        WentBack, match=rf"saw checkpoint {cut + 1} open, now it shows {cut} as the last that it opened"
+    ):
+        gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
+    assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)
+
+
 def test_g10_a_rewind_is_no_older_state(kit: Kit) -> None:
     kit.running()
     kit.cut()

@@ -174,6 +174,16 @@ def test_a_table_may_show_what_a_newer_state_of_sql_had_merged_until_somebody_lo
     assert simulate(160_013_272).ok
 
 
+def test_who_saw_a_cut_open_that_sql_never_opened_stops_the_region_before_it_contributes() -> None:
+    """SQL had gone back to just before it, and on to the same version; the member would have begun behind the head (SPEC G10)."""
+    assert simulate(170_004_787).ok
+
+
+def test_who_saw_a_cut_of_a_lost_state_open_does_not_stop_a_region_again_that_a_person_has_told_how_to_go_on() -> None:
+    """The cut was of another epoch; stopped again each time, the region would never have gone on (SPEC G10)."""
+    assert simulate(180_015_583).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0
