@@ -51,10 +51,17 @@ class Crowd:
             ids = dict.fromkeys(self.held[name], "id")
             self.plane.do(
                 lambda tx, name=name, ids=ids, number=number: starts.resolve(  # type: ignore[misc]
-                    tx, member=name, incarnation=f"{name}@1", epoch=row.epoch, base=row.head, topic_ids=ids,
-                    proposals=everything if number == 0 else {}, gaps={}, accept_gaps=False,
+                    tx,
+                    member=name,
+                    incarnation=f"{name}@1",
+                    epoch=row.epoch,
+                    base=row.head,
+                    topic_ids=ids,
+                    proposals=everything if number == 0 else {},
+                    gaps={},
+                    accept_gaps=False,
                 )
-            )  # fmt: skip
+            )
             self.plane.do(
                 lambda tx, name=name: members.report(  # type: ignore[misc]
                     tx, name, f"{name}@1", epoch=row.epoch, base=row.head, generation=1, held=self.held[name]
@@ -83,10 +90,17 @@ class Crowd:
         spans = tuple((tp.topic, tp.partition, *o) for tp, o in offsets.items())
         path = f"{opened.id}/{name}.parquet"
         return Part(
-            checkpoint=opened.id, member=name, incarnation=f"{name}@1", epoch=opened.epoch, base=opened.parent, generation=1,
-            members=tuple(self.names), offsets=offsets, topic_ids={"topic": "id"},
+            checkpoint=opened.id,
+            member=name,
+            incarnation=f"{name}@1",
+            epoch=opened.epoch,
+            base=opened.parent,
+            generation=1,
+            members=tuple(self.names),
+            offsets=offsets,
+            topic_ids={"topic": "id"},
             segments=[NamedSegment(path, 10 * len(offsets), 1_000, path, spans)],
-        )  # fmt: skip
+        )
 
 
 def big_merge(store: SqlStore, database: str) -> Figure:

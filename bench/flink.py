@@ -108,9 +108,15 @@ def started(bootstrap: str, topic: str, folder: Path) -> Iterator[Flink]:
     settings = {**SETTINGS, "execution.checkpointing.dir": (folder / "checkpoints").as_uri()}
     folder.mkdir(exist_ok=True)
     command = [
-        str(find_java()), "-Xmx2g", "-XX:+UseParallelGC", *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED),
-        "-cp", class_path(), str(Path(__file__).parent / "Statements.java"), *(f"{k}={v}" for k, v in settings.items()),
-    ]  # fmt: skip
+        str(find_java()),
+        "-Xmx2g",
+        "-XX:+UseParallelGC",
+        *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED),
+        "-cp",
+        class_path(),
+        str(Path(__file__).parent / "Statements.java"),
+        *(f"{k}={v}" for k, v in settings.items()),
+    ]
     log = folder / "flink.log"
     with log.open("w") as errors:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)

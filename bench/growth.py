@@ -57,9 +57,12 @@ class Case:
 CASES = (
     *(Case("partitions of one member", f"{n:,}", partitions=n, members=1) for n in (1, 10, 100, 1_000)),
     *(Case("members, 16 partitions", str(n), partitions=16, members=n) for n in (1, 2, 4, 8)),
-    *(Case("size of a record", name, size=n) for name, n in (("10 B", 10), ("140 B", 140), ("1 KiB", 1 << 10), ("100 KiB", 100 << 10))),
+    *(
+        Case("size of a record", name, size=n)
+        for name, n in (("10 B", 10), ("140 B", 140), ("1 KiB", 1 << 10), ("100 KiB", 100 << 10))
+    ),
     *(Case("compressed by its producer", name, compression=name) for name in ("none", "lz4", "zstd")),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -142,10 +145,15 @@ def measure(kafka: KafkaCluster, case: Case, folder: Path) -> Seen:
     url = f"sqlite:///{folder}/crkafka.db"
     initialise(url)
     config = RegionConfig.of(
-        base=folder, region="growth", control_plane=url, storage=str(folder / "segments"), topics=[case.topic],
-        kafka={"bootstrap.servers": kafka.bootstrap, "group.id": f"{case.topic}-{folder.name}"}, members=case.members,
+        base=folder,
+        region="growth",
+        control_plane=url,
+        storage=str(folder / "segments"),
+        topics=[case.topic],
+        kafka={"bootstrap.servers": kafka.bootstrap, "group.id": f"{case.topic}-{folder.name}"},
+        members=case.members,
         trigger={"period": "5s"},
-    )  # fmt: skip
+    )
     with Region.open(config) as region:
         region.init()
         region.start()

@@ -86,9 +86,14 @@ def figures(rows: Sequence[int]) -> Iterator[Figure]:
             11, f"{what} against row 1's", ours.warm / into.warm, "×", 0.9, at_least=True, note=note + speed(ours.warm)
         )
         yield Figure(
-            11, f"{what} against Spark's own streaming write", peer.warm / into.warm, "×", 2.5, at_least=True,
+            11,
+            f"{what} against Spark's own streaming write",
+            peer.warm / into.warm,
+            "×",
+            2.5,
+            at_least=True,
             note=f"{note}Spark {speed(peer.warm)}",
-        )  # fmt: skip
+        )
 
 
 def _row_1(theirs: Runs, ours: Runs) -> Iterator[Figure]:
@@ -159,10 +164,14 @@ def open_session(folder: Path, format: str = "") -> SparkSession:
     builder = SparkSession.builder.master("local[3,4]").appName("crkafka bench")
     jars = [jar for each in (SPARK_KAFKA, *JARS.get(format, ())) for jar in each.jars()]
     settings = {
-        **session.conf([format]), **session.HERE,
-        "spark.jars": ",".join(map(str, jars)), "spark.ui.enabled": "false", "spark.driver.memory": "2g",
-        "spark.driver.host": "127.0.0.1", "spark.local.dir": str(folder / "spark"),
-    }  # fmt: skip
+        **session.conf([format]),
+        **session.HERE,
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(folder / "spark"),
+    }
     for key, value in settings.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()

@@ -61,12 +61,21 @@ CASES = (
     Case("delta", "raw Delta table, host alone, a cut every second", {"format": "delta"}, 1.5, 4),
     Case("iceberg", "raw Iceberg table, host alone, a cut every second", {"format": "iceberg"}, 2.5, 6),
     Case("typed", f"{_AMONG}, host alone, a cut every second", _TYPED, 3.5, 8, time="kafka_timestamp", before=BEFORE),
-    Case("dagster", "raw Delta table, Dagster driving, a cut every 5 s", {"format": "delta"}, 3.5, 8, "5s", dagster=True),
     Case(
-        "dagster-typed", f"{_AMONG}, Dagster driving, a cut every 5 s", _TYPED, 5.5, 12, "5s", dagster=True,
-        time="kafka_timestamp", before=BEFORE,
+        "dagster", "raw Delta table, Dagster driving, a cut every 5 s", {"format": "delta"}, 3.5, 8, "5s", dagster=True
     ),
-)  # fmt: skip
+    Case(
+        "dagster-typed",
+        f"{_AMONG}, Dagster driving, a cut every 5 s",
+        _TYPED,
+        5.5,
+        12,
+        "5s",
+        dagster=True,
+        time="kafka_timestamp",
+        before=BEFORE,
+    ),
+)
 ONLY = set(filter(None, os.environ.get("CRKAFKA_BENCH_FRESH", "").split(",")))
 """Cases of row 12 to measure; all of them if it is empty."""
 
@@ -83,10 +92,12 @@ SCHEMA = {
     "type": "object",
     "required": ["seq"],
     "properties": {
-        "seq": {"type": "string"}, "amount": {"type": "number"}, "at": {"type": "string", "format": "date-time"},
+        "seq": {"type": "string"},
+        "amount": {"type": "number"},
+        "at": {"type": "string", "format": "date-time"},
         "note": {"type": "string"},
     },
-}  # fmt: skip
+}
 
 
 def figures(rows: list[int]) -> Iterable[Figure]:
@@ -138,10 +149,16 @@ def _region(folder: Path, case: Case, bootstrap: str) -> Iterator[Region]:
     initialise(url)
     (folder / "load.schema.json").write_text(json.dumps(SCHEMA))
     config = {
-        "region": "fresh", "control_plane": url, "storage": str(folder / "segments"), "topics": ["load"], "members": 2,
-        "trigger": {"period": case.period}, "kafka": {"bootstrap.servers": bootstrap, "group.id": "fresh"}, "host": "processes",
+        "region": "fresh",
+        "control_plane": url,
+        "storage": str(folder / "segments"),
+        "topics": ["load"],
+        "members": 2,
+        "trigger": {"period": case.period},
+        "kafka": {"bootstrap.servers": bootstrap, "group.id": "fresh"},
+        "host": "processes",
         "tables": [{"name": "bronze", "path": str(folder / "bronze"), **case.table}],
-    }  # fmt: skip
+    }
     (folder / "fresh.yaml").write_text(json.dumps(config))
     with Region.open(folder / "fresh.yaml") as region:
         region.init()
@@ -202,9 +219,13 @@ def _commits(folder: Path) -> Iterable[Figure]:
     """One checkpoint at a time, in a table of 10 and in one of 10,000 checkpoints."""
     few, many = _advances(folder / "few", 10), _advances(folder / "many", MANY)
     yield Figure(
-        13, f"commit of one checkpoint to a table of {MANY:,}, against one of 10", many / few, "×", 1.3,
+        13,
+        f"commit of one checkpoint to a table of {MANY:,}, against one of 10",
+        many / few,
+        "×",
+        1.3,
         note=f"({few * 1000:.0f} and {many * 1000:.0f} ms)",
-    )  # fmt: skip
+    )
 
 
 def _advances(folder: Path, before: int) -> float:

@@ -54,23 +54,41 @@ def make(names: Names, jobs: Jobs, options: Options, region: RegionResource) -> 
 
     return [
         schedule(
-            "consume", jobs.consume_until_caught_up, options.consume, stopped,
+            "consume",
+            jobs.consume_until_caught_up,
+            options.consume,
+            stopped,
             "Consume what is there, cut, stop: instead of resident members.",
         ),
         schedule(
-            "retire", jobs.retire_checkpoints, options.retire or cron(RETIRE, names.region), running,
-            "Delete checkpoints beyond the last `retain`.", execution_fn=made,
+            "retire",
+            jobs.retire_checkpoints,
+            options.retire or cron(RETIRE, names.region),
+            running,
+            "Delete checkpoints beyond the last `retain`.",
+            execution_fn=made,
         ),
         schedule(
-            "prune", jobs.prune_runs, cron(PRUNE, names.region), stopped,
+            "prune",
+            jobs.prune_runs,
+            cron(PRUNE, names.region),
+            stopped,
             "Remove old runs and events of the region from Dagster; never anything of live partitions.",
         ),
         schedule(
-            "maintain", jobs.maintain_tables, cron(MAINTAIN, names.region), stopped,
-            "Make few large files of the many small ones of the declared tables.", execution_fn=made,
+            "maintain",
+            jobs.maintain_tables,
+            cron(MAINTAIN, names.region),
+            stopped,
+            "Make few large files of the many small ones of the declared tables.",
+            execution_fn=made,
         ),
         schedule(
-            "look", jobs.observe_group, options.look or cron(LOOK, names.region), running,
-            "Record the lag that Kafka knows.", execution_fn=made,
+            "look",
+            jobs.observe_group,
+            options.look or cron(LOOK, names.region),
+            running,
+            "Record the lag that Kafka knows.",
+            execution_fn=made,
         ),
-    ]  # fmt: skip
+    ]

@@ -27,27 +27,37 @@ HOLES, NO_ANSWER = 1, 3
 def bill(lock: str, jars: str, version: str) -> dict[str, Any]:
     """Everything that the lock file and the list of jars name, with its hashes and, if it is installed here, its license."""
     return {
-        "bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "serialNumber": f"urn:uuid:{uuid.uuid4()}",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "serialNumber": f"urn:uuid:{uuid.uuid4()}",
         "metadata": {"component": {"type": "application", "name": "crkafka", "version": version}},
         "components": [*_packages(lock), *_jars(jars)],
-    }  # fmt: skip
+    }
 
 
 def _packages(lock: str) -> Iterator[dict[str, Any]]:
     for found in re.finditer(r"^([\w.-]+)==([^\s;]+)[^\n]*((?:\n    --hash=[^\n]*)+)", lock, re.MULTILINE):
         name, version = found[1], found[2]
         yield {
-            "type": "library", "name": name, "version": version, "purl": f"pkg:pypi/{name}@{version}",
-            "hashes": [_sha256(value) for value in re.findall(r"sha256:([0-9a-f]{64})", found[3])], **_license(name),
-        }  # fmt: skip
+            "type": "library",
+            "name": name,
+            "version": version,
+            "purl": f"pkg:pypi/{name}@{version}",
+            "hashes": [_sha256(value) for value in re.findall(r"sha256:([0-9a-f]{64})", found[3])],
+            **_license(name),
+        }
 
 
 def _jars(listed: str) -> Iterator[dict[str, Any]]:
     for found in re.finditer(r"^([0-9a-f]{64})  ([^/\n]+)/([^\n]+?)(?:-(\d[^\n]*?))?\.jar$", listed, re.MULTILINE):
         yield {
-            "type": "library", "name": found[3], "version": found[4] or "", "hashes": [_sha256(found[1])],
+            "type": "library",
+            "name": found[3],
+            "version": found[4] or "",
+            "hashes": [_sha256(found[1])],
             "properties": [{"name": "crkafka:jars", "value": found[2]}],
-        }  # fmt: skip
+        }
 
 
 def _sha256(value: str) -> dict[str, str]:

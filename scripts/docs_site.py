@@ -22,13 +22,32 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 PYTHON_API = {
     "crkafka": [
-        "Region", "RegionConfig", "initialise", "consume", "prometheus", "open_session", "hosted", "checkpoints", "held",
-        "decode", "original_records", "Json", "Avro", "Protobuf", "Decoder",
+        "Region",
+        "RegionConfig",
+        "initialise",
+        "consume",
+        "prometheus",
+        "open_session",
+        "hosted",
+        "checkpoints",
+        "held",
+        "decode",
+        "original_records",
+        "Json",
+        "Avro",
+        "Protobuf",
+        "Decoder",
     ],
     "crkafka.tables": ["advance", "rewrite", "read_table", "look", "mend"],
     "crkafka.source": ["register"],
-    "dagster_project": ["consistent_region", "checkpointed", "ConsistentRegion", "RegionResource", "SparkSessionResource"],
-}  # fmt: skip
+    "dagster_project": [
+        "consistent_region",
+        "checkpointed",
+        "ConsistentRegion",
+        "RegionResource",
+        "SparkSessionResource",
+    ],
+}
 """What programs use, by module."""
 
 

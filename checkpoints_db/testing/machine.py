@@ -221,10 +221,14 @@ class PlaneMachine(RuleBasedStateMachine):
         player, opened = self.players[who], self.region().open_cut
         self.do(
             lambda tx: cuts.give_up(
-                tx, opened, member=player.name, incarnation=player.incarnation, why="test",
+                tx,
+                opened,
+                member=player.name,
+                incarnation=player.incarnation,
+                why="test",
                 cause=ResetCause.FAILURE,
             )
-        )  # fmt: skip
+        )
 
     @rule(who=WHO, change=st.sampled_from(CHANGES), old=st.booleans(), then_merge=st.booleans())
     def zombie_contributes(self, who: int, change: str, old: bool, then_merge: bool) -> None:

@@ -23,8 +23,12 @@ PARTITIONS = tuple(TP(topic, number) for topic in TOPIC_IDS for number in range(
 def new_region(name: str, *, members_wanted: int, **changes: float) -> Region:
     """A region whose waits are short, and whose budgets do not end a test."""
     short = {
-        "start_grace": 0.0, "backoff_base": 0.0, "forced_budget": 10**9, "forced_without_cut": 10**9, "max_consecutive_resets": 10**9,
-    }  # fmt: skip
+        "start_grace": 0.0,
+        "backoff_base": 0.0,
+        "forced_budget": 10**9,
+        "forced_without_cut": 10**9,
+        "max_consecutive_resets": 10**9,
+    }
     stored = limits.dump(replace(Limits(), **{**short, **changes}))  # type: ignore[arg-type]
     return Region(name=name, uid=f"uid-{name}", region_index=1, members_wanted=members_wanted, limits_json=stored)
 
@@ -72,11 +76,17 @@ class Player:
         rows = sum(o[2] for o in offsets.values())
         path = segment_path(f"uid-{self.plane.region}", self.epoch, self.incarnation, self.base, checkpoint)
         return Part(
-            checkpoint=checkpoint, member=self.name, incarnation=self.incarnation, epoch=self.epoch, base=self.base,
-            generation=self.generation if generation is None else generation, members=tuple(names), offsets=offsets,
+            checkpoint=checkpoint,
+            member=self.name,
+            incarnation=self.incarnation,
+            epoch=self.epoch,
+            base=self.base,
+            generation=self.generation if generation is None else generation,
+            members=tuple(names),
+            offsets=offsets,
             topic_ids={tp.topic: TOPIC_IDS[tp.topic] for tp in self.held},
             segments=[NamedSegment(path, rows, rows * 100, f"hash {path}", spans)] if rows else [],
-        )  # fmt: skip
+        )
 
     # --- inside ---
 
@@ -134,10 +144,17 @@ class Player:
         proposals = {tp: starts.Proposal(TOPIC_IDS[tp.topic], 100 * tp.partition, "beginning") for tp in PARTITIONS}
         found = self.plane.do(
             lambda tx: starts.resolve(
-                tx, member=self.name, incarnation=self.incarnation, epoch=epoch, base=head,
-                topic_ids={tp: TOPIC_IDS[tp.topic] for tp in self.held}, proposals=proposals, gaps={}, accept_gaps=False,
+                tx,
+                member=self.name,
+                incarnation=self.incarnation,
+                epoch=epoch,
+                base=head,
+                topic_ids={tp: TOPIC_IDS[tp.topic] for tp in self.held},
+                proposals=proposals,
+                gaps={},
+                accept_gaps=False,
             )
-        )  # fmt: skip
+        )
         self.start = {tp: found.offsets[tp] for tp in self.held}
         self.position, self.contributed = dict(self.start), 0
         self.epoch, self.base = epoch, head

@@ -165,8 +165,16 @@ def _delete(config: RegionConfig, yes: bool, as_json: bool) -> None:
 
 def _answer(config: RegionConfig, row: rows.Region, as_json: bool) -> None:
     if as_json:
-        print_json({"region": row.name, "phase": row.phase, "wanted": row.wanted, "epoch": row.epoch, "head": row.head,
-                    "members_wanted": row.members_wanted})  # fmt: skip
+        print_json(
+            {
+                "region": row.name,
+                "phase": row.phase,
+                "wanted": row.wanted,
+                "epoch": row.epoch,
+                "head": row.head,
+                "members_wanted": row.members_wanted,
+            }
+        )
         return
     print(
         f"region {row.name} is {row.phase}, wanted: {row.wanted}; {plural(row.members_wanted, 'member')} wanted; head {row.head}"

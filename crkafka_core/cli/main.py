@@ -26,16 +26,40 @@ from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.spark import java_log
 
 VERBS = {
-    "new": "project", "schema": "project",
-    "init": "setup", "check": "setup", "roles": "setup",
-    "host": "hosting", "start": "life", "stop": "life", "delete": "life", "scale": "life",
-    "cut": "cuts", "consume": "cuts", "reset": "resets",
-    "retire": "retention", "forget": "retention", "skip": "retention", "undeclare": "retention",
-    "checkpoints": "history", "show": "history", "events": "history", "health": "health",
-    "group": "group", "pause": "pauses", "resume": "pauses", "tables": "declared",
-    "replay": "replaying", "mend": "mending", "erase": "erasing", "watch": "watching",
-    "report": "report", "verify": "proving", "simulate": "proving", "dev": "services",
-}  # fmt: skip
+    "new": "project",
+    "schema": "project",
+    "init": "setup",
+    "check": "setup",
+    "roles": "setup",
+    "host": "hosting",
+    "start": "life",
+    "stop": "life",
+    "delete": "life",
+    "scale": "life",
+    "cut": "cuts",
+    "consume": "cuts",
+    "reset": "resets",
+    "retire": "retention",
+    "forget": "retention",
+    "skip": "retention",
+    "undeclare": "retention",
+    "checkpoints": "history",
+    "show": "history",
+    "events": "history",
+    "health": "health",
+    "group": "group",
+    "pause": "pauses",
+    "resume": "pauses",
+    "tables": "declared",
+    "replay": "replaying",
+    "mend": "mending",
+    "erase": "erasing",
+    "watch": "watching",
+    "report": "report",
+    "verify": "proving",
+    "simulate": "proving",
+    "dev": "services",
+}
 """Verb → the module beside this one that has it; a module is imported only when one of its verbs is used."""
 
 _ABOUT = {
@@ -76,9 +100,16 @@ _ABOUT = {
 
 
 _EXTRAS = {
-    "pyspark": "", "deltalake": "[delta]", "fastavro": "[avro]", "google": "[protobuf]", "fsspec": "[s3]", "s3fs": "[s3]",
-    "grpc": "[connect]", "dagster": "[dagster]", "psycopg": "[postgres]",
-}  # fmt: skip
+    "pyspark": "",
+    "deltalake": "[delta]",
+    "fastavro": "[avro]",
+    "google": "[protobuf]",
+    "fsspec": "[s3]",
+    "s3fs": "[s3]",
+    "grpc": "[connect]",
+    "dagster": "[dagster]",
+    "psycopg": "[postgres]",
+}
 """Package that may be missing → the extra that brings it."""
 
 

@@ -13,9 +13,14 @@ import click
 from crkafka_core.model.errors import ConfigError
 
 _FILES = {
-    "region.yaml": "region.yaml", "order.schema.json": "order.schema.json", "produce.py": "produce.py", "read.py": "read.py",
-    "definitions.txt": "definitions.py", "pyproject.toml": "pyproject.toml", "README.md": "README.md",
-}  # fmt: skip
+    "region.yaml": "region.yaml",
+    "order.schema.json": "order.schema.json",
+    "produce.py": "produce.py",
+    "read.py": "read.py",
+    "definitions.txt": "definitions.py",
+    "pyproject.toml": "pyproject.toml",
+    "README.md": "README.md",
+}
 """In the package → in the project. What imports Dagster's side is not a module here, below it."""
 _SCHEMA = "region.schema.json"
 """Which the first line of region.yaml names."""

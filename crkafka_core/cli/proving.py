@@ -101,11 +101,17 @@ def _simulate(seed: int, schedules: int, last: int | None, as_json: bool) -> int
     if as_json:
         print_json(
             {
-                "seed": history.seed, "schedules": history.seed - seed + 1, "ok": history.ok, "violation": str(history.violation or ""),
-                "cuts": history.cuts, "resets": history.resets, "tuples": history.tuples, "faults": history.faults,
+                "seed": history.seed,
+                "schedules": history.seed - seed + 1,
+                "ok": history.ok,
+                "violation": str(history.violation or ""),
+                "cuts": history.cuts,
+                "resets": history.resets,
+                "tuples": history.tuples,
+                "faults": history.faults,
                 "history": history.lines(last) if schedules == 1 or not history.ok else [],
             }
-        )  # fmt: skip
+        )
     elif schedules == 1 or not history.ok:
         print(history.text(last))
     else:

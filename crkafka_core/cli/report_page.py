@@ -81,14 +81,21 @@ def page(found: Report) -> str:
         "<h2>Last checkpoints</h2>",
         _table(
             ("id", "status", "merged", "rows", "pause", "cause"),
-            [(c.id, c.status, moment(c.merged), c.rows, f"{c.drain_ms} ms", c.cause) for c in reversed(found.cuts[-30:])],
+            [
+                (c.id, c.status, moment(c.merged), c.rows, f"{c.drain_ms} ms", c.cause)
+                for c in reversed(found.cuts[-30:])
+            ],
         ),
         "<h2>Last events</h2>",
         _table(
             ("when", "event", "checkpoint", "what", "who"),
-            [(moment(e.at), e.kind, e.checkpoint or "", e.text, e.member or e.by) for e in reversed(found.events) if not quiet(e)],
+            [
+                (moment(e.at), e.kind, e.checkpoint or "", e.text, e.member or e.by)
+                for e in reversed(found.events)
+                if not quiet(e)
+            ],
         ),
-    ]  # fmt: skip
+    ]
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Region {_text(r.name)}</title>'
     return (
         f"<!doctype html><html lang=en><head>{head}<style>{_STYLE}</style></head><body>{''.join(body)}</body></html>\n"
@@ -192,9 +199,15 @@ def _freshness(found: Report) -> list[str]:
         said = f"{f.table}: checkpoint {f.upto} after {span(f.seconds)}, {moment(f.at)}"
         points.append((f.at, f.seconds, said, colours[f.table]))
     state = [
-        (lag.table.name, lag.table.format, lag.table.acknowledged, lag.waiting, span(lag.seconds) if lag.waiting else "fresh")
+        (
+            lag.table.name,
+            lag.table.format,
+            lag.table.acknowledged,
+            lag.waiting,
+            span(lag.seconds) if lag.waiting else "fresh",
+        )
         for lag in found.status.lags
-    ]  # fmt: skip
+    ]
     return [
         "<h2>Freshness of tables</h2>",
         _key(list(colours.items())),

@@ -22,9 +22,16 @@ Target = int | Literal["initial"] | None
 
 
 def reset(
-    config: RegionConfig, to: Target = None, *, cause: str = "", fence: bool = True, wait: bool = False,
-    timeout: float | None = None, give_up: tuple[str, ...] = (), say: Say = silent,
-) -> int:  # fmt: skip
+    config: RegionConfig,
+    to: Target = None,
+    *,
+    cause: str = "",
+    fence: bool = True,
+    wait: bool = False,
+    timeout: float | None = None,
+    give_up: tuple[str, ...] = (),
+    say: Say = silent,
+) -> int:
     """Reset the region; with `fence`, make its declared tables follow at once. The new epoch."""
     with Region.open(config) as region:
         epoch = region.reset(to, by=whoami(), cause=cause, give_up=give_up)

@@ -31,10 +31,18 @@ def expanded(
             if not _is_dead(there.get(name), table):
                 yield table.model_copy(
                     update={
-                        "name": name, "path": sibling(table.path, name), "shape": SHAPE + table.name, "output": DEAD,
-                        "typed": None, "on_bad_record": None, "dead_letters": None, "partition_by": None, "mode": "append", "keys": None,
+                        "name": name,
+                        "path": sibling(table.path, name),
+                        "shape": SHAPE + table.name,
+                        "output": DEAD,
+                        "typed": None,
+                        "on_bad_record": None,
+                        "dead_letters": None,
+                        "partition_by": None,
+                        "mode": "append",
+                        "keys": None,
                     }
-                )  # fmt: skip
+                )
 
 
 def _is_dead(table: TableConfig | None, of: TableConfig) -> bool:

@@ -35,10 +35,18 @@ def compare(
     """
     name = f"crkafka-epochs-{uuid.uuid4().hex[:12]}"
     settings = {
-        **properties, "client.id": name, "group.id": group_id or name, "enable.auto.commit": "false", "auto.offset.reset": "error",
-        "enable.partition.eof": "true", "isolation.level": "read_uncommitted",
-        "fetch.message.max.bytes": "4096", "fetch.max.bytes": "1000000", "queued.min.messages": "1", "fetch.wait.max.ms": "100",
-    }  # fmt: skip
+        **properties,
+        "client.id": name,
+        "group.id": group_id or name,
+        "enable.auto.commit": "false",
+        "auto.offset.reset": "error",
+        "enable.partition.eof": "true",
+        "isolation.level": "read_uncommitted",
+        "fetch.message.max.bytes": "4096",
+        "fetch.max.bytes": "1000000",
+        "queued.min.messages": "1",
+        "fetch.wait.max.ms": "100",
+    }
     consumer = clients.consumer(settings)
     try:
         consumer.assign([TopicPartition(tp.topic, tp.partition, o, leader_epoch=e) for tp, (o, e) in offsets.items()])

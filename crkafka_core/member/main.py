@@ -294,9 +294,16 @@ class MemberProcess:
         """When the lease began: before it was asked for (SPEC G4)."""
         config, asked = self.config, self.runtime.now()
         who = members.Registration(
-            self.name, self.incarnation, launch, config.region_index, cluster, config.group_id, self.host, instance,
+            self.name,
+            self.incarnation,
+            launch,
+            config.region_index,
+            cluster,
+            config.group_id,
+            self.host,
+            instance,
             subscription.dump(config.topics, config.pattern),
-        )  # fmt: skip
+        )
         plane.register(who)
         return asked
 

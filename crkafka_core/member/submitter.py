@@ -41,9 +41,14 @@ class Submitter(Loop):
     """See the module. `post` hands events to the state machine; None wakes the event thread when a full queue has room again."""
 
     def __init__(
-        self, queue: MessageQueue, segments: OpenSegments, post: Callable[[sg.Event | None], None], *, trigger: int = 0,
+        self,
+        queue: MessageQueue,
+        segments: OpenSegments,
+        post: Callable[[sg.Event | None], None],
+        *,
+        trigger: int = 0,
         runtime: Runtime = THREADS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__("process", runtime)
         self.queue = queue
         self.offsets = OffsetManager()

@@ -552,6 +552,24 @@ class Event(Row):
 
 
 ROWS: tuple[type[Row], ...] = (
-    Region, Group, Member, Launch, Checkpoint, Expected, Contribution, ContributedOffset, MergedOffset, Segment,
-    Initial, Start, PauseMark, Lease, Table, TableCommit, Goal, Reset, Alarm, Event,
-)  # fmt: skip
+    Region,
+    Group,
+    Member,
+    Launch,
+    Checkpoint,
+    Expected,
+    Contribution,
+    ContributedOffset,
+    MergedOffset,
+    Segment,
+    Initial,
+    Start,
+    PauseMark,
+    Lease,
+    Table,
+    TableCommit,
+    Goal,
+    Reset,
+    Alarm,
+    Event,
+)

@@ -58,10 +58,20 @@ def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None,
         raise NotSettled(f"Region {region.name} is not settled: {nobody or reason}.", hint=hint)
     now, there = tx.now(), roster.live(tx)
     checkpoint = Checkpoint(
-        region=region.name, id=region.next_checkpoint, parent=region.head, epoch=region.epoch, status=CheckpointStatus.OPEN, cause=cause,
-        token=token, generation=there[0].generation, opened_at=now, deadline=now + limits.of(region).drain_timeout, members=len(there),
-        cluster_id=region.cluster_id, if_new=if_new,
-    )  # fmt: skip
+        region=region.name,
+        id=region.next_checkpoint,
+        parent=region.head,
+        epoch=region.epoch,
+        status=CheckpointStatus.OPEN,
+        cause=cause,
+        token=token,
+        generation=there[0].generation,
+        opened_at=now,
+        deadline=now + limits.of(region).drain_timeout,
+        members=len(there),
+        cluster_id=region.cluster_id,
+        if_new=if_new,
+    )
     tx.add(checkpoint)
     tx.add(*(Expected(region.name, checkpoint.id, m.name, m.incarnation, m.assignment_json) for m in there))
     tx.set_region(phase=Phase.CUTTING, phase_since=now, open_cut=checkpoint.id, next_checkpoint=checkpoint.id + 1)
@@ -112,11 +122,18 @@ class Part:
     def digest(self) -> str:
         """Equal for the same contribution sent again; how long the drain took is not part of it."""
         parts = [
-            self.checkpoint, self.member, self.incarnation, self.epoch, self.base, self.generation, sorted(self.members),
-            sorted((tp.topic, tp.partition, *o) for tp, o in self.offsets.items()), sorted(self.topic_ids.items()),
+            self.checkpoint,
+            self.member,
+            self.incarnation,
+            self.epoch,
+            self.base,
+            self.generation,
+            sorted(self.members),
+            sorted((tp.topic, tp.partition, *o) for tp, o in self.offsets.items()),
+            sorted(self.topic_ids.items()),
             sorted((s.path, s.rows, s.bytes, s.hash, [list(p) for p in s.spans]) for s in self.segments),
             sorted((tp.topic, tp.partition, epoch) for tp, epoch in self.leader_epochs.items()),
-        ]  # fmt: skip
+        ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
@@ -202,12 +219,22 @@ def _refuse(tx: Tx, part: Part, why: Refused) -> Refused:
 def _store(tx: Tx, region: str, part: Part) -> None:
     tx.add(
         rows.Contribution(
-            region=region, checkpoint=part.checkpoint, member=part.member, incarnation=part.incarnation, epoch=part.epoch, base=part.base,
-            generation=part.generation, members_json=json.dumps(sorted(part.members)), topic_ids_json=json.dumps(dict(part.topic_ids)),
-            rows=sum(s.rows for s in part.segments), bytes=sum(s.bytes for s in part.segments), drain_ms=part.drain_ms,
-            hash=part.digest(), at=tx.now(),
+            region=region,
+            checkpoint=part.checkpoint,
+            member=part.member,
+            incarnation=part.incarnation,
+            epoch=part.epoch,
+            base=part.base,
+            generation=part.generation,
+            members_json=json.dumps(sorted(part.members)),
+            topic_ids_json=json.dumps(dict(part.topic_ids)),
+            rows=sum(s.rows for s in part.segments),
+            bytes=sum(s.bytes for s in part.segments),
+            drain_ms=part.drain_ms,
+            hash=part.digest(),
+            at=tx.now(),
         )
-    )  # fmt: skip
+    )
     tx.add(
         *(
             ContributedOffset(
@@ -365,10 +392,15 @@ def _close(
     tx: Tx, region: Region, row: Checkpoint, contributions: Sequence[rows.Contribution], merged: Mapping[TP, int]
 ) -> Checkpoint:
     done = replace(
-        row, status=CheckpointStatus.MERGED, merged_at=tx.now(), rows=sum(c.rows for c in contributions),
-        bytes=sum(c.bytes for c in contributions), drain_ms=max((c.drain_ms for c in contributions), default=0), hash=rules.digest(merged),
+        row,
+        status=CheckpointStatus.MERGED,
+        merged_at=tx.now(),
+        rows=sum(c.rows for c in contributions),
+        bytes=sum(c.bytes for c in contributions),
+        drain_ms=max((c.drain_ms for c in contributions), default=0),
+        hash=rules.digest(merged),
         segments=tx.count(rows.Segment, ("checkpoint", "=", row.id)),
-    )  # fmt: skip
+    )
     tx.put(done)
     names = {c.member for c in contributions}
     tx.put(*(replace(m, base=row.id) for m in roster.all_of(tx) if m.name in names))

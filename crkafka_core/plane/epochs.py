@@ -54,9 +54,18 @@ def _next(
 ) -> Region:
     region = tx.region()
     begun = Reset(
-        region.name, max(region.epoch, above) + 1, tx.now(), cause, text=text, member=member, by=by, token=token,
-        target=region.head, aborted=region.open_cut, ran=_ran(tx, region),
-    )  # fmt: skip
+        region.name,
+        max(region.epoch, above) + 1,
+        tx.now(),
+        cause,
+        text=text,
+        member=member,
+        by=by,
+        token=token,
+        target=region.head,
+        aborted=region.open_cut,
+        ran=_ran(tx, region),
+    )
     tx.add(begun)
     return tx.set_region(epoch=begun.epoch, open_cut=0, settled_at=0.0)
 
@@ -99,9 +108,15 @@ def rest(tx: Tx, cause: str, wait: float = 0.0) -> None:
     """Enter the phase in which members come to rest."""
     now = tx.now()
     tx.set_region(
-        phase=_resting(tx), phase_since=now, reset_cause=cause, reset_at=now, settled_at=0.0, not_before=now + wait if wait else 0.0,
-        stop_reason="", stop_member="",
-    )  # fmt: skip
+        phase=_resting(tx),
+        phase_since=now,
+        reset_cause=cause,
+        reset_at=now,
+        settled_at=0.0,
+        not_before=now + wait if wait else 0.0,
+        stop_reason="",
+        stop_member="",
+    )
 
 
 def _resting(reader: Reader) -> Phase:

@@ -25,11 +25,18 @@ def log(
     region = tx.region()
     tx.add(
         Event(
-            region=region.name, seq=region.next_event, at=tx.now(), kind=kind, epoch=region.epoch, checkpoint=checkpoint,
-            member=member, by=by, text=kept(text),
+            region=region.name,
+            seq=region.next_event,
+            at=tx.now(),
+            kind=kind,
+            epoch=region.epoch,
+            checkpoint=checkpoint,
+            member=member,
+            by=by,
+            text=kept(text),
             data_json=redact_values(json.dumps(data, ensure_ascii=False, default=str)) if data else "{}",
         )
-    )  # fmt: skip
+    )
     tx.set_region(next_event=region.next_event + 1)
 
 

@@ -135,7 +135,8 @@ class MemberPlane:
         if now.epoch >= epoch and now.version >= version:  # it went back, and on to the same numbers
             saw, shows = f"checkpoint {self._head[1]} as the head of epoch {epoch}", f"checkpoint {now.head}"
             if never_opened:
-                saw, shows = f"checkpoint {self._opened[1]} open", f"{now.next_checkpoint - 1} as the last that it opened"
+                saw = f"checkpoint {self._opened[1]} open"
+                shows = f"{now.next_checkpoint - 1} as the last that it opened"
             elif now.epoch > epoch:
                 shows += f", and never merged {self._head[1]}"
         reason = (

@@ -62,10 +62,17 @@ def register(tx: Tx, who: Registration) -> Member:
         tx.put(Launch(region.name, who.name, who.launch))
     now = tx.now()
     member = Member(
-        region=region.name, name=who.name, incarnation=who.incarnation, launch=who.launch, host=who.host, instance_id=who.instance_id,
-        first_registered_at=now if row is None or row.status is MemberStatus.LEFT else row.first_registered_at, registered_at=now,
-        moved_epoch=_moving_in(region), subscription_json=who.subscription,
-    )  # fmt: skip
+        region=region.name,
+        name=who.name,
+        incarnation=who.incarnation,
+        launch=who.launch,
+        host=who.host,
+        instance_id=who.instance_id,
+        first_registered_at=now if row is None or row.status is MemberStatus.LEFT else row.first_registered_at,
+        registered_at=now,
+        moved_epoch=_moving_in(region),
+        subscription_json=who.subscription,
+    )
     tx.put(member)
     events.log(tx, "registered", f"launch {who.launch} on {who.host}", member=who.name)
     if row is not None and row.status is MemberStatus.LIVE:

@@ -136,9 +136,17 @@ def _permit(
     unfinished = tx.select(TableCommit, ("table", "=", table.name), ("status", "=", OPEN))
     tx.put(*(replace(c, status=FAILED) for c in unfinished))
     commit = TableCommit(
-        region=table.region, table=table.name, number=number, kind=kind, after=after, upto=upto,
-        checkpoints_json=json.dumps(plan.checkpoints), token=token, status=OPEN, at=tx.now(),
-    )  # fmt: skip
+        region=table.region,
+        table=table.name,
+        number=number,
+        kind=kind,
+        after=after,
+        upto=upto,
+        checkpoints_json=json.dumps(plan.checkpoints),
+        token=token,
+        status=OPEN,
+        at=tx.now(),
+    )
     tx.add(commit)
     tx.put(replace(table, commits=number))
     return Permit(table, commit, lease, plan, _overtaken(tx, table, number))

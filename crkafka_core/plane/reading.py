@@ -194,9 +194,13 @@ def _located(reader: Reader, region: Region, line: Sequence[Checkpoint]) -> Read
         _complete(region, kept, segments)
     ranges = [r for c in line if c.status is CheckpointStatus.RETIRED and c.rows for r in archived(region, c)]
     return ReadPlan(
-        region=region.name, uid=region.uid, line=tuple(line), segments=tuple(segments), ranges=tuple(ranges),
+        region=region.name,
+        uid=region.uid,
+        line=tuple(line),
+        segments=tuple(segments),
+        ranges=tuple(ranges),
         selection=without_erased(line),
-    )  # fmt: skip
+    )
 
 
 def without_erased(line: Iterable[Checkpoint]) -> Selection:
@@ -228,13 +232,20 @@ def archived(region: Region, checkpoint: Checkpoint) -> list[KafkaRange]:
     ids = json.loads(checkpoint.archive_topics_json)
     ranges = [
         KafkaRange(
-            checkpoint.id, topic, int(partition), start, stop, rows, ids.get(topic), checkpoint.cluster_id,
+            checkpoint.id,
+            topic,
+            int(partition),
+            start,
+            stop,
+            rows,
+            ids.get(topic),
+            checkpoint.cluster_id,
             epoch[0] if epoch else -1,
         )
         for topic, partitions in json.loads(checkpoint.archive_json).items()
         for partition, (start, stop, rows, *epoch) in partitions.items()
         if rows
-    ]  # fmt: skip
+    ]
     if sum(r.rows for r in ranges) != checkpoint.rows:
         raise DataLoss(
             f"The archive of checkpoint {checkpoint.id} of region {region.name} does not hold its {plural(checkpoint.rows, 'row')}."

@@ -217,9 +217,14 @@ def _record(reader: Tx, member: str) -> Record:
     region, now = reader.region(), reader.now()
     limit = limits.of(region)
     mine = reader.select(
-        Reset, ("member", "=", member), ("epoch", ">", region.started_epoch),
-        ("cause", "in", BUDGETED), order=("epoch",), desc=True, limit=limit.forced_budget + limit.forced_without_cut,
-    )  # fmt: skip
+        Reset,
+        ("member", "=", member),
+        ("epoch", ">", region.started_epoch),
+        ("cause", "in", BUDGETED),
+        order=("epoch",),
+        desc=True,
+        limit=limit.forced_budget + limit.forced_without_cut,
+    )
     return Record(
         region.consecutive,
         region.failing,

@@ -111,9 +111,11 @@ def retire(tx: Tx, checkpoints: Sequence[int]) -> list[str]:
         tx.put(replace(row, status=status, archive_json=_compact(archive), archive_topics_json=_compact(topics)))
     tx.delete(
         Start,
-        ("epoch", "<", region.epoch), ("base", "<", region.head),
-        ("reason", "!=", StartReason.GAP),  # the record of what is not there: a chain of checkpoints has a hole by it (SPEC S4, C3)
-    )  # fmt: skip
+        ("epoch", "<", region.epoch),
+        ("base", "<", region.head),
+        # A gap is the record of what is not there: a chain of checkpoints has a hole by it (SPEC S4, C3).
+        ("reason", "!=", StartReason.GAP),
+    )
     if allowed:
         events.log(
             tx,

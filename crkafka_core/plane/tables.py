@@ -46,8 +46,14 @@ def declare(tx: Tx, name: str, format: str, path: str, *, shape: str = "", outpu
             hint="Each would take all rows of the region, and take them from the other: give one another path.",
         )
     table = Table(
-        region=region.name, name=name, format=format, path=path, layout=_layout(format, path, shape), shape=shape, output=output
-    )  # fmt: skip
+        region=region.name,
+        name=name,
+        format=format,
+        path=path,
+        layout=_layout(format, path, shape),
+        shape=shape,
+        output=output,
+    )
     before = commits(tx, table)
     if before:
         table = replace(table, commits=before[-1].number)

@@ -76,10 +76,15 @@ class Region:
             for t in config.tables
         )
         fresh = rows.Region(
-            name=config.region, uid=uuid.uuid4().hex, region_index=config.region_index, members_wanted=max(1, config.members),
-            limits_json=limits.dump(config.limits()), config_json=config.to_json(), period=config.trigger.period or 0.0,
+            name=config.region,
+            uid=uuid.uuid4().hex,
+            region_index=config.region_index,
+            members_wanted=max(1, config.members),
+            limits_json=limits.dump(config.limits()),
+            config_json=config.to_json(),
+            period=config.trigger.period or 0.0,
             subscription_json=subscription.dump(config.topics, config.pattern),
-        )  # fmt: skip
+        )
         return life.declare(self.plane.store, fresh, tables)
 
     def start(self, *, by: str = "", restored: Literal["", "rewind"] = "", moved: bool = False) -> rows.Region:
@@ -162,9 +167,14 @@ class Region:
     # Cuts and resets
 
     def cut(
-        self, *, cause: str = "by hand", token: str = "", lease: rows.Lease | None = None, if_new: bool = False,
+        self,
+        *,
+        cause: str = "by hand",
+        token: str = "",
+        lease: rows.Lease | None = None,
+        if_new: bool = False,
         progress: Progress = _silent,
-    ) -> Checkpoint:  # fmt: skip
+    ) -> Checkpoint:
         """Drain, checkpoint, merge; returns the merged checkpoint. The same token finds its own cut again.
 
         It holds what members have submitted by then, not what Kafka has: for that there is `consume`. With `if_new` nothing new
@@ -188,9 +198,16 @@ class Region:
         return cutting.await_merged(self.plane, checkpoint, progress)
 
     def reset(
-        self, to: int | Literal["initial"] | None = None, *, by: str = "", cause: str = "", wait: bool = False,
-        token: str = "", give_up: Collection[str] = (), progress: Progress = _silent,
-    ) -> int:  # fmt: skip
+        self,
+        to: int | Literal["initial"] | None = None,
+        *,
+        by: str = "",
+        cause: str = "",
+        wait: bool = False,
+        token: str = "",
+        give_up: Collection[str] = (),
+        progress: Progress = _silent,
+    ) -> int:
         """Reset to the head, to an older merged checkpoint, or to initial state; the new epoch (SPEC X3, X4).
 
         `give_up` names forgotten topics whose rows may leave the tables with it, though nobody reads them again.

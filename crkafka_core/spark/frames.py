@@ -51,8 +51,13 @@ def checkpoints(
     comes too late fails by name of the missing file, never by fewer rows.
     """
     selection = Selection.of(
-        topics=topics, partitions=partitions, from_offset=from_offset, to_offset=to_offset, from_time=from_time, to_time=to_time
-    )  # fmt: skip
+        topics=topics,
+        partitions=partitions,
+        from_offset=from_offset,
+        to_offset=to_offset,
+        from_time=from_time,
+        to_time=to_time,
+    )
     names = _names(numbered, columns)
     taken, hold = take(region, ids=ids, after=after, upto=upto)
     try:
@@ -83,8 +88,13 @@ def held(
 ) -> Iterator[DataFrame]:
     """As `checkpoints`, with retirement waiting until the block ends."""
     selection = Selection.of(
-        topics=topics, partitions=partitions, from_offset=from_offset, to_offset=to_offset, from_time=from_time, to_time=to_time
-    )  # fmt: skip
+        topics=topics,
+        partitions=partitions,
+        from_offset=from_offset,
+        to_offset=to_offset,
+        from_time=from_time,
+        to_time=to_time,
+    )
     names = _names(numbered, columns)
     taken, hold = take(region, ids=ids, after=after, upto=upto)
     with hold:

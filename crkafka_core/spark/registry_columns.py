@@ -19,13 +19,26 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 _AVRO = {
-    "int": "long", "long": "long", "float": "double", "double": "double", "boolean": "boolean", "string": "string",
-    "bytes": "binary", "enum": "string", "fixed": "binary",
-}  # fmt: skip
+    "int": "long",
+    "long": "long",
+    "float": "double",
+    "double": "double",
+    "boolean": "boolean",
+    "string": "string",
+    "bytes": "binary",
+    "enum": "string",
+    "fixed": "binary",
+}
 _LOGICAL = {
-    "timestamp-millis": "timestamp", "timestamp-micros": "timestamp", "local-timestamp-millis": "timestamp_ntz",
-    "local-timestamp-micros": "timestamp_ntz", "date": "date", "time-millis": "string", "time-micros": "string", "uuid": "string",
-}  # fmt: skip
+    "timestamp-millis": "timestamp",
+    "timestamp-micros": "timestamp",
+    "local-timestamp-millis": "timestamp_ntz",
+    "local-timestamp-micros": "timestamp_ntz",
+    "date": "date",
+    "time-millis": "string",
+    "time-micros": "string",
+    "uuid": "string",
+}
 _BROUGHT = ("any", "duration", "empty", "struct", "timestamp", "wrappers")
 """Files that Protobuf itself brings: they are known once they are imported."""
 _DIGITS = 38

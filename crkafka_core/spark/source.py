@@ -51,9 +51,26 @@ if TYPE_CHECKING:
 
 NAME = "crkafka"
 _KNOWN = {
-    *("region", "controlplane", "after", "upto", "ids", "checkpoint", "maxcheckpointspertrigger", "name", "holdseconds", "path"),
-    *("config", "storage", "columns", "topics", "partitions", "fromoffset", "tooffset", "fromtime", "totime"),
-}  # fmt: skip
+    "region",
+    "controlplane",
+    "after",
+    "upto",
+    "ids",
+    "checkpoint",
+    "maxcheckpointspertrigger",
+    "name",
+    "holdseconds",
+    "path",
+    "config",
+    "storage",
+    "columns",
+    "topics",
+    "partitions",
+    "fromoffset",
+    "tooffset",
+    "fromtime",
+    "totime",
+}
 _PREFIXES = ("storage.", "kafka.")
 _NOWHERE = "not-said:1"
 """For a reader that has not said where Kafka is: segments it reads all the same."""
@@ -241,9 +258,15 @@ class BatchReader(DataSourceReader):
             # Nobody renews this lease, since the planner ends now: its length has to do (SPEC T1).
             taken = plane.do(
                 lambda tx: reading.take(
-                    tx, holder=_me(), token=token, length=options.hold, after=options.after, upto=options.upto, ids=options.ids
+                    tx,
+                    holder=_me(),
+                    token=token,
+                    length=options.hold,
+                    after=options.after,
+                    upto=options.upto,
+                    ids=options.ids,
                 )
-            )  # fmt: skip
+            )
             plan = taken.plan.selecting(options.selection)
             try:
                 _check_ranges(options.config, plan)

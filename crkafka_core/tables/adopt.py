@@ -60,9 +60,14 @@ class Means:
 
 
 def advance(
-    region: Handle, name: str, *, limit: int | None = AT_ONCE, upto: int | None = None, fetch: Fetch | None = None,
+    region: Handle,
+    name: str,
+    *,
+    limit: int | None = AT_ONCE,
+    upto: int | None = None,
+    fetch: Fetch | None = None,
     logs: Logs = open_log,
-) -> Committed | None:  # fmt: skip
+) -> Committed | None:
     """Adopt what follows the table's acknowledged checkpoint; at most `limit` checkpoints, and not past `upto`. None: nothing new."""
     means = Means(logs, fetch)
 

@@ -81,9 +81,12 @@ def append(folder: Storage, end: End, said: str, facts: Mapping[str, int], files
     """Commit files behind this end; False: somebody else was quicker."""
     assert isinstance(folder, LocalStorage)  # of others nothing is remembered
     info = {
-        "timestamp": _now(), "operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"},
-        "engineInfo": "crkafka", "userMetadata": said,
-    }  # fmt: skip
+        "timestamp": _now(),
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append", "partitionBy": "[]"},
+        "engineInfo": "crkafka",
+        "userMetadata": said,
+    }
     actions: list[Mapping[str, Any]] = [{"commitInfo": info}]
     actions += ({"txn": {"appId": app, "version": number}} for app, number in facts.items())
     actions += ({"add": _added(file)} for file in files)
@@ -93,9 +96,13 @@ def append(folder: Storage, end: End, said: str, facts: Mapping[str, int], files
 
 def _added(file: NewFile) -> dict[str, Any]:
     return {
-        "path": quote(file.name), "partitionValues": {}, "size": file.size, "modificationTime": _now(),
-        "dataChange": file.changes_rows, "stats": file.statistics,
-    }  # fmt: skip
+        "path": quote(file.name),
+        "partitionValues": {},
+        "size": file.size,
+        "modificationTime": _now(),
+        "dataChange": file.changes_rows,
+        "stats": file.statistics,
+    }
 
 
 def _file_of(version: int) -> str:

@@ -25,9 +25,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 IMPORTS = (
-    "checkpoints_db.store", "crkafka_core.member.main", "crkafka_core.segments.objects", "crkafka_core.testing.failpoints",
-    "psycopg", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite",
-)  # fmt: skip
+    "checkpoints_db.store",
+    "crkafka_core.member.main",
+    "crkafka_core.segments.objects",
+    "crkafka_core.testing.failpoints",
+    "psycopg",
+    "sqlalchemy.dialects.postgresql.psycopg",
+    "sqlalchemy.dialects.sqlite",
+)
 """What members need sooner or later. None of it may start a thread of ours or a client: neither would live in a fork."""
 _LARGEST_REQUEST = 1 << 20
 

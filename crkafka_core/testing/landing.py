@@ -42,17 +42,31 @@ class Landing:
     """Adds checkpoints to a region, each with the next offsets of every partition, spread over some members."""
 
     def __init__(
-        self, store: Store, folder: Path, *, name: str = "orders", topics: Sequence[str] = ("orders",), partitions: int = 4,
-        members: int = 2, control_plane: str = "", kafka: dict[str, object] | None = None,
-        batch_of: Callable[[TP, int, int], Batch] | None = None, **keys: object,
-    ) -> None:  # fmt: skip
+        self,
+        store: Store,
+        folder: Path,
+        *,
+        name: str = "orders",
+        topics: Sequence[str] = ("orders",),
+        partitions: int = 4,
+        members: int = 2,
+        control_plane: str = "",
+        kafka: dict[str, object] | None = None,
+        batch_of: Callable[[TP, int, int], Batch] | None = None,
+        **keys: object,
+    ) -> None:
         """`batch_of` makes the batch of a partition between two offsets."""
         self._batch_of = batch_of or records
         self.config = RegionConfig.of(
-            base=folder, region=name, control_plane=control_plane or f"sqlite:///{folder}/crkafka.db",
+            base=folder,
+            region=name,
+            control_plane=control_plane or f"sqlite:///{folder}/crkafka.db",
             storage=str(keys.pop("storage", folder / "segments")),
-            kafka=kafka or {"bootstrap.servers": "localhost:1", "group.id": name}, topics=list(topics), members=members, **keys,
-        )  # fmt: skip
+            kafka=kafka or {"bootstrap.servers": "localhost:1", "group.id": name},
+            topics=list(topics),
+            members=members,
+            **keys,
+        )
         self.uid = uuid.uuid4().hex[:12]
         region = Region(name=name, uid=self.uid, region_index=0, config_json=self.config.to_json())
         life.declare(store, region)
@@ -145,20 +159,36 @@ class Landing:
             writer.write(self._batch_of(tp, start, stop))
         closed = writer.close()
         return Segment(
-            region=row.name, path=path, checkpoint=number, member=f"{row.name}/{member}", incarnation=incarnation, epoch=row.epoch,
-            rows=closed.rows, bytes=closed.bytes, hash=closed.hash,
+            region=row.name,
+            path=path,
+            checkpoint=number,
+            member=f"{row.name}/{member}",
+            incarnation=incarnation,
+            epoch=row.epoch,
+            rows=closed.rows,
+            bytes=closed.bytes,
+            hash=closed.hash,
             spans_json=json.dumps([[s.tp.topic, s.tp.partition, s.first, s.next, s.rows] for s in closed.spans]),
-        )  # fmt: skip
+        )
 
     def _merge(self, tx: Tx, row: Region, number: int, segments: list[Segment], merged: list[MergedOffset]) -> None:
         tx.add(
             Checkpoint(
-                region=row.name, id=number, parent=row.head, epoch=row.epoch, status=CheckpointStatus.MERGED, cause="test",
+                region=row.name,
+                id=number,
+                parent=row.head,
+                epoch=row.epoch,
+                status=CheckpointStatus.MERGED,
+                cause="test",
                 opened_at=tx.now(),
-                merged_at=tx.now(), rows=sum(s.rows for s in segments), bytes=sum(s.bytes for s in segments), segments=len(segments),
-                members=self.members, hash=digest({TP(o.topic, o.partition): o.to_offset for o in merged}),
+                merged_at=tx.now(),
+                rows=sum(s.rows for s in segments),
+                bytes=sum(s.bytes for s in segments),
+                segments=len(segments),
+                members=self.members,
+                hash=digest({TP(o.topic, o.partition): o.to_offset for o in merged}),
             )
-        )  # fmt: skip
+        )
         if segments:
             tx.add(*segments)
         tx.add(*merged)
@@ -171,10 +201,21 @@ class Landing:
         tx.add(Expected(row.name, number, name, who, pack(held)))
         tx.add(
             Contribution(
-                region=row.name, checkpoint=number, member=name, incarnation=who, epoch=row.epoch, base=row.head, generation=-1,
-                members_json="[]", topic_ids_json="{}", rows=sum(o.rows for o in mine), bytes=0, drain_ms=1, hash="h",
+                region=row.name,
+                checkpoint=number,
+                member=name,
+                incarnation=who,
+                epoch=row.epoch,
+                base=row.head,
+                generation=-1,
+                members_json="[]",
+                topic_ids_json="{}",
+                rows=sum(o.rows for o in mine),
+                bytes=0,
+                drain_ms=1,
+                hash="h",
             )
-        )  # fmt: skip
+        )
         for o in mine:
             tx.add(ContributedOffset(row.name, number, name, o.topic, o.partition, o.from_offset, o.to_offset, o.rows))
 

@@ -104,8 +104,12 @@ def control_plane_url(request: pytest.FixtureRequest, control_plane: str) -> Cal
 
 @pytest.fixture
 def pair(
-    request: pytest.FixtureRequest, lasting: Lasting, kafka: KafkaCluster, control_plane: str, control_plane_url: Callable[[], str]
-) -> Iterator[Scenario]:  # fmt: skip
+    request: pytest.FixtureRequest,
+    lasting: Lasting,
+    kafka: KafkaCluster,
+    control_plane: str,
+    control_plane_url: Callable[[], str],
+) -> Iterator[Scenario]:
     """A running region of two static members, four partitions, a thousand records a second; the next test gets it too."""
     kind = f"pair-{control_plane}"
     yield from _lend(
@@ -115,8 +119,12 @@ def pair(
 
 @pytest.fixture
 def dynamic(
-    request: pytest.FixtureRequest, lasting: Lasting, kafka: KafkaCluster, control_plane: str, control_plane_url: Callable[[], str]
-) -> Iterator[Scenario]:  # fmt: skip
+    request: pytest.FixtureRequest,
+    lasting: Lasting,
+    kafka: KafkaCluster,
+    control_plane: str,
+    control_plane_url: Callable[[], str],
+) -> Iterator[Scenario]:
     """As `pair`, with dynamic membership."""
     kind = f"dynamic-{control_plane}"
     yield from _lend(request, lasting, lasting.get(kind, kafka, database=control_plane_url, static_membership=False))
@@ -124,8 +132,12 @@ def dynamic(
 
 @pytest.fixture
 def scenario(
-    request: pytest.FixtureRequest, kafka: KafkaCluster, tmp_path: Path, lasting: Lasting, control_plane_url: Callable[[], str]
-) -> Iterator[Callable[..., Scenario]]:  # fmt: skip
+    request: pytest.FixtureRequest,
+    kafka: KafkaCluster,
+    tmp_path: Path,
+    lasting: Lasting,
+    control_plane_url: Callable[[], str],
+) -> Iterator[Callable[..., Scenario]]:
     """`scenario(members=2, …)`: a region for this test alone; the lasting one ends for it, since two cores are few."""
     lasting.drop()
     made: list[Scenario] = []

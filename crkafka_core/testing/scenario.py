@@ -37,9 +37,18 @@ from crkafka_core.verify.verdict import Remembered, Verdict
 from crkafka_core.verify.verify import verify
 
 SHORT: dict[str, Any] = {
-    "trigger": {"manual": True}, "start_grace": 30, "isolation_timeout": 2, "stale_generation": 3, "unheld_timeout": 3,
-    "settle_timeout": 20, "drain_timeout": 10, "reset_timeout": 20, "backoff_base": 0.05, "backoff_cap": 0.5, "driver_lease": 3,
-}  # fmt: skip
+    "trigger": {"manual": True},
+    "start_grace": 30,
+    "isolation_timeout": 2,
+    "stale_generation": 3,
+    "unheld_timeout": 3,
+    "settle_timeout": 20,
+    "drain_timeout": 10,
+    "reset_timeout": 20,
+    "backoff_base": 0.05,
+    "backoff_cap": 0.5,
+    "driver_lease": 3,
+}
 """Limits of a scenario: as short as two busy cores allow."""
 SESSION = 4.0
 LEDGER_LAG = 10.0
@@ -66,10 +75,26 @@ class Scenario:
     """`with Scenario(kafka, tmp_path) as s: … s.kill(…) … s.finish_and_verify()`."""
 
     def __init__(
-        self, kafka: KafkaCluster, folder: Path, /, *, members: int = 2, partitions: int = 4, topics: int = 1, rate: float = 1_000.0,
-        abort_every: int = 0, url: str = "", replication: int = 1, session: float = SESSION, names: Sequence[str] = (), pattern: str = "",
-        producer_timeout: float = 60.0, settle: bool = True, begin: bool = True, **config: Any,
-    ) -> None:  # fmt: skip
+        self,
+        kafka: KafkaCluster,
+        folder: Path,
+        /,
+        *,
+        members: int = 2,
+        partitions: int = 4,
+        topics: int = 1,
+        rate: float = 1_000.0,
+        abort_every: int = 0,
+        url: str = "",
+        replication: int = 1,
+        session: float = SESSION,
+        names: Sequence[str] = (),
+        pattern: str = "",
+        producer_timeout: float = 60.0,
+        settle: bool = True,
+        begin: bool = True,
+        **config: Any,
+    ) -> None:
         """`rate` 0: nothing is produced by itself. `config` overrides what a scenario sets; `begin` false: no host yet."""
         self.kafka, self.folder, self.partitions = kafka, folder, partitions
         name = unique("r")
@@ -78,13 +103,22 @@ class Scenario:
             kafka.topics.create(topic, partitions, replication=replication)
         self.url = url or f"sqlite:///{folder}/{name}.db"
         client = {
-            "bootstrap.servers": kafka.bootstrap, "group.id": name, "session.timeout.ms": round(session * 1000),
-            "heartbeat.interval.ms": 300, "topic.metadata.refresh.interval.ms": 500,
-        } | config.pop("kafka", {})  # fmt: skip
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": name,
+            "session.timeout.ms": round(session * 1000),
+            "heartbeat.interval.ms": 300,
+            "topic.metadata.refresh.interval.ms": 500,
+        } | config.pop("kafka", {})
         keys = {
-            **SHORT, "region": name, "control_plane": self.url, "storage": str(folder / "segments"), "kafka": client, "members": members,
-            **({"pattern": pattern} if pattern else {"topics": self.topics}), **config,
-        }  # fmt: skip
+            **SHORT,
+            "region": name,
+            "control_plane": self.url,
+            "storage": str(folder / "segments"),
+            "kafka": client,
+            "members": members,
+            **({"pattern": pattern} if pattern else {"topics": self.topics}),
+            **config,
+        }
         self.config = RegionConfig.of(base=folder, **keys)
         self.session = session
         self.generator = Generator(kafka.bootstrap, timeout=producer_timeout)
@@ -247,10 +281,13 @@ class Scenario:
         """A foreign consumer joins the group, and leaves it at the end of the block: two rebalances without a process."""
         consumer = Consumer(
             {
-                **self.config.resolved_kafka(), "client.id": unique("stranger"), "auto.offset.reset": "latest", "enable.auto.commit": False,
+                **self.config.resolved_kafka(),
+                "client.id": unique("stranger"),
+                "auto.offset.reset": "latest",
+                "enable.auto.commit": False,
                 "partition.assignment.strategy": "range,roundrobin",
             }
-        )  # fmt: skip
+        )
         over = threading.Event()
 
         def poll() -> None:

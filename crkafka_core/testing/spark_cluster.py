@@ -81,9 +81,19 @@ class SparkCluster:
         process = self._process(f"worker-{number}")
         before = process.log.read_text(errors="replace").count(_REGISTERED) if process.log.exists() else 0
         command = self._class(
-            "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", str(self.cores),
-            "--memory", self.memory, "--work-dir", str(work), self.master,
-        )  # fmt: skip
+            "org.apache.spark.deploy.worker.Worker",
+            "--host",
+            "127.0.0.1",
+            "--webui-port",
+            "0",
+            "--cores",
+            str(self.cores),
+            "--memory",
+            self.memory,
+            "--work-dir",
+            str(work),
+            self.master,
+        )
         pid = process.start(command, env=self._env(), cwd=self.folder)
         self._until(
             lambda: process.log.read_text(errors="replace").count(_REGISTERED) > before,
@@ -98,20 +108,34 @@ class SparkCluster:
         `token`: it serves nobody without it, and clients send it without TLS to `localhost` alone.
         """
         settings = {
-            "spark.connect.grpc.binding.port": str(self._connect_port), "spark.connect.grpc.binding.address": "127.0.0.1",
-            "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g",
-            "spark.pyspark.python": sys.executable, **({"spark.jars": ",".join(map(str, jars))} if jars else {}), **conf,
-        }  # fmt: skip
+            "spark.connect.grpc.binding.port": str(self._connect_port),
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.pyspark.python": sys.executable,
+            **({"spark.jars": ",".join(map(str, jars))} if jars else {}),
+            **conf,
+        }
         flags = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         self._process("connect").start(
             self._class(
-                "org.apache.spark.deploy.SparkSubmit", "--master", self.master, *flags,
-                "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal",
+                "org.apache.spark.deploy.SparkSubmit",
+                "--master",
+                self.master,
+                *flags,
+                "--class",
+                "org.apache.spark.sql.connect.service.SparkConnectServer",
+                "spark-internal",
             ),
             # For this class the first outranks spark.driver.memory; the second is how it is told a token without showing it.
-            env={**self._env(), "SPARK_DAEMON_MEMORY": "1g", **({"SPARK_CONNECT_AUTHENTICATE_TOKEN": token} if token else {})},
+            env={
+                **self._env(),
+                "SPARK_DAEMON_MEMORY": "1g",
+                **({"SPARK_CONNECT_AUTHENTICATE_TOKEN": token} if token else {}),
+            },
             cwd=self.folder,
-        )  # fmt: skip
+        )
         self._serving(self._connect_port, "the Spark Connect server")
         return self.connect.replace("127.0.0.1", "localhost") if token else self.connect
 
@@ -145,10 +169,14 @@ class SparkCluster:
 
     def _env(self) -> dict[str, str]:
         return {
-            "SPARK_HOME": str(self._home), "JAVA_HOME": str(find_java().resolve().parents[1]), "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+            "SPARK_HOME": str(self._home),
+            "JAVA_HOME": str(find_java().resolve().parents[1]),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_LOCAL_DIRS": str(self.folder / "local"),
             "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        }  # fmt: skip
+        }
 
     def _serving(self, port: int, what: str) -> None:
         self._until(lambda: not is_free(port), what, self.folder / "logs")

@@ -116,14 +116,21 @@ def _state(reader: Reader, row: Region, family: Sequence[str]) -> State:
         (t.acknowledged, last.token if (last := tables.last_write(reader, t)) is not None else "") for t in declared
     }
     return State(
-        row.uid, declared, any(tables.writer(reader, name) for name in family), any(t.rewind_epoch > t.fenced_epoch for t in declared),
+        row.uid,
+        declared,
+        any(tables.writer(reader, name) for name in family),
+        any(t.rewind_epoch > t.fenced_epoch for t in declared),
         len(passes) > 1,
-        {t.name: tuple(tables.commits(reader, t)) for t in declared}, frozenset(reader.line(row.head)), tuple(live),
-        tuple(contents.pieces(reader, row, live)), contents.belonging(reader, row, least), contents.forgotten(reader, row),
+        {t.name: tuple(tables.commits(reader, t)) for t in declared},
+        frozenset(reader.line(row.head)),
+        tuple(live),
+        tuple(contents.pieces(reader, row, live)),
+        contents.belonging(reader, row, least),
+        contents.forgotten(reader, row),
         {t.name: contents.counting(reader, row, t) for t in declared},
         frozenset(reader.column(Checkpoint, "id", ("rows", "=", 0))),
         {t.name: contents.written(reader, row, t) for t in declared},
-    )  # fmt: skip
+    )
 
 
 def _steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[State, dict[str, Snapshot | None]] | None:

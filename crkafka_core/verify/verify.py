@@ -37,9 +37,16 @@ Replay = Callable[[int, int], pa.Table]
 
 
 def verify(
-    region: Region, ledger: Ledger | None = None, *, kafka: bool = True, quiet: bool = False, collected: bool = False,
-    replay: Replay | None = None, seen: Remembered | None = None, progress: Callable[[str], None] = lambda _: None,
-) -> Verdict:  # fmt: skip
+    region: Region,
+    ledger: Ledger | None = None,
+    *,
+    kafka: bool = True,
+    quiet: bool = False,
+    collected: bool = False,
+    replay: Replay | None = None,
+    seen: Remembered | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Verdict:
     """Check every invariant of a region on what its control plane names and its storage holds; nothing is changed.
 
     Without a ledger, what landed is compared with Kafka, column by column; `kafka=False` asks Kafka nothing.

@@ -55,15 +55,32 @@ class SeparateDagster(LiveDagster):
             self.until(self._serves, 120, "the code server serves")
         workspace = ["-w", str(self.workspace)]
         command = {
-            "code": ["dagster", "api", "grpc", "-h", "127.0.0.1", "-p", str(self._code_port), "-m", self._module, "-d", str(self.folder)],
+            "code": [
+                "dagster",
+                "api",
+                "grpc",
+                "-h",
+                "127.0.0.1",
+                "-p",
+                str(self._code_port),
+                "-m",
+                self._module,
+                "-d",
+                str(self.folder),
+            ],
             "webserver": ["dagster_webserver", "-h", "127.0.0.1", "-p", str(self.port), *workspace],
             "daemon": ["dagster._daemon", "run", *workspace],
-        }[part]  # fmt: skip
+        }[part]
         with self.log.open("ab") as log:
             self._parts[part] = subprocess.Popen(
                 [sys.executable, "-c", ON_A_LEASH, sys.executable, "-m", *command],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=self.env, cwd=self.folder,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=self.env,
+                cwd=self.folder,
+            )
 
     def kill(self, part: str) -> None:
         """`kill -9` of one part; runs are not its process, and go on."""

@@ -107,9 +107,16 @@ def _resolve(stage: Stage) -> Callable[[Tx], Any]:
     proposals = {tp: starts.Proposal(f"id-{tp.topic}", 5, "beginning") for tp in PARTITIONS}
     ids = {tp: f"id-{tp.topic}" for tp in player.held}
     return lambda tx: starts.resolve(
-        tx, member=player.name, incarnation=player.incarnation, epoch=tx.region().epoch, base=tx.region().head, topic_ids=ids,
-        proposals=proposals, gaps={}, accept_gaps=False,
-    )  # fmt: skip
+        tx,
+        member=player.name,
+        incarnation=player.incarnation,
+        epoch=tx.region().epoch,
+        base=tx.region().head,
+        topic_ids=ids,
+        proposals=proposals,
+        gaps={},
+        accept_gaps=False,
+    )
 
 
 def _last_part(stage: Stage) -> cuts.Part:
@@ -609,12 +616,31 @@ def test_every_mutation_has_a_case() -> None:
     """What takes a transaction, in any module of the plane, is crashed here; what is not is named."""
     others = {
         # Steps inside the mutations that are crashed here.
-        "events.log", "members.bind_group", "members.watch_generations", "members.drop_topics", "members.carry_forward",
-        "resets.begin", "resets.rebalanced", "starts.note_unread", "goals.leave_out",
-        "resets.thrown_out", "resets.loss", "epochs.raise_epoch", "epochs.begin_anew", "epochs.rewind", "epochs.rest",
-        "epochs.after_fence", "epochs.drop_parts", "halting.idle", "halting.without_last_cut", "pauses.follow", "restored.notice",
-        "alarms.stalled", "alarms.no_last_cut", "restored.same",  # only looks
-    }  # fmt: skip
+        "events.log",
+        "members.bind_group",
+        "members.watch_generations",
+        "members.drop_topics",
+        "members.carry_forward",
+        "resets.begin",
+        "resets.rebalanced",
+        "starts.note_unread",
+        "goals.leave_out",
+        "resets.thrown_out",
+        "resets.loss",
+        "epochs.raise_epoch",
+        "epochs.begin_anew",
+        "epochs.rewind",
+        "epochs.rest",
+        "epochs.after_fence",
+        "epochs.drop_parts",
+        "halting.idle",
+        "halting.without_last_cut",
+        "pauses.follow",
+        "restored.notice",
+        "alarms.stalled",
+        "alarms.no_last_cut",
+        "restored.same",  # only looks
+    }
     source = inspect.getsource(inspect.getmodule(_crash_everywhere))  # type: ignore[arg-type]
     modules = (
         advance,

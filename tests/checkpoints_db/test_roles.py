@@ -64,9 +64,23 @@ def plane(postgres: Postgres) -> Iterator[Plane]:
     initialise(made.url)
     for _ in range(2):  # safe to repeat
         done = subprocess.run(
-            [str(_binary("psql")), "-h", str(postgres.socket), "-U", "postgres", "-d", "roles", "-qv", "ON_ERROR_STOP=1"],
-            input=roles(), text=True, capture_output=True, check=False, timeout=60,
-        )  # fmt: skip
+            [
+                str(_binary("psql")),
+                "-h",
+                str(postgres.socket),
+                "-U",
+                "postgres",
+                "-d",
+                "roles",
+                "-qv",
+                "ON_ERROR_STOP=1",
+            ],
+            input=roles(),
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
         assert (done.returncode, done.stderr) == (0, ""), "also no line of what it need not do"
     for login, role in LOGINS.items():
         postgres.sql(f"CREATE ROLE {login} LOGIN IN ROLE {role}")
@@ -148,8 +162,10 @@ def test_a_reader_holds_what_it_reads_and_writes_nothing_else(plane: Plane) -> N
             lambda tx: tx.set_region(),  # the version alone, which wakes everybody
             lambda tx: events.log(tx, "said"),
             lambda tx: leases.take(tx, "driver", holder="me", token="d", length=60),
-            lambda tx: tx.put(replace(taken.lease, region=OTHER)) if tx.name == OTHER else life.stop(tx, token="t", by="me"),
-        ]  # fmt: skip
+            lambda tx: (
+                tx.put(replace(taken.lease, region=OTHER)) if tx.name == OTHER else life.stop(tx, token="t", by="me")
+            ),
+        ]
         for work in refused:
             with pytest.raises(ServiceUnavailable, match=r"permission denied|row-level security"):
                 own.do(work)

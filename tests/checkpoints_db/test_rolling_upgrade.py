@@ -29,8 +29,10 @@ def test_members_of_the_oldest_released_version_live_through_init_by_this_one(em
         connection.commit()
     old = subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("old_member.py")), empty_url],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     with old:
         assert old.stdin is not None and old.stdout is not None
 

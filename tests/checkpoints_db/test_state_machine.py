@@ -21,9 +21,14 @@ from crkafka_core.testing.memory import MemoryStore
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 _FIND = settings(
-    max_examples=500, stateful_step_count=40, deadline=None, suppress_health_check=_QUIET, derandomize=True, database=None,
+    max_examples=500,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=_QUIET,
+    derandomize=True,
+    database=None,
     phases=[Phase.generate],
-)  # fmt: skip
+)
 
 
 def _machine(make: Callable[[Clock], Any]) -> type[PlaneMachine]:
@@ -32,9 +37,13 @@ def _machine(make: Callable[[Clock], Any]) -> type[PlaneMachine]:
 
 def _run(make: Callable[[Clock], Any], examples: int, steps: int) -> None:
     how = settings(
-        max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=_QUIET, database=None,
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=_QUIET,
+        database=None,
         phases=[Phase.generate, Phase.shrink],
-    )  # fmt: skip
+    )
     run_state_machine_as_test(_machine(make), settings=how)
 
 
@@ -71,28 +80,47 @@ _MUTANTS: dict[str, list[tuple[ModuleType, str, list[tuple[str, str]]]]] = {
     ],
     "a stale base is accepted": [(cuts, "_mismatch", [("part.base != checkpoint.parent", "False")])],
     "members are counted, not compared": [
-        (rules, "wrong_sets", [
-            ("return {name for name, _ in wanted - there}, {name for name, _ in there - wanted}",
-             "return (set() if len(there) >= len(wanted) else {'somebody'}), set()"),
-        ]),
-        (cuts, "_mismatch", [
-            ("mine is None or mine.incarnation != part.incarnation", "False"), ("mine.assignment_json", "pack(part.offsets)"),
-        ]),
+        (
+            rules,
+            "wrong_sets",
+            [
+                (
+                    "return {name for name, _ in wanted - there}, {name for name, _ in there - wanted}",
+                    "return (set() if len(there) >= len(wanted) else {'somebody'}), set()",
+                ),
+            ],
+        ),
+        (
+            cuts,
+            "_mismatch",
+            [
+                ("mine is None or mine.incarnation != part.incarnation", "False"),
+                ("mine.assignment_json", "pack(part.offsets)"),
+            ],
+        ),
     ],
     "an old generation is accepted": [(cuts, "_mismatch", [("part.generation != checkpoint.generation", "False")])],
-    "a merge forgets a partition": [(cuts, "_merged_map", [("for tp, o in contributed\n    ]", "for tp, o in contributed[1:]\n    ]")])],
+    "a merge forgets a partition": [
+        (cuts, "_merged_map", [("for tp, o in contributed\n    ]", "for tp, o in contributed[1:]\n    ]")])
+    ],
     "a merge does not compare with the parent": [(rules, "broken", [("o.from_offset != due", "False")])],
     "an abort keeps its segments": [
-        (epochs, "drop_parts", [("(Expected, Contribution, ContributedOffset, Segment)", "(Expected, Contribution, ContributedOffset)")])
+        (
+            epochs,
+            "drop_parts",
+            [("(Expected, Contribution, ContributedOffset, Segment)", "(Expected, Contribution, ContributedOffset)")],
+        )
     ],
     "a rewind does not raise the epoch": [
-        (epochs, "_next", [("max(region.epoch, above) + 1", "max(region.epoch, above)"), ("tx.add(begun)", "tx.put(begun)")])
+        (
+            epochs,
+            "_next",
+            [("max(region.epoch, above) + 1", "max(region.epoch, above)"), ("tx.add(begun)", "tx.put(begun)")],
+        )
     ],
-    "retirement keeps the merged rows": [
-        (retire, "retire", [("tx.delete(MergedOffset, where)", "pass")])
-    ],
+    "retirement keeps the merged rows": [(retire, "retire", [("tx.delete(MergedOffset, where)", "pass")])],
     "the archive forgets an offset": [(retire, "retire", [("o.rows or o.to_offset != o.from_offset", "o.rows > 1")])],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mutant", _MUTANTS)

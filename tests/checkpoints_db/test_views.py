@@ -67,8 +67,10 @@ def test_what_the_views_say(store: SqlStore) -> None:
     assert (row["phase"], row["last_checkpoint"], row["open_checkpoint"], row["members_live"]) == ("CUTTING", 2, 3, 2)
     done = _rows(store, "SELECT * FROM v_checkpoints ORDER BY checkpoint")
     assert [(c["status"], bool(c["is_head"]), c["merged"] is None) for c in done] == [
-        ("MERGED", False, False), ("MERGED", True, False), ("OPEN", False, True),
-    ]  # fmt: skip
+        ("MERGED", False, False),
+        ("MERGED", True, False),
+        ("OPEN", False, True),
+    ]
     waits = _rows(store, "SELECT member FROM v_contributions WHERE status = 'OPEN' AND NOT contributed")
     assert waits == [{"member": f"{NAME}/1"}]
     assert len(_rows(store, "SELECT * FROM v_offsets WHERE is_head")) == len(PARTITIONS)
@@ -92,8 +94,10 @@ def test_x6_a_rewind_that_a_person_asked_for_begins_the_wait_anew(store: SqlStor
     long_ago: Any = {"period": 60.0, "last_cut_at": 1.0}
     plane.do(lambda tx: tx.put(replace(tx.get(Reset, tx.region().started_epoch), at=1.0)))  # type: ignore[type-var]
     for phase, reset_at, stalled in (
-        (Phase.REWINDING, 1.0, False), (Phase.RUNNING, 1.0, True), (Phase.RUNNING, None, False),
-    ):  # fmt: skip
+        (Phase.REWINDING, 1.0, False),
+        (Phase.RUNNING, 1.0, True),
+        (Phase.RUNNING, None, False),
+    ):
         plane.do(lambda tx, p=phase, at=reset_at: tx.set_region(phase=p, reset_at=at or tx.now(), **long_ago))  # type: ignore[misc]
         assert bool(_rows(store, "SELECT no_merge FROM v_regions")[0]["no_merge"]) is stalled
         assert bool(plane.read(alarms.no_merge)) is stalled

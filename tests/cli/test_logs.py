@@ -46,9 +46,13 @@ def test_level_and_format_reach_members(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("CRKAFKA_LOG", "debug")
     monkeypatch.setenv("CRKAFKA_LOG_FORMAT", "json")
     config = RegionConfig.of(
-        region="r", control_plane=f"sqlite:///{tmp_path}/x.db", storage="s", topics=["t"], base=tmp_path,
+        region="r",
+        control_plane=f"sqlite:///{tmp_path}/x.db",
+        storage="s",
+        topics=["t"],
+        base=tmp_path,
         kafka={"bootstrap.servers": "b:1", "group.id": "g"},
-    )  # fmt: skip
+    )
 
     class Hosted:
         plane: Any = None
@@ -83,8 +87,12 @@ def test_a_member_logs_json_and_names_itself() -> None:
     order = {"config": "{}", "name": "orders/0", "log_level": "INFO", "log_format": "json"}
     done = subprocess.run(
         [sys.executable, "-m", "crkafka_core.member.main"],
-        input=json.dumps(order) + "\n", capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        input=json.dumps(order) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     said = json.loads(done.stderr.splitlines()[0])
     assert (said["level"], said["member"]) == ("ERROR", "orders/0")
     assert "region: is missing" in said["message"]

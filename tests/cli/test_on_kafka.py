@@ -59,9 +59,13 @@ def hosting(folder: Path) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     output = (folder / "host.out").open("w")
     process = subprocess.Popen(
-        [sys.executable, "-m", "crkafka_core.cli.main", "host", "--logs", "logs"], cwd=folder, env=environment, stdout=output,
-        stderr=output, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "crkafka_core.cli.main", "host", "--logs", "logs"],
+        cwd=folder,
+        env=environment,
+        stdout=output,
+        stderr=output,
+        text=True,
+    )
     try:
         yield process
     finally:

@@ -37,8 +37,10 @@ from crkafka_core.region.metrics import prometheus
 
 MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
 RULES = {
-    rule["alert"]: rule for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
-}  # fmt: skip
+    rule["alert"]: rule
+    for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"]
+    for rule in group["rules"]
+}
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 
@@ -46,9 +48,12 @@ Samples = dict[str, list[tuple[dict[str, str], float]]]
 def region(tmp_path: Path) -> Iterator[Region]:
     """One merged checkpoint, one member, one declared table; as Kafka would leave it."""
     config = RegionConfig.of(
-        region="orders", control_plane=f"sqlite:///{tmp_path}/crkafka.db", storage=str(tmp_path / "s"), topics=["orders"],
+        region="orders",
+        control_plane=f"sqlite:///{tmp_path}/crkafka.db",
+        storage=str(tmp_path / "s"),
+        topics=["orders"],
         kafka={"bootstrap.servers": "127.0.0.1:1", "group.id": "g"},
-    )  # fmt: skip
+    )
     initialise(config.control_plane)
     with Region.open(config) as made:
         plane = made.plane

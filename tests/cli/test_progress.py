@@ -102,8 +102,9 @@ def test_where_logs_are_json_each_line_of_progress_is_one_of_them_on_a_terminal_
     said = [json.loads(line) for line in log.getvalue().splitlines()]
     early = {("INFO", "still at: replaying")}  # on a busy machine one comes before the step
     assert {(each["level"], each["message"].rsplit(" (", 1)[0]) for each in said} - early == {
-        ("INFO", "writing\n990 rows"), ("INFO", "still at: writing\n990 rows"),
-    }  # fmt: skip
+        ("INFO", "writing\n990 rows"),
+        ("INFO", "still at: writing\n990 rows"),
+    }
     assert capsys.readouterr().out == ""
 
 

@@ -119,8 +119,11 @@ def test_its_programs_say_no_1_records(crkafka: Crkafka, tmp_path: Path, monkeyp
         write_deltalake(folder / "var" / "tables" / f"orders_{table}", pa.Table.from_pylist([row]))
     lines = [" ".join(line.split()) for line in said("read.py").splitlines()]
     assert lines == [
-        "orders_bronze records: 1", "orders_typed orders: 1, worth 1.99", "orders_typed_dead dead letters: 1", "1 x no JSON",
-    ]  # fmt: skip
+        "orders_bronze records: 1",
+        "orders_typed orders: 1, worth 1.99",
+        "orders_typed_dead dead letters: 1",
+        "1 x no JSON",
+    ]
 
 
 RAW = ("orders_bronze      records: 500\n",)

@@ -114,8 +114,9 @@ def test_a_live_view_without_a_terminal_is_refused_with_what_to_do(crkafka: Crka
     """It printed nothing, for ever."""
     refused = crkafka("watch")
     assert (refused.code, refused.err) == (
-        2, "A live view needs a terminal. `crkafka watch --json` prints a line for each view, `crkafka show` the state once.\n",
-    )  # fmt: skip
+        2,
+        "A live view needs a terminal. `crkafka watch --json` prints a line for each view, `crkafka show` the state once.\n",
+    )
 
 
 def test_events_since_a_number(crkafka: Crkafka, plane: ControlPlane) -> None:

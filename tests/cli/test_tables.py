@@ -195,18 +195,23 @@ def test_the_shape_of_a_table_is_declared_with_the_region(tmp_path: Path) -> Non
         {"name": "typed", "format": "delta", "path": "lake/typed", "typed": {"json": "order.json"}},
     ]
     keys = {
-        "region": "orders", "control_plane": "sqlite:///crkafka.db", "storage": "segments", "topics": ["orders"], "tables": tables,
+        "region": "orders",
+        "control_plane": "sqlite:///crkafka.db",
+        "storage": "segments",
+        "topics": ["orders"],
+        "tables": tables,
         "kafka": {"bootstrap.servers": "localhost:1", "group.id": "orders"},
-    }  # fmt: skip
+    }
     (tmp_path / "region.yaml").write_text(yaml.safe_dump(keys))
     assert crkafka(tmp_path, "init") == 0
     found = open_store(f"sqlite:///{tmp_path}/crkafka.db")
     with found.read("orders") as reader:
         said = {t.name: (t.shape, t.output, t.layout) for t in reader.select(Table)}
     assert said == {
-        "shaped": ("shop.shapes:typed", "dead", ""), "typed": ("crkafka.typed:typed", "", ""),
+        "shaped": ("shop.shapes:typed", "dead", ""),
+        "typed": ("crkafka.typed:typed", "", ""),
         "typed_dead": ("crkafka.typed:typed", "dead", ""),
-    }  # fmt: skip
+    }
 
 
 def test_a_replay_into_a_table_that_adopts_needs_no_spark_and_says_what_came_before_its_turn(

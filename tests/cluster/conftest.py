@@ -62,10 +62,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 
 def on(master: str, kafka: KafkaCluster, folder: Path, **keys: Any) -> SparkScenario:
     """A region on this Spark: the one line that changes is `host`."""
-    conf = {} if master.startswith("sc://") else {
-        "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g", "spark.executor.memory": "512m",
-        "spark.driver.extraJavaOptions": QUICK, "spark.executor.extraJavaOptions": QUICK, **keys.pop("conf", {}),
-    }  # fmt: skip
+    conf = (
+        {}
+        if master.startswith("sc://")
+        else {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.executor.memory": "512m",
+            "spark.driver.extraJavaOptions": QUICK,
+            "spark.executor.extraJavaOptions": QUICK,
+            **keys.pop("conf", {}),
+        }
+    )
     bronze = {"name": "bronze", "format": "parquet", "path": str(folder / "bronze")}
     host = {"spark": master, **({"conf": conf} if conf else {})}
     return SparkScenario(kafka, folder, host=host, **{"session": 20.0, "tables": [bronze], **keys})

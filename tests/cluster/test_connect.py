@@ -52,8 +52,12 @@ def test_one_region_on_every_kind_of_spark(
     try:
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT, master, kafka.bootstrap, str(tmp_path)],
-            capture_output=True, text=True, timeout=300, check=False, cwd=Path(__file__).parents[2],
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            cwd=Path(__file__).parents[2],
+        )
     finally:
         cluster.stop_connect()
     assert done.returncode == 0 and "REGION DONE" in done.stdout, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"

@@ -78,13 +78,22 @@ class Shop:
         initialise(url)
         self.store = open_store(url)
         conf = {
-            "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g", "spark.executor.memory": "512m",
-            "spark.driver.extraJavaOptions": QUICK, "spark.executor.extraJavaOptions": QUICK, "spark.sql.shuffle.partitions": "2",
-        }  # fmt: skip
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.executor.memory": "512m",
+            "spark.driver.extraJavaOptions": QUICK,
+            "spark.executor.extraJavaOptions": QUICK,
+            "spark.sql.shuffle.partitions": "2",
+        }
         self.landing = Landing(
-            self.store, folder, partitions=2, control_plane=url, host={"spark": cluster.master, "conf": conf},
+            self.store,
+            folder,
+            partitions=2,
+            control_plane=url,
+            host={"spark": cluster.master, "conf": conf},
             tables=[{"path": str(folder / one["name"]), **one} for one in declared],
-        )  # fmt: skip
+        )
 
     def at_work(self) -> list[int]:
         """Python processes of the tasks that wait."""
@@ -153,9 +162,10 @@ def test_whoever_is_killed_while_tables_are_written_each_record_is_there_once(
         shop.landing.land(10)
     if killed == "driver":
         driver = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, shop.landing.config.to_json()], cwd=Path(__file__).parents[2],
+            [sys.executable, "-c", DRIVER, shop.landing.config.to_json()],
+            cwd=Path(__file__).parents[2],
             env={**os.environ, "PYTHONPATH": str(shop.folder / "code")},
-        )  # fmt: skip
+        )
         until(shop.at_work, "a task writes")
         driver.kill()
         driver.wait()

@@ -32,12 +32,20 @@ def test_region_whose_control_plane_is_postgresql_and_whose_storage_is_s3(
     references = {name: f"${{env:LAKE_{name}}}" for name in SECRETS}
     formats = ("parquet", "delta")
     with on(
-        cluster.master, kafka, tmp_path, members=2, rate=500, url=postgres_url, storage=f"s3://{bucket}/segments",
+        cluster.master,
+        kafka,
+        tmp_path,
+        members=2,
+        rate=500,
+        url=postgres_url,
+        storage=f"s3://{bucket}/segments",
         storage_options={**s3_options, **references},
         tables=[{"name": f, "format": f, "path": f"s3://{bucket}/tables/{f}"} for f in formats],
-        conf={"spark.jars": ",".join(map(str, [*DELTA.jars(), *S3A.jars()])),
-              **{f"spark.executorEnv.LAKE_{n}": r for n, r in references.items()}},
-    ) as s:  # fmt: skip
+        conf={
+            "spark.jars": ",".join(map(str, [*DELTA.jars(), *S3A.jars()])),
+            **{f"spark.executorEnv.LAKE_{n}": r for n, r in references.items()},
+        },
+    ) as s:
         first = s.until(lambda: (cut := s.cut_soon()).rows and cut, "a cut with rows")
         for name in formats:
             tables.advance(s.spark, s.region, name)

@@ -41,11 +41,28 @@ def posix(pattern: str) -> list[str] | None:
     "pattern",
     [
         "^",
-        "^shop\\..*", "^shop\\.[0-9]+$", "^(shop|internal)\\.[a-z]$", "^[a-z.]+$", "^shop[.\\-]", "^[a-z_\\-]+$", "^[\\.a]", "^shop\\b",
-        "^shop\\.\\w+$", "^[^.]+$", "^[]a[]", "^shop\\.[0-9]{1,2}$", "^\\S+$", "^shop(\\.[0-9])?", "^[A-Z]\\w", "^\\[a\\]$", "^[\\\\.]",
-        "^s.*?p", "^[+?]?a", "^a\\+?",
+        "^shop\\..*",
+        "^shop\\.[0-9]+$",
+        "^(shop|internal)\\.[a-z]$",
+        "^[a-z.]+$",
+        "^shop[.\\-]",
+        "^[a-z_\\-]+$",
+        "^[\\.a]",
+        "^shop\\b",
+        "^shop\\.\\w+$",
+        "^[^.]+$",
+        "^[]a[]",
+        "^shop\\.[0-9]{1,2}$",
+        "^\\S+$",
+        "^shop(\\.[0-9])?",
+        "^[A-Z]\\w",
+        "^\\[a\\]$",
+        "^[\\\\.]",
+        "^s.*?p",
+        "^[+?]?a",
+        "^a\\+?",
     ],
-)  # fmt: skip
+)
 def test_what_is_accepted_matches_the_same(pattern: str) -> None:
     assert not_posix(pattern) == ""
     assert posix(pattern) == [name for name in NAMES if re.search(pattern, name)]
@@ -54,11 +71,21 @@ def test_what_is_accepted_matches_the_same(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "part"),
     [
-        ("^shop\\.\\d+$", "\\d"), ("^shop\\.\\D$", "\\D"), ("^shop\\.1\\Z", "\\Z"), ("^(?!internal)", "(?!i"), ("^(?:shop|a)\\.", "(?:s"),
-        ("^[\\w]+$", "[\\w]"), ("^[\\w.-]+\\.a", "[\\w.-]"), ("^shop\\.[\\d]$", "[\\d]"), ("^[\\-a]", "[\\-a]"), ("^[a\\]]$", "[a\\]]"),
-        ("^shop.+?$", "+?"), ("^shop.{2}?$", "}?"), ("^.*+p$", "*+"),
+        ("^shop\\.\\d+$", "\\d"),
+        ("^shop\\.\\D$", "\\D"),
+        ("^shop\\.1\\Z", "\\Z"),
+        ("^(?!internal)", "(?!i"),
+        ("^(?:shop|a)\\.", "(?:s"),
+        ("^[\\w]+$", "[\\w]"),
+        ("^[\\w.-]+\\.a", "[\\w.-]"),
+        ("^shop\\.[\\d]$", "[\\d]"),
+        ("^[\\-a]", "[\\-a]"),
+        ("^[a\\]]$", "[a\\]]"),
+        ("^shop.+?$", "+?"),
+        ("^shop.{2}?$", "}?"),
+        ("^.*+p$", "*+"),
     ],
-)  # fmt: skip
+)
 def test_what_would_match_otherwise_is_refused(pattern: str, part: str) -> None:
     assert posix(pattern) != [name for name in NAMES if re.search(pattern, name)], "nobody is told no without need"
     assert not_posix(pattern) == part

@@ -93,8 +93,10 @@ def test_a_name_in_a_catalog_is_no_path(format: str, path: str, stays: bool, tmp
     assert found == (path if stays else f"{tmp_path}/{path}")
     if stays:
         remote = {
-            "control_plane": "postgresql+psycopg://u@h/d", "storage": "s3://b/p", "host": {"spark": "spark://big:7077"},
-        }  # fmt: skip
+            "control_plane": "postgresql+psycopg://u@h/d",
+            "storage": "s3://b/p",
+            "host": {"spark": "spark://big:7077"},
+        }
         assert RegionConfig.parse({**GOOD, **remote, "tables": [table]}).tables[0].path == path
 
 
@@ -215,11 +217,17 @@ def test_default_start_falls_back_as_kafka_says() -> None:
 @pytest.mark.parametrize(
     ("spark", "remote"),
     [
-        ("local[4]", False), ("local-cluster[2,1,1024]", False), ("spark://localhost:7077", False),
-        ("spark://127.0.0.1:7077", False), ("sc://localhost:15002", False), ("spark://big:7077", True),
-        ("sc://big:15002", True), ("yarn", True), ("k8s://https://api", True),
+        ("local[4]", False),
+        ("local-cluster[2,1,1024]", False),
+        ("spark://localhost:7077", False),
+        ("spark://127.0.0.1:7077", False),
+        ("sc://localhost:15002", False),
+        ("spark://big:7077", True),
+        ("sc://big:15002", True),
+        ("yarn", True),
+        ("k8s://https://api", True),
     ],
-)  # fmt: skip
+)
 def test_a_master_on_the_loopback_address_is_this_machine(spark: str, remote: bool) -> None:
     config = RegionConfig.parse(
         {**GOOD, "control_plane": "postgresql://db/x", "storage": "s3://b", "host": {"spark": spark}}
@@ -288,17 +296,26 @@ def test_K6_tables_of_one_shape_take_its_outputs() -> None:
         ({"partition_by": ["odd", "Odd"]}, "names the column odd twice"),
         ({"partition_by": ["crkafka_checkpoint"]}, "each would be a partition for ever"),
         ({"partition_by": ["odd"], "shape": None}, "partition_by, which is for Delta tables with a shape or types"),
-        ({"partition_by": ["odd"], "format": "iceberg"}, "partition_by, which is for Delta tables with a shape or types"),
+        (
+            {"partition_by": ["odd"], "format": "iceberg"},
+            "partition_by, which is for Delta tables with a shape or types",
+        ),
         ({"keys": ["id"]}, "names keys, which are for mode: upsert"),
         ({"mode": "upsert"}, r"names no keys; write keys: \[id\]"),
         ({"mode": "merge"}, "must be one of append, upsert"),
         ({"mode": "upsert", "keys": ["id"], "shape": None}, "upsert, which is for Delta tables with a shape or types"),
-        ({"mode": "upsert", "keys": ["id"], "format": "iceberg"}, "upsert, which is for Delta tables with a shape or types"),
-        ({"mode": "upsert", "keys": ["id"], "path": "main.bronze.a"}, "has neither a name in a catalog nor partition_by"),
+        (
+            {"mode": "upsert", "keys": ["id"], "format": "iceberg"},
+            "upsert, which is for Delta tables with a shape or types",
+        ),
+        (
+            {"mode": "upsert", "keys": ["id"], "path": "main.bronze.a"},
+            "has neither a name in a catalog nor partition_by",
+        ),
         ({"mode": "upsert", "keys": ["id"], "path": "hdfs://n/a"}, "which needs a folder or s3"),
         ({"mode": "upsert", "keys": ["id"], "output": "dead"}, "it takes the good rows"),
     ],
-)  # fmt: skip
+)
 def test_K6_where_and_how_a_table_lies_is_checked_where_it_is_declared(table: dict[str, object], said: str) -> None:
     with pytest.raises(BadConfiguration, match=said):
         RegionConfig.of(

@@ -19,9 +19,12 @@ from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 
 CLEAR = "hunter2"
 MINIMAL: dict[str, Any] = {
-    "region": "orders", "control_plane": "sqlite:///crkafka.db", "storage": "segments",
-    "kafka": {"bootstrap.servers": "localhost:9092", "group.id": "orders"}, "topics": ["orders"],
-}  # fmt: skip
+    "region": "orders",
+    "control_plane": "sqlite:///crkafka.db",
+    "storage": "segments",
+    "kafka": {"bootstrap.servers": "localhost:9092", "group.id": "orders"},
+    "topics": ["orders"],
+}
 
 
 def _kafka(**properties: Any) -> dict[str, Any]:

@@ -12,9 +12,12 @@ from crkafka_core.config import BadConfiguration, RegionConfig, json_columns
 from crkafka_core.config.sections import TableConfig
 
 REST: dict[str, Any] = {
-    "region": "orders", "control_plane": "sqlite:///c.db", "storage": "s", "kafka": {"bootstrap.servers": "b:1", "group.id": "g"},
+    "region": "orders",
+    "control_plane": "sqlite:///c.db",
+    "storage": "s",
+    "kafka": {"bootstrap.servers": "b:1", "group.id": "g"},
     "topics": ["orders"],
-}  # fmt: skip
+}
 ORDER = {
     "type": "object",
     "required": ["id"],
@@ -73,7 +76,10 @@ def test_K6_the_subject_is_that_of_the_topic(tmp_path: Path) -> None:
         ({"typed": {"json": "none.json"}}, r"typed by a schema that cannot be used: there is no file .*none\.json"),
         ({"typed": {"json": "text.txt"}}, r"text\.txt is not JSON"),
         ({"typed": {"json": "list.json"}}, r"list\.json: it is no JSON Schema of an object: it has no `properties`"),
-        ({"typed": {"avro": "registry"}}, r"typed by a registry, and the region names none; write registry: \{url: https://…\}"),
+        (
+            {"typed": {"avro": "registry"}},
+            r"typed by a registry, and the region names none; write registry: \{url: https://…\}",
+        ),
         ({"typed": {"jsn": "order.json"}}, r"typed\.jsn: unknown key\. Did you mean \"json\"\?"),
         ({"typed": {"json": "order.json", "avro": "registry"}}, "names one of"),
         ({"typed": {"json": "order.json", "version": 2}}, "subject and version are of a schema in a registry"),
@@ -81,13 +87,19 @@ def test_K6_the_subject_is_that_of_the_topic(tmp_path: Path) -> None:
         ({"typed": "order.json"}, r"write \{json: schema\.json\}"),
         ({"typed": {"json": "order.json"}, "on_bad_record": "drop"}, "must be one of dead_letter, stop, skip"),
         ({"typed": {"json": "order.json"}, "shape": "shop.shapes:typed"}, "is typed and names a shape"),
-        ({"typed": {"json": "order.json"}, "on_bad_record": "skip", "dead_letters": "d"}, "on_bad_record: skip keeps none"),
+        (
+            {"typed": {"json": "order.json"}, "on_bad_record": "skip", "dead_letters": "d"},
+            "on_bad_record: skip keeps none",
+        ),
         ({"on_bad_record": "skip"}, "has on_bad_record, which is for typed tables"),
         ({"shape": "crkafka.typed:other"}, "is part of the typed table other, which is not declared"),
         ({"topics": ["orders"]}, "of records as they are takes those of all topics"),
-        ({"typed": {"json": "order.json"}, "topics": ["refunds"]}, "takes the topic refunds, which the region does not read"),
+        (
+            {"typed": {"json": "order.json"}, "topics": ["refunds"]},
+            "takes the topic refunds, which the region does not read",
+        ),
     ],
-)  # fmt: skip
+)
 def test_K6_what_cannot_be_meant_is_refused_in_one_sentence(tmp_path: Path, table: dict[str, Any], said: str) -> None:
     (tmp_path / "text.txt").write_text("{")
     (tmp_path / "list.json").write_text("[]")
@@ -135,7 +147,7 @@ def test_K6_columns_are_as_wide_as_their_kind_goes() -> None:
         ({"kafka_offset": {"type": "integer"}}, "called as columns of ours are"),
         ({"x": 5}, "`x` has no schema"),
     ],
-)  # fmt: skip
+)
 def test_K6_a_schema_of_which_no_columns_can_be_made_says_where(field: dict[str, Any], said: str) -> None:
     with pytest.raises(json_columns.NoColumns, match=said):
         json_columns.columns({"type": "object", "properties": field})

@@ -170,11 +170,17 @@ def seat(tmp_path: Path, instance: dg.DagsterInstance, keys: dict[str, Any], no_
     config = RegionConfig.of(
         base=tmp_path,
         **{
-            "region": "orders", "control_plane": url, "storage": str(tmp_path / "segments"),
-            "kafka": {"bootstrap.servers": "localhost:1", "group.id": "orders"}, "topics": ["orders"], "members": 1,
-            "trigger": {"manual": True}, "driver_lease": 3, **keys,
+            "region": "orders",
+            "control_plane": url,
+            "storage": str(tmp_path / "segments"),
+            "kafka": {"bootstrap.servers": "localhost:1", "group.id": "orders"},
+            "topics": ["orders"],
+            "members": 1,
+            "trigger": {"manual": True},
+            "driver_lease": 3,
+            **keys,
         },
-    )  # fmt: skip
+    )
     with Region.open(config) as region:
         region.init()
         yield Seat(config, consistent_region(config, linger=0.5), instance, region)

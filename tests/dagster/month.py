@@ -50,11 +50,19 @@ def merge(landing: Landing, first: int, count: int) -> None:
         tx.add(
             *(
                 Checkpoint(
-                    region, i, i - 1, 1, CheckpointStatus.RETIRED, rows=5, merged_at=now, opened_at=now, archive_json=ARCHIVE
+                    region,
+                    i,
+                    i - 1,
+                    1,
+                    CheckpointStatus.RETIRED,
+                    rows=5,
+                    merged_at=now,
+                    opened_at=now,
+                    archive_json=ARCHIVE,
                 )
                 for i in range(first, first + count)
             )
-        )  # fmt: skip
+        )
         tx.set_region(head=first + count - 1, next_checkpoint=first + count)
 
     landing.region.plane.do(write)

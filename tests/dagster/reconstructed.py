@@ -19,9 +19,15 @@ def job(definition: str, what: str) -> dg.JobDefinition:
 
 
 def execute(
-    config: RegionConfig, what: str, instance: dg.DagsterInstance, run_config: dict[str, Any], *,
-    retry_of: str = "", again: str = "", tags: dict[str, str] | None = None,
-) -> dg.JobExecutionResult:  # fmt: skip
+    config: RegionConfig,
+    what: str,
+    instance: dg.DagsterInstance,
+    run_config: dict[str, Any],
+    *,
+    retry_of: str = "",
+    again: str = "",
+    tags: dict[str, str] | None = None,
+) -> dg.JobExecutionResult:
     """Execute a job; with `retry_of`, from the failure of that run; with `again`, all of that run once more, as the UI does it."""
     made = build_reconstructable_job(
         "tests.dagster.reconstructed", "job", reconstructable_args=(config.to_json(), what)

@@ -195,9 +195,12 @@ def test_what_others_wrote_into_a_table_is_told_with_the_remedy(
     monkeypatch.setattr(resources.SparkSessionResource, "session", lambda _: None)
     for found, said in (
         (tables.TableAudit(), None),
-        (tables.TableAudit((7,), (1, 2), 3), "rows of checkpoints that do not belong there: 7; other rows than were merged of checkpoints: "
-        "1, 2; 3 commits that are not of this region. The job mend_tables undoes them."),
-    ):  # fmt: skip
+        (
+            tables.TableAudit((7,), (1, 2), 3),
+            "rows of checkpoints that do not belong there: 7; other rows than were merged of checkpoints: "
+            "1, 2; 3 commits that are not of this region. The job mend_tables undoes them.",
+        ),
+    ):
         monkeypatch.setattr(tables, "look", lambda *_, found=found, **__: found)
         result = landed.defs.resolve_job_def("orders_check_data").execute_in_process(instance=landed.instance)
         outcome = {e.check_name: e for e in result.get_asset_check_evaluations()}

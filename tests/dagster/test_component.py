@@ -208,9 +208,13 @@ def test_single_assets_are_called_and_described_as_told() -> None:
     """As dagster-dbt's translation: key, group, owners, tags, description and metadata, asset by asset."""
     tables = [{"name": "bronze", "format": "parquet", "path": "t"}]
     bronze = {
-        "key": ["lake", "orders"], "group_name": "silver", "owners": ["team:lake"], "tags": {"tier": "1"}, "description": "All orders.",
+        "key": ["lake", "orders"],
+        "group_name": "silver",
+        "owners": ["team:lake"],
+        "tags": {"tier": "1"},
+        "description": "All orders.",
         "metadata": {"contract": "v2"},
-    }  # fmt: skip
+    }
     options = {"tags": {"domain": "sales"}, "assets": {"bronze": bronze, "group": {"description": "Who reads."}}}
     defs = load(attributes(tables=tables, dagster=options))
     dg.Definitions.validate_loadable(defs)

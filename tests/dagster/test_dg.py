@@ -28,9 +28,13 @@ def dg(folder: Path, home: Path, *words: str) -> str:
     settings = home / "dg.toml"
     settings.write_text("[cli.telemetry]\nenabled = false\n")
     env = {
-        **os.environ, "HOME": str(home), "DG_CLI_CONFIG": str(settings), "VIRTUAL_ENV": sys.prefix, "PYTHONPATH": str(folder),
+        **os.environ,
+        "HOME": str(home),
+        "DG_CLI_CONFIG": str(settings),
+        "VIRTUAL_ENV": sys.prefix,
+        "PYTHONPATH": str(folder),
         "DAGSTER_DISABLE_TELEMETRY": "1",
-    }  # fmt: skip
+    }
     done = subprocess.run(
         [str(Path(sys.prefix) / "bin" / "dg"), *words], cwd=folder, env=env, capture_output=True, text=True, timeout=120
     )

@@ -96,9 +96,11 @@ class Neighbourhood:
     def materialize_theirs(self) -> str:
         """A run of the neighbours' asset, as the UI launches it."""
         selector = {
-            "repositoryLocationName": "crkafka", "repositoryName": "__repository__", "jobName": "__ASSET_JOB",
+            "repositoryLocationName": "crkafka",
+            "repositoryName": "__repository__",
+            "jobName": "__ASSET_JOB",
             "assetSelection": [{"path": ["theirs"]}],
-        }  # fmt: skip
+        }
         launched = self.dagster.ask(MATERIALIZE, p={"selector": selector, "runConfigData": {}})["launchRun"]
         assert launched["__typename"] == "LaunchRunSuccess", launched
         return str(launched["run"]["runId"])

@@ -75,9 +75,13 @@ def test_old_runs_that_materialize_nothing_are_removed_and_nothing_else(landed: 
 def test_every_job_of_a_region_is_pruned_but_those_that_materialize() -> None:
     """By its name, so that a job that is added later is not forgotten."""
     config = RegionConfig.of(
-        region="orders", control_plane="sqlite:///var/crkafka.db", storage="var/segments", topics=["orders"],
-        kafka={"bootstrap.servers": "localhost:1", "group.id": "orders"}, tables=[{"name": "b", "format": "delta", "path": "t"}],
-    )  # fmt: skip
+        region="orders",
+        control_plane="sqlite:///var/crkafka.db",
+        storage="var/segments",
+        topics=["orders"],
+        kafka={"bootstrap.servers": "localhost:1", "group.id": "orders"},
+        tables=[{"name": "b", "format": "delta", "path": "t"}],
+    )
     assert not set(MATERIALIZING_NOTHING) & set(MATERIALIZING)
     jobs = {job.name for job in consistent_region(config).resolve_all_job_defs() if not job.name.startswith("__")}
     assert jobs == {f"orders_{job}" for job in (*MATERIALIZING_NOTHING, *MATERIALIZING)}

@@ -646,9 +646,13 @@ def test_before_a_region_is_made_its_schedules_start_no_run_that_would_fail(
     """SPEC A2: on a shared instance somebody is alerted of each failure. Once it is made they do, also while SQL is away."""
     url = f"sqlite:///{tmp_path}/crkafka.db"
     config = RegionConfig.of(
-        base=tmp_path, region="orders", control_plane=url, storage=str(tmp_path / "segments"),
-        kafka={"bootstrap.servers": "localhost:1", "group.id": "orders"}, topics=["orders"],
-    )  # fmt: skip
+        base=tmp_path,
+        region="orders",
+        control_plane=url,
+        storage=str(tmp_path / "segments"),
+        kafka={"bootstrap.servers": "localhost:1", "group.id": "orders"},
+        topics=["orders"],
+    )
     defs = consistent_region(config)
 
     def evaluate() -> Any:

@@ -72,9 +72,13 @@ ASKS = {"crkafka/region": "orders"}
     [({}, location()), (ASKS, location(host="code.example.org")), ({"crkafka/warm": "no"}, location())],
 )
 def test_who_did_not_ask_and_who_is_elsewhere_is_launched_as_usual(
-    launcher: WarmRunLauncher, instance: dg.DagsterInstance, cold: list[str], monkeypatch: pytest.MonkeyPatch,
-    tags: dict[str, str], there: Any,
-) -> None:  # fmt: skip
+    launcher: WarmRunLauncher,
+    instance: dg.DagsterInstance,
+    cold: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tags: dict[str, str],
+    there: Any,
+) -> None:
     monkeypatch.setattr(WarmRunLauncher, "_ask", lambda *_: pytest.fail("a warm process was asked"))
     run = instance.create_run_for_job(quick, tags=tags)
     launcher.launch_run(context(run, there))

@@ -117,9 +117,12 @@ def test_46_null_values_keys_headers_and_big_records_land_as_they_are(scenario: 
     values = [None, b"", b"\xff\xfe not text", b"x" * 1_048_576, "Grüße".encode()]
     for i in range(200):
         producer.produce(
-            s.topics[0], values[i % 5] if i % 40 else values[3], key=None if i % 3 else b"\x00k", partition=i % 2,
+            s.topics[0],
+            values[i % 5] if i % 40 else values[3],
+            key=None if i % 3 else b"\x00k",
+            partition=i % 2,
             headers=[("h", None), ("h", b"\x00\x01")] if i % 7 == 0 else None,
-        )  # fmt: skip
+        )
     assert producer.flush(30) == 0
     assert consume(s.region).checkpoint.rows == 200
     verdict = verify(s.region, quiet=True)

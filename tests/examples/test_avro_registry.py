@@ -61,7 +61,10 @@ def test_two_schemas_of_one_subject_land_in_one_table(
     keys = yaml.safe_load(FILE.read_text())
     keys["kafka"]["bootstrap.servers"] = kafka.bootstrap
     keys |= {"topics": [topic], "registry": {"url": registry.url}, "trigger": {"manual": True}}
-    keys["host"] = {"spark": "local[4]", "conf": {"spark.jars": ",".join(map(str, DELTA.jars())), "spark.ui.enabled": "false"}}  # fmt: skip
+    keys["host"] = {
+        "spark": "local[4]",
+        "conf": {"spark.jars": ",".join(map(str, DELTA.jars())), "spark.ui.enabled": "false"},
+    }
     for number, schema in ((1, OLD), (2, NEW)):
         registry.answers[f"/schemas/ids/{number}"] = [(200, {"schema": json.dumps(schema)})]
         latest = {"subject": f"{topic}-value", "id": number, "version": number, "schema": json.dumps(schema)}

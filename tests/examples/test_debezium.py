@@ -33,9 +33,13 @@ def event(op: str, before: Any, after: Any, *, schema: bool = False) -> bytes:
 
 
 EVENTS = [
-    event("r", None, ANN), event("c", None, BEN, schema=True), event("u", ANN, MOVED), event("d", BEN, None, schema=True),
-    None, event("c", None, {**BEN, "name": "Benno"}),
-]  # fmt: skip
+    event("r", None, ANN),
+    event("c", None, BEN, schema=True),
+    event("u", ANN, MOVED),
+    event("d", BEN, None, schema=True),
+    None,
+    event("c", None, {**BEN, "name": "Benno"}),
+]
 
 
 def changes(tp: TP, start: int, stop: int) -> Batch:

@@ -75,7 +75,10 @@ def test_orders_become_revenue_and_the_others_dead_letters(
     keys = yaml.safe_load((project / "region.yaml").read_text())
     keys["kafka"]["bootstrap.servers"] = kafka.bootstrap
     keys |= {"topics": [topic := new_topic()], "trigger": {"manual": True}}
-    keys["host"] = {"spark": "local[4]", "conf": {"spark.jars": ",".join(map(str, DELTA.jars())), "spark.ui.enabled": "false"}}  # fmt: skip
+    keys["host"] = {
+        "spark": "local[4]",
+        "conf": {"spark.jars": ",".join(map(str, DELTA.jars())), "spark.ui.enabled": "false"},
+    }
     (project / "region.yaml").write_text(yaml.safe_dump(keys))
     config = RegionConfig.load(project / "region.yaml")
     (project / "var").mkdir()

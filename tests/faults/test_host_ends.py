@@ -28,9 +28,20 @@ class Host:
         self.output = s.folder / f"{name}.log"
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "crkafka_core.cli.main", "-c", str(file), "host", "--logs", str(s.folder / f"logs-{name}")],
-                stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    "crkafka_core.cli.main",
+                    "-c",
+                    str(file),
+                    "host",
+                    "--logs",
+                    str(s.folder / f"logs-{name}"),
+                ],
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
         self.members: list[int] = []
 
     def await_members(self, s: Scenario) -> None:

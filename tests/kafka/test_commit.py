@@ -67,11 +67,22 @@ def test_72_the_worst_failure_of_a_commit_decides_in_whatever_order(
 @pytest.mark.parametrize(
     ("sought", "flows", "offset", "told"),
     [
-        (True, True, -1001, 160), (True, False, -1001, 160), (False, False, -1001, None), (True, True, 170, 170), (True, False, 170, None),
+        (True, True, -1001, 160),
+        (True, False, -1001, 160),
+        (False, False, -1001, None),
+        (True, True, 170, 170),
+        (True, False, 170, None),
         (True, True, 0, None),
     ],
-    ids=["cut while it flows", "cut while it is paused", "cut before the seek", "gone", "gone before anything flows", "of the placeholder"],
-)  # fmt: skip
+    ids=[
+        "cut while it flows",
+        "cut while it is paused",
+        "cut before the seek",
+        "gone",
+        "gone before anything flows",
+        "of the placeholder",
+    ],
+)
 def test_71_a_log_that_was_cut_below_where_a_partition_stands_is_told_also_while_it_is_paused(
     sought: bool, flows: bool, offset: int, told: int | None
 ) -> None:

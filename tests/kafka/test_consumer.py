@@ -323,8 +323,12 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_told_and_ends_no_process(
     topic = new_topic(2)
     generator.send(topic, 100, partitions=2)
     done = subprocess.run(
-        [sys.executable, "-c", GONE, kafka.bootstrap, topic, group_id], capture_output=True, text=True, timeout=90, check=False
-    )  # fmt: skip
+        [sys.executable, "-c", GONE, kafka.bootstrap, topic, group_id],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
     assert (done.returncode, done.stdout) == (0, "100 {'TopicGone'}\n"), done.stderr[-2_000:]
 
 

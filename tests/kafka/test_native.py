@@ -35,10 +35,13 @@ def read(kafka: KafkaCluster, tps: list[TP], rows: int, *, native: bool) -> tupl
     """All records of these partitions, and what came in their place."""
     consumer = Consumer(
         {
-            "bootstrap.servers": kafka.bootstrap, "group.id": uuid.uuid4().hex, "auto.offset.reset": "error",
-            "enable.auto.commit": False, "enable.partition.eof": True,
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": uuid.uuid4().hex,
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
         }
-    )  # fmt: skip
+    )
     library = load()
     assert library is not None
     records: Records = NativeRecords(consumer, library) if native else MessageRecords(consumer)

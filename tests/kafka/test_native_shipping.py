@@ -85,9 +85,13 @@ def test_the_clients_own_librdkafka_is_called_wherever_it_lies_and_whatever_else
     (others,) = (installed.parent / "confluent_kafka.libs").glob("librdkafka*")
     other = shutil.copy(others, tmp_path / "librdkafka.so.1")
     said = subprocess.run(
-        [sys.executable, "-c", OWN_LIBRDKAFKA, other], env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT}"}, cwd=tmp_path,
-        capture_output=True, text=True, check=True,
-    ).stdout.splitlines()  # fmt: skip
+        [sys.executable, "-c", OWN_LIBRDKAFKA, other],
+        env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
     assert said == [str(folder / "confluent_kafka" / "__init__.py"), "native", "the client's own"]
 
 

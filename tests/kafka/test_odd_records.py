@@ -85,8 +85,10 @@ def test_73_with_another_layout_of_the_client_a_record_lands_with_null_headers_a
     produce(kafka.bootstrap, topic, [[fine, Record(b"2", headers=((b"\xff", b"v"),)), Record(b"3")]])
     member = _read_all(probe, topic, 3)
     assert [row["headers"] for row in _rows(member)] == [
-        [{"key": "a", "value": b"\xff"}, {"key": "b", "value": None}], None, None,
-    ]  # fmt: skip
+        [{"key": "a", "value": b"\xff"}, {"key": "b", "value": None}],
+        None,
+        None,
+    ]
     (told,) = [u for polled in member.polled if polled.batch for u in polled.batch.unreadable]
     assert isinstance(told, Unreadable)
     assert (told.tp, told.offset) == (TP(topic, 0), 1)
@@ -179,9 +181,13 @@ def test_73_nothing_of_a_partition_is_handed_out_behind_what_cannot_be_read(
 def _message(tp: TP, offset: int, error: int = 0) -> Message:
     plain: Any = Message
     return plain(
-        topic=tp.topic, partition=tp.partition, offset=offset, value=b"v", timestamp=(0 if error else 1, 5),
+        topic=tp.topic,
+        partition=tp.partition,
+        offset=offset,
+        value=b"v",
+        timestamp=(0 if error else 1, 5),
         error=KafkaError(error) if error else None,
-    )  # fmt: skip
+    )
 
 
 def test_x9_headers_that_the_client_can_make_nothing_of_are_null_and_told(

@@ -51,7 +51,10 @@ def test_a_consumer_without_a_token_waits_for_one(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(KafkaUnavailable, match="gave no token"):
         clients.consumer(
             {
-                "bootstrap.servers": "localhost:1", "group.id": "g", "security.protocol": "sasl_plaintext",
-                "sasl.mechanism": "OAUTHBEARER", clients.CALLBACK: PLACE,
+                "bootstrap.servers": "localhost:1",
+                "group.id": "g",
+                "security.protocol": "sasl_plaintext",
+                "sasl.mechanism": "OAUTHBEARER",
+                clients.CALLBACK: PLACE,
             }
-        )  # fmt: skip
+        )

@@ -187,8 +187,11 @@ def _imports_to_run(file: Path, modules: Collection[str]) -> set[str]:
 
 
 PARTS_OF_THE_STATUS = {
-    ("alarms", "current"), ("alarms", "no_merge"), ("alarms", "last_cut_missed"), ("cuts", "unready"),
-}  # fmt: skip
+    ("alarms", "current"),
+    ("alarms", "no_merge"),
+    ("alarms", "last_cut_missed"),
+    ("cuts", "unready"),
+}
 
 
 def test_what_a_region_waits_for_and_what_is_wrong_is_asked_of_its_status() -> None:

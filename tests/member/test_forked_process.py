@@ -32,10 +32,15 @@ def order(tmp_path: Path, mock_broker: MockBroker, monkeypatch: pytest.MonkeyPat
     """Of a member whose region has one topic; what its Kafka client is called is in the environment alone."""
     monkeypatch.setenv("RACK_OF_TODAY", "left")
     config = RegionConfig.of(
-        base=tmp_path, region="orders", control_plane=f"sqlite:///{tmp_path}/crkafka.db", storage=str(tmp_path), topics=["t"],
+        base=tmp_path,
+        region="orders",
+        control_plane=f"sqlite:///{tmp_path}/crkafka.db",
+        storage=str(tmp_path),
+        topics=["t"],
         kafka={"bootstrap.servers": mock_broker.bootstrap, "group.id": "g", "client.rack": "${env:RACK_OF_TODAY}"},
-        trigger={"manual": True}, members=1,
-    )  # fmt: skip
+        trigger={"manual": True},
+        members=1,
+    )
     mock_broker.create_topic("t")
     checkpoints_db.initialise(config.control_plane)
     plane = open_plane(config)

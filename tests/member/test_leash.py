@@ -22,9 +22,12 @@ ctypes.PyDLL(None).sleep(60)  # with Python's lock, as a call of librdkafka can
 def test_k1_a_member_that_hangs_with_pythons_lock_is_gone_soon_after_its_host_and_says_where_it_hung() -> None:
     reading, host = os.pipe()
     member = subprocess.Popen(
-        [sys.executable, "-c", HANGS, str(reading)], pass_fds=[reading],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", HANGS, str(reading)],
+        pass_fds=[reading],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         os.close(reading)
         assert member.stdout is not None

@@ -49,9 +49,15 @@ def test_g3_who_is_wanted_is_started_again_unless_superseded_or_refused(
     life.declare(plane.store, Region(name="orders", uid="uid", region_index=0))
     plane.do(lambda tx: life.start(tx, by="test"))
     config = RegionConfig.of(
-        base=tmp_path, region="orders", control_plane="sqlite:///x.db", storage=str(tmp_path), topics=["t"], members=1,
-        kafka={"bootstrap.servers": "localhost:1", "group.id": "g"}, trigger={"manual": True},
-    )  # fmt: skip
+        base=tmp_path,
+        region="orders",
+        control_plane="sqlite:///x.db",
+        storage=str(tmp_path),
+        topics=["t"],
+        members=1,
+        kafka={"bootstrap.servers": "localhost:1", "group.id": "g"},
+        trigger={"manual": True},
+    )
     host = processes.ProcessHost(config, plane)
     host.begin()
     end = time.monotonic() + 30

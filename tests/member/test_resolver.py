@@ -85,9 +85,23 @@ def test_a_wrong_configuration_stops_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("earliest", "end", "cut_at", "goes_on"),
-    [(0, 300, 100, 100), (0, 120, 100, 100), (0, 100, 100, 100), (110, 120, 100, 110), (170, 300, 100, 170), (0, 300, None, None)],
-    ids=["grown past it", "grown a little", "not grown", "grown, and its beginning is gone", "all of it is gone", "not cut"],
-)  # fmt: skip
+    [
+        (0, 300, 100, 100),
+        (0, 120, 100, 100),
+        (0, 100, 100, 100),
+        (110, 120, 100, 110),
+        (170, 300, 100, 170),
+        (0, 300, None, None),
+    ],
+    ids=[
+        "grown past it",
+        "grown a little",
+        "not grown",
+        "grown, and its beginning is gone",
+        "all of it is gone",
+        "not cut",
+    ],
+)
 def test_71_a_log_that_was_cut_is_read_from_where_it_was_cut(
     earliest: int, end: int, cut_at: int | None, goes_on: int | None
 ) -> None:

@@ -157,9 +157,14 @@ class Rig:
         monkeypatch.setattr(lease.os, "_exit", self.ended.append)
         metrics = changed.get("metrics", dict)
         self.dog = Watchdog(
-            of(plane), LIMITS, self.events.append, standstill=lambda: self.standstill, metrics=metrics,
-            since=time.monotonic(), superseded_code=10,
-        )  # fmt: skip
+            of(plane),
+            LIMITS,
+            self.events.append,
+            standstill=lambda: self.standstill,
+            metrics=metrics,
+            since=time.monotonic(),
+            superseded_code=10,
+        )
 
     def start(self) -> None:
         self.dog.start()

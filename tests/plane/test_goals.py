@@ -28,9 +28,11 @@ def _missing(kit: Kit, token: str) -> frozenset[TP]:
 
 def _reach(kit: Kit, token: str, number: int, *reached: TP, begun: float | None = None) -> None:
     name, since = f"orders/{number}", _begun(kit, token) if begun is None else begun
-    kit.do(lambda tx: goals.reach(
-        tx, token, since, member=name, incarnation=kit.live[name], epoch=tx.region().epoch, reached=reached
-    ))  # fmt: skip
+    kit.do(
+        lambda tx: goals.reach(
+            tx, token, since, member=name, incarnation=kit.live[name], epoch=tx.region().epoch, reached=reached
+        )
+    )
 
 
 def _begun(kit: Kit, token: str) -> float:

@@ -208,10 +208,16 @@ def _at_rest(kit: Kit) -> None:
 HOSTLESS: dict[str, tuple[Callable[[Kit], object], str]] = {
     "members run by hand": (lambda kit: kit.running(), ""),
     "at rest": (lambda kit: _at_rest(kit.running()), ""),
-    "wanted, and nobody came": (lambda kit: kit.do(lambda tx: life.start(tx, by="me")), "no member is there: `crkafka host` runs them"),
+    "wanted, and nobody came": (
+        lambda kit: kit.do(lambda tx: life.start(tx, by="me")),
+        "no member is there: `crkafka host` runs them",
+    ),
     "its host is beginning": (lambda kit: (kit.do(lambda tx: life.start(tx, by="me")), hold(kit, "anna")), ""),
     "running, its host alive": (lambda kit: hold(kit.running(), "anna"), ""),
-    "killed a moment ago": (lambda kit: (hold(kit.running(), "anna"), _no_member(kit)), "no member is there: anna should start them anew"),
+    "killed a moment ago": (
+        lambda kit: (hold(kit.running(), "anna"), _no_member(kit)),
+        "no member is there: anna should start them anew",
+    ),
     "silent for as long as its lease": (
         lambda kit: (hold(kit.running(), "anna"), _later(kit, 30.0)),
         "the host of its members, anna, has shown no life for 30 s: `crkafka host` runs them",
@@ -224,7 +230,7 @@ HOSTLESS: dict[str, tuple[Callable[[Kit], object], str]] = {
         lambda kit: (hold(kit.running(), "anna"), _later(kit)),
         "the host of its members, anna, has shown no life for 40 s: `crkafka host` runs them",
     ),
-}  # fmt: skip
+}
 
 
 def _later(kit: Kit, seconds: float = 40.0) -> None:

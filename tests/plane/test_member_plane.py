@@ -37,8 +37,9 @@ EVERYTHING: dict[str, Callable[[Tx, str], Any]] = {
     "renew": lambda tx, me: members.renew(tx, NAME, me),
     "report": lambda tx, me: members.report(tx, NAME, me, epoch=tx.region().epoch, base=0, generation=9, held=()),
     "withdraw": lambda tx, me: members.withdraw(tx, NAME, me, epoch=tx.region().epoch, why="x", wants_reset=True),
-    "lose": lambda tx, me: members.lose(tx, "orders/1", tx.get(members.Member, "orders/1").incarnation,
-                                        renewals=0, by=NAME, why="x"),
+    "lose": lambda tx, me: members.lose(
+        tx, "orders/1", tx.get(members.Member, "orders/1").incarnation, renewals=0, by=NAME, why="x"
+    ),
     "ask for a reset": lambda tx, me: resets.failed(tx, ResetCause.FAILURE, "x", member=NAME, epoch=tx.region().epoch),
     "give up": lambda tx, me: cuts.give_up(
         tx, tx.region().open_cut, member=NAME, incarnation=me, why="x", cause=ResetCause.FAILURE
@@ -53,7 +54,7 @@ EVERYTHING: dict[str, Callable[[Tx, str], Any]] = {
     "look back": lambda tx, me: restored.check(tx, restored.Seen(99, 99, "x"), by=NAME),
     "strangers": lambda tx, me: alarms.strangers(tx, ["x"], by=NAME),
     "advance": lambda tx, me: advance.advance(tx),
-}  # fmt: skip
+}
 """What a member's threads call."""
 
 

@@ -69,11 +69,18 @@ def test_segments_and_ranges_without_what_is_wanted_are_left_out(tmp_path: Path)
 @pytest.mark.parametrize(
     ("given", "micros"),
     [
-        (None, None), (5, 5_000), ("5", 5_000), ("-1", -1_000), ("123456789", 123456789_000),
-        ("19700102", 86_400_000_000), ("1970-01-01T00:00:01", 1_000_000), ("1970-01-01T01:00:00.000001+01:00", 1),
-        (dt.datetime(1970, 1, 1, 0, 0, 1), 1_000_000), ("9999-12-31T23:59:59.999999Z", 253402300799999999),
+        (None, None),
+        (5, 5_000),
+        ("5", 5_000),
+        ("-1", -1_000),
+        ("123456789", 123456789_000),
+        ("19700102", 86_400_000_000),
+        ("1970-01-01T00:00:01", 1_000_000),
+        ("1970-01-01T01:00:00.000001+01:00", 1),
+        (dt.datetime(1970, 1, 1, 0, 0, 1), 1_000_000),
+        ("9999-12-31T23:59:59.999999Z", 253402300799999999),
     ],
-)  # fmt: skip
+)
 def test_a_moment_without_a_zone_is_utc(given: Any, micros: int | None) -> None:
     assert Selection.of(from_time=given).times.start == micros
 
@@ -126,8 +133,11 @@ def test_an_archived_checkpoint_becomes_ranges_with_counts(landing: Landing) -> 
     landing.retire(1, 2)
     found = plan(landing)
     assert [(r.checkpoint, r.partition, r.start, r.stop, r.rows) for r in found.ranges] == [
-        (1, 0, 0, 10, 10), (1, 1, 0, 10, 10), (2, 0, 10, 20, 10), (2, 1, 10, 20, 10),
-    ]  # fmt: skip
+        (1, 0, 0, 10, 10),
+        (1, 1, 0, 10, 10),
+        (2, 0, 10, 20, 10),
+        (2, 1, 10, 20, 10),
+    ]
     assert {r.topic_id for r in found.ranges} == {"id-orders"}, (
         "an offset alone is no identity: the topic may be made anew"
     )

@@ -272,10 +272,17 @@ def test_x8_each_epoch_says_why_it_began_and_which_cut_it_cost(kit: Kit) -> None
     epoch = kit.do(lambda tx: resets.request(tx, cause="bad rows", by="ann@host", target=first, token="t"))
     row = kit.resets()[-1]
     assert row == Reset(
-        "orders", epoch, kit.now, ResetCause.PERSON, text=f"back to checkpoint {first}, as asked by ann@host: bad rows",
-        by="ann@host", token="t", target=first,
-        aborted=opened, ran=7.0,
-    ), second  # fmt: skip
+        "orders",
+        epoch,
+        kit.now,
+        ResetCause.PERSON,
+        text=f"back to checkpoint {first}, as asked by ann@host: bad rows",
+        by="ann@host",
+        token="t",
+        target=first,
+        aborted=opened,
+        ran=7.0,
+    ), second
 
 
 @pytest.mark.parametrize(
@@ -451,8 +458,9 @@ def test_x6_only_a_persons_word_leads_out_of_stopped_and_none_when_it_is_wanted_
 
 
 @pytest.mark.parametrize(
-    ("cuts", "there"), [(0, "initial"), (2, "1, 2 or initial"), (8, "1, 2, 3, 4, 5, 6, 7, 8 or initial"), (9, "1 … 9 or initial")]
-)  # fmt: skip
+    ("cuts", "there"),
+    [(0, "initial"), (2, "1, 2 or initial"), (8, "1, 2, 3, 4, 5, 6, 7, 8 or initial"), (9, "1 … 9 or initial")],
+)
 def test_x4_a_target_that_is_none_is_refused_with_those_that_are(kit: Kit, cuts: int, there: str) -> None:
     kit.running()
     for _ in range(cuts):

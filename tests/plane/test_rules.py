@@ -221,15 +221,30 @@ def test_s3_who_holds_nothing_and_found_nothing_is_not_the_birth_of_a_region(kit
 
 
 def _resolve(
-    kit: Kit, *, gaps: dict[TP, starts.Gap] | None = None, ids: str = "id-t", epoch: int = 0, base: int = 0,
-    incarnation: str = "", held: Sequence[TP] = (P0, P1),
-) -> starts.Resolved:  # fmt: skip
+    kit: Kit,
+    *,
+    gaps: dict[TP, starts.Gap] | None = None,
+    ids: str = "id-t",
+    epoch: int = 0,
+    base: int = 0,
+    incarnation: str = "",
+    held: Sequence[TP] = (P0, P1),
+) -> starts.Resolved:
     """Member 0 asks for what it holds and accepts no gap; `epoch` and `base` as seen from what is so."""
     row, who = kit.row, incarnation or kit.live["orders/0"]
-    return kit.do(lambda tx: starts.resolve(
-        tx, member="orders/0", incarnation=who, epoch=row.epoch + epoch, base=row.head + base, topic_ids=dict.fromkeys(held, ids),
-        proposals={}, gaps=gaps or {}, accept_gaps=False,
-    ))  # fmt: skip
+    return kit.do(
+        lambda tx: starts.resolve(
+            tx,
+            member="orders/0",
+            incarnation=who,
+            epoch=row.epoch + epoch,
+            base=row.head + base,
+            topic_ids=dict.fromkeys(held, ids),
+            proposals={},
+            gaps=gaps or {},
+            accept_gaps=False,
+        )
+    )
 
 
 def test_t1_what_a_reader_reads_stays_also_when_a_rewind_left_it_behind(kit: Kit) -> None:
@@ -611,10 +626,17 @@ def test_g9_what_a_member_finds_wrong_after_the_stop_leaves_the_region_idle(kit:
     with pytest.raises(DataLoss, match="available from 15"):
         kit.do(
             lambda tx: starts.resolve(
-                tx, member="orders/0", incarnation=kit.live["orders/0"], epoch=row.epoch, base=row.head, topic_ids={P0: "id-t"},
-                proposals={}, gaps={P0: starts.Gap(10, 15, "retention")}, accept_gaps=False,
+                tx,
+                member="orders/0",
+                incarnation=kit.live["orders/0"],
+                epoch=row.epoch,
+                base=row.head,
+                topic_ids={P0: "id-t"},
+                proposals={},
+                gaps={P0: starts.Gap(10, 15, "retention")},
+                accept_gaps=False,
             )
-        )  # fmt: skip
+        )
     assert kit.row.phase is Phase.IDLE
 
 
@@ -685,5 +707,8 @@ def test_which_checkpoints_have_rows(kit: Kit, asked: dict[str, Any], ids: list[
     assert kit.plane.read(lambda reader, _: checkpoints.rows_of(reader, [1, 3])) == {1: 10, 3: 10}
     merged = kit.plane.read(lambda reader, _: checkpoints.offsets(reader, 1, 3))
     assert sorted((m.checkpoint, m.partition, m.from_offset, m.to_offset) for m in merged) == [
-        (1, 0, 0, 5), (1, 1, 0, 5), (3, 0, 5, 10), (3, 1, 5, 10),
-    ], "of the second there is nothing"  # fmt: skip
+        (1, 0, 0, 5),
+        (1, 1, 0, 5),
+        (3, 0, 5, 10),
+        (3, 1, 5, 10),
+    ], "of the second there is nothing"

@@ -38,10 +38,19 @@ def _register(kit: Kit, number: int, subscribed: str) -> None:
 def _holds(kit: Kit, number: int, *held: TP, at: int = 0) -> None:
     """It resolves its starts, and reports; what it sees anew begins there."""
     name, row = f"orders/{number}", kit.row
-    kit.do(lambda tx: starts.resolve(
-        tx, member=name, incarnation=kit.live[name], epoch=row.epoch, base=row.head, topic_ids={tp: IDS[tp] for tp in held},
-        proposals={tp: starts.Proposal(IDS[tp], at, "beginning") for tp in held}, gaps={}, accept_gaps=False,
-    ))  # fmt: skip
+    kit.do(
+        lambda tx: starts.resolve(
+            tx,
+            member=name,
+            incarnation=kit.live[name],
+            epoch=row.epoch,
+            base=row.head,
+            topic_ids={tp: IDS[tp] for tp in held},
+            proposals={tp: starts.Proposal(IDS[tp], at, "beginning") for tp in held},
+            gaps={},
+            accept_gaps=False,
+        )
+    )
     kit.report(number, set(held))
     kit.advance()
 

@@ -221,8 +221,12 @@ def test_t3_s3_uploads_of_the_current_epoch_go_on_while_orphans_are_collected(
     """A member's open segment is an unfinished upload too: retirement must not end it under the writer."""
     storage = Storage.open(f"s3://{bucket}/p", s3_options)
     client = boto3.client(
-        "s3", endpoint_url=s3_options["endpoint"], region_name="us-east-1", aws_access_key_id="AKIATEST", aws_secret_access_key="geheim"
-    )  # fmt: skip
+        "s3",
+        endpoint_url=s3_options["endpoint"],
+        region_name="us-east-1",
+        aws_access_key_id="AKIATEST",
+        aws_secret_access_key="geheim",
+    )
     plane = ControlPlane(MemoryStore(), "orders")
     row = life.declare(plane.store, Region(name="orders", uid="u", region_index=0, epoch=2, head=1))
     for epoch, parent in ((1, 0), (2, 1)):

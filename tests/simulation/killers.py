@@ -33,9 +33,15 @@ from crkafka_core.testing.simulation import simulate
 from tests.simulation.mutants import ROOMS, Mutant, all_mutants
 
 TESTS = (
-    "tests/protocol", "tests/plane", "tests/member", "tests/tables", "tests/oracle", "tests/cli",
-    "tests/checkpoints_db/test_clock.py", "tests/checkpoints_db/test_state_machine.py",
-)  # fmt: skip
+    "tests/protocol",
+    "tests/plane",
+    "tests/member",
+    "tests/tables",
+    "tests/oracle",
+    "tests/cli",
+    "tests/checkpoints_db/test_clock.py",
+    "tests/checkpoints_db/test_state_machine.py",
+)
 NO_SERVICES = "not (soak or kafka or postgres or spark or dagster or browser)"
 SHOWN = 25
 """Schedules that a mutant is shown to, at most."""

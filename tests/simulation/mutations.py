@@ -193,9 +193,16 @@ def starts_from_a_stale_head(stack: ExitStack) -> None:
 
 
 @mutation(
-    "I7", "M3", "machine",
-    faults=BACK_WHILE_STARTING, sluggish="resolver", members=4, period=0.3, trigger_count=0, chaos=17.0,
-)  # fmt: skip
+    "I7",
+    "M3",
+    "machine",
+    faults=BACK_WHILE_STARTING,
+    sluggish="resolver",
+    members=4,
+    period=0.3,
+    trigger_count=0,
+    chaos=17.0,
+)
 def answers_with_an_old_stamp_are_believed(stack: ExitStack) -> None:
     real = machine._Member.hear
 

@@ -32,11 +32,18 @@ class Account:
         merged = [e.at for e in s.events("merged")]
         pauses = [after - before for before, after in pairwise(merged)]
         told = {
-            "database": self.database, "seed": self.seed, "seconds": round(self.seconds), "rows landed": rows,
-            "faults": sum(map(len, self.recovered.values())), "checkpoints": len(merged), "cuts aborted": len(s.events("abort")),
-            "resets": len(s.events("reset")), "members lost": len(s.events("lost")), "stops": len(s.events("stopped")),
+            "database": self.database,
+            "seed": self.seed,
+            "seconds": round(self.seconds),
+            "rows landed": rows,
+            "faults": sum(map(len, self.recovered.values())),
+            "checkpoints": len(merged),
+            "cuts aborted": len(s.events("abort")),
+            "resets": len(s.events("reset")),
+            "members lost": len(s.events("lost")),
+            "stops": len(s.events("stopped")),
             "longest time without a checkpoint, s": round(max(pauses, default=0.0), 1),
-        }  # fmt: skip
+        }
         lines = [f"{what}: {value}" for what, value in told.items()]
         lines += ["", "| fault | times | over after, median (s) | at most (s) |", "|---|---|---|---|"]
         for fault, took in sorted(self.recovered.items()):

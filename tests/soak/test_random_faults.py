@@ -51,11 +51,24 @@ def nemesis(
     with kafka_behind_proxy(services_folder / f"behind-{database}", nodes=3) as (kafka, proxy, address):
         topic = kafka.topics.create(f"{prefix}.a", 6, replication=3)
         s = Scenario(
-            kafka, tmp_path, members=MEMBERS, partitions=6, names=[topic], pattern=f"^{prefix}\\..*", session=8.0, rate=0,
-            producer_timeout=180.0, trigger={"period": 2.0}, retain=50, static_membership=bool(seed % 2), forced_budget=1_000,
-            forced_without_cut=100, url=server.url(f"soak_{seed}") if server else "", kafka={"bootstrap.servers": address},
+            kafka,
+            tmp_path,
+            members=MEMBERS,
+            partitions=6,
+            names=[topic],
+            pattern=f"^{prefix}\\..*",
+            session=8.0,
+            rate=0,
+            producer_timeout=180.0,
+            trigger={"period": 2.0},
+            retain=50,
+            static_membership=bool(seed % 2),
+            forced_budget=1_000,
+            forced_without_cut=100,
+            url=server.url(f"soak_{seed}") if server else "",
+            kafka={"bootstrap.servers": address},
             tables=[{"name": TABLE, "format": "delta", "path": str(tmp_path / TABLE)}],
-        )  # fmt: skip
+        )
         away: Database = PostgresAway(server) if server else SqliteLocked(s.url)
         with s:
             drivers = Drivers(s)

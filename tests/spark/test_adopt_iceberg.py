@@ -85,7 +85,7 @@ def test_rows_are_those_of_the_checkpoints_in_files_that_are_links_and_a_stream_
     ("step", "there"),
     [*((step, False) for step in STEPS), (BEFORE_IT_COUNTS, True), ("after the commit", True)],
     ids=lambda value: {True: "a table", False: "a new table"}.get(value, value),
-)  # fmt: skip
+)
 def test_a_crash_and_a_retry_leave_each_row_once(
     lake: IcebergLake, monkeypatch: pytest.MonkeyPatch, step: str, there: bool
 ) -> None:

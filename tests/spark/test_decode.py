@@ -27,9 +27,10 @@ ORDER = StructType(
     [StructField("id", LongType()), StructField("who", StringType()), StructField("price", DoubleType())]
 )
 AVRO: dict[str, Any] = {
-    "type": "record", "name": "Order",
+    "type": "record",
+    "name": "Order",
     "fields": [{"name": "id", "type": "long"}, {"name": "who", "type": "string"}, {"name": "price", "type": "double"}],
-}  # fmt: skip
+}
 
 
 def records(spark: SparkSession, values: list[bytes | None]) -> DataFrame:
@@ -86,17 +87,21 @@ def test_records_without_headers_and_with_none_stay_what_they_are(spark: SparkSe
 def test_tombstones_keys_and_counts(spark: SparkSession) -> None:
     rows = spark.createDataFrame(
         [
-            (b'{"k": 1}', b'{"id": 1}', "orders", 0, 0, None, 0, None), (b'{"k": 2}', None, "orders", 0, 1, None, 0, None),
-            (None, b"{}", "orders", 0, 2, None, 0, None), (b"x", b"{}", "orders", 0, 3, None, 0, None),
+            (b'{"k": 1}', b'{"id": 1}', "orders", 0, 0, None, 0, None),
+            (b'{"k": 2}', None, "orders", 0, 1, None, 0, None),
+            (None, b"{}", "orders", 0, 2, None, 0, None),
+            (b"x", b"{}", "orders", 0, 3, None, 0, None),
         ],
         RECORDS,
-    )  # fmt: skip
+    )
     key = StructType([StructField("k", LongType())])
     found = decode(rows, Json(), ORDER, key=(Json(), key), keep=("offset",))
     assert found.good.columns == ["offset", "key", "tombstone", "id", "who", "price"]
     assert [(r.offset, r.key and r.key.k, r.tombstone, r.id) for r in found.good.collect()] == [
-        (0, 1, False, 1), (1, 2, True, None), (2, None, False, None),
-    ]  # fmt: skip
+        (0, 1, False, 1),
+        (1, 2, True, None),
+        (2, None, False, None),
+    ]
     assert found.counts.get == {"rows": 4, "good": 3, "bad": 1, "tombstones": 1}
     assert [(r.offset, r.reason[:4]) for r in found.dead.collect()] == [(3, "key:")]
     assert [r.offset for r in decode(rows, Json(), ORDER, tombstones=False).dead.collect()] == [1]

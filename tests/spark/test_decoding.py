@@ -30,12 +30,19 @@ from crkafka_core.testing.schema_registry import FakeRegistry
 UTC = dt.UTC
 KIND = pa.struct(
     [
-        pa.field("id", pa.int64()), pa.field("who", pa.string()), pa.field("price", pa.float64()), pa.field("paid", pa.bool_()),
-        pa.field("at", pa.timestamp("us", tz="UTC")), pa.field("day", pa.date32()), pa.field("sum", pa.decimal128(12, 2)),
-        pa.field("few", pa.int8()), pa.field("tags", pa.list_(pa.string())), pa.field("raw", pa.binary()),
+        pa.field("id", pa.int64()),
+        pa.field("who", pa.string()),
+        pa.field("price", pa.float64()),
+        pa.field("paid", pa.bool_()),
+        pa.field("at", pa.timestamp("us", tz="UTC")),
+        pa.field("day", pa.date32()),
+        pa.field("sum", pa.decimal128(12, 2)),
+        pa.field("few", pa.int8()),
+        pa.field("tags", pa.list_(pa.string())),
+        pa.field("raw", pa.binary()),
         pa.field("inner", pa.struct([pa.field("n", pa.int32()), pa.field("at", pa.timestamp("us", tz="UTC"))])),
     ]
-)  # fmt: skip
+)
 
 RIGHT = [
     b'{"id": 1, "who": "a", "price": 2.5, "paid": true, "sum": "12.3", "tags": ["x", null], "inner": {"n": 1}}',
@@ -123,10 +130,13 @@ def batch_of(values: list[bytes | None], keys: list[bytes | None] | None = None)
     rows = len(values)
     return pa.RecordBatch.from_pydict(
         {
-            "key": pa.array(keys or [None] * rows, pa.binary()), "value": pa.array(values, pa.binary()),
-            "topic": ["orders"] * rows, "partition": pa.array([3] * rows, pa.int32()), "offset": range(rows),
+            "key": pa.array(keys or [None] * rows, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "topic": ["orders"] * rows,
+            "partition": pa.array([3] * rows, pa.int32()),
+            "offset": range(rows),
         }
-    )  # fmt: skip
+    )
 
 
 def decoded(
@@ -143,9 +153,18 @@ def test_what_is_right_comes_as_a_person_expects() -> None:
     assert reasons == [None] * len(RIGHT)
     eight = dt.datetime(2026, 1, 31, 8, tzinfo=UTC)
     assert found[0] == {
-        "id": 1, "who": "a", "price": 2.5, "paid": True, "at": None, "day": None, "sum": Decimal("12.30"), "few": None, "tags": ["x", None],
-        "raw": None, "inner": {"n": 1, "at": None},
-    }  # fmt: skip
+        "id": 1,
+        "who": "a",
+        "price": 2.5,
+        "paid": True,
+        "at": None,
+        "day": None,
+        "sum": Decimal("12.30"),
+        "few": None,
+        "tags": ["x", None],
+        "raw": None,
+        "inner": {"n": 1, "at": None},
+    }
     assert (found[1]["at"], found[1]["day"], found[2]["at"]) == (eight, dt.date(2026, 1, 31), eight)
     assert found[3]["at"] == eight + dt.timedelta(milliseconds=500)
     millis = dt.datetime.fromtimestamp(1_700_000_000, UTC) + dt.timedelta(milliseconds=123)
@@ -216,8 +235,11 @@ def test_keys_are_decoded_too_and_tombstones_are_none_of_the_bad() -> None:
         batch_of([b'{"id": 1}', None, b'{"id": 2}', b"x"], [b'{"k": "a"}', b'{"k": "b"}', b"bad", None]), key=key
     )
     assert [(r[names.VALUE], r[names.DECODED_KEY], r[names.REASON] and r[names.REASON][:4]) for r in rows] == [
-        ({"id": 1}, {"k": "a"}, None), (None, {"k": "b"}, None), ({"id": 2}, None, "key:"), (None, None, "no J"),
-    ]  # fmt: skip
+        ({"id": 1}, {"k": "a"}, None),
+        (None, {"k": "b"}, None),
+        ({"id": 2}, None, "key:"),
+        (None, None, "no J"),
+    ]
     assert [r[names.REASON] for r in run(batch_of([None, b"{}"]), tombstones=False)] == ["the value is null", None]
 
 
@@ -294,10 +316,15 @@ def test_an_id_that_no_registry_can_have_is_a_bad_record_and_not_asked_for(regis
     assert reasons == [None, "no registry has a schema of the id 4294967295"]
 
 
-@pytest.mark.parametrize(("text", "why"), [
-    ("5", "cannot be read as Avro"), ("null", "cannot be read as Avro"), ('{"type": "record"}', "cannot be read as Avro"),
-    ('"string"', "an Avro str, not a record"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("5", "cannot be read as Avro"),
+        ("null", "cannot be read as Avro"),
+        ('{"type": "record"}', "cannot be read as Avro"),
+        ('"string"', "an Avro str, not a record"),
+    ],
+)
 def test_a_schema_that_is_no_record_is_asked_for_once(registry: FakeRegistry, text: str, why: str) -> None:
     registry.answers["/schemas/ids/7"] = [(200, {"schema": text})]
     _, reasons = Columns("value", Avro(registry=registry.url), ID).decode(batch_of([b"\0\0\0\0\7\2x"] * 3))
@@ -320,8 +347,10 @@ def test_a_schema_that_is_but_a_reference_decodes(registry: FakeRegistry, top: A
 def test_what_refers_to_a_schema_that_was_deleted_softly_is_read_all_the_same(registry: FakeRegistry) -> None:
     gone = {"schema": json.dumps({"type": "record", "name": "D", "fields": [{"name": "v", "type": "int"}]})}
     fields = [{"name": "id", "type": "long"}, {"name": "d", "type": "D"}]
-    referring = {"schema": json.dumps({"type": "record", "name": "Order", "fields": fields}),
-                 "references": [{"name": "D", "subject": "D", "version": 1}]}  # fmt: skip
+    referring = {
+        "schema": json.dumps({"type": "record", "name": "Order", "fields": fields}),
+        "references": [{"name": "D", "subject": "D", "version": 1}],
+    }
     registry.answers["/schemas/ids/7"] = [(200, referring)]
     missing = (404, {"error_code": 40402})
     registry.answers["/subjects/D/versions/1"] = [missing]
@@ -343,16 +372,33 @@ MICROS, MILLIS = ({"type": LONG, "logicalType": f"timestamp-{unit}"} for unit in
     [
         (LONG, MICROS, 157766400000000, pa.timestamp("us", tz="UTC"), dt.datetime(1975, 1, 1, tzinfo=dt.UTC)),
         (LONG, MILLIS, 157766400000, pa.timestamp("us", tz="UTC"), dt.datetime(1975, 1, 1, tzinfo=dt.UTC)),
-        (["null", LONG], ["null", MICROS], 157766400000000, pa.timestamp("us", tz="UTC"), dt.datetime(1975, 1, 1, tzinfo=dt.UTC)),
+        (
+            ["null", LONG],
+            ["null", MICROS],
+            157766400000000,
+            pa.timestamp("us", tz="UTC"),
+            dt.datetime(1975, 1, 1, tzinfo=dt.UTC),
+        ),
         (MICROS, LONG, dt.datetime(1975, 1, 1, tzinfo=dt.UTC), pa.int64(), 157766400000000),
-        (MILLIS, MICROS, dt.datetime(1975, 1, 1, tzinfo=dt.UTC), pa.timestamp("us", tz="UTC"), dt.datetime(1975, 1, 1, tzinfo=dt.UTC)),
+        (
+            MILLIS,
+            MICROS,
+            dt.datetime(1975, 1, 1, tzinfo=dt.UTC),
+            pa.timestamp("us", tz="UTC"),
+            dt.datetime(1975, 1, 1, tzinfo=dt.UTC),
+        ),
         ("int", {"type": "int", "logicalType": "date"}, 20_000, pa.date32(), dt.date(2024, 10, 4)),
         ("int", {"type": "int", "logicalType": "time-millis"}, 20_000, pa.string(), "00:00:20"),
         ("bytes", DECIMAL, b"\x04\xd2", pa.decimal128(38, 2), Decimal("12.34")),
-        ({"type": "array", "items": LONG}, {"type": "array", "items": MICROS}, [0], pa.list_(pa.timestamp("us", tz="UTC")),
-         [dt.datetime(1970, 1, 1, tzinfo=dt.UTC)]),
+        (
+            {"type": "array", "items": LONG},
+            {"type": "array", "items": MICROS},
+            [0],
+            pa.list_(pa.timestamp("us", tz="UTC")),
+            [dt.datetime(1970, 1, 1, tzinfo=dt.UTC)],
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_logical_type_that_came_or_went_says_what_older_records_mean(
     registry: FakeRegistry, written: Any, latest: Any, raw: Any, kind: pa.DataType, read: Any
 ) -> None:

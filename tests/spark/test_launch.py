@@ -77,9 +77,13 @@ print(host.given_up(), flush=True)
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path, str]]:
     folder = tmp_path_factory.mktemp("launch")
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(folder)], env={**os.environ, **CANARIES}, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(folder / "stderr").open("w"),
-    )  # fmt: skip
+        [sys.executable, "-c", PROGRAM, str(folder)],
+        env={**os.environ, **CANARIES},
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=(folder / "stderr").open("w"),
+    )
     try:
         assert process.stdout is not None
         said = process.stdout.readline()
@@ -217,10 +221,14 @@ def test_spark_has_its_jars_in_the_cache_of_ours_and_says_only_of_new_ones_that_
     given: dict[str, str] = {}
     monkeypatch.setattr(sessions.launch, "start", lambda settings, **_: given.update(settings))
     config = RegionConfig.of(
-        region="orders", control_plane="sqlite:///x.db", storage="s", topics=["t"], host={"spark": "local[1]"},
+        region="orders",
+        control_plane="sqlite:///x.db",
+        storage="s",
+        topics=["t"],
+        host={"spark": "local[1]"},
         kafka={"bootstrap.servers": "localhost:1", "group.id": "g"},
         tables=[{"name": "bronze", "format": "delta", "path": "t"}],
-    )  # fmt: skip
+    )
     assert sessions.fetches(config) == ["delta"]
     sessions.open_session(config)
     assert given["spark.jars.ivy"] == str(tmp_path / "ivy") and "io.delta" in given["spark.jars.packages"]

@@ -79,8 +79,12 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def declared(place: Place, format: str, name: str, function: str, output: str | None = None) -> dict[str, Any]:
     return {
-        "name": name, "format": format, "path": place.path(f"tables/{name}"), "shape": f"shop.shapes:{function}", "output": output,
-    }  # fmt: skip
+        "name": name,
+        "format": format,
+        "path": place.path(f"tables/{name}"),
+        "shape": f"shop.shapes:{function}",
+        "output": output,
+    }
 
 
 def made(place: Place, function: str = "split", formats: tuple[str, str] = ("delta", "delta")) -> Landing:

@@ -455,9 +455,13 @@ def test_the_log_of_a_delta_table_answers_without_spark_what_spark_does(
         tables.advance(spark, landing.region, "bronze")
     appended(by_log, by_log.read().where("crkafka_checkpoint = 2"))
     questions: list[Callable[[DeltaTable], object]] = [
-        lambda form: form.history(""), lambda form: form.history("1"), lambda form: form.history("3"),
-        lambda form: form.counts([1, 2, 7]), lambda form: form.counts([3]), lambda form: form.present(),
-    ]  # fmt: skip
+        lambda form: form.history(""),
+        lambda form: form.history("1"),
+        lambda form: form.history("3"),
+        lambda form: form.counts([1, 2, 7]),
+        lambda form: form.counts([3]),
+        lambda form: form.present(),
+    ]
     told = [ask(by_spark) for ask in questions]
     assert told[3:] == [{1: 10, 2: 20}, {3: 10}, {1, 2, 3}]
     monkeypatch.setattr(DeltaTable, "_collected", lambda *_: pytest.fail("Spark was asked"))

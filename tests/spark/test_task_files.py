@@ -32,17 +32,34 @@ SCHEMA = {
     "type": "object",
     "required": ["id"],
     "properties": {
-        "id": {"type": "integer"}, "price": {"type": "number"}, "paid": {"type": "boolean"}, "who": {"type": "string"},
-        "at": {"type": "string", "format": "date-time"}, "day": {"type": "string", "format": "date"},
+        "id": {"type": "integer"},
+        "price": {"type": "number"},
+        "paid": {"type": "boolean"},
+        "who": {"type": "string"},
+        "at": {"type": "string", "format": "date-time"},
+        "day": {"type": "string", "format": "date"},
         "tags": {"type": "array", "items": {"type": "string"}},
-        "lines": {"type": "array", "items": {"type": "object", "properties": {"sku": {"type": "string"}, "n": {"type": "integer"}}}},
-        "to": {"type": "object", "properties": {"city": {"type": "string"}, "tags": {"type": "array", "items": {"type": "integer"}}}},
+        "lines": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"sku": {"type": "string"}, "n": {"type": "integer"}}},
+        },
+        "to": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "tags": {"type": "array", "items": {"type": "integer"}}},
+        },
     },
-}  # fmt: skip
+}
 WHOLE = {
-    "id": 7, "price": 1.5, "paid": True, "who": "Zoë", "at": "2026-01-31T08:00:00.123456Z", "day": "2026-02-01", "tags": ["a", None],
-    "lines": [{"sku": "x", "n": 1}, {"n": 2}, None], "to": {"city": "Ulm", "tags": [1, 2]},
-}  # fmt: skip
+    "id": 7,
+    "price": 1.5,
+    "paid": True,
+    "who": "Zoë",
+    "at": "2026-01-31T08:00:00.123456Z",
+    "day": "2026-02-01",
+    "tags": ["a", None],
+    "lines": [{"sku": "x", "n": 1}, {"n": 2}, None],
+    "to": {"city": "Ulm", "tags": [1, 2]},
+}
 KINDS = [
     WHOLE,
     {"id": 1},

@@ -74,8 +74,14 @@ def test_K6_a_table_typed_by_a_json_schema_keeps_bad_records_beside_it_and_follo
 ) -> None:
     file = tmp_path / "order.json"
     file.write_text(json.dumps(schema(id="integer", who="string")))
-    values = {("orders", 0): b'{"id": 1, "who": "a", "vip": true}', ("orders", 1): b"no JSON", ("orders", 2): b'{"who": "no id"}',
-              ("orders", 3): b'{"id": 2, "vip": true}', ("orders", 4): b'{"id": "2"}', ("orders", 5): None}  # fmt: skip
+    values = {
+        ("orders", 0): b'{"id": 1, "who": "a", "vip": true}',
+        ("orders", 1): b"no JSON",
+        ("orders", 2): b'{"who": "no id"}',
+        ("orders", 3): b'{"id": 2, "vip": true}',
+        ("orders", 4): b'{"id": "2"}',
+        ("orders", 5): None,
+    }
     landing = made(tmp_path, values, {"name": "typed", "format": "delta", "typed": {"json": str(file)}})
     landing.land(3)
     done = tables.advance(spark, landing.region, "typed")
@@ -85,13 +91,17 @@ def test_K6_a_table_typed_by_a_json_schema_keeps_bad_records_beside_it_and_follo
     tables.advance(spark, landing.region, "typed_dead")
     found = rows_of(spark, landing, "typed")
     assert [(r["id"], r["who"], r["vip"], r["kafka_offset"], r["kafka_tombstone"]) for r in found] == [
-        (1, "a", None, 0, False), (2, None, True, 3, False), (None, None, None, 5, True),
-    ]  # fmt: skip
+        (1, "a", None, 0, False),
+        (2, None, True, 3, False),
+        (None, None, None, 5, True),
+    ]
     assert found[0]["kafka_topic"] == "orders" and found[0]["kafka_timestamp"] is not None
     plain = DeltaTable(str(tmp_path / "typed_dead")).to_pyarrow_table()
     assert sorted(zip(plain["offset"].to_pylist(), plain["value"].to_pylist(), strict=True)) == [
-        (1, b"no JSON"), (2, b'{"who": "no id"}'), (4, b'{"id": "2"}'),
-    ]  # fmt: skip
+        (1, b"no JSON"),
+        (2, b'{"who": "no id"}'),
+        (4, b'{"id": "2"}'),
+    ]
     assert any("column id: there is no value" in reason for reason in plain["reason"].to_pylist())
     lags = {lag.table.name: lag.bad for lag in landing.region.plane.read(lateness.lags)}
     assert lags == {"typed": 3, "typed_dead": 0}
@@ -218,8 +228,11 @@ def test_K6_a_column_of_a_parquet_table_keeps_its_kind_also_where_it_was_gone_me
 def avro_schema(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     more = {"note": {"default": "none"}}
     return {
-        "type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": n, "type": t, **more.get(n, {})} for n, t in fields],
-    }  # fmt: skip
+        "type": "record",
+        "name": "Order",
+        "namespace": "shop",
+        "fields": [{"name": n, "type": t, **more.get(n, {})} for n, t in fields],
+    }
 
 
 def avro(number: int, written: dict[str, Any], value: dict[str, Any]) -> bytes:
@@ -238,13 +251,17 @@ def test_K6_a_table_typed_by_a_registry_follows_added_reordered_and_widened_fiel
     wider = {"type": "record", "name": "Line", "fields": [sku, {"name": "cents", "type": "long"}]}
     first = avro_schema([("id", "int"), ("line", line)])
     second = avro_schema([("note", "string"), ("line", wider), ("id", "long")])
-    values = {("orders", 0): avro(1, first, {"id": 1, "line": {"cents": 5}}), ("orders", 1): b"x",
-              ("orders", 2): avro(1, first, {"id": 2, "line": {"cents": 6}}),
-              ("orders", 3): avro(2, second, {"id": 2**40, "note": "n", "line": {"cents": 7, "sku": "s"}})}  # fmt: skip
+    values = {
+        ("orders", 0): avro(1, first, {"id": 1, "line": {"cents": 5}}),
+        ("orders", 1): b"x",
+        ("orders", 2): avro(1, first, {"id": 2, "line": {"cents": 6}}),
+        ("orders", 3): avro(2, second, {"id": 2**40, "note": "n", "line": {"cents": 7, "sku": "s"}}),
+    }
     registry.answers = {
-        "/schemas/ids/1": [(200, {"schema": json.dumps(first)})], "/schemas/ids/2": [(200, {"schema": json.dumps(second)})],
+        "/schemas/ids/1": [(200, {"schema": json.dumps(first)})],
+        "/schemas/ids/2": [(200, {"schema": json.dumps(second)})],
         "/subjects/orders-value/versions/latest": [(200, {"schema": json.dumps(first)})],
-    }  # fmt: skip
+    }
     table = {"name": "typed", "format": "iceberg", "typed": {"avro": "registry"}, "dead_letters": "failed"}
     landing = made(tmp_path, values, table, registry={"url": registry.url})
     landing.land(2)
@@ -254,8 +271,10 @@ def test_K6_a_table_typed_by_a_registry_follows_added_reordered_and_widened_fiel
     tables.advance(spark, landing.region, "typed")
     found = rows_of(spark, landing, "typed")
     assert [(r["id"], r["note"], r["line"]) for r in found] == [
-        (1, None, {"cents": 5, "sku": None}), (2, "none", {"cents": 6, "sku": None}), (2**40, "n", {"cents": 7, "sku": "s"}),
-    ]  # fmt: skip
+        (1, None, {"cents": 5, "sku": None}),
+        (2, "none", {"cents": 6, "sku": None}),
+        (2**40, "n", {"cents": 7, "sku": "s"}),
+    ]
     assert [r["offset"] for r in rows_of(spark, landing, "failed")] == [1]
 
 
@@ -273,9 +292,12 @@ def test_K6_bad_records_are_skipped_and_counted_or_stop_the_table_and_other_topi
     }
     typed = {"format": "delta", "typed": {"json": str(file)}, "topics": ["orders"]}
     landing = made(
-        tmp_path, values, {"name": "lenient", **typed, "on_bad_record": "skip"}, {"name": "strict", **typed, "on_bad_record": "stop"},
+        tmp_path,
+        values,
+        {"name": "lenient", **typed, "on_bad_record": "skip"},
+        {"name": "strict", **typed, "on_bad_record": "stop"},
         topics=["orders", "refunds"],
-    )  # fmt: skip
+    )
     landing.land(2)
     done = tables.advance(spark, landing.region, "lenient")
     assert done is not None and (done.rows, done.bad) == (1, 1)
@@ -335,13 +357,24 @@ def test_K6_what_the_registry_has_not_got_is_said(registry: FakeRegistry) -> Non
 
 
 def test_K6_avro_schemas_that_refer_to_others_are_made_whole(registry: FakeRegistry) -> None:
-    money = {"type": "record", "name": "Money", "namespace": "bank", "fields": [
-        {"name": "sum", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}}]}  # fmt: skip
-    order = {"type": "record", "name": "Order", "namespace": "shop", "fields": [
-        {"name": "paid", "type": "bank.Money"}, {"name": "due", "type": ["null", "bank.Money"]},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
-        {"name": "tags", "type": {"type": "map", "values": "string"}}]}  # fmt: skip
+    money = {
+        "type": "record",
+        "name": "Money",
+        "namespace": "bank",
+        "fields": [{"name": "sum", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}}],
+    }
+    order = {
+        "type": "record",
+        "name": "Order",
+        "namespace": "shop",
+        "fields": [
+            {"name": "paid", "type": "bank.Money"},
+            {"name": "due", "type": ["null", "bank.Money"]},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+            {"name": "tags", "type": {"type": "map", "values": "string"}},
+        ],
+    }
     reference = {"name": "bank.Money", "subject": "money", "version": 1}
     registry.answers["/subjects/o/versions/1"] = [(200, {"schema": json.dumps(order), "references": [reference]})]
     registry.answers["/subjects/money/versions/1"] = [(200, {"schema": json.dumps(money)})]

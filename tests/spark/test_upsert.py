@@ -70,9 +70,14 @@ def shop(program: Callable[[str, str], Any]) -> Any:
 
 def made(place: Place, function: str = "latest", keys: tuple[str, ...] = ("id",), **more: Any) -> Landing:
     table = {
-        "name": "now", "format": "delta", "path": place.path("now"), "shape": f"latest:{function}", "mode": "upsert",
-        "keys": keys, **more,
-    }  # fmt: skip
+        "name": "now",
+        "format": "delta",
+        "path": place.path("now"),
+        "shape": f"latest:{function}",
+        "mode": "upsert",
+        "keys": keys,
+        **more,
+    }
     return place.landing([{k: v for k, v in table.items() if v is not None}])
 
 
@@ -160,8 +165,12 @@ def test_deletes_of_what_is_not_there_are_a_commit_like_any_other(spark: SparkSe
 
 
 STEPS = [
-    "before making the table", "before the columns", "before the merge", "after the merge", "before the acknowledgement",
-]  # fmt: skip
+    "before making the table",
+    "before the columns",
+    "before the merge",
+    "after the merge",
+    "before the acknowledgement",
+]
 
 
 LONG = pytest.mark.soak

@@ -156,10 +156,13 @@ def test_of_tables_of_a_program(spark: SparkSession, tmp_path: Path, program: Ca
     """How many rows there were when each commit was acknowledged; of all outputs together, how many were merged."""
     program("shop_shapes", SHAPES)
     shop = Shop(
-        spark, tmp_path, {"name": "even", "shape": "shop_shapes:evens"},
-        {"name": "good", "shape": "shop_shapes:halves"}, {"name": "odd", "shape": "shop_shapes:halves", "output": "odd"},
+        spark,
+        tmp_path,
+        {"name": "even", "shape": "shop_shapes:evens"},
+        {"name": "good", "shape": "shop_shapes:halves"},
+        {"name": "odd", "shape": "shop_shapes:halves", "output": "odd"},
         {"name": "last", "shape": "shop_shapes:latest", "mode": "upsert", "keys": ["id"]},
-    )  # fmt: skip
+    )
     shop.land(2)
     assert shop.found() == []
     shop.plant("last", shop.delta("last").to_pyarrow_table().slice(0, 1))

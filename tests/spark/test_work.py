@@ -56,10 +56,15 @@ def wide(tp: TP, start: int, stop: int) -> Batch:
     rows = stop - start
     values = [b"x" * 100_000] * (rows - 1) + [b"y" * 20_000_000]
     columns = [
-        pa.nulls(rows, pa.binary()), pa.array(values, pa.binary()), pa.array([tp.topic] * rows),
-        pa.array(np.full(rows, tp.partition, np.int32)), pa.array(np.arange(start, stop)),
-        pa.array(np.arange(start, stop), pa.timestamp("us", tz="UTC")), pa.array(np.zeros(rows, np.int32)), pa.nulls(rows, HEADERS),
-    ]  # fmt: skip
+        pa.nulls(rows, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.array([tp.topic] * rows),
+        pa.array(np.full(rows, tp.partition, np.int32)),
+        pa.array(np.arange(start, stop)),
+        pa.array(np.arange(start, stop), pa.timestamp("us", tz="UTC")),
+        pa.array(np.zeros(rows, np.int32)),
+        pa.nulls(rows, HEADERS),
+    ]
     return Batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), (Run(tp, 0, rows, start, stop),))
 
 

@@ -33,9 +33,13 @@ def declared_options(s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 @pytest.fixture
 def landing(tmp_path: Path, bucket: str, declared_options: dict[str, str]) -> Landing:
     return Landing(
-        MemoryStore(), tmp_path, partitions=2, storage_options=declared_options, storage=f"s3://{bucket}/segments",
+        MemoryStore(),
+        tmp_path,
+        partitions=2,
+        storage_options=declared_options,
+        storage=f"s3://{bucket}/segments",
         tables=[{"name": "bronze", "format": "delta", "path": f"s3://{bucket}/bronze"}],
-    )  # fmt: skip
+    )
 
 
 def test_advance_fence_look_and_maintain_in_an_object_store(

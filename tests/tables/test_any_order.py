@@ -41,12 +41,31 @@ class Story:
         self.damaged = False
         """Acknowledged rows were changed by a user: only mending puts that right."""
         self.happenings: list[tuple[int, Callable[[], None]]] = [
-            (10, self.land), (10, self.advance), (5, self.crash), (4, self.crash_of_fence), (4, self.late), (4, self.rewind),
-            (3, self.fence), (2, self.made_anew), (6, self.compact), (2, self.vacuum), (3, self.restore), (2, self.clean),
-            (1, self.declared_again), (2, self.save), (2, self.went_back), (2, self.retire), (1, self.mend), (2, self.undone),
-            (1, self.crash_of_mend), (1, self.written), (2, self.lost), (4, self.maintain), (1, self.crash_of_maintain),
+            (10, self.land),
+            (10, self.advance),
+            (5, self.crash),
+            (4, self.crash_of_fence),
+            (4, self.late),
+            (4, self.rewind),
+            (3, self.fence),
+            (2, self.made_anew),
+            (6, self.compact),
+            (2, self.vacuum),
+            (3, self.restore),
+            (2, self.clean),
+            (1, self.declared_again),
+            (2, self.save),
+            (2, self.went_back),
+            (2, self.retire),
+            (1, self.mend),
+            (2, self.undone),
+            (1, self.crash_of_mend),
+            (1, self.written),
+            (2, self.lost),
+            (4, self.maintain),
+            (1, self.crash_of_maintain),
             (2, self.erase),
-        ]  # fmt: skip
+        ]
 
     def run(self, steps: int) -> None:
         weights, happenings = zip(*self.happenings, strict=True)
@@ -167,9 +186,17 @@ class Story:
                 patch.setattr(kind, "commit", commit)
                 patch.undo()
                 self.lake.writer_dies()
-                other = self.random.choice([
-                    self.advance, self.fence, self.compact, self.rewind, self.land, self.crash, self.maintain,
-                ])  # fmt: skip
+                other = self.random.choice(
+                    [
+                        self.advance,
+                        self.fence,
+                        self.compact,
+                        self.rewind,
+                        self.land,
+                        self.crash,
+                        self.maintain,
+                    ]
+                )
                 self.told.append(f"… {other.__name__}")
                 other()
                 return commit(snapshot, *rest, **keys)
@@ -351,17 +378,19 @@ def test_in_any_order_the_table_ends_with_what_the_line_says(tmp_path: Path, see
 def _never_unheard(patch: pytest.MonkeyPatch) -> None:
     standing = last_commit.standing
     patch.setattr(
-        last_commit, "standing",
+        last_commit,
+        "standing",
         lambda *given: Standing.ACKNOWLEDGED if (found := standing(*given)) is Standing.UNACKNOWLEDGED else found,
-    )  # fmt: skip
+    )
 
 
 def _newer_is_trusted(patch: pytest.MonkeyPatch) -> None:
     standing = last_commit.standing
     patch.setattr(
-        last_commit, "standing",
+        last_commit,
+        "standing",
         lambda *given: Standing.ACKNOWLEDGED if (found := standing(*given)) is Standing.NEWER else found,
-    )  # fmt: skip
+    )
 
 
 def _heard_unseen(patch: pytest.MonkeyPatch) -> None:

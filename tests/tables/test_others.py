@@ -33,10 +33,17 @@ WRITTEN = {1: "1", 2: "2", 3: "3"}
         ([LogEntry("2", None, False), LogEntry("9", None, False), ours("3")], WRITTEN, "3", [], []),
     ],
     ids=[
-        "nobody else", "behind ours", "before one of ours", "before its checkpoint was written", "written again since", "put back since",
-        "put back, but not so far", "gone back to before it", "compacted",
+        "nobody else",
+        "behind ours",
+        "before one of ours",
+        "before its checkpoint was written",
+        "written again since",
+        "put back since",
+        "put back, but not so far",
+        "gone back to before it",
+        "compacted",
     ],
-)  # fmt: skip
+)
 def test_of_others(
     seen: list[LogEntry], written: dict[int, str], acknowledged: str, found: list[str], changed: list[int]
 ) -> None:

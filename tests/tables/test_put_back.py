@@ -44,8 +44,13 @@ class Kept:
     def __init__(self, folder: Path, path: str = "", s3: dict[str, str] | None = None) -> None:
         self.path, self.s3 = path or str(folder / "now"), s3 or {}
         declared = {
-            "name": "now", "format": "delta", "path": self.path, "shape": "a:b", "mode": "upsert", "keys": ["id"],
-        }  # fmt: skip
+            "name": "now",
+            "format": "delta",
+            "path": self.path,
+            "shape": "a:b",
+            "mode": "upsert",
+            "keys": ["id"],
+        }
         self.store = MemoryStore()
         references = {key: f"${{env:LAKE_{key}}}" if key.endswith("_key") else value for key, value in self.s3.items()}
         self.landing = Landing(self.store, folder, partitions=1, tables=[declared], storage_options=references)
@@ -83,9 +88,10 @@ class Kept:
             {COLUMN: pa.array([1] * len(last), pa.int64()), "id": list(last), "offset": list(last.values())}
         )
         said = CommitProperties(
-            custom_metadata={"userMetadata": stamp.to_json()}, max_commit_retries=0,
+            custom_metadata={"userMetadata": stamp.to_json()},
+            max_commit_retries=0,
             app_transactions=[Transaction(stamp.app, put_back.number_of_merge(stamp))],
-        )  # fmt: skip
+        )
         table = self.lake()
         if "id" not in [field.name for field in table.schema().fields]:
             write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=said)
@@ -98,9 +104,13 @@ class Kept:
         if not self.s3:
             return DeltaTable(self.path)
         options = {
-            "AWS_ENDPOINT_URL": self.s3["endpoint"], "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1", "conditional_put": "etag",
-            "AWS_ACCESS_KEY_ID": self.s3["access_key"], "AWS_SECRET_ACCESS_KEY": self.s3["secret_key"],
-        }  # fmt: skip
+            "AWS_ENDPOINT_URL": self.s3["endpoint"],
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "conditional_put": "etag",
+            "AWS_ACCESS_KEY_ID": self.s3["access_key"],
+            "AWS_SECRET_ACCESS_KEY": self.s3["secret_key"],
+        }
         return DeltaTable(self.path, storage_options=options)
 
     def fence(self) -> Table:

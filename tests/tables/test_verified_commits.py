@@ -67,9 +67,15 @@ class Made:
     def opened(self, tables: list[dict[str, Any]]) -> Opened:
         of = self.landing.config
         config = RegionConfig.of(
-            base=self.folder, region=of.region, control_plane=of.control_plane, storage=of.storage,
-            kafka=dict(of.kafka), topics=list(of.topics or ()), members=of.members, tables=tables,
-        )  # fmt: skip
+            base=self.folder,
+            region=of.region,
+            control_plane=of.control_plane,
+            storage=of.storage,
+            kafka=dict(of.kafka),
+            topics=list(of.topics or ()),
+            members=of.members,
+            tables=tables,
+        )
         return Opened(config, self.landing.region.plane)
 
 

@@ -62,8 +62,13 @@ class Authority:
         return new.replace(self.folder / name)
 
     def _signed(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *, addresses: tuple[str, ...] = (), authority: bool = False
-    ) -> x509.Certificate:  # fmt: skip
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        *,
+        addresses: tuple[str, ...] = (),
+        authority: bool = False,
+    ) -> x509.Certificate:
         now = dt.datetime.now(dt.UTC)
         builder = x509.CertificateBuilder().subject_name(subject).issuer_name(self._name).public_key(key)
         builder = builder.serial_number(x509.random_serial_number())
@@ -129,8 +134,18 @@ class Broker:
     def let_read(self, user: str, kind: ResourceType, name: str) -> None:
         """An ACL; `alice`, and whoever has no name or a certificate, need none."""
         (asked,) = self.cluster.admin.create_acls(
-            [AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", AclOperation.READ, AclPermissionType.ALLOW)]
-        ).values()  # fmt: skip
+            [
+                AclBinding(
+                    kind,
+                    name,
+                    ResourcePatternType.LITERAL,
+                    f"User:{user}",
+                    "*",
+                    AclOperation.READ,
+                    AclPermissionType.ALLOW,
+                )
+            ]
+        ).values()
         asked.result(10)
 
 

@@ -130,11 +130,17 @@ class Run:
             "control_plane": f"postgresql+psycopg://postgres:{self.file('POSTGRES')}@{socket}",
             "storage": "segments",
             "kafka": {
-                **broker.properties("SCRAM"), "sasl.password": f"${{env:{BY_ENVIRONMENT}}}", "group.id": self.topic,
+                **broker.properties("SCRAM"),
+                "sasl.password": f"${{env:{BY_ENVIRONMENT}}}",
+                "group.id": self.topic,
                 "session.timeout.ms": 6_000,
             },
-            "topics": [self.topic], "members": 2, "start_grace": "15s", "trigger": {"manual": True}, **keys,
-        }  # fmt: skip
+            "topics": [self.topic],
+            "members": 2,
+            "start_grace": "15s",
+            "trigger": {"manual": True},
+            **keys,
+        }
         if s3 is not None:
             self._client(s3).create_bucket(Bucket=self.bucket)
             options = {**s3, "access_key": self.file("S3_KEY"), "secret_key": self.file("S3_SECRET")}
@@ -143,9 +149,15 @@ class Run:
         broken = {**self.config, "control_plane": f"postgresql+psycopg://u:{self.file('POSTGRES')}@127.0.0.1:9/x"}
         (folder / "broken.yaml").write_text(yaml.safe_dump(broken))
         self.environment = {
-            **os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp"), "DAGSTER_HOME": str(folder / "dagster"),
-            BY_ENVIRONMENT: self.secrets[BY_ENVIRONMENT], "CRKAFKA_LOG": "DEBUG", "CRKAFKA_DEBUG": "1", "PYTHONUNBUFFERED": "1",
-        }  # fmt: skip
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "TMPDIR": str(folder / "tmp"),
+            "DAGSTER_HOME": str(folder / "dagster"),
+            BY_ENVIRONMENT: self.secrets[BY_ENVIRONMENT],
+            "CRKAFKA_LOG": "DEBUG",
+            "CRKAFKA_DEBUG": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
         self.producer = Producer({"bootstrap.servers": broker.cluster.bootstrap})
 
     def configure(self, **keys: Any) -> None:
@@ -178,9 +190,22 @@ class Run:
         """`crkafka host`, until a last cut."""
         with (self.folder / "host.log").open("w") as log:
             host = subprocess.Popen(
-                [sys.executable, "-m", "crkafka_core.cli.main", "--log-format", "json", "host", "--logs", "logs", *words],
-                cwd=self.folder, env=self.environment, stdout=log, stderr=log,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    "crkafka_core.cli.main",
+                    "--log-format",
+                    "json",
+                    "host",
+                    "--logs",
+                    "logs",
+                    *words,
+                ],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+            )
         try:
             self.until(lambda: host.poll() is not None or self.sql("SELECT phase FROM crkafka.region") == "RUNNING")
             assert host.poll() is None, self.host_log()
@@ -316,11 +341,17 @@ def test_spark_dagster_a_registry_and_an_object_store_have_no_secret(
         }
         if kind == "classic":
             (tmp_path / "events").mkdir()
-            keys["host"] = {"spark": "local[4]", "conf": {
-                "spark.hadoop.fs.s3a.secret.key": f"${{file:{tmp_path}/SPARK.secret}}", "spark.ui.port": str(ui),
-                "spark.executorEnv.DB_PASSWORD": f"${{file:{tmp_path}/EXECUTOR.secret}}", "spark.eventLog.enabled": "true",
-                "spark.eventLog.dir": (tmp_path / "events").as_uri(), "spark.eventLog.compress": "false",
-            }}  # fmt: skip
+            keys["host"] = {
+                "spark": "local[4]",
+                "conf": {
+                    "spark.hadoop.fs.s3a.secret.key": f"${{file:{tmp_path}/SPARK.secret}}",
+                    "spark.ui.port": str(ui),
+                    "spark.executorEnv.DB_PASSWORD": f"${{file:{tmp_path}/EXECUTOR.secret}}",
+                    "spark.eventLog.enabled": "true",
+                    "spark.eventLog.dir": (tmp_path / "events").as_uri(),
+                    "spark.eventLog.compress": "false",
+                },
+            }
         else:
             keys["host"] = {"spark": f"sc://127.0.0.1:{ui}/;token=${{file:{tmp_path}/TOKEN.secret}}"}
         run = Run(tmp_path, broker, postgres, s3, **keys)

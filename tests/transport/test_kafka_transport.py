@@ -71,9 +71,12 @@ def test_what_is_right_connects_with_every_client_that_we_have(broker: Broker, k
 def test_whoever_may_read_the_topic_and_the_group_may_do_all_that_is_needed(broker: Broker, tmp_path: Path) -> None:
     properties = {**broker.properties("SCRAM"), "sasl.username": "bob"}
     config = RegionConfig.of(
-        region="r", control_plane=f"sqlite:///{tmp_path}/c.db", storage=str(tmp_path), topics=["few"],
+        region="r",
+        control_plane=f"sqlite:///{tmp_path}/c.db",
+        storage=str(tmp_path),
+        topics=["few"],
         kafka={**properties, "sasl.password": "${env:ANY}"},
-    ).model_copy(update={"kafka": properties})  # fmt: skip
+    ).model_copy(update={"kafka": properties})
     broker.password("first-word", "bob")
     broker.cluster.topics.create("few", 1)
     producer = Producer({"bootstrap.servers": broker.cluster.bootstrap})
@@ -97,36 +100,93 @@ def test_whoever_may_read_the_topic_and_the_group_may_do_all_that_is_needed(brok
 
 
 WRONG: dict[str, tuple[str, dict[str, str | None], type[CrkafkaError], str]] = {
-    "another authority": ("TLS", {"ssl.ca.location": "THEIRS/ca.pem"}, NotAllowed,
-        r"certificate verify failed.*Did the authority in `ssl\.ca\.location` sign"),
-    "another name in the certificate": ("OTHERHOST", {}, NotAllowed,
-        r"certificate verify failed.*is the broker's name, as `bootstrap\.servers`"),
-    "no file of the authority": ("TLS", {"ssl.ca.location": "/nowhere/ca.pem"}, ConfigError,
-        r"kafka\.ssl\.ca\.location: there is no file /nowhere/ca\.pem"),
-    "plain to a listener of TLS": ("TLS", {"security.protocol": "plaintext"}, KafkaUnavailable,
-        r"does not answer.*`bootstrap\.servers` and `security\.protocol` right\?"),
-    "TLS to a plain listener": ("PLAIN", {"security.protocol": "SSL"}, KafkaUnavailable,
-        r"ends the connection.*may take no TLS there"),
-    "a login to a plain listener": ("PLAIN",
-        {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "ada", "sasl.password": "some-word"},
-        NotAllowed, r"^Kafka takes no login at this listener \(.*`security\.protocol` is PLAINTEXT there"),
-    "no certificate of the client": ("MTLS", {"ssl.certificate.location": None, "ssl.key.location": None}, KafkaUnavailable,
-        r"ends the connection.*wants a certificate of this client.*`ssl\.certificate\.location`"),
-    "a certificate of the client by another authority": ("MTLS",
-        {"ssl.certificate.location": "THEIRS/client.crt", "ssl.key.location": "THEIRS/client.key"}, KafkaUnavailable,
-        r"wants a certificate of this client that it knows"),
+    "another authority": (
+        "TLS",
+        {"ssl.ca.location": "THEIRS/ca.pem"},
+        NotAllowed,
+        r"certificate verify failed.*Did the authority in `ssl\.ca\.location` sign",
+    ),
+    "another name in the certificate": (
+        "OTHERHOST",
+        {},
+        NotAllowed,
+        r"certificate verify failed.*is the broker's name, as `bootstrap\.servers`",
+    ),
+    "no file of the authority": (
+        "TLS",
+        {"ssl.ca.location": "/nowhere/ca.pem"},
+        ConfigError,
+        r"kafka\.ssl\.ca\.location: there is no file /nowhere/ca\.pem",
+    ),
+    "plain to a listener of TLS": (
+        "TLS",
+        {"security.protocol": "plaintext"},
+        KafkaUnavailable,
+        r"does not answer.*`bootstrap\.servers` and `security\.protocol` right\?",
+    ),
+    "TLS to a plain listener": (
+        "PLAIN",
+        {"security.protocol": "SSL"},
+        KafkaUnavailable,
+        r"ends the connection.*may take no TLS there",
+    ),
+    "a login to a plain listener": (
+        "PLAIN",
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "ada",
+            "sasl.password": "some-word",
+        },
+        NotAllowed,
+        r"^Kafka takes no login at this listener \(.*`security\.protocol` is PLAINTEXT there",
+    ),
+    "no certificate of the client": (
+        "MTLS",
+        {"ssl.certificate.location": None, "ssl.key.location": None},
+        KafkaUnavailable,
+        r"ends the connection.*wants a certificate of this client.*`ssl\.certificate\.location`",
+    ),
+    "a certificate of the client by another authority": (
+        "MTLS",
+        {"ssl.certificate.location": "THEIRS/client.crt", "ssl.key.location": "THEIRS/client.key"},
+        KafkaUnavailable,
+        r"wants a certificate of this client that it knows",
+    ),
     "a certificate without its key": ("MTLS", {"ssl.key.location": "THEIRS/client.key"}, ConfigError, r"key"),
-    "a wrong password": ("SCRAM", {"sasl.password": "wrong-word"}, NotAllowed,
-        r"invalid credentials with SASL mechanism SCRAM-SHA-512.*Check the security properties"),
+    "a wrong password": (
+        "SCRAM",
+        {"sasl.password": "wrong-word"},
+        NotAllowed,
+        r"invalid credentials with SASL mechanism SCRAM-SHA-512.*Check the security properties",
+    ),
     "an unknown user": ("SCRAM", {"sasl.username": "nobody"}, NotAllowed, r"invalid credentials"),
-    "a mechanism that the listener lacks": ("SCRAM", {"sasl.mechanism": "PLAIN"}, NotAllowed,
-        r"Unsupported SASL mechanism: broker's supported mechanisms: SCRAM-SHA-512"),
+    "a mechanism that the listener lacks": (
+        "SCRAM",
+        {"sasl.mechanism": "PLAIN"},
+        NotAllowed,
+        r"Unsupported SASL mechanism: broker's supported mechanisms: SCRAM-SHA-512",
+    ),
     "no login at all": ("SCRAM", {"security.protocol": "SSL"}, KafkaUnavailable, r"`security\.protocol` right\?"),
-    "a function that is not there": ("OAUTH", {clients.CALLBACK: "tests.transport.conftest:nothing"}, ConfigError,
-        r"names tests\.transport\.conftest:nothing, which is not here.*package\.module:function"),
-    "a package that is not there": ("OAUTH", {clients.CALLBACK: "no.such.package:token"}, ConfigError, r"No module named"),
-    "what is not a function": ("OAUTH", {clients.CALLBACK: "tests.transport.conftest:TOKENS"}, ConfigError, r"is not a function"),
-}  # fmt: skip
+    "a function that is not there": (
+        "OAUTH",
+        {clients.CALLBACK: "tests.transport.conftest:nothing"},
+        ConfigError,
+        r"names tests\.transport\.conftest:nothing, which is not here.*package\.module:function",
+    ),
+    "a package that is not there": (
+        "OAUTH",
+        {clients.CALLBACK: "no.such.package:token"},
+        ConfigError,
+        r"No module named",
+    ),
+    "what is not a function": (
+        "OAUTH",
+        {clients.CALLBACK: "tests.transport.conftest:TOKENS"},
+        ConfigError,
+        r"is not a function",
+    ),
+}
 
 
 @pytest.mark.parametrize("code", [KafkaError._SSL, KafkaError._TRANSPORT])
@@ -224,9 +284,13 @@ def test_a_password_that_is_renewed_in_its_file_is_taken_without_a_restart(
     file.write_text("first-word\n")
     given = broker.properties("SCRAM")
     config = RegionConfig.of(
-        region="r", control_plane="sqlite:///x.db", storage="s", topics=["orders"], base=tmp_path,
+        region="r",
+        control_plane="sqlite:///x.db",
+        storage="s",
+        topics=["orders"],
+        base=tmp_path,
         kafka={**given, "sasl.password": f"${{file:{file}}}"},
-    )  # fmt: skip
+    )
     refused: list[Any] = []
     before = config.resolved_kafka()
     consumer = clients.consumer({**before, "group.id": "renewal"}, refused.append)

@@ -84,9 +84,18 @@ def _reset(region: str, epoch: int, at: float, head: int, member: str, by: str, 
     budget, token = said.get("budget", ""), said.get("token", "")
     cause = {"forced": "rebalance", "loss": "lost"}.get(budget) or ("failure" if member else "person")
     return {
-        "region": region, "epoch": epoch, "at": at, "cause": cause, "text": text, "member": member, "by": by,
-        "token": token, "target": head, "aborted": 0, "ran": 0.0,
-    }  # fmt: skip
+        "region": region,
+        "epoch": epoch,
+        "at": at,
+        "cause": cause,
+        "text": text,
+        "member": member,
+        "by": by,
+        "token": token,
+        "target": head,
+        "aborted": 0,
+        "ran": 0.0,
+    }
 
 
 def _latest(connection: sa.Connection, region: str, what: str, kinds: tuple[str, ...]) -> Any:

@@ -225,9 +225,13 @@ class Person(Actor):
         world, tps = self.world, sorted(self.world.broker.all())
         tp, member = tps[int(ask.value * len(tps))], world.config.member_name(ask.who % 2)
         kind, what, where = (
-            ("partition", str(tp), ""), ("partition", str(tp), ""), ("partition", str(tp), member),
-            ("topic", tp.topic, ""), ("pattern", f"^{tp.topic}$", ""), ("member", member, ""),
-        )[ask.who % 6]  # fmt: skip
+            ("partition", str(tp), ""),
+            ("partition", str(tp), ""),
+            ("partition", str(tp), member),
+            ("topic", tp.topic, ""),
+            ("pattern", f"^{tp.topic}$", ""),
+            ("member", member, ""),
+        )[ask.who % 6]
         world.paused.add((kind, what, where))
         world.ever_paused |= {tp} if kind == "partition" else set(tps)
         self.plane.do(lambda tx: pauses.pause(tx, kind, what, by="person", member=where))

@@ -14,9 +14,22 @@ if TYPE_CHECKING:
 
 Rows = Mapping[type[Row], list[Row]]
 OF_SQL = (
-    "row", "merged", "landed", "seen", "parents", "fixed", "initial", "initials", "known", "launches", "failures", "retired",
-    "led", "logs", "ids",
-)  # fmt: skip
+    "row",
+    "merged",
+    "landed",
+    "seen",
+    "parents",
+    "fixed",
+    "initial",
+    "initials",
+    "known",
+    "launches",
+    "failures",
+    "retired",
+    "led",
+    "logs",
+    "ids",
+)
 """What the oracle knows of SQL; what it knows of members, Kafka and the disk stays true."""
 
 

@@ -11,9 +11,19 @@ from crkafka_core.model.limits import Limits
 from crkafka_core.testing.simulation.plan import Plan
 
 LIMITS = Limits(
-    session_timeout=5.0, isolation_timeout=3.0, start_grace=3.0, settle_timeout=15.0, drain_timeout=12.0, reset_timeout=12.0,
-    stale_generation=3.0, unheld_timeout=3.0, backoff_cap=2.0, backoff_base=0.1, driver_lease=4.0, retain=3,
-)  # fmt: skip
+    session_timeout=5.0,
+    isolation_timeout=3.0,
+    start_grace=3.0,
+    settle_timeout=15.0,
+    drain_timeout=12.0,
+    reset_timeout=12.0,
+    stale_generation=3.0,
+    unheld_timeout=3.0,
+    backoff_cap=2.0,
+    backoff_base=0.1,
+    driver_lease=4.0,
+    retain=3,
+)
 """Real proportions, on a shorter scale."""
 ALARM_AT_LEAST = 3.0
 """The same of `alarms.AT_LEAST`: seconds without a merge that are no alarm, however short the period is."""
@@ -29,15 +39,22 @@ def configured(plan: Plan, **changes: Any) -> RegionConfig:
     session = int(1000 * LIMITS.session_timeout)
     said: dict[str, Any] = {
         "kafka": {"bootstrap.servers": "simulated:1", "group.id": "group", "session.timeout.ms": session},
-        "topics": [f"t{i}" for i in range(len(plan.partitions))], "members": plan.members, "trigger": trigger,
-        "commit": "drain" if plan.commit_at_drain else "consistent", "static_membership": plan.static, "data_loss": plan.data_loss,
+        "topics": [f"t{i}" for i in range(len(plan.partitions))],
+        "members": plan.members,
+        "trigger": trigger,
+        "commit": "drain" if plan.commit_at_drain else "consistent",
+        "static_membership": plan.static,
+        "data_loss": plan.data_loss,
         "start": {"new_partitions": "end" if plan.from_end else "beginning"},
-    }  # fmt: skip
+    }
     said |= {f.name: getattr(LIMITS, f.name) for f in fields(Limits) if f.name != "session_timeout"}
     return RegionConfig.of(
-        base=Path("/simulated"), region="sim", control_plane="sqlite:////simulated/crkafka.db", storage="/simulated/segments",
+        base=Path("/simulated"),
+        region="sim",
+        control_plane="sqlite:////simulated/crkafka.db",
+        storage="/simulated/segments",
         **said | changes,
-    )  # fmt: skip
+    )
 
 
 def changes(plan: Plan, value: float) -> dict[str, Any]:

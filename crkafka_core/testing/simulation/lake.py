@@ -153,8 +153,14 @@ class SimulatedSnapshot:
         """All of them are."""
 
     def commit(
-        self, add: Sequence[Added], remove: Collection[DataFile], stamp: Stamp, about: Mapping[str, object], *, holds: int = 0
-    ) -> int:  # fmt: skip
+        self,
+        add: Sequence[Added],
+        remove: Collection[DataFile],
+        stamp: Stamp,
+        about: Mapping[str, object],
+        *,
+        holds: int = 0,
+    ) -> int:
         log, lake, version = self._log, self._log.lake, self.version + 1
         log.reach()
         log._world.changes(log._owner, f"table {lake.name}")

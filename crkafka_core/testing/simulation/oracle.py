@@ -27,7 +27,7 @@ from crkafka_core.model.rows import (
     ResetCause,
     Segment,
     Table,
-)  # fmt: skip
+)
 from crkafka_core.plane import limits
 from crkafka_core.protocol.signals import Stamp
 from crkafka_core.segments.path import SegmentName

@@ -23,10 +23,29 @@ WITHIN = 90.0
 IN_A_ROW = 2
 """Cuts that complete one after the other, with no reset in between."""
 STOPS = frozenset(
-    {"kill", "kill before sql", "kill after sql", "lose reply", "stall", "hang", "cut sql", "cut kafka", "duplicate", "trouble",
-     "rebalance", "commit fails", "seek fails", "seek is lost", "poll fails", "slow", "scale", "stranger", "clock step",
-     "host kill"}
-)  # fmt: skip
+    {
+        "kill",
+        "kill before sql",
+        "kill after sql",
+        "lose reply",
+        "stall",
+        "hang",
+        "cut sql",
+        "cut kafka",
+        "duplicate",
+        "trouble",
+        "rebalance",
+        "commit fails",
+        "seek fails",
+        "seek is lost",
+        "poll fails",
+        "slow",
+        "scale",
+        "stranger",
+        "clock step",
+        "host kill",
+    }
+)
 """Kinds of faults that, often enough, are a cause to be STOPPED: losses, forced resets, failures (SPEC X6)."""
 ENOUGH = 3
 """Fewer of them never are."""

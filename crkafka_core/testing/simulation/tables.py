@@ -169,7 +169,9 @@ class SparkWriter(Writer):
     def write_anew(self, checkpoint: int) -> None:
         self._commit(lambda tx, token: self._permit(tx, token, ids=(checkpoint,)))
 
-    def _permit(self, tx: Tx, token: str, *, limit: int | None = None, ids: tuple[int, ...] | None = None) -> Permit | None:  # fmt: skip
+    def _permit(
+        self, tx: Tx, token: str, *, limit: int | None = None, ids: tuple[int, ...] | None = None
+    ) -> Permit | None:
         return permits.permit_commit(tx, self.lake.name, holder=self.name, token=token, limit=limit, ids=ids)
 
     def _commit(self, ask: writing.Ask) -> None:

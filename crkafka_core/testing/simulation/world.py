@@ -63,9 +63,14 @@ class World:
         self.wanted = plan.members
         """Members, as a person said last."""
         row = Region(
-            name=self.region, uid=f"uid-{plan.seed}", region_index=0, members_wanted=plan.members,
-            limits_json=stored_limits.dump(self.limits), config_json=self.config.to_json(), period=plan.period or 0.0,
-        )  # fmt: skip
+            name=self.region,
+            uid=f"uid-{plan.seed}",
+            region_index=0,
+            members_wanted=plan.members,
+            limits_json=stored_limits.dump(self.limits),
+            config_json=self.config.to_json(),
+            period=plan.period or 0.0,
+        )
         tables = tuple(Table(self.region, f"table{i}", "delta", f"lake/table{i}") for i in range(plan.tables))
         life.declare(self.store, row, tables)
         self.store.run(self.region, lambda tx: tx.set_region(protocol=self.spoken))
