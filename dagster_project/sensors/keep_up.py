@@ -20,6 +20,7 @@ from dagster_project.counted import Counted, count, how_far
 from dagster_project.metadata import rows_told
 from dagster_project.names import KEEPING_UP, RANGE_END, RANGE_START, Names, key_of
 from dagster_project.resources import RegionResource
+from dagster_project.sensors import publish
 from dagster_project.sensors.cursor import Cursor
 from dagster_project.sensors.shared import (
     SensorSetup,
@@ -44,10 +45,10 @@ Behind = tuple[str, list[int]]
 
 def waiting(
     reader: Reader, region: Region, names: list[str], *, limit: int, alone: Collection[str] = ()
-) -> tuple[Region, float, dict[str, Behind]]:
+) -> dict[str, Behind]:
     """The tables that are behind, and that no host feeds; none feeds those that are left `alone`."""
     if region.phase is Phase.REWINDING or epochs.unfenced(reader):
-        return region, reader.now(), {}
+        return {}
     behind: dict[str, Behind] = {}
     begins = hosts.beginning(reader)
     for name in names:
@@ -59,7 +60,7 @@ def waiting(
         ids = checkpoints.filled(reader, above=row.acknowledged, oldest=limit)
         if ids:
             behind[name] = (tables.writer(reader, name), ids)
-    return region, reader.now(), behind
+    return behind
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,35 @@ def _declare(tx: Tx, *, table: TableConfig) -> None:
     tables.declare(tx, table.name, table.format, table.path, shape=shape, output=output, by="the Dagster sensor")
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What one tick reads of the control plane."""
+
+    region: Region
+    now: float
+    behind: dict[str, Behind]
+    new: dict[str, Fed]
+    cursor: TablesCursor
+
+    @property
+    def after(self) -> str:
+        """The next tick's cursor, once what is new was told."""
+        told = {name: part.upto for name, part in self.new.items()}
+        counted = {name: part.counted for name, part in self.new.items()}
+        known = self.cursor
+        return str(TablesCursor(self.region.uid, {**known.told, **told}, {**known.counted, **counted}))
+
+
+def look(reader: Reader, row: Region, setup: SensorSetup, declared: list[str], cursor: TablesCursor) -> Seen:
+    """Which tables are behind, and what hosts have brought."""
+    settings, limit = setup.region.settings, setup.options.keep_up
+    keyed = {t.name for t in settings.tables if t.keys}
+    behind = waiting(reader, row, declared, limit=limit, alone=settings.left_to_others)
+    known = cursor.of(row)
+    new = fed(reader, declared, known, limit=limit, history=settings.ui_history, keyed=keyed)
+    return Seen(row, reader.now(), behind, new, known)
+
+
 def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.SensorDefinition:
     names = setup.names
 
@@ -196,81 +226,87 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.Se
         description="Tells what a host has brought into tables; launches one run for all checkpoints that a table has not got yet.",
     )
     def keep_up(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        resource = setup.region
-        refused = declare(resource)
-        if refused:
+        if refused := declare(setup.region):
             return dg.SkipReason(refused)
-        cursor, settings, limit = TablesCursor.parse(context.cursor), resource.settings, setup.options.keep_up
-        alone, history = settings.left_to_others, settings.ui_history
-        keyed = {t.name for t in settings.tables if t.keys}
-        answer = read_or_skip(
-            resource,
-            lambda r, row: (
-                waiting(r, row, declared, limit=limit, alone=alone),
-                fed(r, declared, cursor.of(row), limit=limit, history=history, keyed=keyed),
-            ),
-        )
-        if isinstance(answer, dg.SkipReason):
-            return answer
-        (region, now, behind), new = answer
-        known, some = cursor.of(region), any(part.rows for part in new.values())
-        events = materializations(context.instance, names, region, new) if some else []
-        told = {**known.told, **{name: part.upto for name, part in new.items()}}
-        counted = {**known.counted, **{name: part.counted for name, part in new.items()}}
-        after = str(TablesCursor(region.uid, told, counted))
+        cursor = TablesCursor.parse(context.cursor)
+        seen = read_or_skip(setup.region, lambda reader, row: look(reader, row, setup, declared, cursor))
+        if isinstance(seen, dg.SkipReason):
+            return seen
+        some = any(part.rows for part in seen.new.values())
+        events = materializations(context.instance, names, seen.region, seen.new) if some else []
+        there, own = published(context, setup, seen.behind)
         # The attempt goes on with time, whatever is cut meanwhile, so that what a failed run left is asked for again.
-        requests, reasons = requests_for(context, names, region, behind, attempt(now, region.created_at))
-        said = dg.SkipReason(
-            "; ".join([*(_told(new) if events else ()), *reasons]) or "every table has all checkpoints"
-        )
+        number = attempt(seen.now, seen.region.created_at)
+        requests, reasons = requests_for(context, names, seen.region, seen.behind, there, number)
+        told = _told(seen.new) if events else []
         return dg.SensorResult(
-            run_requests=requests, asset_events=events, cursor=after, skip_reason=None if requests else said
+            run_requests=requests,
+            asset_events=[*(own.events if own else ()), *events],
+            dynamic_partitions_requests=own.requests(names) if own else [],
+            cursor=seen.after,
+            skip_reason=None
+            if requests
+            else dg.SkipReason("; ".join([*told, *reasons]) or "every table has all checkpoints"),
         )
 
     return keep_up
 
 
 def requests_for(
-    context: dg.SensorEvaluationContext, names: Names, region: Region, behind: Mapping[str, Behind], attempt_: int
+    context: dg.SensorEvaluationContext,
+    names: Names,
+    region: Region,
+    behind: Mapping[str, Behind],
+    there: Collection[str],
+    attempt_: int,
 ) -> tuple[list[dg.RunRequest], list[str]]:
     """One run for each table whose next checkpoints are published; why the other tables get none."""
     requests: list[dg.RunRequest] = []
     reasons: list[str] = []
-    if not behind:
-        return requests, reasons  # a quiet tick does not open Dagster's instance
-    instance = context.instance
-    there = _published(context, names, behind)
     for table, (writer, ids) in behind.items():
-        published = _prefix(ids, there)
-        if not published:
+        ready = _prefix(ids, there)
+        if not ready:
             reasons.append(f"{table}: checkpoint {ids[0]} is not published yet")
         elif writer:
             reasons.append(f"{table}: {writer} writes it")
-        elif on_its_way(instance, {KEEPING_UP: f"{names.unique}/{table}"}):
+        elif on_its_way(context.instance, {KEEPING_UP: f"{names.unique}/{table}"}):
             reasons.append(f"{table}: a run is on its way")
         else:
-            requests.append(request(names, region, table, published, attempt_))
+            requests.append(request(names, region, table, ready, attempt_))
     return requests, reasons
 
 
-def _published(context: dg.SensorEvaluationContext, names: Names, behind: Mapping[str, Behind]) -> set[str]:
-    """Which checkpoints have partitions. Both sensors are evaluated at once: with the daemon's next loop a run would start 5 s later."""
+def published(
+    context: dg.SensorEvaluationContext, setup: SensorSetup, behind: Mapping[str, Behind]
+) -> tuple[set[str], publish.Tick | None]:
+    """Which of these checkpoints have partitions, and what this tick itself publishes: with the daemon's next loop a run starts 5 s later.
+
+    Where sensors have threads, the publishing sensor is evaluated at the same time: it is waited for. Where all share one thread, it
+    may be evaluated later, so that nobody else publishes at this moment.
+    """
+    if not behind:
+        return set(), None  # a quiet tick does not open Dagster's instance
     wanted = sorted({key_of(i) for _, ids in behind.values() for i in ids})
     first = {key_of(ids[0]) for writer, ids in behind.values() if not writer}
-    with lingering(threads_of(context), PUBLISHED_S) as seconds:
+    threads = threads_of(context)
+    with lingering(threads, PUBLISHED_S) as seconds:
         end = time.monotonic() + seconds
         while True:
-            there = set(context.instance.get_existing_dynamic_partitions(names.partitions, wanted))
+            there = set(context.instance.get_existing_dynamic_partitions(setup.names.partitions, wanted))
             if first <= there or time.monotonic() >= end:
-                return there
+                break
             time.sleep(0.1)
+    if threads or first <= there:
+        return there, None
+    own = publish.tick_of(context, setup, publish.PublishCursor())
+    return (there, None) if isinstance(own, dg.SkipReason) else (there | set(own.change.add), own)
 
 
 def _told(new: Mapping[str, Fed]) -> list[str]:
     return [f"{name}: {plural(len(part.rows), 'checkpoint')} materialized" for name, part in new.items() if part.rows]
 
 
-def _prefix(ids: list[int], there: set[str]) -> list[int]:
+def _prefix(ids: list[int], there: Collection[str]) -> list[int]:
     published = []
     for checkpoint in ids:
         if key_of(checkpoint) not in there:

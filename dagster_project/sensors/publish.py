@@ -53,6 +53,14 @@ class Tick:
     events: list[dg.AssetMaterialization]
     cursor: PublishCursor
 
+    def requests(self, names: Names) -> list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]:
+        """What Dagster is asked to do with the partitions."""
+        definition, change = partitions.definition(names), self.change
+        return [
+            *([definition.build_delete_request(list(change.remove))] if change.remove else []),
+            *([definition.build_add_request(list(change.add))] if change.add else []),
+        ]
+
 
 class Publisher:
     """One tick over one snapshot of the control plane."""
@@ -67,9 +75,9 @@ class Publisher:
         now = reader.now()
         if cursor.uid and cursor.uid != region.uid:
             return self._leave(cursor)
-        if cursor.uid and 0 <= now - cursor.compared < WHOLE and self._still(reader, region, cursor.top):
-            change = self._new(reader, region, cursor)
-        else:
+        recent = cursor.uid and 0 <= now - cursor.compared < WHOLE and self._still(reader, region, cursor.top)
+        change = self._new(reader, region, cursor) if recent else None
+        if change is None:
             present = list(self._instance().get_dynamic_partitions(self._names.partitions))
             change, top = self._compare(reader, region, present)
             cursor = dataclasses.replace(cursor, compared=0.0 if change.more else now, count=len(present), top=top)
@@ -97,9 +105,12 @@ class Publisher:
         row = reader.get(Checkpoint, checkpoint) if checkpoint else None
         return not checkpoint or (row is not None and row.status in checkpoints.LIVE)
 
-    def _new(self, reader: Reader, region: Region, cursor: PublishCursor) -> partitions.Change:
+    def _new(self, reader: Reader, region: Region, cursor: PublishCursor) -> partitions.Change | None:
+        """What came since; None where another tick has published some of it: then everything is compared."""
         fresh = checkpoints.filled(reader, above=cursor.top, oldest=CHUNK + 1)
         add = keys_of(fresh[:CHUNK])
+        if add and self._instance().get_existing_dynamic_partitions(self._names.partitions, add):
+            return None
         excess = min(CHUNK, cursor.count + len(add) - self._history)
         remove = self._lowest(excess) if add and excess > 0 else []
         return partitions.Change(tuple(add), tuple(k for k in remove if k not in add), more=len(fresh) > CHUNK)
@@ -134,6 +145,19 @@ class Publisher:
         ]
 
 
+def tick_of(context: dg.SensorEvaluationContext, setup: SensorSetup, cursor: PublishCursor) -> Tick | dg.SkipReason:
+    """What is to be published; why nothing may be."""
+    region = setup.region
+    publisher = Publisher(setup.names, lambda: context.instance, region.settings.ui_history)
+    tick = read_or_skip(region, lambda reader, row: publisher.plan(reader, row, cursor))
+    if isinstance(tick, dg.SkipReason):
+        return tick
+    changed = tick.change.add or tick.change.remove or not cursor.uid
+    if changed and (other := owner.claim(context.instance, region)):
+        return dg.SkipReason(other)
+    return tick
+
+
 def sensor(setup: SensorSetup) -> dg.SensorDefinition:
     names = setup.names
 
@@ -147,21 +171,11 @@ def sensor(setup: SensorSetup) -> dg.SensorDefinition:
         description="Adds a partition for each merged checkpoint with rows, in order; removes those that were superseded.",
     )
     def publish(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        region = setup.region
-        publisher = Publisher(names, lambda: context.instance, region.settings.ui_history)
         cursor = PublishCursor.parse(context.cursor)
-        tick = read_or_skip(region, lambda reader, row: publisher.plan(reader, row, cursor))
+        tick = tick_of(context, setup, cursor)
         if isinstance(tick, dg.SkipReason):
             return tick
-        change = tick.change
-        if (change.add or change.remove or not cursor.uid) and (other := owner.claim(context.instance, region)):
-            return dg.SkipReason(other)
-        definition = partitions.definition(names)
-        requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
-        if change.remove:
-            requests.append(definition.build_delete_request(list(change.remove)))
-        if change.add:
-            requests.append(definition.build_add_request(list(change.add)))
+        change, requests = tick.change, tick.requests(names)
         said = f"{len(change.add)} published, {len(change.remove)} removed" + (", more to come" if change.more else "")
         return dg.SensorResult(
             dynamic_partitions_requests=requests,
