@@ -80,10 +80,14 @@ def went_on(reader: Reader, *, after: int) -> bool:
 
 
 def same(tx: Tx, looked: Region) -> None:
-    """What a look found still counts: the control plane was not replaced by an older one since (SPEC G10, T3)."""
+    """What a look found still counts: the control plane was not replaced by an older one since (SPEC G10, T3).
+
+    One that was, and then went on to the same version, lacks what had been merged or opened by then.
+    """
     region = tx.region()
     refuse(region)
-    if region.uid != looked.uid or region.version < looked.version or region.epoch < looked.epoch:
+    found = Seen(looked.epoch, looked.next_checkpoint - 1, parents=frozenset({looked.head}))
+    if region.uid != looked.uid or region.version < looked.version or beyond(tx, region, found):
         raise WentBack(
             f"The control plane of region {region.name} was replaced by another state of it meanwhile.", hint=HINT
         )

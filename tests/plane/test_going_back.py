@@ -29,6 +29,7 @@ from crkafka_core.segments import owner
 from crkafka_core.segments.path import segment_path
 from crkafka_core.segments.storage import Storage
 from crkafka_core.testing.landing import Landing
+from crkafka_core.testing.simulation.backup import put, rows_of
 from tests.plane.conftest import P0
 
 if TYPE_CHECKING:
@@ -177,6 +178,23 @@ def test_t3_a_control_plane_replaced_between_the_look_and_the_deletion_deletes_n
     kit.do(lambda tx: restored.check(tx, restored.Seen(), by="me"))
     with pytest.raises(WentBack, match="replaced"):
         kit.do(lambda tx: restored.same(tx, replace(newer, version=newer.version + 1)))
+
+
+def test_t3_nor_does_one_that_went_on_to_the_same_version(kit: Kit) -> None:
+    """Files begun at a head that was lost were taken for orphans (found by seed 190015979)."""
+    kit.running()
+    kit.cut()
+    backup = rows_of(kit.plane.store, kit.row.name)
+    kit.cut()
+    looked = kit.row
+    kit.do(lambda tx: restored.same(tx, looked))
+    put(kit.plane.store, backup)
+    kit.do(lambda tx: resets.request(tx, by="me", target=0))
+    while kit.row.version < looked.version:
+        kit.do(lambda tx: tx.set_region(reset_cause=f"after {tx.region().version}"))
+    assert kit.row.epoch > looked.epoch
+    with pytest.raises(WentBack, match="replaced"):
+        kit.do(lambda tx: restored.same(tx, looked))
 
 
 def test_68_copy_of_the_control_plane_is_refused_for_writing_and_deleting(backups: Backups) -> None:

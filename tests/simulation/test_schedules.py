@@ -184,6 +184,11 @@ def test_who_saw_a_cut_of_a_lost_state_open_does_not_stop_a_region_again_that_a_
     assert simulate(180_015_583).ok
 
 
+def test_who_collects_orphans_notices_that_sql_went_back_and_on_to_the_same_version() -> None:
+    """Between its look and the deletion; a file of a cut that the newer state had merged went (SPEC T3, G10)."""
+    assert simulate(190_015_979).ok
+
+
 def test_seeds_differ_in_what_they_try() -> None:
     """Every fault strikes, cuts merge, resets and rewinds happen, tables are fenced: the schedules are not empty."""
     kinds, whats, tuples, cuts = set(), set(), 0, 0
