@@ -201,6 +201,15 @@ def spark_run(spark: SparkSession, bootstrap: str, topic: str, folder: Path, for
     return took, 0.0
 
 
+def await_rows(format: str, path: Path) -> None:
+    """Until the table has every row."""
+    began = time.monotonic()
+    while (found := rows_in(format, path)) != ROWS:
+        if time.monotonic() - began > 300:
+            raise AssertionError(f"{found} of {ROWS} rows are in the table")
+        time.sleep(0.02)
+
+
 def region_run(spark: SparkSession, bootstrap: str, topic: str, folder: Path, format: str) -> tuple[float, float]:
     """Seconds from the start of the host to the last merge, and of these until the group was settled and flowed.
 
@@ -232,19 +241,16 @@ def region_run(spark: SparkSession, bootstrap: str, topic: str, folder: Path, fo
                 opened.await_running(timeout=120)
                 settled = time.monotonic() - began
                 consume(opened)
-                while format in READERS and rows_in(format, folder / "bronze") != ROWS:
-                    if time.monotonic() - began > 300:
-                        raise AssertionError(f"{rows_in(format, folder / 'bronze')} of {ROWS} rows are in the table")
-                    time.sleep(0.02)
+                if format in READERS:
+                    await_rows(format, folder / "bronze")
                 took = time.monotonic() - began
             finally:
                 driver.end()
                 opened.stop()
                 host.end()
         with frames.held(spark, opened) as rows:
-            landed = rows.count()
-        if landed != ROWS:
-            raise AssertionError(f"{landed} of {ROWS} rows are in merged checkpoints")
+            if (landed := rows.count()) != ROWS:
+                raise AssertionError(f"{landed} of {ROWS} rows are in merged checkpoints")
     return took, settled
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 from zlib import crc32
 
 import dagster as dg
@@ -25,7 +24,10 @@ def cron(pattern: str, region: str) -> str:
     return pattern.format(minute=minute, look=minute % 5)
 
 
-def once_made(region: RegionResource) -> Callable[[dg.ScheduleEvaluationContext], dg.RunRequest | dg.SkipReason]:
+Evaluate = Callable[[dg.ScheduleEvaluationContext], dg.RunRequest | dg.SkipReason]
+
+
+def once_made(region: RegionResource) -> Evaluate:
     """A run, once there is a region: a run before that would fail, and somebody's alerts with it."""
 
     def evaluate(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
@@ -40,55 +42,37 @@ def once_made(region: RegionResource) -> Callable[[dg.ScheduleEvaluationContext]
     return evaluate
 
 
+DESCRIPTIONS = {
+    "consume": "Consume what is there, cut, stop: instead of resident members.",
+    "retire": "Delete checkpoints beyond the last `retain`.",
+    "prune": "Remove old runs and events of the region from Dagster; never anything of live partitions.",
+    "maintain": "Make few large files of the many small ones of the declared tables.",
+    "look": "Record the lag that Kafka knows.",
+}
+
+
 def make(names: Names, jobs: Jobs, options: Options, region: RegionResource) -> list[dg.ScheduleDefinition]:
     """The region's schedules; two are on, and the others off until somebody turns them on."""
-    running = dg.DefaultScheduleStatus.RUNNING if options.sensors == "running" else dg.DefaultScheduleStatus.STOPPED
     stopped, made = dg.DefaultScheduleStatus.STOPPED, once_made(region)
+    running = dg.DefaultScheduleStatus.RUNNING if options.sensors == "running" else stopped
+    retire, look = options.retire or cron(RETIRE, names.region), options.look or cron(LOOK, names.region)
 
     def schedule(
-        name: str, job: dg.JobDefinition, at: str, status: dg.DefaultScheduleStatus, description: str, **more: Any
+        name: str, job: dg.JobDefinition, at: str, status: dg.DefaultScheduleStatus, evaluate: Evaluate | None = None
     ) -> dg.ScheduleDefinition:
         return dg.ScheduleDefinition(
-            name=names.of(name), job=job, cron_schedule=at, default_status=status, description=description, **more
+            name=names.of(name),
+            job=job,
+            cron_schedule=at,
+            default_status=status,
+            description=DESCRIPTIONS[name],
+            execution_fn=evaluate,
         )
 
     return [
-        schedule(
-            "consume",
-            jobs.consume_until_caught_up,
-            options.consume,
-            stopped,
-            "Consume what is there, cut, stop: instead of resident members.",
-        ),
-        schedule(
-            "retire",
-            jobs.retire_checkpoints,
-            options.retire or cron(RETIRE, names.region),
-            running,
-            "Delete checkpoints beyond the last `retain`.",
-            execution_fn=made,
-        ),
-        schedule(
-            "prune",
-            jobs.prune_runs,
-            cron(PRUNE, names.region),
-            stopped,
-            "Remove old runs and events of the region from Dagster; never anything of live partitions.",
-        ),
-        schedule(
-            "maintain",
-            jobs.maintain_tables,
-            cron(MAINTAIN, names.region),
-            stopped,
-            "Make few large files of the many small ones of the declared tables.",
-            execution_fn=made,
-        ),
-        schedule(
-            "look",
-            jobs.observe_group,
-            options.look or cron(LOOK, names.region),
-            running,
-            "Record the lag that Kafka knows.",
-            execution_fn=made,
-        ),
+        schedule("consume", jobs.consume_until_caught_up, options.consume, stopped),
+        schedule("retire", jobs.retire_checkpoints, retire, running, made),
+        schedule("prune", jobs.prune_runs, cron(PRUNE, names.region), stopped),
+        schedule("maintain", jobs.maintain_tables, cron(MAINTAIN, names.region), stopped, made),
+        schedule("look", jobs.observe_group, look, running, made),
     ]

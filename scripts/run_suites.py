@@ -102,24 +102,13 @@ def run(suite: Suite) -> Outcome:
     report = REPORTS / f"{suite.name}.xml"
     report.unlink(missing_ok=True)
     mark = uuid.uuid4().hex
-    command = [sys.executable, "-m", "pytest", *suite.paths, "-m", suite.select, "-q", "--no-header", "--tb=short"]
-    command += ["-p", "no:cacheprovider", f"--junitxml={report}"]
     began, stolen = time.monotonic(), stolen_seconds()
     said = report.with_suffix(".log")
     with tempfile.TemporaryDirectory(prefix="crk-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         at = Path(folder) / "test-that-runs"
         env = {**os.environ, **suite.environment, MARK: mark, AT: str(at), "TMPDIR": folder, "PYTHONUNBUFFERED": "1"}
-        with said.open("wb") as output:
-            child = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        child = _start(suite, report, said, env)
         heard, pace = _Heard(child.pid), Pace()
         try:
             code, outcome.busy = heard.wait(child, suite.budget * PATIENCE, pace)
@@ -133,11 +122,8 @@ def run(suite: Suite) -> Outcome:
             os.killpg(child.pid, signal.SIGTERM)
             end_leftovers(mark)
             raise
-        outcome.seconds, outcome.stolen, outcome.slower = (
-            time.monotonic() - began,
-            stolen_seconds() - stolen,
-            pace.slower,
-        )
+        outcome.seconds, outcome.stolen = time.monotonic() - began, stolen_seconds() - stolen
+        outcome.slower = pace.slower
         if code < 0:
             outcome.troubles.append(f"pytest was ended by {signal.Signals(-code).name}{_within(at)}")
             outcome.last_words = _end_of(said) + heard.rest()
@@ -147,13 +133,31 @@ def run(suite: Suite) -> Outcome:
         outcome.troubles.append("has no tests" if code == 5 else f"pytest ended with {code}")
     if outcome.seconds - outcome.stolen > suite.budget * outcome.slower:
         outcome.troubles.append("over its budget")
-    with PRINTING:
-        print(
-            f"\n== {suite.name}: {' '.join(suite.paths)}, {outcome.seconds:.0f} of at most {suite.budget:.0f} s",
-            flush=True,
-        )
-        print(said.read_text(errors="replace").rstrip(), flush=True)
+    _print(outcome, said)
     return outcome
+
+
+def _start(suite: Suite, report: Path, said: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "pytest", *suite.paths, "-m", suite.select, "-q", "--no-header", "--tb=short"]
+    command += ["-p", "no:cacheprovider", f"--junitxml={report}"]
+    with said.open("wb") as output:
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+
+
+def _print(outcome: Outcome, said: Path) -> None:
+    suite = outcome.suite
+    took = f"{outcome.seconds:.0f} of at most {suite.budget:.0f} s"
+    with PRINTING:
+        print(f"\n== {suite.name}: {' '.join(suite.paths)}, {took}", flush=True)
+        print(said.read_text(errors="replace").rstrip(), flush=True)
 
 
 class _Heard:

@@ -56,37 +56,52 @@ def host(
     """
     if logs is not None:
         folder_of_logs(logs)
-    with Region.open(config) as region, ExitStack() as stack:
+    with Region.open(config) as region:
         region.init()
         pulse = Pulse()
-        if metrics:
-            tell(f"metrics at {stack.enter_context(serving(region, metrics, pulse))}/metrics")
-        with only_host(region, say=tell) as right:
-            told = set[str]()
+        why = partial(_why_they_wait, config, set())
+        with (
+            _answering(region, metrics, pulse, tell),
+            only_host(region, say=tell) as right,
+            members(region, logs, tell, partial(_begin, region, start, tell, why)) as running,
+            driving(region, drive=drive),
+        ):
+            follower = Follower(region, tell, logs=logs, why=why)
+            try:
+                while not stop.is_set():
+                    pulse.beat()
+                    _no_longer(running, right)
+                    if follower.turn(stop) is Phase.IDLE and until_idle:
+                        break
+            finally:
+                pulse.end()
+            if not leave_running:
+                _last_cut(region, tell)
 
-            def why() -> str:
-                return kafka_away(config, told) or lacks_topics(config)
 
-            def ready() -> None:
-                if start:
-                    region.start(by=whoami())
-                else:
-                    region.refuse_copy()
-                if away := why():
-                    tell(f"{away} Members wait for it.")
+@contextmanager
+def _answering(region: Region, metrics: str, pulse: Pulse, tell: Tell) -> Iterator[None]:
+    """Probes and Prometheus, where that was asked for."""
+    if not metrics:
+        yield
+        return
+    with serving(region, metrics, pulse) as url:
+        tell(f"metrics at {url}/metrics")
+        yield
 
-            with members(region, logs, tell, ready) as running, driving(region, drive=drive):
-                try:
-                    follower = Follower(region, tell, logs=logs, why=why)
-                    while not stop.is_set():
-                        pulse.beat()
-                        _no_longer(running, right)
-                        if follower.turn(stop) is Phase.IDLE and until_idle:
-                            break
-                finally:
-                    pulse.end()
-                if not leave_running:
-                    _last_cut(region, tell)
+
+def _why_they_wait(config: RegionConfig, told: set[str]) -> str:
+    return kafka_away(config, told) or lacks_topics(config)
+
+
+def _begin(region: Region, start: bool, tell: Tell, why: Callable[[], str]) -> None:
+    """Before the first member begins: the region is wanted, and what members will wait for is told."""
+    if start:
+        region.start(by=whoami())
+    else:
+        region.refuse_copy()
+    if away := why():
+        tell(f"{away} Members wait for it.")
 
 
 def _last_cut(region: Region, tell: Tell) -> None:

@@ -230,9 +230,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print(error.format_message(), file=sys.stderr)
         return 2
     except click.UsageError as error:
-        said = _RANGE.sub(_in_words, _NO_NUMBER.sub("is not a number", error.format_message()))
-        said += "" if said.endswith((".", "?")) else "."
-        return _say(error, f"{said} See `{error.ctx.command_path} --help`." if error.ctx else said, 2)
+        return _say(error, _wrong_usage(error), 2)
     except click.ClickException as error:
         return _say(error, error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):
@@ -242,10 +240,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _nobody_reads()
         return 0
     except ModuleNotFoundError as error:
-        package = str(error.name).partition(".")[0]
-        if package not in _EXTRAS:
-            return _unexpected(error)
-        return _say(error, f"{package} is not installed. pip install 'crkafka{_EXTRAS[package]}'.", 2)
+        said = _not_installed(error)
+        return _say(error, said, 2) if said else _unexpected(error)
     except UnicodeEncodeError as error:
         return _say(error, "A character of a path or of an answer is none in this locale. Set LC_ALL=C.UTF-8.", 2)
     except OSError as error:
@@ -255,6 +251,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if (of_spark := _of_spark(error)) is not None:
             return _say(error, redact(str(of_spark)), of_spark.exit_code)
         return _unexpected(error)
+
+
+def _wrong_usage(error: click.UsageError) -> str:
+    said = _RANGE.sub(_in_words, _NO_NUMBER.sub("is not a number", error.format_message()))
+    said += "" if said.endswith((".", "?")) else "."
+    return f"{said} See `{error.ctx.command_path} --help`." if error.ctx else said
+
+
+def _not_installed(error: ModuleNotFoundError) -> str:
+    """Of which extra the module is; empty for one that is of none."""
+    package = str(error.name).partition(".")[0]
+    extra = _EXTRAS.get(package)
+    return f"{package} is not installed. pip install 'crkafka{extra}'." if extra else ""
 
 
 def _nobody_reads() -> bool:

@@ -72,29 +72,13 @@ def page(found: Report) -> str:
         "<p>How long no record was submitted while the members drained and saved.</p>",
         *_freshness(found),
         "<h2>Resets</h2>",
-        _table(
-            ("when", "epoch", "cause", "by", "what"),
-            [(moment(x.at), x.epoch, x.cause, x.member or x.by, x.text) for x in found.resets],
-        ),
+        _resets(found),
         "<h2>Lag now</h2>",
         _lag(found),
         "<h2>Last checkpoints</h2>",
-        _table(
-            ("id", "status", "merged", "rows", "pause", "cause"),
-            [
-                (c.id, c.status, moment(c.merged), c.rows, f"{c.drain_ms} ms", c.cause)
-                for c in reversed(found.cuts[-30:])
-            ],
-        ),
+        _checkpoints(found),
         "<h2>Last events</h2>",
-        _table(
-            ("when", "event", "checkpoint", "what", "who"),
-            [
-                (moment(e.at), e.kind, e.checkpoint or "", e.text, e.member or e.by)
-                for e in reversed(found.events)
-                if not quiet(e)
-            ],
-        ),
+        _events(found),
     ]
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Region {_text(r.name)}</title>'
     return (
@@ -233,6 +217,23 @@ def _points(found: Report, points: Sequence[tuple[float, float, str, str]]) -> s
 def _lag(found: Report) -> str:
     rows = found.positions
     return _table(("member", "partition", "at", "waiting in Kafka"), rows) if rows else "<p>No member has told.</p>"
+
+
+def _resets(found: Report) -> str:
+    rows = [(moment(x.at), x.epoch, x.cause, x.member or x.by, x.text) for x in found.resets]
+    return _table(("when", "epoch", "cause", "by", "what"), rows)
+
+
+def _checkpoints(found: Report) -> str:
+    last = reversed(found.cuts[-30:])
+    rows = [(c.id, c.status, moment(c.merged), c.rows, f"{c.drain_ms} ms", c.cause) for c in last]
+    return _table(("id", "status", "merged", "rows", "pause", "cause"), rows)
+
+
+def _events(found: Report) -> str:
+    last = [e for e in reversed(found.events) if not quiet(e)]
+    rows = [(moment(e.at), e.kind, e.checkpoint or "", e.text, e.member or e.by) for e in last]
+    return _table(("when", "event", "checkpoint", "what", "who"), rows)
 
 
 def _height(most: float, said: Callable[[float], str], top: float, bottom: float) -> str:

@@ -16,6 +16,37 @@ class NodeAddress:
     controller_port: int
 
 
+SHORT_WAITS = {
+    # Tests wait for rebalances, for lost members and for retention: each as short as the broker allows.
+    "group.initial.rebalance.delay.ms": "200",
+    "group.min.session.timeout.ms": "1000",
+    "group.coordinator.rebalance.protocols": "classic,consumer",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.session.timeout.ms": "6000",
+    "log.retention.check.interval.ms": "1000",
+    "log.initial.task.delay.ms": "500",
+    "log.segment.delete.delay.ms": "1000",
+    "log.cleaner.backoff.ms": "1000",
+    # A node that was killed is seen as gone within seconds, and leaders move.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "controller.quorum.election.timeout.ms": "500",
+    "controller.quorum.election.backoff.max.ms": "500",
+    "controller.quorum.fetch.timeout.ms": "1500",
+}
+SMALL = {
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+    "log.cleaner.dedupe.buffer.size": "8388608",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "2",
+    "num.recovery.threads.per.data.dir": "2",
+}
+
+
 def server_properties(
     node: NodeAddress, nodes: Sequence[NodeAddress], data: Path, extra: Mapping[str, str] | None = None
 ) -> str:
@@ -36,37 +67,14 @@ def server_properties(
         "default.replication.factor": copies,
         "min.insync.replicas": "1",
         "offsets.topic.replication.factor": copies,
-        "offsets.topic.num.partitions": "5",
         "transaction.state.log.replication.factor": copies,
         "transaction.state.log.min.isr": enough,
-        "transaction.state.log.num.partitions": "5",
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": enough,
-        # Tests wait for rebalances, for lost members and for retention: each as short as the broker allows.
-        "group.initial.rebalance.delay.ms": "200",
-        "group.min.session.timeout.ms": "1000",
-        "group.coordinator.rebalance.protocols": "classic,consumer",
-        "group.consumer.min.session.timeout.ms": "1000",
-        "group.consumer.min.heartbeat.interval.ms": "100",
-        "group.consumer.heartbeat.interval.ms": "500",
-        "group.consumer.session.timeout.ms": "6000",
-        "log.retention.check.interval.ms": "1000",
-        "log.initial.task.delay.ms": "500",
-        "log.segment.delete.delay.ms": "1000",
-        "log.cleaner.backoff.ms": "1000",
-        "log.cleaner.dedupe.buffer.size": "8388608",
+        **SHORT_WAITS,
+        **SMALL,
         "message.max.bytes": "16777216",
         "replica.fetch.max.bytes": "16777216",
-        "num.network.threads": "2",
-        "num.io.threads": "4",
-        "background.threads": "2",
-        "num.recovery.threads.per.data.dir": "2",
-        # A node that was killed is seen as gone within seconds, and leaders move.
-        "broker.session.timeout.ms": "3000",
-        "broker.heartbeat.interval.ms": "500",
-        "controller.quorum.election.timeout.ms": "500",
-        "controller.quorum.election.backoff.max.ms": "500",
-        "controller.quorum.fetch.timeout.ms": "1500",
         "leader.imbalance.check.interval.seconds": "3600",
         "auto.leader.rebalance.enable": "false",
         "controlled.shutdown.enable": "true" if len(nodes) > 1 else "false",

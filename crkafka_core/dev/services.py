@@ -27,6 +27,9 @@ BOOTSTRAP = "bootstrap.servers"
 """File in the folder with the address of its Kafka, so that a configuration can say `${file:var/dev/bootstrap.servers}`."""
 
 
+Say = Callable[[str], None]
+
+
 @dataclass(frozen=True)
 class ServiceState:
     """One process of the folder, as a person wants to see it."""
@@ -68,7 +71,7 @@ def up(
     port: int = 0,
     topics: Mapping[str, int] | None = None,
     sample: int = 0,
-    progress: Callable[[str], None] | None = None,
+    progress: Say | None = None,
 ) -> Status:
     """Start what does not run yet: Kafka with one or three nodes, PostgreSQL if asked for; make missing topics.
 
@@ -76,38 +79,13 @@ def up(
     """
     if brokers not in (1, 3):
         raise ConfigError(f"{brokers} brokers were asked for.", hint="A Kafka in one folder has 1 or 3.")
-    say = progress or (lambda step: None)
+    say = progress or (lambda _: None)
     folder = Path(folder).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     with exclusively(folder / ".lock"):
-        cluster = KafkaCluster(folder, brokers, port=port)
-        present = len(cluster.alive())
-        if not present:
-            end_strays(folder)
-        if present and present != brokers:
-            raise ConfigError(
-                f"{folder} has a Kafka of {plural(present, 'node')}, and {plural(brokers, 'was', 'were')} asked for.",
-                hint="Use another folder, or remove this one after `crkafka dev down`.",
-            )
-        if port:
-            _check_port(cluster, port)
-        if not KAFKA.complete:
-            say("Kafka's jars, about 45 MB, once from Maven Central")
-            KAFKA.jars()
-        say(f"Kafka, {plural(brokers, 'node')}")
-        for node in cluster.node_ids if present else []:
-            cluster.resume(node)
-        cluster.start()
-        (folder / BOOTSTRAP).write_text(f"{cluster.bootstrap}\n")
+        cluster = _start_kafka(folder, brokers, port, say)
         if topics:
-            existing = cluster.topics.names()
-            for name, partitions in topics.items():
-                if name not in existing:
-                    say(f"topic {name} with {plural(partitions, 'partition')}")
-                    cluster.topics.create(name, partitions, replication=brokers)
-                    if sample:
-                        say(f"{plural(sample, 'sample order')} in {name}")
-                        produce_orders(cluster.bootstrap, name, sample)
+            _make_topics(cluster, topics, sample, say)
         server = Postgres(folder)
         if postgres or server.exists:
             say("PostgreSQL")
@@ -115,6 +93,41 @@ def up(
             server.start()
             server.url()  # makes the database
         return _status(folder)
+
+
+def _start_kafka(folder: Path, brokers: int, port: int, say: Say) -> KafkaCluster:
+    cluster = KafkaCluster(folder, brokers, port=port)
+    present = len(cluster.alive())
+    if not present:
+        end_strays(folder)
+    if present and present != brokers:
+        raise ConfigError(
+            f"{folder} has a Kafka of {plural(present, 'node')}, and {plural(brokers, 'was', 'were')} asked for.",
+            hint="Use another folder, or remove this one after `crkafka dev down`.",
+        )
+    if port:
+        _check_port(cluster, port)
+    if not KAFKA.complete:
+        say("Kafka's jars, about 45 MB, once from Maven Central")
+        KAFKA.jars()
+    say(f"Kafka, {plural(brokers, 'node')}")
+    for node in cluster.node_ids if present else []:
+        cluster.resume(node)
+    cluster.start()
+    (folder / BOOTSTRAP).write_text(f"{cluster.bootstrap}\n")
+    return cluster
+
+
+def _make_topics(cluster: KafkaCluster, topics: Mapping[str, int], sample: int, say: Say) -> None:
+    """Those that are not there yet, each with so many sample orders."""
+    existing = cluster.topics.names()
+    for name, partitions in topics.items():
+        if name not in existing:
+            say(f"topic {name} with {plural(partitions, 'partition')}")
+            cluster.topics.create(name, partitions, replication=len(cluster.node_ids))
+            if sample:
+                say(f"{plural(sample, 'sample order')} in {name}")
+                produce_orders(cluster.bootstrap, name, sample)
 
 
 def _check_port(cluster: KafkaCluster, port: int) -> None:
@@ -131,7 +144,7 @@ def _check_port(cluster: KafkaCluster, port: int) -> None:
 
 def down(folder: Path = DEFAULT_FOLDER, *, progress: Callable[[str], None] | None = None) -> Status:
     """Stop everything in the folder, also what an earlier `up` that was killed left behind; the data stays."""
-    say = progress or (lambda step: None)
+    say = progress or (lambda _: None)
     folder = Path(folder).absolute()
     if folder.is_dir():
         with exclusively(folder / ".lock"):

@@ -50,7 +50,6 @@ class Selection:
     @classmethod
     def of(
         cls,
-        *,
         topics: Collection[str] | None = None,
         partitions: Collection[int] | None = None,
         from_offset: int | None = None,

@@ -44,18 +44,7 @@ def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None,
     mine = tx.select(Checkpoint, ("token", "=", token))
     if mine:
         return mine[0]
-    if region.open_cut:
-        raise CutOpen(f"Cut {region.open_cut} of region {region.name} is open.", hint="Wait for it: it has a deadline.")
-    if region.phase is not Phase.RUNNING:
-        raise NotRunning(
-            f"Region {region.name} is {region.phase}{': ' + region.stop_reason if region.stop_reason else ''}; a cut needs RUNNING.",
-            hint=_next_step(tx, region),
-        )
-    reason = settling.unready(tx, region)
-    if reason:
-        nobody = hosts.missing(tx, region)
-        hint = "" if nobody else "Wait; it settles by itself."
-        raise NotSettled(f"Region {region.name} is not settled: {nobody or reason}.", hint=hint)
+    _check_may_open(tx, region)
     now, there = tx.now(), roster.live(tx)
     checkpoint = Checkpoint(
         region=region.name,
@@ -78,6 +67,22 @@ def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None,
     if not if_new:  # of one that falls due by itself it is told what it finds: an idle region fills no log
         events.log(tx, "cut opened", cause, checkpoint=checkpoint.id)
     return checkpoint
+
+
+def _check_may_open(reader: Reader, region: Region) -> None:
+    """One cut at a time, and only of a region that runs with a settled group (SPEC C2)."""
+    if region.open_cut:
+        raise CutOpen(f"Cut {region.open_cut} of region {region.name} is open.", hint="Wait for it: it has a deadline.")
+    if region.phase is not Phase.RUNNING:
+        raise NotRunning(
+            f"Region {region.name} is {region.phase}{': ' + region.stop_reason if region.stop_reason else ''}; a cut needs RUNNING.",
+            hint=_next_step(reader, region),
+        )
+    reason = settling.unready(reader, region)
+    if reason:
+        nobody = hosts.missing(reader, region)
+        hint = "" if nobody else "Wait; it settles by itself."
+        raise NotSettled(f"Region {region.name} is not settled: {nobody or reason}.", hint=hint)
 
 
 def _next_step(reader: Reader, region: Region) -> str:
@@ -235,32 +240,26 @@ def _store(tx: Tx, region: str, part: Part) -> None:
             at=tx.now(),
         )
     )
-    tx.add(
-        *(
-            ContributedOffset(
-                region, part.checkpoint, part.member, tp.topic, tp.partition, *o, part.leader_epochs.get(tp, -1)
-            )
-            for tp, o in part.offsets.items()
-        )
-    )
-    tx.add(
-        *(
-            rows.Segment(
-                region=region,
-                path=s.path,
-                checkpoint=part.checkpoint,
-                member=part.member,
-                incarnation=part.incarnation,
-                epoch=part.epoch,
-                rows=s.rows,
-                bytes=s.bytes,
-                hash=s.hash,
-                spans_json=json.dumps([list(p) for p in s.spans], ensure_ascii=False),
-            )
-            for s in part.segments
-        )
-    )
+    where = (region, part.checkpoint, part.member)
+    offsets = part.offsets.items()
+    tx.add(*(ContributedOffset(*where, *tp, *o, part.leader_epochs.get(tp, -1)) for tp, o in offsets))
+    tx.add(*(_segment(region, part, s) for s in part.segments))
     tx.set_region()
+
+
+def _segment(region: str, part: Part, named: NamedSegment) -> rows.Segment:
+    return rows.Segment(
+        region=region,
+        path=named.path,
+        checkpoint=part.checkpoint,
+        member=part.member,
+        incarnation=part.incarnation,
+        epoch=part.epoch,
+        rows=named.rows,
+        bytes=named.bytes,
+        hash=named.hash,
+        spans_json=json.dumps([list(p) for p in named.spans], ensure_ascii=False),
+    )
 
 
 def parts(reader: Reader, checkpoint: int) -> tuple[list[Expected], list[rows.Contribution]]:

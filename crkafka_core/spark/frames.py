@@ -50,14 +50,7 @@ def checkpoints(
     Retirement waits while the DataFrame lives and ten minutes more; `held` holds for as long as a block runs. A read that
     comes too late fails by name of the missing file, never by fewer rows.
     """
-    selection = Selection.of(
-        topics=topics,
-        partitions=partitions,
-        from_offset=from_offset,
-        to_offset=to_offset,
-        from_time=from_time,
-        to_time=to_time,
-    )
+    selection = Selection.of(topics, partitions, from_offset, to_offset, from_time, to_time)
     names = _names(numbered, columns)
     taken, hold = take(region, ids=ids, after=after, upto=upto)
     try:
@@ -87,14 +80,7 @@ def held(
     to_time: Moment | None = None,
 ) -> Iterator[DataFrame]:
     """As `checkpoints`, with retirement waiting until the block ends."""
-    selection = Selection.of(
-        topics=topics,
-        partitions=partitions,
-        from_offset=from_offset,
-        to_offset=to_offset,
-        from_time=from_time,
-        to_time=to_time,
-    )
+    selection = Selection.of(topics, partitions, from_offset, to_offset, from_time, to_time)
     names = _names(numbered, columns)
     taken, hold = take(region, ids=ids, after=after, upto=upto)
     with hold:

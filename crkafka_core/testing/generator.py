@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -178,11 +179,8 @@ class Generator:
                     for name in names if due > 0 else ():
                         share = min(max(1, due // len(names)), _CHUNK)
                         turn += 1
-                        if abort_every:
-                            abort = turn % abort_every == 0
-                            self.transaction(name, share, partitions=partitions, weights=weights, abort=abort)
-                        else:
-                            self.send(name, share, partitions=partitions, weights=weights)
+                        send = partial(self.transaction, abort=turn % abort_every == 0) if abort_every else self.send
+                        send(name, share, partitions=partitions, weights=weights)
                         sent += share
             except Exception as error:
                 failed.append(error)

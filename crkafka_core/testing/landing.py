@@ -68,8 +68,7 @@ class Landing:
             **keys,
         )
         self.uid = uuid.uuid4().hex[:12]
-        region = Region(name=name, uid=self.uid, region_index=0, config_json=self.config.to_json())
-        life.declare(store, region)
+        life.declare(store, Region(name=name, uid=self.uid, region_index=0, config_json=self.config.to_json()))
         self.region = Opened(self.config, ControlPlane(store, name))
         self.storage = Storage.of(self.config)
         self.tps = [TP(topic, p) for topic in topics for p in range(partitions)]

@@ -71,6 +71,16 @@ def _state(task: Path) -> str:
         return "X"
 
 
+def _client(kafka: KafkaCluster, group: str, session: float) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": kafka.bootstrap,
+        "group.id": group,
+        "session.timeout.ms": round(session * 1000),
+        "heartbeat.interval.ms": 300,
+        "topic.metadata.refresh.interval.ms": 500,
+    }
+
+
 class Scenario:
     """`with Scenario(kafka, tmp_path) as s: … s.kill(…) … s.finish_and_verify()`."""
 
@@ -102,24 +112,10 @@ class Scenario:
         for topic in self.topics if not names else ():
             kafka.topics.create(topic, partitions, replication=replication)
         self.url = url or f"sqlite:///{folder}/{name}.db"
-        client = {
-            "bootstrap.servers": kafka.bootstrap,
-            "group.id": name,
-            "session.timeout.ms": round(session * 1000),
-            "heartbeat.interval.ms": 300,
-            "topic.metadata.refresh.interval.ms": 500,
-        } | config.pop("kafka", {})
-        keys = {
-            **SHORT,
-            "region": name,
-            "control_plane": self.url,
-            "storage": str(folder / "segments"),
-            "kafka": client,
-            "members": members,
-            **({"pattern": pattern} if pattern else {"topics": self.topics}),
-            **config,
-        }
-        self.config = RegionConfig.of(base=folder, **keys)
+        client = _client(kafka, name, session) | config.pop("kafka", {})
+        read: dict[str, Any] = {"pattern": pattern} if pattern else {"topics": self.topics}
+        keys = {"region": name, "control_plane": self.url, "storage": str(folder / "segments"), "members": members}
+        self.config = RegionConfig.of(base=folder, **SHORT | keys | read | {"kafka": client} | config)
         self.session = session
         self.generator = Generator(kafka.bootstrap, timeout=producer_timeout)
         self.ledger: Ledger = self.generator.ledger

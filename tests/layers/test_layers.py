@@ -252,3 +252,32 @@ def test_rows_are_searched_in_the_plane_alone() -> None:
                 if node.func.attr in QUESTIONS and about in rows:
                     found.append(f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node.func)}({about}")
     assert found == []
+
+
+LONGEST_FUNCTION = 40
+MAY_BE_LONGER = {"dagster_project/sensors/keep_up.py sensor"}
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    """Migrations are history, and stay as they were."""
+    found = {
+        f"{file.relative_to(ROOT)} {node.name}"
+        for package in PACKAGES
+        for file in sorted((ROOT / package).rglob("*.py"))
+        if "migrations" not in file.parts
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno + 1 > LONGEST_FUNCTION
+    }
+    assert found - MAY_BE_LONGER == set()
+
+
+def test_no_line_is_kept_from_the_formatter() -> None:
+    marks = tuple(f"# fmt: {what}" for what in ("skip", "off"))
+    found = [
+        str(file.relative_to(ROOT))
+        for folder in (*PACKAGES, "pyspark_crkafka", "scripts", "bench", "examples", "tests")
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        if any(mark in file.read_text() for mark in marks)
+    ]
+    assert found == []

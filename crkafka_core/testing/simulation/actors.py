@@ -180,11 +180,7 @@ class Person(Actor):
     def do(self, ask: Fault) -> None:
         match ask.kind:
             case "rewind":
-                live = self.plane.read(lambda r, region: r.select(Checkpoint, ("status", "=", CheckpointStatus.MERGED)))
-                if live:
-                    target = live[int(ask.value * len(live))].id
-                    self.world.note(self.name, f"rewinds to {target}")
-                    self.plane.do(lambda tx: resets.request(tx, cause="a person", by="person", target=target))
+                self._rewind(ask)
             case "initial":
                 self.plane.do(lambda tx: resets.request(tx, cause="a person", by="person", target=0))
             case "reset":
@@ -219,6 +215,13 @@ class Person(Actor):
                 for kind, what, member in sorted(self.world.paused):
                     self.plane.do(partial(pauses.resume, kind=kind, what=what, member=member, by="person"))
                 self.world.paused.clear()
+
+    def _rewind(self, ask: Fault) -> None:
+        live = self.plane.read(lambda r, region: r.select(Checkpoint, ("status", "=", CheckpointStatus.MERGED)))
+        if live:
+            target = live[int(ask.value * len(live))].id
+            self.world.note(self.name, f"rewinds to {target}")
+            self.plane.do(lambda tx: resets.request(tx, cause="a person", by="person", target=target))
 
     def _pause(self, ask: Fault) -> None:
         """A partition, for whoever holds it or for one member alone; a topic, by its name or by a pattern; or a member (SPEC P1, P2)."""

@@ -31,6 +31,9 @@ OFTEN = 0.4
 """Chance of a call to fail while a client misbehaves."""
 
 
+OF_KAFKA = frozenset({"kafka down", "add partition", "retention", "cut log", "topic made anew", "rebalance"})
+
+
 class Faults:
     """What is still to come, and what waits for its victim's next move."""
 
@@ -76,30 +79,10 @@ class Faults:
             self.sql_down_until = world.now + short_or_long
         elif fault.kind == "lake fails":
             self.lake_fails_until = world.now + short_or_long
-        elif fault.kind == "kafka down":
-            world.broker.down_until = world.now + short_or_long
-        elif fault.kind == "add partition":
-            world.broker.add_partition(sorted(world.broker.partitions)[0])
-            world.later(fault.value, world.broker.rebalance)
-        elif fault.kind == "retention":
-            tps = sorted(world.broker.logs)
-            world.broker.expire(tps[fault.who % len(tps)], fault.value)
-        elif fault.kind == "cut log":
-            tps = sorted(world.broker.logs)
-            world.broker.cut(tps[fault.who % len(tps)], fault.value**2)
-        elif fault.kind == "topic made anew":
-            world.broker.renew(sorted(world.broker.partitions)[fault.who % len(world.broker.partitions)])
-            world.later(8.0 * fault.value, lambda: world.person.ask(replace(fault, kind="forget")))
-        elif fault.kind == "rebalance":
-            world.broker.rebalance()
-        elif fault.kind == "driver stall":
-            world.drivers[fault.who % len(world.drivers)].stalled_until = world.now + short_or_long
-        elif fault.kind == "driver kill":
-            world.drivers[fault.who % len(world.drivers)].replace()
-        elif fault.kind == "host stall":
-            world.host.stalled_until = world.now + short_or_long
-        elif fault.kind == "host kill":
-            world.host.replace()
+        elif fault.kind in OF_KAFKA:
+            self.kafka(fault, short_or_long)
+        elif fault.kind in ("driver stall", "driver kill", "host stall", "host kill"):
+            self.driver_or_host(fault, short_or_long)
         elif fault.kind == "clock step":
             world.clock_offset += (fault.value - 0.5) * 7200.0
         elif fault.kind == "slow":
@@ -122,6 +105,33 @@ class Faults:
         else:
             step = self.process(fault, short_or_long)
         world.history.pairs.add((str(world.oracle.row.phase), step, fault.kind))
+
+    def kafka(self, fault: Fault, length: float) -> None:
+        world, broker = self.world, self.world.broker
+        topics, tps = sorted(broker.partitions), sorted(broker.logs)
+        match fault.kind:
+            case "kafka down":
+                broker.down_until = world.now + length
+            case "add partition":
+                broker.add_partition(topics[0])
+                world.later(fault.value, broker.rebalance)
+            case "retention":
+                broker.expire(tps[fault.who % len(tps)], fault.value)
+            case "cut log":
+                broker.cut(tps[fault.who % len(tps)], fault.value**2)
+            case "topic made anew":
+                broker.renew(topics[fault.who % len(topics)])
+                world.later(8.0 * fault.value, lambda: world.person.ask(replace(fault, kind="forget")))
+            case "rebalance":
+                broker.rebalance()
+
+    def driver_or_host(self, fault: Fault, length: float) -> None:
+        of_driver = fault.kind.startswith("driver")
+        victim = self.world.drivers[fault.who % len(self.world.drivers)] if of_driver else self.world.host
+        if fault.kind.endswith("kill"):
+            victim.replace()
+        else:
+            victim.stalled_until = self.world.now + length
 
     def stranger(self, length: float) -> None:
         """Somebody else's consumer joins the group, and leaves it (SPEC G8)."""

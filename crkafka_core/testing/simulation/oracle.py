@@ -61,6 +61,7 @@ class Oracle:
         self.store, self.name, self.broker, self.disk = store, name, broker, disk
         with store.read(name) as reader:
             self.row: Region = reader.region()
+        self._watch_processes()
         self.merged: dict[int, dict[TP, int]] = {0: {}}
         self.landed: dict[int, list[Record]] = {}
         self.led: dict[int, set[TP]] = {}
@@ -82,6 +83,20 @@ class Oracle:
         """Those of topics that the region reads."""
         self.ran: dict[tuple[int, int], frozenset[PauseMark]] = {}
         """(epoch, head) under which the region has been RUNNING → what was paused when it first was."""
+        self.cuts = 0
+        self.retired: set[int] = set()
+        self.failures = 0
+        """In a row, as SPEC X6 counts them."""
+        self.stops: list[str] = []
+        self.lost: list[tuple[dict[int, dict[TP, int]], dict[TP, dict[str, int]]]] = []
+        """What was merged, and the initial offsets, in states of SQL that a backup has replaced."""
+        self.precious: set[str] = set()
+        """Segments that such a state named beyond the backup: nobody may delete them before a person has said how to go on."""
+        self.deleted: set[str] = set()
+        """Segments that no newer state needed any more when a backup was put in place: gone, or about to be deleted."""
+
+    def _watch_processes(self) -> None:
+        """What processes and a person have done so far."""
         self.launches: dict[str, int] = {}
         """Of each member, as last seen in a settled group."""
         self.highest: dict[TP, int] = {}
@@ -100,17 +115,6 @@ class Oracle:
         """(head, partition) → from which epoch on, and where whoever starts under that head starts at the earliest."""
         self.starts = 0
         """How often anybody who holds partitions was placed anew, at the head."""
-        self.cuts = 0
-        self.retired: set[int] = set()
-        self.failures = 0
-        """In a row, as SPEC X6 counts them."""
-        self.stops: list[str] = []
-        self.lost: list[tuple[dict[int, dict[TP, int]], dict[TP, dict[str, int]]]] = []
-        """What was merged, and the initial offsets, in states of SQL that a backup has replaced."""
-        self.precious: set[str] = set()
-        """Segments that such a state named beyond the backup: nobody may delete them before a person has said how to go on."""
-        self.deleted: set[str] = set()
-        """Segments that no newer state needed any more when a backup was put in place: gone, or about to be deleted."""
 
     def went_back(self, knew: Mapping[str, Any], newer: set[str]) -> None:
         """SQL is what it was when this was known of it (SPEC G10); until then it named these segments.

@@ -62,24 +62,11 @@ class World:
         self.config = configured(plan)
         self.wanted = plan.members
         """Members, as a person said last."""
-        row = Region(
-            name=self.region,
-            uid=f"uid-{plan.seed}",
-            region_index=0,
-            members_wanted=plan.members,
-            limits_json=stored_limits.dump(self.limits),
-            config_json=self.config.to_json(),
-            period=plan.period or 0.0,
-        )
-        tables = tuple(Table(self.region, f"table{i}", "delta", f"lake/table{i}") for i in range(plan.tables))
-        life.declare(self.store, row, tables)
-        self.store.run(self.region, lambda tx: tx.set_region(protocol=self.spoken))
         self.disk: Disk = {}
         self.files: dict[str, bytes] = {}
         """Small files on the disk that are not segments."""
         self.broker = Broker(self.limits.session_timeout, 3 * self.limits.drain_timeout, lambda: self.now)
-        for i, count in enumerate(plan.partitions):
-            self.broker.create(f"t{i}", count)
+        self._declare()
         self.oracle = Oracle(self.store, self.region, self.broker, self.disk)
         self.first_epoch = self.oracle.row.epoch + 1
         self.members: list[SimulatedMember] = []
@@ -92,6 +79,24 @@ class World:
         self.lakes = [Lake(f"table{i}") for i in range(plan.tables)]
         self.visitors: list[Visitor] = []
         self.writers: list[TableActor] = writers(self)
+
+    def _declare(self) -> None:
+        """The region in SQL, and its topics in Kafka."""
+        plan = self.plan
+        row = Region(
+            name=self.region,
+            uid=f"uid-{plan.seed}",
+            region_index=0,
+            members_wanted=plan.members,
+            limits_json=stored_limits.dump(self.limits),
+            config_json=self.config.to_json(),
+            period=plan.period or 0.0,
+        )
+        tables = tuple(Table(self.region, f"table{i}", "delta", f"lake/table{i}") for i in range(plan.tables))
+        life.declare(self.store, row, tables)
+        self.store.run(self.region, lambda tx: tx.set_region(protocol=self.spoken))
+        for i, count in enumerate(plan.partitions):
+            self.broker.create(f"t{i}", count)
 
     @property
     def now(self) -> float:
