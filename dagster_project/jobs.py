@@ -45,7 +45,7 @@ GRAPHS = (
 
 
 class Unkept(dg.IOManager):
-    """What an op returns is shown by its metadata, and handed to no other op: each run would leave a file of it behind."""
+    """Of ops that give nothing, whose numbers are metadata: without it, each run would make the code location's own I/O manager."""
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
         """Nothing to keep."""

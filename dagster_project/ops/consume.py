@@ -29,7 +29,7 @@ class Consume(dg.Config):
 )
 def consume(
     context: dg.OpExecutionContext, config: Consume, region: RegionResource, spark: SparkSessionResource
-) -> dg.Output[int]:
+) -> dg.Output[None]:
     with as_dagster_failure():
         it = region.initialised()
         if _hosted(it, token(context)):
@@ -42,7 +42,7 @@ def consume(
     row = done.checkpoint
     left_out = ", ".join(map(str, done.left_out)) or "none"
     return dg.Output(
-        row.id,
+        None,
         metadata={
             "checkpoint": row.id,
             "rows": row.rows,

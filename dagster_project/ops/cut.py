@@ -150,7 +150,6 @@ def _begun(region: Region, context: dg.OpExecutionContext) -> int:
 
 @dg.op(
     ins={"opened": dg.In(dg.Nothing)},
-    out=dg.Out(dg.Nothing),
     description="Wait until every member has drained, closed its segments, and contributed.",
 )
 def drain(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
@@ -168,7 +167,6 @@ def drain(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[N
 @dg.op(
     name="checkpoint",
     ins={"drained": dg.In(dg.Nothing)},
-    out=dg.Out(dg.Nothing),
     description="Wait until the contributions are merged; the region goes on. An aborted cut fails here, with its reason.",
 )
 def merge(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:

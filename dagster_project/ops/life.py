@@ -26,7 +26,7 @@ class Retire(dg.Config):
 @dg.op(
     description="Delete what is older than the last `retain` checkpoints and held by nobody; collect orphaned files.",
 )
-def retire(context: dg.OpExecutionContext, config: Retire, region: RegionResource) -> dg.Output[int]:
+def retire(context: dg.OpExecutionContext, config: Retire, region: RegionResource) -> dg.Output[None]:
     if config.dry_run:
         return _would_retire(context, region)
     with as_dagster_failure():
@@ -34,7 +34,7 @@ def retire(context: dg.OpExecutionContext, config: Retire, region: RegionResourc
     for why in done.held:
         context.log.warning(f"Held back: {why}")
     return dg.Output(
-        len(done.checkpoints),
+        None,
         metadata={
             "checkpoints": len(done.checkpoints),
             "segments": done.segments,
@@ -44,7 +44,7 @@ def retire(context: dg.OpExecutionContext, config: Retire, region: RegionResourc
     )
 
 
-def _would_retire(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[int]:
+def _would_retire(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
     with as_dagster_failure():
         plan, old = region.read(_retirable)
     rows, segments, size = (sum(getattr(c, what) for c in old) for what in ("rows", "segments", "bytes"))
@@ -56,7 +56,7 @@ def _would_retire(context: dg.OpExecutionContext, region: RegionResource) -> dg.
     for why in plan.held:
         context.log.warning(f"Held back: {why}")
     about = {"would_retire": len(old), "rows": rows, "segments": segments, "bytes": size}
-    return dg.Output(0, metadata={**about, "held_by": ", ".join(plan.held) or "nobody"})
+    return dg.Output(None, metadata={**about, "held_by": ", ".join(plan.held) or "nobody"})
 
 
 def _retirable(reader: Reader, row: Region) -> tuple[retiring.Plan, list[Checkpoint]]:
@@ -80,7 +80,7 @@ class Scale(dg.Config):
 
 
 @dg.op(description="Want another number of members.")
-def scale(context: dg.OpExecutionContext, config: Scale, region: RegionResource) -> dg.Output[int]:
+def scale(context: dg.OpExecutionContext, config: Scale, region: RegionResource) -> dg.Output[None]:
     with as_dagster_failure():
         if config.members < 1:
             raise ConfigError(
@@ -88,7 +88,7 @@ def scale(context: dg.OpExecutionContext, config: Scale, region: RegionResource)
                 hint="Write 1 or more; stop_region makes it rest.",
             )
         row = region.open().scale(config.members, by=asker(context))
-    return dg.Output(row.members_wanted, metadata={"members": row.members_wanted})
+    return dg.Output(None, metadata={"members": row.members_wanted})
 
 
 @dg.graph(description="Scale the group out or in.")
@@ -97,10 +97,10 @@ def scale_region() -> None:
 
 
 @dg.op(description="Want the region to run; also leaves STOPPED, once its reason is mended.")
-def start(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[str]:
+def start(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
     with as_dagster_failure():
         row = region.initialised().start(by=asker(context))
-    return dg.Output(str(row.phase), metadata={"phase": str(row.phase), "epoch": row.epoch})
+    return dg.Output(None, metadata={"phase": str(row.phase), "epoch": row.epoch})
 
 
 @dg.graph(
@@ -111,10 +111,10 @@ def start_region() -> None:
 
 
 @dg.op(description="Cut a last time; then members leave the group cleanly.")
-def stop(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[str]:
+def stop(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
     with as_dagster_failure():
         row = region.open().stop(by=asker(context), progress=context.log.info)
-    return dg.Output(str(row.phase), metadata={"phase": str(row.phase), "head": row.head})
+    return dg.Output(None, metadata={"phase": str(row.phase), "head": row.head})
 
 
 @dg.graph(description="Stop the region after a last cut.")

@@ -18,7 +18,7 @@ class Maintain(dg.Config):
 )
 def maintain(
     context: dg.OpExecutionContext, config: Maintain, region: RegionResource, spark: SparkSessionResource
-) -> dg.Output[int]:
+) -> dg.Output[None]:
     from crkafka_core.spark import maintain as by_format
     from crkafka_core.tables.maintain import in_words
 
@@ -29,7 +29,7 @@ def maintain(
             done = by_format.maintain(session, region.handle, name)
             merged, said[name] = merged + done.merged, in_words(done)
             context.log.info(f"{name}: {said[name]}")
-    return dg.Output(merged, metadata={"files": merged, **said})
+    return dg.Output(None, metadata={"files": merged, **said})
 
 
 @dg.graph(description="Compact the declared tables: few large files in the place of many small ones; no row changes.")

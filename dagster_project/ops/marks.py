@@ -42,11 +42,11 @@ def pause_flow() -> None:
 
 
 @dg.op(description="Take a pause away.")
-def resume_mark(context: dg.OpExecutionContext, config: Mark, region: RegionResource) -> dg.Output[bool]:
+def resume_mark(context: dg.OpExecutionContext, config: Mark, region: RegionResource) -> dg.Output[None]:
     with as_dagster_failure():
         there = region.open().resume(config.checked(), config.what, member=config.member, by=asker(context))
     context.log.info(f"{config.kind} {config.what} " + ("flows again" if there else "was not paused"))
-    return dg.Output(there, metadata={"was_paused": there})
+    return dg.Output(None, metadata={"was_paused": there})
 
 
 @dg.graph(description="Resume what was paused.")
@@ -64,7 +64,7 @@ class Forget(dg.Config):
 @dg.op(
     description="Carry a topic's offsets forward, so that the region goes on without it; refused unless its name is said twice."
 )
-def forget(context: dg.OpExecutionContext, config: Forget, region: RegionResource) -> dg.Output[int]:
+def forget(context: dg.OpExecutionContext, config: Forget, region: RegionResource) -> dg.Output[None]:
     with as_dagster_failure():
         if not config.topic:
             raise ConfigError(
@@ -78,7 +78,7 @@ def forget(context: dg.OpExecutionContext, config: Forget, region: RegionResourc
         partitions = region.open().forget(config.topic, by=asker(context))
     if not partitions:
         context.log.warning(f"The region knows no topic {config.topic}: nothing is forgotten.")
-    return dg.Output(partitions, metadata={"partitions": partitions})
+    return dg.Output(None, metadata={"partitions": partitions})
 
 
 @dg.graph(description="Forget a topic that was deleted or made anew, so that the region can go on.")
@@ -98,7 +98,7 @@ class Skip(dg.Config):
 @dg.op(
     description="Pass over offsets that no client can read, as a recorded gap; the head must stand at the first of them.",
 )
-def skip(context: dg.OpExecutionContext, config: Skip, region: RegionResource) -> dg.Output[int]:
+def skip(context: dg.OpExecutionContext, config: Skip, region: RegionResource) -> dg.Output[None]:
     with as_dagster_failure():
         if config.sure != config.offsets:
             raise ConfigError(
@@ -107,7 +107,7 @@ def skip(context: dg.OpExecutionContext, config: Skip, region: RegionResource) -
         tp, first, last = parse_offsets(config.offsets)
         goes_on = region.open().skip(tp, first, last, by=asker(context))
     context.log.info(f"{tp} goes on at offset {goes_on}")
-    return dg.Output(goes_on, metadata={"goes_on_at": goes_on})
+    return dg.Output(None, metadata={"goes_on_at": goes_on})
 
 
 @dg.graph(description="Give up records that no client can read, so that their partition goes on behind them.")

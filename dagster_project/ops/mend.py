@@ -18,7 +18,7 @@ class Mend(dg.Config):
 )
 def mend(
     context: dg.OpExecutionContext, config: Mend, region: RegionResource, spark: SparkSessionResource
-) -> dg.Output[int]:
+) -> dg.Output[None]:
     from crkafka_core.spark import tables
 
     mended = []
@@ -28,7 +28,7 @@ def mend(
             context.log.info(f"{name}: {'as it should be' if done is None else 'mended'}")
             if done is not None:
                 mended.append(name)
-    return dg.Output(len(mended), metadata={"mended": ", ".join(mended) or "none"})
+    return dg.Output(None, metadata={"mended": ", ".join(mended) or "none"})
 
 
 @dg.graph(description="Undo what others have committed to the region's tables: what the check nothing_foreign finds.")

@@ -15,7 +15,7 @@ SHOWN = 200
 @dg.op(
     description="Ask Kafka for the group's state and lag, and record them with the group and its topics.",
 )
-def observe(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[int]:
+def observe(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
     names = region.names
     with as_dagster_failure():
         it = region.open()
@@ -53,7 +53,7 @@ def observe(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output
                 },
             )
         )
-    return dg.Output(lag.get("lag", 0), metadata={**lag, "topics": len(topics)})
+    return dg.Output(None, metadata={**lag, "topics": len(topics)})
 
 
 def _lag(parts: Iterable[PartitionProgress]) -> dict[str, int]:

@@ -33,7 +33,7 @@ class Prune(dg.Config):
     description="Remove the region's old runs of jobs that materialize nothing, with their events and files, and the events of "
     "checkpoints that have left the partitions; the newest run of each job stays, and the latest observation and outcome of each check.",
 )
-def prune(context: dg.OpExecutionContext, config: Prune, region: RegionResource) -> dg.Output[int]:
+def prune(context: dg.OpExecutionContext, config: Prune, region: RegionResource) -> dg.Output[None]:
     from dagster_project import history  # private names of Dagster: where they have changed, no more than this op fails
 
     instance, names = context.instance, region.names
@@ -52,7 +52,7 @@ def prune(context: dg.OpExecutionContext, config: Prune, region: RegionResource)
     assets = [names.records, names.group, *(names.table(t.name) for t in region.settings.tables)]
     events = sum(history.forget(instance, asset, before=old, below=below, limit=config.limit) for asset in assets)
     context.log.info(f"{plural(runs, 'run')} and {plural(events, 'event')} removed")
-    return dg.Output(runs, metadata={"runs": runs, "events": events})
+    return dg.Output(None, metadata={"runs": runs, "events": events})
 
 
 def _ago(days: float) -> datetime:

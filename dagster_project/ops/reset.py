@@ -112,7 +112,6 @@ def reset(context: dg.OpExecutionContext, config: Reset, region: RegionResource)
 
 @dg.op(
     ins={"asked": dg.In(dg.Nothing)},
-    out=dg.Out(dg.Nothing),
     description="Remove superseded partitions, and their rows from every declared table that owes it.",
 )
 def rewind(context: dg.OpExecutionContext, region: RegionResource, spark: SparkSessionResource) -> dg.Output[None]:
@@ -129,7 +128,7 @@ def rewind(context: dg.OpExecutionContext, region: RegionResource, spark: SparkS
     )
 
 
-@dg.op(ins={"rewound": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing), description="Wait until the region runs again.")
+@dg.op(ins={"rewound": dg.In(dg.Nothing)}, description="Wait until the region runs again.")
 def resume(context: dg.OpExecutionContext, region: RegionResource) -> dg.Output[None]:
     mine = token(context)
     with as_dagster_failure():

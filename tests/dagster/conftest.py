@@ -105,6 +105,12 @@ class Seat:
         return list(self.instance.get_dynamic_partitions(self.names.partitions))
 
 
+def shown(result: dg.ExecuteInProcessResult, op: str) -> dict[str, Any]:
+    """The numbers that an op shows with its end."""
+    (output,) = (e for e in result.all_events if e.is_successful_output and e.step_key == op)
+    return {name: entry.value for name, entry in output.step_output_data.metadata.items()}
+
+
 @pytest.fixture
 def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is none here; a start asks it for the cluster's id, and for the commits of partitions that are known."""

@@ -19,9 +19,11 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError
 from dagster_project import ConsistentRegion, consistent_region, schedules
 from dagster_project.component import Attributes
+from dagster_project.jobs import GRAPHS
 from dagster_project.names import Names
 from dagster_project.resources import ControlPlaneResource, RegionResource, SparkSessionResource
 from dagster_project.scaffolder import PYTHON, YAML, RegionParams, rendered
+from tests.dagster.conftest import Seat
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.dagster
@@ -381,3 +383,27 @@ def test_sensors_keep_the_pace_that_is_said_and_the_trigger_its_own() -> None:
             s.name: s.minimum_interval_seconds for s in consistent_region(attributes(**bronze), **options).sensors or ()
         }
         assert set(found.values()) == every and found["orders_trigger"] == 1
+
+
+def test_no_op_gives_anything_to_an_io_manager() -> None:
+    """Numbers are metadata; what is handed over would be kept, and read by nobody."""
+    given = [
+        node.name
+        for graph in GRAPHS
+        for node in graph.nodes
+        for o in node.definition.output_defs
+        if not o.dagster_type.is_nothing
+    ]
+    assert given == []
+
+
+def test_a_run_of_a_region_neither_calls_nor_makes_the_io_manager_of_its_code_location(seat: Seat) -> None:
+    """It may need credentials that a region has not."""
+
+    @dg.io_manager
+    def theirs(_: dg.InitResourceContext) -> dg.IOManager:
+        raise AssertionError("made")
+
+    merged = dg.Definitions.merge(seat.defs, dg.Definitions(resources={"io_manager": theirs}))
+    done = merged.resolve_job_def("orders_start_region").execute_in_process(instance=seat.instance)
+    assert done.success and not [e for e in done.all_events if e.event_type is dg.DagsterEventType.HANDLED_OUTPUT]

@@ -13,7 +13,7 @@ from crkafka_core.plane import starts
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.region import Region
 from crkafka_core.testing.hand_member import HandMember
-from tests.dagster.conftest import LandedSeat, Seat
+from tests.dagster.conftest import LandedSeat, Seat, shown
 
 pytestmark = pytest.mark.dagster
 
@@ -33,7 +33,8 @@ def marks(seat: Seat) -> list[tuple[str, str, str]]:
 def test_what_is_paused_is_resumed(seat: Seat) -> None:
     assert seat.run("pause_flow", {"pause": {"what": "orders"}}).success
     assert marks(seat) == [("topic", "orders", "dagster run")]
-    assert seat.run("resume_flow", {"resume_mark": {"what": "orders"}}).output_for_node("resume_mark") is True
+    resumed = seat.run("resume_flow", {"resume_mark": {"what": "orders"}})
+    assert shown(resumed, "resume_mark") == {"was_paused": True}
     assert marks(seat) == []
     assert "Write one of partition, topic, pattern, member" in refusal(
         seat, "pause_flow", {"pause": {"kind": "all", "what": "x"}}
