@@ -85,9 +85,12 @@ def _brought_along(context: dg.AssetExecutionContext, table: Table) -> bool:
 def _materialize_along(
     context: dg.AssetExecutionContext, region: RegionResource, name: str, before: Table, ids: Sequence[int]
 ) -> None:
-    """Partitions of checkpoints that came along are materialized too."""
-
-    there = region.read(lambda reader, _: checkpoints.filled(reader, above=before.acknowledged, upto=ids[0] - 1))
+    """Partitions of checkpoints that came along are materialized too; not those that have left."""
+    came = region.read(lambda reader, _: checkpoints.filled(reader, above=before.acknowledged, upto=ids[0] - 1))
+    if not came:
+        return
+    lowest = context.instance.get_paginated_dynamic_partitions(region.names.partitions, limit=1, ascending=True).results
+    there = [i for i in came if lowest and key_of(i) >= lowest[0]]
     for checkpoint, numbers in writing.about(region, name, there).items():
         context.log_event(
             dg.AssetMaterialization(region.names.table(name), partition=key_of(checkpoint), metadata=numbers)

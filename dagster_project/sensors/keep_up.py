@@ -44,9 +44,12 @@ Behind = tuple[str, list[int]]
 
 
 def waiting(
-    reader: Reader, region: Region, names: list[str], *, limit: int, alone: Collection[str] = ()
+    reader: Reader, region: Region, names: list[str], *, limit: int, history: int, alone: Collection[str] = ()
 ) -> dict[str, Behind]:
-    """The tables that are behind, and that no host feeds; none feeds those that are left `alone`."""
+    """The tables that are behind, and that no host feeds; none feeds those that are left `alone`.
+
+    A run is for partitions: what has left the `history` that Dagster shows comes along with the first that is there.
+    """
     if region.phase is Phase.REWINDING or epochs.unfenced(reader):
         return {}
     behind: dict[str, Behind] = {}
@@ -57,7 +60,9 @@ def waiting(
         row = reader.get(Table, name)
         if row is None or row.acknowledged >= region.head or tables.feeder_of(reader, row):
             continue
-        ids = checkpoints.filled(reader, above=row.acknowledged, oldest=limit)
+        far = region.head - row.acknowledged > history
+        after = max(row.acknowledged, _before(reader, history)) if far else row.acknowledged
+        ids = checkpoints.filled(reader, above=after, oldest=limit)
         if ids:
             behind[name] = (tables.writer(reader, name), ids)
     return behind
@@ -209,9 +214,9 @@ def look(reader: Reader, row: Region, setup: SensorSetup, declared: list[str], c
     """Which tables are behind, and what hosts have brought."""
     settings, limit = setup.region.settings, setup.options.keep_up
     keyed = {t.name for t in settings.tables if t.keys}
-    behind = waiting(reader, row, declared, limit=limit, alone=settings.left_to_others)
-    known = cursor.of(row)
-    new = fed(reader, declared, known, limit=limit, history=settings.ui_history, keyed=keyed)
+    history, known = settings.ui_history, cursor.of(row)
+    behind = waiting(reader, row, declared, limit=limit, history=history, alone=settings.left_to_others)
+    new = fed(reader, declared, known, limit=limit, history=history, keyed=keyed)
     return Seen(row, reader.now(), behind, new, known)
 
 
