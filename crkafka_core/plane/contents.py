@@ -167,8 +167,11 @@ def counting(reader: Reader, region: Region, table: Table) -> dict[int, int]:
 
 
 def written(reader: Reader, region: Region, table: Table) -> dict[int, str]:
-    """Checkpoint that has rows in the table → the format's version that last wrote them, in the order of those commits."""
+    """Checkpoint that has rows in the table → the format's version that last wrote them, in the order of those commits.
+
+    Last are those of which no commit is known any more, with none.
+    """
     live = set(live_in(reader, region, table))
     versions = {commit.number: commit.version for commit in commits(reader, table)}
     found = sorted((number, i) for i, number in counting(reader, region, table).items() if i in live)
-    return {i: versions[number] for number, i in found}
+    return {**{i: versions[number] for number, i in found}, **dict.fromkeys(live - {i for _, i in found}, "")}

@@ -21,6 +21,7 @@ from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_format import Range, Rows, TableFormat, Where
 from crkafka_core.tables import new_file
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, bounds, changes_rows
+from crkafka_core.tables.log import lost
 from crkafka_core.tables.new_file import NewFile
 from crkafka_core.tables.stamp import History, LogEntry, Stamp
 
@@ -80,8 +81,9 @@ class DeltaTable(TableFormat):
 
     def lost(self) -> dict[str, Range | None]:
         def found(there: Snapshot) -> dict[str, Range | None]:
-            stored = {file.path for file in there.storage.list("")}
-            return {file.path: bounds(file, CHECKPOINT) for file in there.files() if file.path not in stored}
+            files = there.files()
+            gone = lost(there.storage, files)
+            return {file.path: bounds(file, CHECKPOINT) for file in files if file.path in gone}
 
         return self._told(found, {}) or {}
 

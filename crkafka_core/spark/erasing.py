@@ -17,11 +17,12 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.plane.erasure import Records
 from crkafka_core.plane.permits import Permit
 from crkafka_core.spark import commit, tables
+from crkafka_core.spark.adopted import adopting, adopts
 from crkafka_core.spark.keys import keys_of
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_reader import read_table
+from crkafka_core.tables import adopt, writing
 from crkafka_core.tables import erase as erasing
-from crkafka_core.tables import writing
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.log import NeedsSpark
@@ -126,10 +127,11 @@ def _rewrite(
     ids, table = region.plane.read(partial(_held, family, checkpoints)), family[0]
     if not ids:
         return
-    if plane.needs_spark(table):
-        tables.rewrite(session(), region, table.name, ids)
-        return
     try:
-        tables.rewrite(None, region, table.name, ids)
+        spark = session() if plane.needs_spark(table) else None
+        if adopts(region, table.name, spark):  # rows are taken out of files: those that stay need not come again
+            adopting(spark, region, table.name, partial(adopt.mend, checkpoints=ids))
+        else:
+            tables.rewrite(spark, region, table.name, ids)
     except NeedsSpark:
-        tables.rewrite(session(), region, table.name, ids)
+        adopting(session(), region, table.name, partial(adopt.mend, checkpoints=ids))

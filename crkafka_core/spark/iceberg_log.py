@@ -38,6 +38,7 @@ _TIDY = "write.metadata.delete-after-commit.enabled"
 """Each commit writes the metadata anew; all but the last hundred of it go."""
 _MAIN = "main"
 _KEY, _TIME = ("topic", "partition", "offset"), "timestamp"
+_BOUNDS = [f"readable_metrics.`{column}`.{end}_bound" for end in ("lower", "upper") for column in _KEY]
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _POSITIONS, _EQUALITY = 1, 2
 """Kinds of files that mark rows as deleted."""
@@ -168,7 +169,7 @@ class IcebergSnapshot(Snapshot):
             parent = at.parentId()
             at = None if parent is None else self._base.snapshot(parent)
 
-    def since(self, version: str) -> list[LogEntry]:
+    def since(self, version: str, ours: Collection[str] = ()) -> list[LogEntry]:
         known = int(version) if version else -1
         if known >= self.version:
             return []
@@ -178,7 +179,7 @@ class IcebergSnapshot(Snapshot):
                 if number < known:  # the state of that version was left behind
                     seen.append(LogEntry(str(number), None, True))
                 break
-            seen.append(LogEntry(str(number), Stamp.from_json(at.summary().get(STAMP)), at.operation() != "replace"))
+            seen.append(LogEntry(str(number), None, False) if str(number) in ours else _entry(number, at))
         if not version:
             seen.append(LogEntry("0", Stamp.from_json(self._properties.get(_MADE_BY)), False))
         return seen[::-1]
@@ -192,15 +193,27 @@ class IcebergSnapshot(Snapshot):
                 return False
         return False
 
+    def changed_files(self, version: str) -> list[DataFile] | None:
+        at = next((at for number, at in self._line() if str(number) == version), None)
+        if at is None:
+            return None
+        if at.operation() == "delete":
+            return []
+        columns = [f"data_file.{name}" for name in ("content", "file_path", "file_size_in_bytes", "record_count")]
+        with self._log.translated_errors():
+            entries = self._log.spark.read.table(f"{self._log.name}.all_entries")
+            entries = entries.where(f"snapshot_id = {at.snapshotId()} AND status > 0")
+            rows = entries.selectExpr(*columns, *_BOUNDS).collect()
+        return [self._file(row, ()) for row in rows if not row[0]]
+
     def files(self) -> list[DataFile]:
         """The files of this version, by one query of the session: through Java they would come one by one."""
         if self._head is None:
             return []
-        bounds = [f"readable_metrics.`{column}`.{end}_bound" for end in ("lower", "upper") for column in _KEY]
         with self._log.translated_errors():
             rows = (
                 self._metadata("files")
-                .selectExpr("content", "file_path", "file_size_in_bytes", "record_count", *bounds)
+                .selectExpr("content", "file_path", "file_size_in_bytes", "record_count", *_BOUNDS)
                 .collect()
             )
         kinds = {row[0] for row in rows}
@@ -347,6 +360,11 @@ class _Java:
     def _make_session_active(self) -> None:
         """A name is looked up with the settings of this thread's session; another one does not know the catalog."""
         self._sessions.setActiveSession(self._session)
+
+
+def _entry(number: int, snapshot: Any) -> LogEntry:
+    stamp = Stamp.from_json(snapshot.summary().get(STAMP))
+    return LogEntry(str(number), stamp, snapshot.operation() != "replace")
 
 
 def _statistics(bounds: Bounds, numbers: Mapping[str, int]) -> dict[str, object]:

@@ -78,7 +78,7 @@ def rewrite(
     elif adopts(region, name, spark):
         if not ids:
             return None
-        return adopting(spark, region, name, partial(adopt.mend, checkpoints=ids))
+        return adopting(spark, region, name, partial(adopt.mend, checkpoints=ids, anew=ids))
     return writing.commit(region, name, writing.asking(name, ids=ids), _writer(spark, region, shape))
 
 
@@ -122,7 +122,8 @@ def mend(spark: SparkSession | None, region: Handle, name: str, *, shape: Shape 
             hint="Mend it there, with the same shape.",
         )
     if adopts(region, name, spark):
-        return adopting(spark, region, name, adopt.mend)
+        wrong = {*found.miscounted, *found.changed}
+        return adopting(spark, region, name, partial(adopt.mend, checkpoints=wrong, anew=found.changed))
     log = log_if_reached(region, expected.table)
     undone = (
         bool(found.foreign) and not keys_of(region, name) and log is not None and undo(region, log, name, CHECKPOINT)

@@ -35,7 +35,7 @@ from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.last_commit import NotAcknowledged, Standing
 from crkafka_core.tables.leftover import Leaving
-from crkafka_core.tables.log import DataFile, Logs, Moved, NeedsSpark, Snapshot, TableLog
+from crkafka_core.tables.log import DataFile, Logs, Moved, NeedsSpark, Snapshot, TableLog, lost
 from crkafka_core.tables.on_snapshot import check, on_a_snapshot
 from crkafka_core.tables.stamp import Facts, Stamp
 from crkafka_core.tables.writing import Committed, Fenced, Written
@@ -97,9 +97,18 @@ def fence(region: Handle, name: str, *, fetch: Fetch | None = None, logs: Logs =
 
 
 def mend(
-    region: Handle, name: str, checkpoints: Collection[int] = (), *, fetch: Fetch | None = None, logs: Logs = open_log
+    region: Handle,
+    name: str,
+    checkpoints: Collection[int] = (),
+    *,
+    anew: Collection[int] = (),
+    fetch: Fetch | None = None,
+    logs: Logs = open_log,
 ) -> Committed | None:
-    """Take out all that does not belong there, bring in what is missing, and these checkpoints anew; None: the table is empty."""
+    """Take out all that does not belong there, bring in what is missing, of these checkpoints above all; None: the table is empty.
+
+    Of those that are to come `anew` no row is believed that is in a file which others may have written.
+    """
 
     def ask(tx: Tx, token: str) -> Permit | None:
         table = tables.of(tx, name)
@@ -107,8 +116,10 @@ def mend(
         return writing.asking(name, ids=ids)(tx, token) if ids else None
 
     def once() -> Committed | None:
-        chosen = frozenset(checkpoints)
-        return writing.commit(region, name, ask, lambda permit, hold: _Commit(region, means, permit, hold).mend(chosen))
+        chosen, again = frozenset(checkpoints), frozenset(anew)
+        return writing.commit(
+            region, name, ask, lambda permit, hold: _Commit(region, means, permit, hold).mend(chosen, again)
+        )
 
     means = Means(logs, fetch)
     done = _once_sql_knows(region, name, once, means)
@@ -205,15 +216,18 @@ class _Commit:
 
         return on_a_snapshot(log, self._stamp, once)
 
-    def mend(self, checkpoints: Collection[int]) -> Written:
+    def mend(self, checkpoints: Collection[int], anew: Collection[int]) -> Written:
         table, log = self._permit.table, self._log
 
         def once(snapshot: Snapshot) -> Written:
             self._check(snapshot)
             content = self._region.plane.read(lambda reader, row: content_of(reader, row, table))
-            by_name = content.among(snapshot.files())
-            leaving = leftover.foreign(table, log.storage(), by_name, int.__ne__, forgotten=content.forgotten)
+            files, forgotten = snapshot.files(), content.forgotten
+            gone = lost(log.storage(), files)
+            by_name = content.among([file for file in files if file.path not in gone])
+            leaving = leftover.foreign(table, log.storage(), by_name, int.__ne__, forgotten=forgotten, anew=anew)
             leaving.take_marked(by_name, content.pieces, checkpoints)
+            leaving.files.extend(file for file in files if file.path in gone)
             rows = sum(self._permit.plan.rows_for_tables.values())
             return Written(self._replace(snapshot, leaving, rows, table.acknowledged), rows)
 
@@ -234,7 +248,9 @@ class _Commit:
         add = leftover.rewritten(self._log.storage(), self._log.table, leaving, self._stamp)
         add += self._adopt([p.segment for p in leaving.returning if p.segment is not None], again=True)
         add += self._fetch({p.checkpoint for p in leaving.returning if p.segment is None})
-        return self._put(snapshot, add, leaving.files, rows, holds)
+        new = {file.name for file in add}  # of a lost file the very name comes again
+        gone = {file.path: file for file in leaving.files if file.path not in new}
+        return self._put(snapshot, add, list(gone.values()), rows, holds)
 
     def _put(
         self, snapshot: Snapshot, add: Sequence[Added], remove: Collection[DataFile], rows: int, holds: int

@@ -12,13 +12,14 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents, tables
 from crkafka_core.plane.contents import Piece
-from crkafka_core.tables import last_commit, places, stamp
+from crkafka_core.tables import last_commit, others, places, stamp
 from crkafka_core.tables.content import Content, content_of
 from crkafka_core.tables.delta_log import open_log
+from crkafka_core.tables.files import checkpoints_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.last_commit import Standing
-from crkafka_core.tables.log import Logs, Snapshot
-from crkafka_core.tables.places import Places, SortedFiles
+from crkafka_core.tables.log import Logs, Snapshot, lost
+from crkafka_core.tables.places import Count, Places, SortedFiles
 
 LOOKS = 5
 """Times that a commit may come between the look at the table and the one at SQL."""
@@ -80,12 +81,14 @@ def look(region: Handle, name: str, logs: Logs = open_log) -> TableAudit:
     for _ in range(LOOKS):  # first the table, then SQL: what came into the table before is known to SQL by then
         log = logs(region, region.plane.read(lambda r, row: tables.of(r, name)))
         snapshot = log.snapshot()
-        table, rows, content = region.plane.read(partial(_expected, name, snapshot))
+        table, rows, written, content = region.plane.read(partial(_expected, name, snapshot))
         if not table.version or (snapshot is not None and int(table.version) <= snapshot.version):
             break
     if snapshot is None or content is None:
         return TableAudit(miscounted=tuple(sorted(rows)))
-    there = content.among(snapshot.files())
+    files = snapshot.files()
+    gone = lost(log.storage(), files)
+    there = content.among([file for file in files if file.path not in gone])
     at = Places(there.pieces)
     count = places.count(name, log.storage(), there.others, at)
     counts = count.total
@@ -97,24 +100,41 @@ def look(region: Handle, name: str, logs: Logs = open_log) -> TableAudit:
     }
     wrong |= _with_too_few_rows(there, rows)
     strange = counts[places.NOWHERE] + (0 if content.forgotten else counts[places.BEFORE])
-    seen = snapshot.since(table.version)
-    foreign = sum(s.changes_rows and (s.stamp is None or s.stamp.uid != content.uid) for s in seen)
+    inside = _in_files_of_others(there, count, at, content.uid)
+    of_others = others.of_adopted(table, snapshot, content.uid, content.pieces, written, inside)
     strangers = sorted({c for c, _ in there.wrong if c not in _on_the_way(region)})
-    return TableAudit(tuple(strangers), tuple(sorted(wrong)), foreign, strange)
+    return TableAudit(
+        tuple(strangers),
+        tuple(sorted(wrong)),
+        len(of_others.commits),
+        strange,
+        tuple(sorted(of_others.changed)),
+        tuple(sorted(gone)),
+    )
+
+
+def _in_files_of_others(there: SortedFiles, count: Count, at: Places, uid: str) -> set[int]:
+    """Checkpoints with rows in files that others have written, or that were made of such."""
+    pairs = zip(there.others, count.of_files, strict=True)
+    groups = {g for file, rows in pairs if checkpoints_of(file.path, uid) is None for g in rows if g >= 0}
+    return {piece.checkpoint for g in groups for piece in at.groups[g]}
 
 
 def _expected(
     name: str, snapshot: Snapshot | None, reader: Reader, row: Region
-) -> tuple[Table, Mapping[int, int], Content | None]:
-    """What SQL says of a table: checkpoint → rows, and what belongs in a snapshot of it; refused where that is newer than SQL."""
+) -> tuple[Table, Mapping[int, int], Mapping[int, str], Content | None]:
+    """What SQL says of a table: checkpoint → rows, and → the version with which they came; and what belongs in a snapshot of it.
+
+    Refused where that is newer than SQL.
+    """
     table = tables.of(reader, name)
     rows = contents.counted_in(reader, row, table)
     if snapshot is None:
-        return table, rows, None
+        return table, rows, {}, None
     facts = snapshot.facts(stamp.app_of(row.uid, name))
     if last_commit.standing(reader, table, facts) is Standing.NEWER:
         raise last_commit.newer(table, facts)
-    return table, rows, content_of(reader, row, table)
+    return table, rows, contents.written(reader, row, table), content_of(reader, row, table)
 
 
 def _on_the_way(region: Handle) -> set[int]:

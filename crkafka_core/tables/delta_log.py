@@ -247,17 +247,26 @@ class Snapshot(interface.Snapshot):
 
     def touched(self, version: str, column: str) -> tuple[int, int] | None:
         """The least and the greatest value of a column in files that a version has brought or taken; None where the log does not tell."""
+        found = self._brought_or_taken(version)
+        if found is None:
+            return None
+        known = [each for file in found if (each := bounds(file, column)) is not None]
+        if len(known) < len(found):
+            return None
+        return min((low for low, _ in known), default=0), max((high for _, high in known), default=-1)
+
+    def changed_files(self, version: str) -> list[DataFile] | None:
+        about = self._log.about(int(version))
+        return [] if about is not None and about.get("operation") == "DELETE" else self._brought_or_taken(version)
+
+    def _brought_or_taken(self, version: str) -> list[DataFile] | None:
         number = int(version)
         try:
             before, after = ([] if n < 0 else self._log.at(str(n)).files() for n in (number - 1, number))
         except VersionGone:
             return None
-        there, then = ({(f.path, f.rows): bounds(f, column) for f in files} for files in (before, after))
-        found = [(there | then)[key] for key in there.keys() ^ then.keys()]
-        known = [each for each in found if each is not None]
-        if len(known) < len(found):
-            return None
-        return min((low for low, _ in known), default=0), max((high for _, high in known), default=-1)
+        there, then = ({(f.path, f.rows): f for f in files} for files in (before, after))
+        return [(there | then)[key] for key in there.keys() ^ then.keys()]
 
     def untouched_since(self, version: int) -> bool:
         later = map(self._log.about, range(version + 1, self.version + 1))  # no further than to the first that has
@@ -407,6 +416,8 @@ class Snapshot(interface.Snapshot):
         except lake.exceptions.CommitFailedError as error:
             if "append-only" in str(error):
                 raise self._log.append_only() from error
+            if "nsupported" in str(error):
+                raise self._log.trouble(error) from error
             raise Moved(f"Table {stamp.table} has changed since version {self.version}.") from error
         except (lake.exceptions.DeltaError, OSError) as error:
             raise self._log.trouble(error) from error

@@ -111,7 +111,7 @@ def acknowledge(region: Handle, name: str, logs: Logs) -> bool:
         return True
     as_written = not any(piece.erased for piece in unheard.pieces) and snapshot.untouched_since(facts.version)
     if as_written or _all_there(log, snapshot, unheard):
-        version = str(snapshot.version)
+        version = str(facts.version)  # what others did since is not vouched for by it
         region.plane.do(lambda tx: permits.acknowledge(tx, name, facts.number, holds=facts.holds, version=version))
         return True
     if unheard.one_write:

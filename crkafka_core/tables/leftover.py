@@ -7,7 +7,7 @@ what belongs there is adopted once more, as long as its segments are kept.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,13 @@ class Leaving:
     leaves: Mask
     returning: list[Piece]
     """What belongs there and leaves with the rest."""
+
+    def take_back(self, pieces: Iterable[Piece], found: SortedFiles) -> None:
+        """Pieces return. Of an archived checkpoint all rows are read again, so that files which name it leave."""
+        back = list(pieces)
+        archived = {p.checkpoint for p in back if p.segment is None}
+        self.returning.extend(back)
+        self.files.extend(file for checkpoint, file in found.named if checkpoint in archived)
 
     def take_marked(self, found: SortedFiles, pieces: Sequence[Piece], checkpoints: Collection[int]) -> None:
         """Adopted files with rows that are marked as deleted beside them, of these checkpoints or all: they leave, and come again."""
@@ -72,7 +79,7 @@ def superseded(
             hint=f"Nothing was removed. Mend the table by hand, or `crkafka undeclare {table.name}` and declare it at a new path.",
         )
     out = _leaving([file for _, file in found.wrong], near, counts, at, groups)
-    out.returning.extend(piece for g in groups for piece in at.groups[g] if id(piece) not in left)
+    out.take_back((piece for g in groups for piece in at.groups[g] if id(piece) not in left), found)
     return out
 
 
@@ -84,20 +91,27 @@ def _leaves(group: Sequence[Piece], left: set[int]) -> bool:
 
 
 def foreign(
-    table: Table, storage: Storage, found: SortedFiles, replaced: Callable[[int, int], bool], *, forgotten: bool
+    table: Table,
+    storage: Storage,
+    found: SortedFiles,
+    replaced: Callable[[int, int], bool],
+    *,
+    forgotten: bool,
+    anew: Collection[int] = (),
 ) -> Leaving:
     """All that does not belong there, whoever has brought it.
 
-    `replaced`: whether rows that are there, of so many that have to be, are adopted once more. `forgotten`: SQL does not know the
-    beginning any more, and what lies before all that it knows stays.
+    `replaced`: whether rows that are there, of so many that have to be, are adopted once more; those of the checkpoints `anew` are,
+    but for files that name them. `forgotten`: SQL does not know the beginning any more, and what lies before all that it knows stays.
     """
     at = Places(found.pieces)
     count = places.count(table.name, storage, found.others, at)
     wrong = {n for n, group in enumerate(at.groups) if replaced(count.total[n], sum(piece.rows for piece in group))}
-    groups = wrong | count.doubled
+    asked = {n for n, group in enumerate(at.groups) if any(p.checkpoint in anew and p.rows > 0 for p in group)}
+    groups = wrong | count.doubled | asked
     strange = {NOWHERE} if forgotten else {NOWHERE, BEFORE}
     out = _leaving([file for _, file in found.wrong], found.others, count.of_files, at, groups | strange)
-    out.returning.extend(piece for g in groups for piece in at.groups[g] if piece.rows > 0)
+    out.take_back((piece for g in groups for piece in at.groups[g] if piece.rows > 0), found)
     return out
 
 

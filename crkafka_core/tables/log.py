@@ -69,8 +69,14 @@ class Snapshot(Protocol):
     def facts(self, app: str) -> Facts:
         """Of the last commit under this application id."""
 
-    def since(self, version: str) -> list[LogEntry]:
-        """What was committed after a version, oldest first; all that the log still tells when the version is empty."""
+    def since(self, version: str, ours: Collection[str] = ()) -> list[LogEntry]:
+        """What was committed after a version, oldest first; all that the log still tells when the version is empty.
+
+        `ours`: versions of which nobody asks who made them; they are not looked at.
+        """
+
+    def changed_files(self, version: str) -> list[DataFile] | None:
+        """Files that a version has brought or taken; none where it only deleted rows, which their number tells. None: nobody knows."""
 
     def untouched_since(self, version: int) -> bool:
         """Whether nobody has changed rows after a version; what the log does not tell any more may have."""
@@ -111,6 +117,12 @@ class TableLog(Protocol):
 
     def storage(self, stamp: Stamp | None = None) -> Storage:
         """Where its files lie. A catalog knows that only of a table that is there: with a stamp it is made then."""
+
+
+def lost(storage: Storage, files: Collection[DataFile]) -> set[str]:
+    """Names of those that are not in storage."""
+    there = {stored.path for stored in storage.list("")}
+    return {file.path for file in files if file.path not in there}
 
 
 def storage_of(path: str, options: Mapping[str, str]) -> Storage:

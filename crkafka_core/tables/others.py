@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from crkafka_core.model.rows import Table
+from crkafka_core.plane.contents import Piece
+from crkafka_core.tables import places
+from crkafka_core.tables.log import Snapshot
 from crkafka_core.tables.stamp import LogEntry
 
 Touched = Callable[[str], tuple[int, int] | None]
@@ -42,6 +46,29 @@ def of_others(
             commits.append(entry)
             changed |= hit
     return Others(tuple(commits), frozenset(changed))
+
+
+def of_adopted(
+    table: Table,
+    snapshot: Snapshot,
+    uid: str,
+    pieces: Sequence[Piece],
+    written: Mapping[int, str],
+    inside: Collection[int],
+) -> Others:
+    """Of a table of adopted files, whose rows do not tell their checkpoints.
+
+    `inside`: checkpoints that have rows in files which others may have written; a file of ours tells by its name what is in it.
+    """
+
+    def touched(version: str) -> tuple[int, int] | None:
+        found = snapshot.changed_files(version)
+        return None if found is None else places.checkpoints_in(found, uid, pieces)
+
+    first = next(iter(written.values()), "") if inside else ""
+    seen = snapshot.since(first or table.version, set(written.values()))
+    told = {checkpoint: version for checkpoint, version in written.items() if checkpoint in inside}
+    return of_others(seen, lambda entry: entry.is_of(uid, table.name), table.version, told, touched)
 
 
 def _not_undone(

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -114,6 +115,20 @@ def may_hold(file: DataFile, r: KafkaRange) -> bool:
         and least["offset"] < r.stop
         and greatest["offset"] >= r.start
     )
+
+
+def checkpoints_in(there: Sequence[DataFile], uid: str, pieces: Sequence[Piece]) -> tuple[int, int]:
+    """The first and the last checkpoint of which these files may hold rows, by their names or by the log's statistics."""
+    ends: set[int] = set()
+    by_checkpoint = sorted(pieces, key=_checkpoint)
+    for file in there:
+        named = files.checkpoints_of(file.path, uid)
+        if named is not None:
+            ends.update(named)
+            continue
+        for line in (by_checkpoint, reversed(by_checkpoint)):
+            ends.update(islice((p.checkpoint for p in line if any(may_hold(file, r) for r in p.ranges)), 1))
+    return min(ends, default=0), max(ends, default=-1)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from crkafka_core.tables import others
 from crkafka_core.tables.delta_log import Snapshot, log_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import storage_of
+from crkafka_core.tables.places import may_hold
 from crkafka_core.tables.stamp import LogEntry
 from crkafka_core.verify.placing import NONE, NOWHERE, OVERLAP, Overlap, Places, Range, groups
 from crkafka_core.verify.verdict import Findings
@@ -324,9 +325,13 @@ def _compare_history(there: Tables, table: Table) -> None:
 
 
 def _of_others(there: Tables, table: Table, snapshot: Snapshot) -> Sequence[LogEntry]:
-    """Also behind commits of ours, of a table whose rows can be told apart by its log."""
-    told = not (there.adopted or there.keys.get(table.name))
-    written = there.state.versions[table.name] if told else {}
+    """Also behind commits of ours, unless each of these begins with what SQL has acknowledged."""
+    written = {} if there.keys.get(table.name) else there.state.versions[table.name]
+    if there.adopted:
+        uid, pieces = there.state.uid, there.state.pieces
+        theirs = [file for file in snapshot.files() if names.checkpoints_of(file.path, uid) is None]
+        inside = {p.checkpoint for p in pieces if any(may_hold(file, r) for file in theirs for r in p.ranges)}
+        return others.of_adopted(table, snapshot, uid, pieces, written, inside).commits
     seen = snapshot.since(next(iter(written.values()), table.version), set(written.values()))
     touched = partial(snapshot.touched, column=CHECKPOINT)
     return others.of_others(

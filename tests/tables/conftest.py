@@ -20,7 +20,9 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, Lease, Table
 from crkafka_core.plane import restored
 from crkafka_core.plane import tables as plane
+from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.segments.batch import Batch
+from crkafka_core.segments.scan import selected
 from crkafka_core.tables import adopt, audit, files, maintain, writing
 from crkafka_core.tables.audit import TableAudit
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, open_log
@@ -86,6 +88,12 @@ class Lake:
     def mend(self, checkpoints: Collection[int] = (), **keys: Any) -> Committed | None:
         return adopt.mend(self.region, "bronze", checkpoints, logs=self.logs, **keys)
 
+    def mend_what_is_found(self, **keys: Any) -> None:
+        """As `crkafka mend` does."""
+        found = self.look()
+        if not found.clean:
+            self.mend({*found.miscounted, *found.changed}, anew=found.changed, **keys)
+
     def look(self) -> TableAudit:
         return audit.look(self.region, "bronze", self.logs)
 
@@ -128,6 +136,18 @@ class Lake:
         target = Path(folder) / name
         target.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.Table.from_batches([batch]), target)
+
+    def fetch(self, plan: ReadPlan, folder: str) -> None:
+        """Kafka still has everything, of every topic that there was."""
+        now = self.landing.topics_made
+        for i, r in enumerate(plan.ranges):
+            self.landing.topics_made = self._landed[r.checkpoint][0][0]
+            batch = self._records(TP(r.topic, r.partition), r.start, r.stop).records
+            self.landing.topics_made = now
+            batch = selected(batch, plan.selection.within(r.checkpoint))
+            if not batch.num_rows:
+                continue
+            self.put(folder, f"crkafka_checkpoint={r.checkpoint}/part-{i}.parquet", batch)
 
     def rows(self) -> list[Row]:
         """Of every row, in order: doubled ones show."""

@@ -18,8 +18,6 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import contents, retire, tables
-from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.segments.scan import selected
 from crkafka_core.tables import erase, last_commit, leftover, writing
 from crkafka_core.tables.delta_log import Snapshot
 from crkafka_core.tables.last_commit import Standing
@@ -84,15 +82,15 @@ class Story:
             self.told[-1] += f" {self.lake.land(self.random.choice([0, 1, 3, 5]))}"
 
     def advance(self) -> None:
-        self.tried(lambda: self.lake.advance(limit=self.random.choice([1, 2, None]), fetch=self.fetch))
+        self.tried(lambda: self.lake.advance(limit=self.random.choice([1, 2, None]), fetch=self.lake.fetch))
 
     def fence(self) -> None:
-        self.tried(lambda: self.lake.fence(fetch=self.fetch))
+        self.tried(lambda: self.lake.fence(fetch=self.lake.fetch))
 
     def mend(self) -> None:
         ids = self.lake.region.plane.read(self.live)
         chosen = self.random.sample(ids, min(len(ids), self.random.choice([0, 1, 2])))
-        self.tried(lambda: self.lake.mend(chosen, fetch=self.fetch))
+        self.tried(lambda: self.lake.mend(chosen, fetch=self.lake.fetch))
 
     def maintain(self) -> None:
         self.tried(lambda: self.lake.maintain(self.random.choice([10_000, 10**6])))
@@ -124,7 +122,7 @@ class Story:
             patch.setattr(erase, "_in_kafka", lambda _, wanted: wanted)
             self.tried(lambda: erase.note(self.lake.region, {TP("orders", self.random.randrange(2)): offsets}))
         if self.random.random() < 0.7:
-            self.tried(lambda: self.lake.mend([checkpoint], fetch=self.fetch))
+            self.tried(lambda: self.lake.mend([checkpoint], fetch=self.lake.fetch))
         self.damaged = True
 
     def retire(self) -> None:
@@ -138,19 +136,19 @@ class Story:
     # What goes wrong
 
     def crash(self) -> None:
-        self.dies(self.random.choice(STEPS), lambda: self.lake.advance(fetch=self.fetch))
+        self.dies(self.random.choice(STEPS), lambda: self.lake.advance(fetch=self.lake.fetch))
 
     def undone(self) -> None:
         """A commit that SQL did not hear of, and a user who puts the table back to before it."""
-        self.dies("after the commit", lambda: self.lake.advance(fetch=self.fetch))
+        self.dies("after the commit", lambda: self.lake.advance(fetch=self.lake.fetch))
         if self.told[-1].endswith("died"):
             self.restore_to(self.lake.version() - 1)
 
     def crash_of_fence(self) -> None:
-        self.dies("after the commit", lambda: self.lake.fence(fetch=self.fetch))
+        self.dies("after the commit", lambda: self.lake.fence(fetch=self.lake.fetch))
 
     def crash_of_mend(self) -> None:
-        self.dies("after the commit", lambda: self.lake.mend(fetch=self.fetch))
+        self.dies("after the commit", lambda: self.lake.mend(fetch=self.lake.fetch))
 
     def crash_of_maintain(self) -> None:
         rearrange = Snapshot.rearrange
@@ -204,7 +202,7 @@ class Story:
             patch.setattr(kind, "commit", sleeping)
             if self.random.random() < 0.5:
                 patch.setattr(writing.Hold, "check", lambda _: None)
-            self.tried(lambda: self.lake.advance(fetch=self.fetch))
+            self.tried(lambda: self.lake.advance(fetch=self.lake.fetch))
         self.lake.writer_dies()
 
     def save(self) -> None:
@@ -304,14 +302,14 @@ class Story:
         lake.writer_dies()
         for _ in range(60):
             try:
-                lake.fence(fetch=self.fetch)
-                if lake.advance(fetch=self.fetch) is not None:
+                lake.fence(fetch=self.lake.fetch)
+                if lake.advance(fetch=self.lake.fetch) is not None:
                     continue
                 if lake.look().clean:
                     break
                 self.told.append("mend")
                 assert self.damaged or self.lake.values() == self.lake.truth()
-                lake.mend(fetch=self.fetch)
+                lake.mend_what_is_found(fetch=self.lake.fetch)
             except WentBack:
                 lake.start_restored()
             except LeaseLost:
@@ -339,18 +337,6 @@ class Story:
 
     def line(self, reader: Reader, row: Region) -> list[int]:
         return [c for c in reader.line(row.head) if c in self.lake._landed] if row.head else []
-
-    def fetch(self, plan: ReadPlan, folder: str) -> None:
-        """Kafka still has everything, of every topic that there was."""
-        now = self.lake.landing.topics_made
-        for i, r in enumerate(plan.ranges):
-            self.lake.landing.topics_made = self.lake._landed[r.checkpoint][0][0]
-            batch = self.lake._records(TP(r.topic, r.partition), r.start, r.stop).records
-            self.lake.landing.topics_made = now
-            batch = selected(batch, plan.selection.within(r.checkpoint))
-            if not batch.num_rows:
-                continue
-            self.lake.put(folder, f"crkafka_checkpoint={r.checkpoint}/part-{i}.parquet", batch)
 
 
 def tell(folder: Path, seed: int) -> str:

@@ -140,11 +140,15 @@ class SimulatedSnapshot:
     def facts(self, app: str) -> Facts:
         return Facts(app, lambda key: self._made.facts.get(key, 0))
 
-    def since(self, version: str) -> list[LogEntry]:
+    def since(self, version: str, ours: Collection[str] = ()) -> list[LogEntry]:
         return [v.entry for v in self._log.lake.versions[int(version or -1) + 1 : self.version + 1]]
 
     def untouched_since(self, version: int) -> bool:
         return not any(entry.changes_rows for entry in self.since(str(version)))
+
+    def changed_files(self, version: str) -> list[DataFile] | None:
+        """Nobody but us commits there."""
+        return []
 
     def files(self) -> list[DataFile]:
         return list(self._made.files.values())

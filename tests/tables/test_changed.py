@@ -1,0 +1,198 @@
+"""What others changed in a raw Delta table, and files of it that are lost: told also behind commits of ours, and mended (SPEC K6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+from deltalake import write_deltalake
+
+from crkafka_core.control import Tx
+from crkafka_core.model.errors import Refused
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import TableCommit
+from crkafka_core.plane.contents import written
+from crkafka_core.spark import erasing, tables
+from tests.tables.conftest import Lake
+from tests.tables.test_erasing import no_session
+
+FOUND = "K6: table bronze: 1 commit of somebody else, the first is version {}"
+
+
+def filled(lake: Lake, checkpoints: int) -> None:
+    for _ in range(checkpoints):
+        lake.land(), lake.advance()
+
+
+def update(lake: Lake) -> None:
+    """Of a record of checkpoint 2."""
+    lake.delta().update({"value": "'changed'"}, predicate="partition = 0 AND offset = 7")
+
+
+def merge(lake: Lake) -> None:
+    rows = lake.delta().to_pyarrow_table().filter((pc.field("partition") == 0) & (pc.field("offset") == 7))
+    on = "t.partition = s.partition AND t.offset = s.offset"
+    lake.delta().merge(rows, on, source_alias="s", target_alias="t").when_matched_update(
+        {"value": "'changed'"}
+    ).execute()
+
+
+def put_another_in_its_place(lake: Lake) -> None:
+    rows = lake.delta().to_pyarrow_table().filter((pc.field("partition") == 0) & (pc.field("offset") == 7))
+    lake.delta().delete("partition = 0 AND offset = 7")
+    value = rows.schema.get_field_index("value")
+    write_deltalake(lake.delta(), rows.set_column(value, "value", [[b"changed"]]), mode="append")
+
+
+def mended(lake: Lake) -> None:
+    lake.mend_what_is_found(fetch=lake.fetch)
+    assert lake.values() == lake.truth()
+    assert lake.look().clean
+    assert lake.verified() == []
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("change", [update, merge, put_another_in_its_place])
+def test_a_changed_row_is_told_also_behind_commits_of_ours_and_mended(
+    lake: Lake, change: Callable[[Lake], None], compacted: bool
+) -> None:
+    filled(lake, 3)
+    change(lake)
+    before = lake.look()
+    assert before.foreign and before.changed == (2,)
+    if compacted:
+        lake.compact(), lake.vacuum()
+    filled(lake, 2)
+    assert (lake.look().foreign, lake.look().changed) == (1, (2,))
+    assert len([each for each in lake.verified() if "1 commit of somebody else" in each]) == 1
+    mended(lake)
+    filled(lake, 1)
+    lake.landing.rewind(5)
+    lake.fence()
+    assert lake.look().clean
+
+
+def test_before_a_commit_of_ours_it_is_mended_too(lake: Lake) -> None:
+    filled(lake, 3)
+    update(lake)
+    mended(lake)
+
+
+def test_of_retired_checkpoints_it_is_read_again_from_kafka(lake: Lake) -> None:
+    filled(lake, 4)
+    lake.landing.retire(1, 2)
+    lake.maintain(10**8)
+    update(lake)
+    filled(lake, 1)
+    assert lake.look().changed == (1, 2), "one file has both"
+    mended(lake)
+
+
+def test_writing_a_checkpoint_again_brings_the_records_as_they_came(lake: Lake) -> None:
+    """Not only their number: a replay had left the changed row, and then it would not even have been told."""
+    filled(lake, 3)
+    update(lake)
+    tables.rewrite(None, lake.region, "bronze", [2])
+    assert lake.values() == lake.truth()
+    assert lake.look().clean
+
+
+def test_a_commit_that_sql_did_not_hear_of_vouches_for_nothing_behind_it(lake: Lake) -> None:
+    filled(lake, 2)
+    lake.undeclare()
+    update(lake)
+    lake.declare()
+    lake.advance()
+    assert (lake.look().foreign, lake.look().changed) == (1, (2,))
+    mended(lake)
+
+
+def test_a_persons_delete_that_is_noted_is_not_told_whatever_else_its_file_holds(lake: Lake) -> None:
+    filled(lake, 3)
+    lake.compact()
+    lake.delta().delete("partition = 0 AND offset = 7")
+    assert lake.look().miscounted == (2,)
+    erasing.erase(no_session, lake.region, {TP("orders", 0): [7]})
+    assert lake.look().clean
+    filled(lake, 2)
+    assert (lake.look().clean, lake.values(), lake.verified()) == (True, lake.truth(), [])
+
+
+def test_what_changes_no_rows_stays_harmless(lake: Lake) -> None:
+    filled(lake, 3)
+    lake.compact(), filled(lake, 1)
+    lake.vacuum(), filled(lake, 1)
+    lake.delta().alter.set_table_properties({"delta.checkpointInterval": "7"}), filled(lake, 1)
+    lake.delta().optimize.z_order(["offset"]), filled(lake, 1)
+    assert (lake.look().clean, lake.verified()) == (True, [])
+    before = lake.version()
+    update(lake)
+    lake.restore(before)
+    filled(lake, 1)
+    assert lake.values() == lake.truth()
+
+
+def test_commits_of_which_sql_knows_nothing_any_more_hide_nothing(lake: Lake) -> None:
+    filled(lake, 2)
+    update(lake)
+    filled(lake, 1)
+    lake.region.plane.do(lambda tx: _forget_commits(tx, 2))
+    assert lake.region.plane.read(lambda reader, row: written(reader, row, lake.table())) == {3: "4", 1: "", 2: ""}
+    assert lake.look().clean, "nobody reads the log from its beginning"
+    update(lake)
+    filled(lake, 1)
+    assert lake.look().changed == (2,)
+    mended(lake)
+
+
+def _forget_commits(tx: Tx, upto: int) -> None:
+    tx.delete(TableCommit, ("number", "<=", upto))
+
+
+def files(lake: Lake) -> list[Path]:
+    return sorted(Path(uri.removeprefix("file://")) for uri in lake.delta().file_uris())
+
+
+@pytest.mark.parametrize("retired", [False, True])
+@pytest.mark.parametrize("how", ["adopted", "compacted", "packed"])
+def test_a_lost_data_file_is_told_and_mended(lake: Lake, how: str, retired: bool) -> None:
+    filled(lake, 4)
+    if retired or how == "packed":
+        lake.landing.retire(1, 2)
+    if how == "compacted":
+        lake.compact()
+    elif how == "packed":
+        lake.maintain(10**8)
+    gone = next(file for file in files(lake) if how != "packed" or "packed" in file.parts)
+    gone.unlink()
+    filled(lake, 1)
+    found = lake.look()
+    assert found.lost == (str(gone.relative_to(lake.path)),)
+    assert found.miscounted == {"adopted": (1,), "packed": (1, 2), "compacted": (1, 2, 3, 4)}[how]
+    mended(lake)
+
+
+@pytest.mark.parametrize("retired", [False, True])
+def test_a_file_that_others_took_out_comes_again_and_none_of_its_neighbours_twice(lake: Lake, retired: bool) -> None:
+    filled(lake, 3)
+    if retired:
+        lake.landing.retire(1)
+    lake.delta().delete("partition = 0 AND offset < 5")
+    filled(lake, 1)
+    assert lake.look().miscounted == (1,)
+    mended(lake)
+
+
+def test_a_feature_with_which_the_log_cannot_be_written_is_named(lake: Lake) -> None:
+    """As CLUSTER BY brings them: it was said that somebody else keeps committing."""
+    filled(lake, 2)
+    features = ["appendOnly", "invariants", "domainMetadata", "clustering"]
+    action = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}}
+    (lake.path / "_delta_log" / f"{lake.version() + 1:020d}.json").write_text(json.dumps(action))
+    lake.land()
+    with pytest.raises(Refused, match=r"feature with which its log cannot be written.*Clustered") as refused:
+        lake.advance()
+    assert "DROP FEATURE" in refused.value.hint
