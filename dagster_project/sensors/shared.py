@@ -87,6 +87,7 @@ def on_its_way(
 ) -> bool:
     """Whether such a run is queued, or began so recently that SQL need not know of it yet; without `begun`, only one that has not begun.
 
+    What is starting counts from its latest change: it may have waited in the queue for long.
     An older one is believed only if it holds its lease in SQL: a run whose process died with its machine, and with nobody to
     tell, stays *started* in Dagster for ever.
     """
@@ -95,7 +96,7 @@ def on_its_way(
     now = time.time()
     return any(
         r.dagster_run.status is dg.DagsterRunStatus.QUEUED
-        or now - (r.start_time or r.create_timestamp.timestamp()) < BEGIN_WINDOW_S
+        or now - (r.start_time or r.update_timestamp.timestamp()) < BEGIN_WINDOW_S
         for r in records
     )
 

@@ -9,6 +9,7 @@ import json
 import socket
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import dagster as dg
 import pytest
 from confluent_kafka.admin import AdminClient
+from dagster._core.storage.runs.schema import RunsTable
 
 from checkpoints_db import initialise
 from crkafka_core.config import RegionConfig
@@ -593,6 +595,28 @@ def test_a_table_gets_its_run_in_the_loop_that_publishes_its_checkpoint(
         assert request.tags[RANGE_END] == key_of(1)
     finally:
         publishing.join()
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_a_run_that_waited_long_in_the_queue_is_on_its_way_while_it_starts(landed: LandedSeat) -> None:
+    """It was made an hour ago, and its process starts now: a second one was launched beside it."""
+    landed.landing.land(1)
+    landed.publish()
+    job = landed.defs.resolve_job_def("orders_cut")
+    run = landed.instance.create_run_for_job(job, tags={KEEPING_UP: "orders/bronze"})
+    storage: Any = landed.instance.run_storage
+
+    def at(**times: float) -> None:
+        values = {name: datetime.fromtimestamp(at, UTC).replace(tzinfo=None) for name, at in times.items()}
+        with storage.connect() as c:
+            c.execute(RunsTable.update().where(RunsTable.c.run_id == run.run_id).values(**values))
+
+    at(create_timestamp=time.time() - 3_600)
+    event = dg.DagsterEvent(event_type_value="PIPELINE_STARTING", job_name=job.name)
+    landed.instance.handle_run_event(run.run_id, event)
+    assert landed.tick("tables").skip_message == "bronze: a run is on its way"
+    at(update_timestamp=time.time() - 3_600)  # its process never came
+    assert landed.tick("tables").run_requests
 
 
 @pytest.mark.parametrize("tables", BRONZE)
