@@ -89,8 +89,7 @@ class Statements:
     ) -> Prepared:
         """`only`: one column instead of all."""
         key = ("select", row, _shape(where), tuple(order), desc, limited, only)
-        known = self._cache.get(key)
-        if known is not None:
+        if known := self._cache.get(key):
             return known
         table = TABLES[row]
         columns = [table.c[only]] if only else list(table.columns)
@@ -139,8 +138,7 @@ class Statements:
     def update_region(self, changed: Sequence[str]) -> Prepared:
         """In PostgreSQL the same statement tells the listeners, once the transaction commits."""
         key = ("update", tuple(changed))
-        known = self._cache.get(key)
-        if known is not None:
+        if known := self._cache.get(key):
             return known
         table = TABLES[Region]
         values = {name: bindparam(f"v_{name}", type_=_plain_type(table.c[name])) for name in changed}
@@ -153,8 +151,7 @@ class Statements:
     def insert(self, row: type[Row], conflict: str) -> Prepared:
         """One row, or in SQLite each of many; `conflict`: error, ignore or replace. Values in order of columns."""
         key = ("insert", row, conflict)
-        known = self._cache.get(key)
-        if known is not None:
+        if known := self._cache.get(key):
             return known
         table = TABLES[row]
         parameters = {c.name: bindparam(c.name, type_=_plain_type(c)) for c in table.columns}
@@ -163,8 +160,7 @@ class Statements:
     def insert_many(self, row: type[Row], conflict: str) -> Prepared:
         """PostgreSQL: any number of rows of one region in one statement, from one array per column."""
         key = ("insert_many", row, conflict)
-        known = self._cache.get(key)
-        if known is not None:
+        if known := self._cache.get(key):
             return known
         table = TABLES[row]
         arrays = [

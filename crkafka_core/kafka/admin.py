@@ -200,14 +200,12 @@ class KafkaAdmin:
                 raise KafkaUnavailable(f"Kafka did not say in time whether the log of {late[0]}{others} was cut.")
         return {tp: at for tp in newer if (at := self._compared[tp][1]) is not None}
 
-    def offsets_for_time(
-        self, tps: Iterable[TP], millis: int, isolation: Isolation = "read_committed"
-    ) -> dict[TP, int]:
+    def offsets_for_time(self, tps: Iterable[TP], millis: int) -> dict[TP, int]:
         """Per partition the first offset at or after the time; past the end it is the end (SPEC S2, docs/clients.md R7)."""
         asked = sorted(set(tps))
-        at = self._list_offsets(asked, OffsetSpec.for_timestamp(millis), isolation)
+        at = self._list_offsets(asked, OffsetSpec.for_timestamp(millis), "read_committed")
         past = [tp for tp in asked if at[tp] < 0]
-        return at | self._list_offsets(past, _LATEST, isolation)
+        return at | self._list_offsets(past, _LATEST, "read_committed")
 
     def committed(self, group_id: str, tps: Iterable[TP]) -> dict[TP, Committed]:
         """Committed offsets of a group for these partitions; those without one are left out.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -30,11 +29,10 @@ _PATIENCE = 60.0
 class RangeReader:
     """One consumer for one range after the other; belongs to one thread (docs/clients.md K1)."""
 
-    def __init__(self, kafka: Mapping[str, str], *, patience: float = _PATIENCE) -> None:
+    def __init__(self, kafka: Mapping[str, str]) -> None:
         name = f"crkafka-read-{uuid.uuid4().hex[:12]}"
         self._consumer = clients.consumer(reader_properties(kafka, client_id=name))
         self._records = records_of(self._consumer)
-        self._patience = patience
         self._trouble: KafkaError | None = None
         self._unreadable: KafkaError | None = None
         """What the client cannot read, and behind which nothing counts; it may lie behind the range (SPEC X9)."""
@@ -42,9 +40,7 @@ class RangeReader:
     def __enter__(self) -> RangeReader:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._records.close()
         self._consumer.close()
 
@@ -71,7 +67,7 @@ class RangeReader:
                 position = max(position, end, self._position(tp) if batch is None else 0)
                 if position > before:
                     heard = time.monotonic()
-                elif time.monotonic() - heard > self._patience:
+                elif time.monotonic() - heard > _PATIENCE:
                     raise self._silent(tp, position, stop, end)
         finally:
             self._consumer.unassign()
@@ -119,7 +115,7 @@ class RangeReader:
                 f"{tp} ends at offset {end}; the range that was landed goes to {stop}.", hint="Was the topic made anew?"
             )
         return ServiceUnavailable(
-            f"Nothing came of {tp} at offset {position} for {self._patience:.0f} s.", hint="Is its leader up?"
+            f"Nothing came of {tp} at offset {position} for {_PATIENCE:.0f} s.", hint="Is its leader up?"
         )
 
 

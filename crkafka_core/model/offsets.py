@@ -21,9 +21,6 @@ class TP(NamedTuple):
         return f"{self.topic}[{self.partition}]"
 
 
-Offsets = Mapping[TP, int]
-
-
 def pack(tps: Iterable[TP]) -> str:
     """A set of partitions as JSON: {"topic": [0, 1]}; equal sets give equal text."""
     by_topic: dict[str, list[int]] = {}

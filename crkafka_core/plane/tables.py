@@ -275,11 +275,6 @@ def commits(reader: Reader, table: Table) -> list[TableCommit]:
     return reader.select(TableCommit, ("table", "=", table.name), order=("number",))
 
 
-def permits(reader: Reader, table: Table, numbers: Collection[int]) -> list[TableCommit]:
-    """These permits of a table."""
-    return reader.select(TableCommit, ("table", "=", table.name), ("number", "in", sorted(numbers)))
-
-
 def shaped(reader: Reader, table: Table) -> bool:
     """Whether a commit wrote other rows than were merged: the program that does it knows the table's rows, nobody else.
 

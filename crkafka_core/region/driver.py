@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from crkafka_core.config import redact
@@ -26,12 +26,9 @@ STEEPEST = 60.0
 class Driver(Loop):
     """Holds the driver's lease while it runs; a second driver is refused (SPEC A6)."""
 
-    def __init__(
-        self, region: Region, *, progress: Callable[[str], None] = lambda _: None, retire_every: float = RETIRE_EVERY
-    ) -> None:
+    def __init__(self, region: Region, *, retire_every: float = RETIRE_EVERY) -> None:
         super().__init__("driver", region.runtime)
         self._region = region
-        self._progress = progress
         self._retire_every = retire_every
         self._retired_at = 0.0
         self._over = threading.Event()
@@ -105,13 +102,10 @@ class Driver(Loop):
 
     def _cut(self, cause: str, lease: DriverLease) -> None:
         try:
-            self._region.cut(
-                cause=cause, token=self._runtime.unique(), lease=lease.lease, if_new=True, progress=self._progress
-            )
+            self._region.cut(cause=cause, token=self._runtime.unique(), lease=lease.lease, if_new=True)
         except (ServiceUnavailable, LeaseLost):
             raise
-        except Refused as refused:
-            self._progress(str(refused))
+        except Refused:
             self._runtime.wait(self._over, TICK)
 
     def _retire(self) -> None:

@@ -118,9 +118,16 @@ def hosting(
     """
     host = open_host(region, logs)
     ready()
+    with running(region, host, tell=tell):
+        yield host
+
+
+@contextmanager
+def running(region: Region, host: Host, *, tell: Tell = lambda _: None) -> Iterator[None]:
+    """The host's members run, and declared tables are kept fresh, until the block ends."""
     with feeding(region, tell=tell, warm=warm(host)):
         host.begin()
         try:
-            yield host
+            yield
         finally:
             host.end()

@@ -30,7 +30,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import MemberStatus, Region
 from crkafka_core.plane import roster
-from crkafka_core.region.feeder import feeding
+from crkafka_core.region.host import running
 from crkafka_core.spark import java_log, launch, location, session, shipping, tables
 from crkafka_core.spark.feeder import SparkFeeder
 from crkafka_core.tables.handle import Handle
@@ -246,12 +246,8 @@ def hosted(region: Handle, spark: SparkSession | None = None, *, members: int | 
     host = SparkHost(mine, facade, members=members)
     facade.init()
     facade.start()
-    with feeding(facade, warm=host.feeder):
-        host.begin()
+    with running(facade, host):
         try:
             yield host
         finally:
-            try:
-                facade.stop()
-            finally:
-                host.end()
+            facade.stop()

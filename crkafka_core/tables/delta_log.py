@@ -307,8 +307,8 @@ class Snapshot(interface.Snapshot):
             return None
         files = pa.table(self._delta.get_add_actions(flatten=True))
 
-        def said(name: str, otherwise: int | None = None) -> list[Any]:
-            return files[name].to_pylist() if name in files.column_names else [otherwise] * files.num_rows
+        def said(name: str) -> list[Any]:
+            return files[name].to_pylist() if name in files.column_names else [None] * files.num_rows
 
         if column in self.partition_columns:
             low = high = said(f"partition.{column}")

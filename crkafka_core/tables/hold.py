@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from types import TracebackType
 
 from crkafka_core.loop import Loop, Runtime
 from crkafka_core.model.errors import LeaseLost, Refused, ServiceUnavailable
@@ -71,9 +70,7 @@ class Hold(Loop):
     def __enter__(self) -> Hold:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
 

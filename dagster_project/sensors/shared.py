@@ -77,9 +77,9 @@ def run_key(region: Region, what: str, attempt: int = 0, *, checkpoint: int | No
     return f"{region.name}:{region.uid[:8]}:{what}:{region.epoch}:{at}:{attempt}"
 
 
-def attempt(now: float, since: float, every: float = ASK_AGAIN_S) -> int:
+def attempt(now: float, since: float) -> int:
     """Counts on while something stays due, by database time."""
-    return max(0, int((now - since) // every))
+    return max(0, int((now - since) // ASK_AGAIN_S))
 
 
 def on_its_way(

@@ -250,9 +250,7 @@ class SimulatedAdmin:
         ends = {tp: (self.broker.end_of(tp, epoch), offset) for tp, (offset, epoch) in sorted(offsets.items())}
         return {tp: end for tp, (end, offset) in ends.items() if end < offset}
 
-    def offsets_for_time(
-        self, tps: Iterable[TP], millis: int, isolation: Isolation = "read_committed"
-    ) -> dict[TP, int]:
+    def offsets_for_time(self, tps: Iterable[TP], millis: int) -> dict[TP, int]:
         return {tp: start for tp, (start, _) in self.watermarks(tps).items()}
 
     def committed(self, group_id: str, tps: Iterable[TP]) -> dict[TP, Committed]:
