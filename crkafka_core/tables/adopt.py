@@ -206,11 +206,13 @@ class _Commit:
 
             content, holds = self._region.plane.read(ask)
             there, forgotten = snapshot.files(), content.forgotten
-            by_name = content.among(there)
             if standing is Standing.NEWER or not holds:  # nothing belongs there: neither what names no checkpoint
+                there, missing = self._apart(there)
+                by_name = content.among(there)
                 leaving = leftover.foreign(permit.table, log.storage(), by_name, _lost, forgotten=forgotten)
+                leaving.files.extend(missing)
             else:
-                gone = content.gone_inside(there)
+                by_name, gone = content.among(there), content.gone_inside(there)
                 leaving = leftover.superseded(permit.table, log.storage(), by_name, gone, forgotten=forgotten)
             return Fenced(self._replace(snapshot, leaving, 0, holds))
 
@@ -222,12 +224,11 @@ class _Commit:
         def once(snapshot: Snapshot) -> Written:
             self._check(snapshot)
             content = self._region.plane.read(lambda reader, row: content_of(reader, row, table))
-            files, forgotten = snapshot.files(), content.forgotten
-            gone = lost(log.storage(), files)
-            by_name = content.among([file for file in files if file.path not in gone])
+            there, missing = self._apart(snapshot.files())
+            by_name, forgotten = content.among(there), content.forgotten
             leaving = leftover.foreign(table, log.storage(), by_name, int.__ne__, forgotten=forgotten, anew=anew)
             leaving.take_marked(by_name, content.pieces, checkpoints)
-            leaving.files.extend(file for file in files if file.path in gone)
+            leaving.files.extend(missing)
             rows = sum(self._permit.plan.rows_for_tables.values())
             return Written(self._replace(snapshot, leaving, rows, table.acknowledged), rows)
 
@@ -235,6 +236,11 @@ class _Commit:
 
     def _check(self, snapshot: Snapshot) -> tuple[Facts, Standing]:
         return check(self._region, self._permit, snapshot, self._stamp)
+
+    def _apart(self, files: Sequence[DataFile]) -> tuple[list[DataFile], list[DataFile]]:
+        """Those that are in storage, and those that are not."""
+        missing = lost(self._log.storage(), files)
+        return [f for f in files if f.path not in missing], [f for f in files if f.path in missing]
 
     def _check_first(self) -> None:
         """Find out before much is done that it would not count."""

@@ -67,7 +67,8 @@ def superseded(
     left = set(map(id, leaving))
     at = Places([*leaving, *(piece for piece in found.pieces if piece.rows > 0)])
     groups = {n for n, group in enumerate(at.groups) if _leaves(group, left)}
-    near = [file for file in found.others if at.near(file, groups)]
+    # What is lost stays in the log: a fence is made all the same, and whoever mends the table takes it out.
+    near = [file for file in found.others if at.near(file, groups) and storage.exists(file.path)]
     counts = places.count(table.name, storage, near, at).of_files
     inside = sum(counted[g] for counted in counts for g in groups)
     allowed = sum(piece.rows for g in groups for piece in at.groups[g])

@@ -196,3 +196,16 @@ def test_a_feature_with_which_the_log_cannot_be_written_is_named(lake: Lake) -> 
     with pytest.raises(Refused, match=r"feature with which its log cannot be written.*Clustered") as refused:
         lake.advance()
     assert "DROP FEATURE" in refused.value.hint
+
+
+@pytest.mark.parametrize("target", [0, 2])
+def test_a_rewind_is_followed_though_a_file_is_lost(lake: Lake, target: int) -> None:
+    """It had to be read for the fence, and mending had to wait for the fence: the region could not go on."""
+    filled(lake, 3)
+    lake.compact()
+    files(lake)[0].unlink()
+    lake.landing.rewind(target)
+    lake.fence()
+    filled(lake, 1)
+    assert lake.look().clean == (target == 0)
+    mended(lake)
