@@ -263,7 +263,7 @@ def _not_installed(error: ModuleNotFoundError) -> str:
     """Of which extra the module is; empty for one that is of none."""
     package = str(error.name).partition(".")[0]
     extra = _EXTRAS.get(package)
-    return f"{package} is not installed. pip install 'crkafka{extra}'." if extra else ""
+    return "" if extra is None else f"{package} is not installed. pip install 'crkafka{extra}'."
 
 
 def _nobody_reads() -> bool:

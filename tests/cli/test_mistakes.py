@@ -586,6 +586,9 @@ def test_a_package_that_is_missing_names_its_extra(
     monkeypatch.setattr("crkafka_core.cli.history.show", missing)
     answer = crkafka("show")
     assert (answer.code, answer.err) == (2, "deltalake is not installed. pip install 'crkafka[delta]'.\n")
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setattr("crkafka_core.cli.history.show", lambda *_, **__: import_module("pyspark.nowhere"))
+    assert crkafka("show").err == "pyspark is not installed. pip install 'crkafka'.\n", "which brings it"
     region_file.write_text(YAML + "tables: [{name: t, format: delta, path: t}]\n")
     monkeypatch.setattr("crkafka_core.cli.checks.find_spec", lambda package: None)
     assert _check(crkafka)["tables"] == "deltalake is not installed. pip install 'crkafka[delta]'."
