@@ -77,7 +77,7 @@ def _replay(config: RegionConfig, table: str, after: int, upto: int, as_json: bo
         print(f"the checkpoints after {after} up to {upto} have no rows; nothing was written")
     else:
         rows, of = plural(done.rows, "row"), plural(len(done.checkpoints), "checkpoint")
-        print(f"{rows} of {of} written into {table}{done.did_not_fit} (commit {done.number})")
+        print(f"{rows} of {of} written into {table}{done.did_not_fit}")
         if early := [number for number in done.checkpoints if number > done.acknowledged]:
             came = plural(len(early), "of them came before its turn", "of them came before their turn")
             note(

@@ -141,7 +141,7 @@ def materializations(
             dg.AssetMaterialization(
                 names.table(table),
                 partition=key_of(checkpoint),
-                metadata={**rows_told(rows), "kept_fresh_by": part.by or "who has ended", **part.about},
+                metadata={**rows_told(rows), "kept_fresh_by": part.by or "a host that has ended", **part.about},
             )
             for checkpoint, rows in part.rows.items()
             if key_of(checkpoint) not in there

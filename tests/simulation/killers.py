@@ -236,8 +236,10 @@ def show(options: argparse.Namespace) -> dict[str, str]:
     """Show the chosen mutants to tests and schedules, as far as the time goes; what is known of them all."""
     found = known(options)
     quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", NO_SERVICES, "--no-header", "--no-summary"]
-    pytest.main([*quiet, *options.tests], plugins=[Killers(options, found)])
+    ended = pytest.main([*quiet, *options.tests], plugins=[Killers(options, found)])
     keep(options, found)
+    if ended not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise SystemExit(f"the tests could not be collected: pytest ended with {ended}")
     return found
 
 
@@ -254,10 +256,10 @@ def keep(options: argparse.Namespace, found: dict[str, str]) -> None:
 
 
 def report(options: argparse.Namespace, found: dict[str, str]) -> tuple[float, list[str]]:
-    """The share that is noticed, and what nobody notices."""
+    """The share that is noticed, of those that were asked about, and what nobody notices."""
     asked = [m for m in chosen(options) if m.key in found]
     survivors = [str(m) for m in sorted(asked, key=lambda m: (m.module, m.line)) if not found[m.key]]
-    return 1 - len(survivors) / max(1, len(asked)), survivors
+    return (len(asked) - len(survivors)) / max(1, len(asked)), survivors
 
 
 def arguments(given: Iterable[str]) -> argparse.Namespace:
@@ -277,9 +279,11 @@ def main() -> None:
     options = arguments(sys.argv[1:])
     found = show(options)
     share, survivors = report(options, found)
-    asked = sum(m.key in found for m in chosen(options))
+    wanted = chosen(options)
+    asked = sum(m.key in found for m in wanted)
     print("\n".join(survivors))
-    print(f"{share:.1%} of {asked} mutants are noticed; {len(survivors)} by nobody; {len(equivalent())} change nothing")
+    print(f"{asked} of {len(wanted)} mutants were asked about, and {share:.1%} of them are noticed")
+    print(f"{len(survivors)} are noticed by nobody; {len(equivalent())} others change nothing")
 
 
 if __name__ == "__main__":
