@@ -56,6 +56,8 @@ VISITS = ("read", "consume")
 """Of somebody who comes, and goes by himself."""
 TO_TABLES = frozenset({"rewind", "initial", "undeclare", "lake fails", "writer stall", "writer kill"})
 """Kinds that need a table."""
+FOR_SPARK = frozenset({"undeclare", "initial", "restore"})
+"""Kinds after which a table may need what is archived: only Spark fetches that."""
 LOOPS = ("main", "process", "reporter", "resolver", "observer")
 MOMENTS = ("", "", "CUTTING", "CUTTING", "RESETTING", "RESETTING", "BIRTH", "REWINDING")
 RARE: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -98,6 +100,8 @@ class Plan:
     tables: int = 0
     adopts: bool = True
     """Tables take segments as their files; else Spark writes them."""
+    aided: bool = True
+    """A program in Spark writes tables that take segments, too; else the feeders of hosts are alone with them."""
     from_end: bool = False
     """A partition that nobody saw before starts where it ends at that moment (SPEC S2)."""
     data_loss: Literal["stop", "gap"] = "stop"
@@ -139,6 +143,7 @@ def plan(seed: int) -> Plan:
         period=rng.choice((0.3, 1.0, 2.0, None) if trigger else (0.3, 1.0, 2.0)),
         tables=1 if TO_TABLES & set(kinds) else rng.choice((0, 0, 1)),
         adopts="restore" in kinds or rng.random() < 0.6,
+        aided=bool(FOR_SPARK & {f.kind for f in everything}) or Random(f"aided {seed}").random() < 0.5,
         from_end=rng.random() < 0.3,
         data_loss="gap" if later or "retention" in kinds else "stop",
         sluggish=rng.choice(("", "", *LOOPS)),

@@ -201,11 +201,11 @@ class SparkWriter(Writer):
 
 
 def writers(world: World) -> list[TableActor]:
-    """Who writes the tables of a plan: two hosts and a program, or two programs in Spark for each."""
+    """Who writes the tables of a plan: two hosts, perhaps with a program, or two programs in Spark for each."""
     if not world.plan.adopts:
         return [SparkWriter(world, lake, n) for lake in world.lakes for n in (1, 2)]
     feeders = [FeederProcess(world, n) for n in (1, 2)] if world.lakes else []
-    return [*feeders, *(Adopter(world, lake, 1) for lake in world.lakes)]
+    return [*feeders, *(Adopter(world, lake, 1) for lake in world.lakes if world.plan.aided)]
 
 
 def judge(world: World) -> None:
