@@ -38,6 +38,13 @@ def test_x6_three_periods_without_a_merge_are_an_alarm_until_the_next_merge(kit:
     assert len(_told(kit)) == 2
 
 
+def test_x6_the_alarm_names_the_cut_that_does_not_end(kit: Kit) -> None:
+    kit.running()
+    cut = kit.open()
+    kit.now += 200.0
+    assert kit.plane.read(alarms.no_merge).endswith(f"it is CUTTING: checkpoint {cut} is not complete")
+
+
 def test_75_a_member_that_fails_for_hours_is_alarmed_once_and_not_at_each_reset(make_kit: type[Kit]) -> None:
     kit = make_kit(max_consecutive_resets=10**6).running()
     for _ in range(200):

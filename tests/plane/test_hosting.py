@@ -14,10 +14,10 @@ import pytest
 
 from crkafka_core.loop import Runtime
 from crkafka_core.machine import machine
-from crkafka_core.model.errors import LeaseHeld, LeaseLost, NotSettled
+from crkafka_core.model.errors import LeaseHeld, LeaseLost, NotSettled, Refused
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import MemberStatus
-from crkafka_core.plane import alarms, cuts, leases, life, roster
+from crkafka_core.plane import alarms, cuts, hosts, leases, life, roster
 from crkafka_core.plane.status import waits_for
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import host
@@ -266,3 +266,26 @@ def test_a_cut_that_no_member_would_make_names_who_runs_them(kit: Kit, hosted: b
         kit.do(lambda tx: cuts.open_cut(tx, token="a", cause="test"))
     assert "settles by itself" not in str(refused.value)
     assert "`crkafka host` runs them" in kit.plane.read(waits_for)
+
+
+def test_k1_a_host_is_wanted_by_a_region_that_should_run_once_none_has_shown_life_for_a_while(
+    make_kit: type[Kit],
+) -> None:
+    kit = make_kit()
+    kit.now += 100.0
+    assert kit.plane.read(hosts.wanted) == "", "nobody has started it"
+    kit.do(lambda tx: life.start(tx, by="me"))
+    assert kit.plane.read(hosts.wanted) == "", "a moment ago"
+    kit.now += hosts.GRACE
+    assert kit.plane.read(hosts.wanted).endswith("2 members are wanted and none is there")
+    lease = kit.do(lambda tx: leases.take(tx, LEASE, holder="host", token="t", length=10.0))
+    kit.now = lease.until + hosts.GRACE - 1.0
+    assert kit.plane.read(hosts.wanted) == ""
+    kit.now = lease.until + hosts.GRACE
+    assert "host does not host its members any more" in kit.plane.read(hosts.wanted)
+
+
+def test_g5_one_member_may_be_wanted_and_none_may_not(kit: Kit) -> None:
+    assert kit.do(lambda tx: life.scale(tx, 1, by="me")).members_wanted == 1
+    with pytest.raises(Refused, match="0 members cannot consume"):
+        kit.do(lambda tx: life.scale(tx, 0, by="me"))

@@ -162,7 +162,8 @@ def test_g10_who_saw_a_later_head_in_the_same_epoch_stops_the_region_though_sql_
     gate, row = MemberPlane(kit.plane, NAME, kit.live[NAME]), kit.row
     gate.observed(row.epoch, row.version, row.head + 1)
     with pytest.raises(
-        WentBack, match=rf"saw checkpoint {row.head + 1} as the head of epoch {row.epoch}, now it shows"
+        WentBack,
+        match=rf"saw checkpoint {row.head + 1} as the head of epoch {row.epoch}, now it shows checkpoint {row.head}\.",
     ):
         gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
     assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)

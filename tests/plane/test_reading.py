@@ -15,7 +15,7 @@ from crkafka_core.model.errors import ConfigError, DataLoss, NoSuchCheckpoint
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.rows import Checkpoint, MergedOffset, Segment
 from crkafka_core.model.selection import Selection
-from crkafka_core.plane import events, limits, reading, resets, retire
+from crkafka_core.plane import erasure, events, limits, reading, resets, retire
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
@@ -32,6 +32,13 @@ def landing(tmp_path: Path, clock: Clock) -> Landing:
 
 def plan(landing: Landing, **bounds: object) -> ReadPlan:
     return landing.region.plane.read(lambda reader, region: reading.plan(reader, region, **bounds))  # type: ignore[arg-type]
+
+
+def test_a_segment_ends_before_the_offset_that_is_named_as_its_end() -> None:
+    spans = json.dumps([["orders", 0, 10, 20, 10]])
+    segment = Segment("r", "p", 1, "m", "i", 1, 10, 100, "h", spans)
+    touched = [o for o in (9, 10, 19, 20) if erasure.touches(Selection(erased=((1, "orders", 0, (o,)),)), segment)]
+    assert touched == [10, 19]
 
 
 def test_a_range_leaves_out_its_first_bound_and_follows_parents_not_numbers(landing: Landing) -> None:
