@@ -68,7 +68,9 @@ def in_words(audit: TableAudit) -> list[str]:
 
 
 def _changing(audit: TableAudit) -> str:
-    return f", with rows of checkpoints {_list(audit.changed)}" if audit.changed else ""
+    """Of which checkpoints, where it is not said already."""
+    more = [checkpoint for checkpoint in audit.changed if checkpoint not in audit.miscounted]
+    return f", with rows of checkpoints {_list(more)}" if more else ""
 
 
 def _list(ids: Sequence[int]) -> str:
