@@ -142,7 +142,7 @@ def _check_port(cluster: KafkaCluster, port: int) -> None:
         raise ConfigError(f"Port {port} is taken by another program.", hint="Choose another --port, or leave it out.")
 
 
-def down(folder: Path = DEFAULT_FOLDER, *, progress: Callable[[str], None] | None = None) -> Status:
+def down(folder: Path = DEFAULT_FOLDER, *, progress: Say | None = None) -> Status:
     """Stop everything in the folder, also what an earlier `up` that was killed left behind; the data stays."""
     say = progress or (lambda _: None)
     folder = Path(folder).absolute()

@@ -179,7 +179,11 @@ class IcebergSnapshot(Snapshot):
                 if number < known:  # the state of that version was left behind
                     seen.append(LogEntry(str(number), None, True))
                 break
-            seen.append(LogEntry(str(number), None, False) if str(number) in ours else _entry(number, at))
+            if str(number) in ours:
+                seen.append(LogEntry(str(number), None, False))
+            else:
+                said, operation = at.summary().get(STAMP), at.operation()
+                seen.append(LogEntry.told(str(number), said, changes_rows=operation != "replace"))
         if not version:
             seen.append(LogEntry("0", Stamp.from_json(self._properties.get(_MADE_BY)), False))
         return seen[::-1]
@@ -360,11 +364,6 @@ class _Java:
     def _make_session_active(self) -> None:
         """A name is looked up with the settings of this thread's session; another one does not know the catalog."""
         self._sessions.setActiveSession(self._session)
-
-
-def _entry(number: int, snapshot: Any) -> LogEntry:
-    stamp = Stamp.from_json(snapshot.summary().get(STAMP))
-    return LogEntry(str(number), stamp, snapshot.operation() != "replace")
 
 
 def _statistics(bounds: Bounds, numbers: Mapping[str, int]) -> dict[str, object]:
