@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, Message, TopicPartition
@@ -91,11 +92,21 @@ def _table(records: Sequence[Message]) -> pa.Table:
 
 
 def _headers(records: Sequence[Message]) -> list[Headers]:
-    """As Kafka's Java client reads them: the client's own method ends the process at some names (docs/clients.md K20)."""
+    """By the client's own method, which shares nothing with what made the landed rows.
+
+    Names that it cuts, or at which it ends the process, are read as Kafka's Java client reads them (docs/clients.md K20, K22).
+    """
     read = read_headers(records)
     counts = read.counts.tolist() if read.counts is not None else [0] * len(records)
     entries = iter(zip(map(bytes.decode, read.names), read.values, strict=True))
-    found: list[Headers] = [[next(entries) for _ in range(count)] for count in counts]
-    for row in read.unreadable:
-        found[row] = None
+    found: list[Headers] = []
+    for row, message in enumerate(records):
+        there = [next(entries) for _ in range(counts[row])]
+        plain = all(name.isascii() and "\0" not in name for name, _ in there)
+        found.append(None if row in read.unreadable else _own(message) if plain else there)
     return found
+
+
+def _own(message: Message) -> list[tuple[str, bytes | None]]:
+    said: Any = message.headers() or ()
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in said]

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 
 from crkafka_core.dev.kafka import KafkaCluster
+from crkafka_core.kafka import headers
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.range_reader import RangeReader
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.verify.kafka_again import KafkaAgain
 from crkafka_core.verify.truth import KafkaTruth, Stretch
 from crkafka_core.verify.verdict import Findings
 from tests.kafka.raw_producer import Record, produce
@@ -53,6 +55,20 @@ def judge(
         truth.close()
         admin.close()
     return found
+
+
+def test_headers_share_no_conversion_with_what_landed(
+    kafka: KafkaCluster, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(1, config=ANY_TIME)
+    produce(kafka.bootstrap, topic, [[Record(b"a", headers=((b"n", b"v"), (b"m", None), (b"n", b"")))]])
+    assert headers._layout_is_known()
+    whole = headers._entries
+    monkeypatch.setattr(headers, "_entries", lambda *lists: (whole(*lists)[0], whole(*lists)[1][::-1]))
+    again = KafkaAgain({"bootstrap.servers": kafka.bootstrap})
+    _, found = again.read(TP(topic, 0), 0, 1)
+    again.close()
+    assert found == {0: [("n", b"v"), ("m", None), ("n", b"")]}
 
 
 def test_odd_records_are_the_same_both_ways(kafka: KafkaCluster, landed: pa.Table) -> None:
