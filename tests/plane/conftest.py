@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -14,8 +15,9 @@ from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Event, Member, Region, Reset, ResetCause, Table
-from crkafka_core.plane import advance, cuts, events, life, limits, members, resets, starts
+from crkafka_core.plane import advance, cuts, events, life, limits, members, resets, starts, tables
 from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 
 T = TypeVar("T")
@@ -222,3 +224,11 @@ class Clock:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
+
+
+@pytest.fixture
+def landing(tmp_path: Path, clock: Clock) -> Landing:
+    """A region of two partitions with one table, into which a test lands checkpoints."""
+    made = Landing(MemoryStore(clock), tmp_path, partitions=2)
+    made.region.plane.do(lambda tx: tables.declare(tx, "bronze", "parquet", "/t/bronze"))
+    return made

@@ -13,7 +13,6 @@ from crkafka_core.control import Reader
 from crkafka_core.member.offsets import OffsetManager
 from crkafka_core.model.desired import Desired
 from crkafka_core.model.errors import ConfigError, ManualAssignment, NoSuchCheckpoint, Refused, TooOld
-from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import (
     Checkpoint,
@@ -25,18 +24,17 @@ from crkafka_core.model.rows import (
     Region,
     Segment,
 )
-from crkafka_core.plane import halting, life, reading, resets, retire, stores, view
+from crkafka_core.plane import halting, life, limits, reading, resets, retire, stores, view
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.version import SPOKEN
 from crkafka_core.region import Region as Facade
 from crkafka_core.segments.batch import Run
 from crkafka_core.segments.path import SegmentName, segment_path
 from crkafka_core.testing.memory import MemoryStore
+from tests.plane.conftest import P0, P1
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
-
-P0, P1 = TP("t", 0), TP("t", 1)
 
 
 def test_G2_assigning_by_hand_is_refused_with_the_reason() -> None:
@@ -223,3 +221,14 @@ def test_s2_an_open_cut_tells_each_member_what_of_its_own_all_tables_have(make_k
     assert (strangers.mine, strangers.landed) == (None, ())
     replaced = _desired(kit, 1, "older").cut
     assert replaced is not None and replaced.mine is None, "what is fixed is fixed for one process"
+
+
+def test_a_limit_of_another_version_of_this_program_is_no_concern_of_a_member_that_runs(kit: Kit) -> None:
+    stored = json.dumps({"retain": 3, "of_the_next_release": 1.0})
+    assert limits.of(replace(kit.row, limits_json=stored)).retain == 3
+
+
+def test_g6_a_region_that_is_declared_anew_is_run_by_the_rules_of_this_program(kit: Kit) -> None:
+    kit.do(lambda tx: tx.set_region(protocol=SPOKEN - 1))
+    life.declare(kit.plane.store, kit.row)
+    assert kit.row.protocol == SPOKEN

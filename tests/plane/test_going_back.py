@@ -19,7 +19,7 @@ from crkafka_core.model.errors import LeaseLost, NoSuchRegion, NotOwner, NotRunn
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
-from crkafka_core.plane import leases, life, resets, restored, skips
+from crkafka_core.plane import halting, leases, life, resets, restored, skips
 from crkafka_core.plane import retire as rules
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.commit_metadata import CommitMetadata
@@ -378,3 +378,11 @@ def test_68_a_copy_of_the_control_plane_goes_on_with_no_deletion_of_its_original
     ):
         Region(region.config, ControlPlane(staging, "orders")).delete()
     assert backups.missing() == []
+
+
+def test_g10_that_sql_went_back_is_the_reason_also_where_the_region_was_stopped_before(kit: Kit) -> None:
+    """Whoever asked for a reset was refused with the reason of the earlier stop, and told to restore a backup."""
+    kit.running()
+    kit.do(lambda tx: halting.halt(tx, "5 resets in a row"))
+    kit.do(lambda tx: restored.notice(tx, "The control plane went back.", by="retire"))
+    assert kit.row.stop_reason == "The control plane went back."

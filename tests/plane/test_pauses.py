@@ -13,6 +13,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import MemberStatus
 from crkafka_core.plane import pauses
 from crkafka_core.protocol.marks import paused
+from tests.plane.conftest import P0, P1
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -81,3 +82,48 @@ def test_p1_nothing_is_paused_for_a_member_that_is_lost(kit: Kit) -> None:
     kit.do(lambda tx: tx.put(replace(kit.member(0), status=MemberStatus.LOST)))
     with pytest.raises(Refused, match="does not say now"):
         kit.do(lambda tx: pauses.pause(tx, "partition", "t[0]", member="orders/0", by="me"))
+
+
+def test_p1_a_members_mark_on_a_partition_stays_while_the_member_keeps_it(kit: Kit) -> None:
+    """Through a rebalance that leaves it there; gone for the member that loses it, also when it comes back later."""
+    kit.running()
+    kit.do(lambda tx: pauses.pause(tx, "partition", "t[0]", member="orders/0", by="me"))
+    kit.do(lambda tx: pauses.pause(tx, "topic", "t", member="orders/1", by="me"))
+    assert _paused(kit) == {P0, P1}
+    kit.withdraw(0)
+    kit.generation += 1
+    kit.settle()
+    assert _paused(kit) == {P0, P1}
+    kit.withdraw(1)
+    kit.generation += 1
+    kit.settle({1: {P0}, 0: {P1}})
+    assert _paused(kit) == {P0}, "orders/1 is paused for the topic, wherever it is; orders/0 has lost the partition"
+    kit.withdraw(0)
+    kit.generation += 1
+    kit.settle()
+    assert _paused(kit) == {P1}
+    assert [e.by for e in kit.events("resumed mark")] == ["orders/0 lost the partition"]
+
+
+def test_p1_a_members_mark_on_a_partition_is_gone_as_soon_as_another_reports_it(kit: Kit) -> None:
+    """The member that lost it may be gone, and report nothing any more."""
+    kit.running()
+    kit.do(lambda tx: pauses.pause(tx, "partition", "t[0]", member="orders/0", by="me"))
+    kit.generation += 1
+    kit.resolve(1, {P0, P1})
+    kit.report(1, {P0, P1})
+    assert not kit.plane.read(lambda reader, row: pauses.marks(reader))
+
+
+@pytest.mark.parametrize("what", ["t[1]", "t[7]"])
+def test_p1_what_a_member_does_not_hold_cannot_be_paused_for_it(kit: Kit, what: str) -> None:
+    kit.running()
+    with pytest.raises(Refused, match="does not hold"):
+        kit.do(lambda tx: pauses.pause(tx, "partition", what, member="orders/0", by="me"))
+    kit.withdraw(0)
+    with pytest.raises(Refused, match="does not say"):
+        kit.do(lambda tx: pauses.pause(tx, "partition", "t[0]", member="orders/0", by="me"))
+
+
+def _paused(kit: Kit) -> set[TP]:
+    return set(kit.plane.read(lambda reader, row: pauses.paused_now(reader, (P0, P1))))

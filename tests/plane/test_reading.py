@@ -15,7 +15,7 @@ from crkafka_core.model.errors import ConfigError, DataLoss, NoSuchCheckpoint
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.rows import Checkpoint, MergedOffset, Segment
 from crkafka_core.model.selection import Selection
-from crkafka_core.plane import erasure, events, limits, reading, resets, retire
+from crkafka_core.plane import checkpoints, erasure, events, limits, reading, resets, retire
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
@@ -259,3 +259,48 @@ def test_t1_a_superseded_checkpoint_that_a_reader_is_past_may_go(kit: Kit) -> No
     kit.do(lambda tx: reading.follow(tx, stream="s", holder="me", after=second, length=30))
     kit.do(lambda tx: resets.request(tx, cause="c", by="me", target=first))
     assert kit.plane.read(retire.plan).retire == (second,), f"{third} is held"
+
+
+def test_t1_what_a_reader_reads_stays_also_when_a_rewind_left_it_behind(kit: Kit) -> None:
+    kit.running()
+    first, second, third = kit.cut(), kit.cut(), kit.cut()
+    taken = kit.do(lambda tx: reading.take(tx, holder="me", token="r", length=30, after=first))
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me", target=first))
+    assert kit.do(lambda tx: retire.retire(tx, (second, third))) == []
+    plan = kit.plane.read(retire.plan)
+    assert plan.retire == ()
+    assert any("me reads" in why for why in plan.held)
+    kit.do(lambda tx: reading.release(tx, taken.lease))
+    assert kit.plane.read(retire.plan).retire == (second, third)
+    kit.do(lambda tx: reading.follow(tx, stream="s", holder="a stream", after=third, length=30.0))
+    plan = kit.plane.read(retire.plan)
+    assert (plan.retire, plan.held) == ((second, third), ()), "who has it behind it does not hold it"
+
+
+@pytest.mark.parametrize(
+    ("asked", "ids"),
+    [
+        ({}, [1, 3, 4]),
+        ({"oldest": 2}, [1, 3]),
+        ({"latest": 2}, [3, 4]),
+        ({"above": 1}, [3, 4]),
+        ({"upto": 3}, [1, 3]),
+        ({"merged": (1_000.0, 1_030.0)}, [1, 3]),
+        ({"merged": (1_001.0, 1_031.0)}, [3, 4]),
+    ],
+)
+def test_which_checkpoints_have_rows(kit: Kit, asked: dict[str, Any], ids: list[int]) -> None:
+    """Cuts at 1000, 1010, 1020, 1030; nothing came before the second."""
+    kit.running()
+    for rows in (5, 0, 5, 5):
+        kit.cut(rows)
+        kit.now += 10.0
+    assert kit.plane.read(lambda reader, _: checkpoints.filled(reader, **asked)) == ids
+    assert kit.plane.read(lambda reader, _: checkpoints.rows_of(reader, [1, 3])) == {1: 10, 3: 10}
+    merged = kit.plane.read(lambda reader, _: checkpoints.offsets(reader, 1, 3))
+    assert sorted((m.checkpoint, m.partition, m.from_offset, m.to_offset) for m in merged) == [
+        (1, 0, 0, 5),
+        (1, 1, 0, 5),
+        (3, 0, 5, 10),
+        (3, 1, 5, 10),
+    ], "of the second there is nothing"

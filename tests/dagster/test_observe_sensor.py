@@ -1,0 +1,134 @@
+"""The sensor that observes a region: the group, and whether tables keep up and retirement is free (SPEC A4, X8)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+
+import dagster as dg
+import pytest
+
+from crkafka_core.model.rows import Checkpoint, Table
+from crkafka_core.plane import checkpoints, lateness, permits
+from crkafka_core.testing.hand_member import HandMember
+from dagster_project.counted import UNKNOWN, count
+from dagster_project.sensors import observe
+from tests.dagster.conftest import LandedSeat, Seat
+
+pytestmark = pytest.mark.dagster
+
+BRONZE = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
+
+
+def test_the_group_is_observed_when_something_changed(seat: Seat, member: HandMember) -> None:
+    first = seat.tick("observe")
+    values = {k: v.value for k, v in first.asset_events[0].metadata.items()}
+    assert (values["phase"], values["members"], values["lag"]) == ("RUNNING", 1, 7)
+    assert seat.tick("observe", cursor=first.cursor).skip_message == "RUNNING: nothing new"
+    assert seat.tick("observe", cursor="not what we wrote").asset_events
+    for at in (0.0, time.time() + 86_400):  # long ago, and before the database's clock stepped back
+        later = dataclasses.replace(observe.ObserveCursor.parse(first.cursor), observed=at)
+        again = seat.tick("observe", cursor=str(later))
+        assert [type(e) for e in again.asset_events] == [
+            dg.AssetObservation
+        ]  # unchanged checks are evaluated every ten minutes
+    seat.region.cut()
+    assert {k: v.value for k, v in seat.tick("observe", cursor=first.cursor).asset_events[0].metadata.items()}[
+        "head"
+    ] == 1
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_retirement_that_is_held_for_too_long_is_told(landed: LandedSeat) -> None:
+    for _ in range(3):
+        landed.landing.land(1)
+    landed.region.plane.do(lambda tx: tx.set_region(limits_json=json.dumps({"retain": 1, "hold_max": 0.01})))
+    time.sleep(0.05)
+    outcome = {e.check_name: e for e in landed.tick("observe").asset_events if isinstance(e, dg.AssetCheckEvaluation)}
+    assert "table bronze has acknowledged 0" in outcome["retirement_is_free"].description
+
+
+def outcomes(seat: Seat) -> dict[str, dg.AssetCheckEvaluation]:
+    return {e.check_name: e for e in seat.tick("observe").asset_events if isinstance(e, dg.AssetCheckEvaluation)}
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_a_table_that_has_everything_keeps_up_however_quiet_the_topic_is(landed: LandedSeat) -> None:
+    """SPEC A4, T1: late is what waits, not what never came."""
+    assert outcomes(landed)["keeps_up"].passed
+    landed.landing.land(1)
+    landed.landing.land(1)
+    old = landed.region.plane.read(lambda r, _: r.get(Checkpoint, 1))
+    assert old is not None
+    landed.region.plane.do(lambda tx: tx.put(dataclasses.replace(old, merged_at=tx.now() - 4_000)))
+    late = outcomes(landed)["keeps_up"]
+    assert not late.passed and "2 checkpoints wait for table bronze, the first for 400" in (late.description or "")
+    permit = landed.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="h", token="t"))
+    assert permit is not None
+    landed.region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="7", rows=2))
+    assert outcomes(landed)["keeps_up"].passed
+    shown = next(e for e in landed.tick("observe").asset_events if e.asset_key == landed.names.table("bronze"))
+    values = {k: v.value for k, v in shown.metadata.items()}
+    assert (values["acknowledged"], values["checkpoints_behind"], values["version"]) == (2, 0, "7")
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_a_table_whose_commits_fail_or_that_owes_a_fence_does_not_keep_up_however_little_waits(
+    landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the region's alarm says it, long before `fresh` has passed."""
+    plane = landed.region.plane
+    landed.landing.land(1)
+    permit = plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="h", token="t"))
+    assert permit is not None
+    plane.do(lambda tx: permits.fail_commit(tx, permit, "its folder is gone"))
+    assert outcomes(landed)["keeps_up"].passed
+    monkeypatch.setattr(lateness, "SOON", 0.0)
+    why = outcomes(landed)["keeps_up"]
+    assert not why.passed and "its commits have failed for" in (why.description or "")
+    landed.landing.rewind(0)
+    assert "has not followed the rewind for" in (outcomes(landed)["keeps_up"].description or "")
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_the_rows_of_a_table_are_counted_on_from_the_last_look_and_anew_after_a_rewind(
+    landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    kept = checkpoints.rows_of
+    monkeypatch.setattr(checkpoints, "rows_of", lambda reader, ids: asked.append(len(ids)) or kept(reader, ids))
+    known = None
+
+    def total() -> int:
+        nonlocal known
+        known = landed.region.plane.read(lambda r, _: count(r, r.get(Table, "bronze"), known))
+        return known[2]
+
+    def write() -> None:
+        permit = landed.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="h", token="t"))
+        assert permit is not None
+        landed.region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=0))
+
+    def anew() -> int:
+        return landed.region.plane.read(lambda r, _: count(r, r.get(Table, "bronze"), None))[2]
+
+    for rows, expected, looked_at in ((10, 20, 1), (20, 60, 1), (0, 60, 0), (30, 120, 1)):
+        landed.landing.land(rows)
+        write()
+        asked.clear()
+        assert (total(), asked) == (expected, [looked_at])
+    landed.landing.rewind(2)
+    fence = landed.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="h", token="f"))
+    assert fence is not None
+    landed.region.plane.do(lambda tx: permits.finish_fence(tx, fence, version="2"))
+    assert total() == 60
+    landed.landing.retire(1, history=1)
+    assert anew() == 60
+    for _ in range(2):
+        landed.landing.land(10)
+        write()
+    landed.landing.retire(2, history=1)
+    assert total() == 100 and anew() == UNKNOWN, (
+        "nothing is kept of checkpoint 1: its rows are in the table all the same"
+    )

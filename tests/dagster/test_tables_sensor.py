@@ -1,0 +1,167 @@
+"""The sensor that keeps tables fresh: which of them gets a run, and for what (SPEC A2, A7)."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.storage.runs.schema import RunsTable
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.control import Tx
+from crkafka_core.model.rows import Member
+from crkafka_core.plane import permits
+from crkafka_core.region.host import LEASE
+from crkafka_core.region.lease import DriverLease
+from dagster_project import consistent_region
+from dagster_project.names import KEEPING_UP, key_of
+from dagster_project.sensors import keep_up
+from dagster_project.sensors.keep_up import RANGE_END, RANGE_START
+from tests.dagster.conftest import LandedSeat, Seat
+
+pytestmark = pytest.mark.dagster
+
+BRONZE = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_a_table_that_the_configuration_has_got_meanwhile_is_declared_by_its_sensor(landed: LandedSeat) -> None:
+    landed.landing.land(1)
+    more = json.loads(landed.config.to_json())
+    more["tables"].append({"name": "silver", "format": "parquet", "path": "tables/silver"})
+    config = RegionConfig.from_json(json.dumps(more))
+    other = Seat(config, consistent_region(config, linger=0.1), landed.instance, landed.region)
+    assert (
+        "does not know table silver"
+        in {
+            e.asset_key.path[-1]: e.description or ""
+            for e in other.tick("observe").asset_events
+            if isinstance(e, dg.AssetCheckEvaluation) and e.check_name == "keeps_up"
+        }["silver"]
+    )
+    other.publish()
+    assert {r.asset_selection[0].path[-1] for r in other.tick("tables").run_requests} == {"bronze", "silver"}
+    more["tables"][1]["path"] = "elsewhere"
+    moved = RegionConfig.from_json(json.dumps(more))
+    third = Seat(moved, consistent_region(moved, linger=0.1), landed.instance, landed.region)
+    assert third.tick("tables").run_requests  # what is declared is not declared again
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_what_a_failed_run_has_left_is_asked_for_again_however_often_cuts_come(landed: LandedSeat) -> None:
+    """Dagster remembers a run key for ever, also of a failed run; cuts that find nothing come meanwhile."""
+
+    def cut(tx: Tx, later: float) -> None:
+        tx.set_region(created_at=tx.region().created_at - later, last_cut_at=tx.now())
+
+    landed.landing.land(1)
+    landed.publish()
+    landed.region.plane.do(lambda tx: cut(tx, 0))
+    (first,) = landed.tick("tables").run_requests
+    landed.region.plane.do(lambda tx: cut(tx, 61))
+    (again,) = landed.tick("tables").run_requests
+    assert first.tags == again.tags and first.run_key != again.run_key
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_a_table_gets_one_run_for_all_that_waits(landed: LandedSeat) -> None:
+    for _ in range(3):
+        landed.landing.land(1)
+    assert "checkpoint 1 is not published yet" in landed.tick("tables").skip_message
+    landed.publish()
+    (request,) = landed.tick("tables").run_requests
+    assert (request.tags[RANGE_START], request.tags[RANGE_END]) == ("000000000001", "000000000003")
+    assert request.asset_selection == [landed.names.table("bronze")]
+    run = landed.instance.create_run_for_job(
+        landed.defs.resolve_job_def("orders_cut"),
+        tags={KEEPING_UP: "orders/bronze"},
+        status=dg.DagsterRunStatus.STARTED,
+    )
+    assert landed.tick("tables").skip_message == "bronze: a run is on its way"
+    landed.instance.delete_run(run.run_id)
+    permit = landed.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="a run", token="t"))
+    assert permit is not None and landed.tick("tables").skip_message == "bronze: a run writes it"
+    landed.landing.rewind(1)
+    assert landed.tick("tables").skip_message == "every table has all checkpoints"
+
+
+@pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]])
+@pytest.mark.parametrize("keys", [{"ui_history": 2}])
+def test_a_table_that_is_further_behind_than_partitions_go_back_gets_a_run(landed: LandedSeat) -> None:
+    """It waited for ever for partitions that have left; the run brings what is before them along."""
+    for _ in range(5):
+        landed.landing.land(1)
+    landed.publish()
+    (request,) = landed.tick("tables").run_requests
+    assert (request.tags[RANGE_START], request.tags[RANGE_END]) == (key_of(4), key_of(5))
+    job, bronze = landed.defs.resolve_job_def("orders_write_tables"), landed.names.table("bronze")
+    run = job.execute_in_process(instance=landed.instance, asset_selection=[bronze], tags=dict(request.tags))
+    told = [e.partition for e in run.get_asset_materialization_events()]
+    assert run.success and sorted(map(str, told)) == [key_of(4), key_of(5)]
+    assert landed.tick("tables").skip_message == "every table has all checkpoints"
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_a_table_gets_its_run_in_the_loop_that_publishes_its_checkpoint(
+    landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where sensors have threads, both are evaluated at once."""
+    landed.landing.land(1)
+    monkeypatch.setattr(keep_up, "threads_of", lambda _: 8)
+    monkeypatch.setattr(keep_up, "PUBLISHED_S", 30.0)
+    publishing = threading.Timer(0.5, landed.publish)
+    publishing.start()
+    try:
+        (request,) = landed.tick("tables").run_requests
+        assert request.tags[RANGE_END] == key_of(1)
+    finally:
+        publishing.join()
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_a_run_that_waited_long_in_the_queue_is_on_its_way_while_it_starts(landed: LandedSeat) -> None:
+    """It was made an hour ago, and its process starts now: a second one was launched beside it."""
+    landed.landing.land(1)
+    landed.publish()
+    job = landed.defs.resolve_job_def("orders_cut")
+    run = landed.instance.create_run_for_job(job, tags={KEEPING_UP: "orders/bronze"})
+    storage: Any = landed.instance.run_storage
+
+    def at(**times: float) -> None:
+        values = {name: datetime.fromtimestamp(at, UTC).replace(tzinfo=None) for name, at in times.items()}
+        with storage.connect() as c:
+            c.execute(RunsTable.update().where(RunsTable.c.run_id == run.run_id).values(**values))
+
+    at(create_timestamp=time.time() - 3_600)
+    event = dg.DagsterEvent(event_type_value="PIPELINE_STARTING", job_name=job.name)
+    landed.instance.handle_run_event(run.run_id, event)
+    assert landed.tick("tables").skip_message == "bronze: a run is on its way"
+    at(update_timestamp=time.time() - 3_600)  # its process never came
+    assert landed.tick("tables").run_requests
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_a_table_that_has_everything_gets_no_run(landed: LandedSeat) -> None:
+    landed.landing.land(1)
+    landed.publish()
+    permit = landed.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="h", token="t"))
+    assert permit is not None
+    landed.region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=2))
+    assert landed.tick("tables").skip_message == "every table has all checkpoints"
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_while_a_host_only_begins_no_run_is_launched_for_what_it_will_feed(landed: LandedSeat) -> None:
+    """SPEC A7: its Spark starts for a minute, and a run's own would then meet it at the table."""
+    landed.landing.land(1)
+    landed.publish()
+    landed.region.plane.do(lambda tx: tx.delete(Member))
+    assert landed.tick("tables").run_requests
+    with DriverLease(landed.region.plane, LEASE, "host:1"):
+        assert landed.tick("tables").skip_message == "every table has all checkpoints"
+    assert landed.tick("tables").run_requests

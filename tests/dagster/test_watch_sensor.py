@@ -1,0 +1,117 @@
+"""The sensor that watches a region: members that are lost, cuts whose run died, rewinds that tables follow, alarms (SPEC A2, G4, X4)."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from types import SimpleNamespace
+
+import dagster as dg
+import pytest
+
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Checkpoint, Member
+from crkafka_core.plane import halting, permits
+from crkafka_core.testing.hand_member import HandMember
+from dagster_project import consistent_region
+from dagster_project.names import FOLLOWS
+from dagster_project.sensors import shared, watch
+from tests.dagster.conftest import LandedSeat, Seat
+
+pytestmark = pytest.mark.dagster
+
+BRONZE = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
+
+
+@pytest.mark.parametrize(
+    "keys", [{"kafka": {"bootstrap.servers": "localhost:1", "group.id": "orders", "session.timeout.ms": 1000}}]
+)
+def test_a_member_whose_lease_stands_still_is_declared_lost(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+    seat.region.start(by="test")
+    member = HandMember(seat.config, seat.region.plane)
+    member.start()
+    seat.region.await_running(timeout=20)
+    monkeypatch.setattr(watch, "LOOP_S", 1)
+    assert "1 member" in seat.tick("watch").skip_message
+    member.end(leave=False)
+    seat.tick("watch")
+    end = time.monotonic() + 60
+    while "orders/0 is lost" not in (said := seat.tick("watch").skip_message):
+        assert time.monotonic() < end, said
+        time.sleep(0.2)
+    row = seat.region.plane.read(lambda reader, _: reader.get(Member, "orders/0"))
+    assert row is not None and row.status == "LOST"
+    assert seat.region.status().region.phase is Phase.RESETTING
+
+
+def test_a_lost_member_is_seen_by_a_sensor_with_a_long_pace_too(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two looks further apart than half a lease say nothing about a counter that stands still: the sensor looks for longer."""
+    slow = dataclasses.replace(seat, defs=consistent_region(seat.config, pace=30))
+    seat.region.start(by="test")
+    member = HandMember(seat.config, seat.region.plane)
+    member.start()
+    seat.region.await_running(timeout=20)
+    member.end(leave=False)
+    clock = itertools.count(0.0, 31.0)
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    said = [slow.tick("watch").skip_message for _ in range(6)]
+    assert ["orders/0 is lost" in each for each in said].index(True) == 3, said
+
+
+def test_a_cut_whose_run_died_is_finished_by_the_watching_sensor(seat: Seat, member: HandMember) -> None:
+    member.contributes.clear()
+    opened_cut = seat.region.open_cut(token="dead", cause="of a run that died")
+
+    def past(tx) -> None:  # type: ignore[no-untyped-def]
+
+        row = tx.get(Checkpoint, opened_cut.id)
+        tx.put(dataclasses.replace(row, deadline=tx.now() - 1))
+
+    seat.region.plane.do(past)
+    seat.tick("watch")
+    member.contributes.set()
+    assert seat.region.status().open_cut is None
+    seat.region.await_running(timeout=20)
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_beside_a_fence_that_is_being_made_no_run_is_launched(
+    landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC X4: a slow table costs one run, not one each minute; what died with nobody to tell is replaced."""
+    for _ in range(3):
+        landed.landing.land(1)
+    landed.landing.rewind(1)
+    job = landed.defs.resolve_job_def("orders_reset_region")
+    landed.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=dict(job.tags))
+    assert not landed.tick("watch").run_requests
+    monkeypatch.setattr(shared, "BEGIN_WINDOW_S", 0.0)
+    assert landed.tick("watch").run_requests
+    permit = landed.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="a run", token="t"))
+    assert permit is not None
+    assert "a run lets a table follow the rewind" in landed.tick("watch").skip_message
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+def test_a_rewind_launches_a_run_that_lets_tables_follow(landed: LandedSeat) -> None:
+    for _ in range(3):
+        landed.landing.land(1)
+    landed.landing.rewind(1)
+    (request,) = landed.tick("watch").run_requests
+    assert request.job_name == "orders_reset_region"
+    assert FOLLOWS in request.tags and request.run_config["ops"]["reset"]["config"].keys() == {"cause"}
+
+
+def test_a_stopped_region_alarms_once_and_its_check_fails(landed: LandedSeat) -> None:
+    landed.region.plane.do(lambda tx: halting.halt(tx, "5 resets in a row", member="orders/1"))
+    (request,), (again,) = landed.tick("watch").run_requests, landed.tick("watch").run_requests
+    assert request.job_name == "orders_stopped_alarm" and request.run_key == again.run_key
+    failed = landed.run("stopped_alarm", raise_on_error=False)
+    said = next(e for e in failed.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+    assert "is stopped: 5 resets in a row. Most often by orders/1." in said
+    outcome = {e.check_name: e for e in landed.tick("observe").asset_events if isinstance(e, dg.AssetCheckEvaluation)}
+    assert not outcome["region_runs"].passed and "5 resets in a row" in outcome["region_runs"].description
+    assert outcome["group_settles"].passed and outcome["retirement_is_free"].passed
+    assert landed.run("start_region").success
+    assert landed.region.status().region.phase is not Phase.STOPPED

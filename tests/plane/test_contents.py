@@ -1,0 +1,124 @@
+"""What lies in a table, by the line of descent: checkpoints, rows, offsets (SPEC S2, T2, X4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Checkpoint, Initial
+from crkafka_core.plane import contents, permits, tables
+from crkafka_core.testing.landing import Landing
+from tests.plane.bronze import allowed, fence, finish, landed, table
+
+
+def test_T2_rows_of_forgotten_checkpoints_belong_into_a_table_and_those_of_superseded_ones_do_not(
+    landing: Landing,
+) -> None:
+    for _ in range(3):
+        landing.land(10)
+    finish(landing, allowed(landing))
+    landing.rewind(2)
+    fence(landing)
+    for _ in range(3):
+        landing.land(10)
+    finish(landing, allowed(landing, "b"))
+    landing.retire(1, 2, 3, 4, 5, history=1)
+
+    def belongs(checkpoint: int) -> bool:
+        return landing.region.plane.read(
+            lambda r, region: contents.belonging(r, region, tables.of(r, "bronze"))(checkpoint)
+        )
+
+    assert landing.region.plane.read(lambda r, region: r.line(region.head)) == [5, 6]  # 1, 2, 4 are gone
+    assert [i for i in range(1, 9) if belongs(i)] == [1, 2, 4, 5, 6]
+    counting = landing.region.plane.read(lambda r, region: contents.counting(r, region, tables.of(r, "bronze")))
+    assert counting == {1: 1, 2: 1, 4: 3, 5: 3, 6: 3}
+
+
+def test_s2_what_every_table_has_acknowledged_is_known_per_partition(landing: Landing) -> None:
+    """For the commits in Kafka: should SQL be lost, a region that adopts starts there."""
+    tp = landing.tps[0]
+    assert landed(landing) == {}, "nothing is merged"
+    landing.land(10), landing.land(20), landing.land(30)
+    assert landed(landing)[tp] == 0
+    finish(landing, allowed(landing, upto=2))
+    assert landed(landing)[tp] == 30
+    finish(landing, allowed(landing))
+    assert landed(landing) == {}, "at the head"
+    landing.region.plane.do(lambda tx: tables.declare(tx, "late", "parquet", "/t/late"))
+    assert landed(landing)[tp] == 0, "the slowest of them counts"
+    landing.region.plane.do(lambda tx: tables.undeclare(tx, "late"))
+    assert landed(landing) == {}
+
+
+def test_s2_of_a_partition_that_came_later_the_tables_have_nothing(landing: Landing) -> None:
+    """Neither of one that SQL does not know: the commit in Kafka says nothing of it, and the others are not kept from it."""
+    landing.land(10)
+    plane, tp = landing.region.plane, landing.tps[0]
+    later = TP(tp.topic, 7)
+    asked = {tp, later, TP("unknown", 0)}
+    assert plane.read(lambda reader, row: contents.landed(reader, row, asked)) == {tp: 0}
+    plane.do(lambda tx: tx.add(replace(tx.select(Initial)[0], partition=later.partition, offset=40)))
+    assert plane.read(lambda reader, row: contents.landed(reader, row, asked)) == {tp: 0, later: 40}
+
+
+def test_x4_an_audit_counts_the_rows_that_are_live_and_not_those_left_behind(landing: Landing) -> None:
+    for rows in (10, 20, 30):
+        landing.land(rows)
+    finish(landing, allowed(landing))
+    landing.rewind(1)
+    fence(landing)
+    landing.land(40)
+    finish(landing, allowed(landing, "b"))
+    counted = landing.region.plane.read(lambda r, region: contents.counted_in(r, region, tables.of(r, "bronze")))
+    assert counted == {1: 20, 4: 80}
+
+
+def test_t2_what_lies_in_a_table_is_told_of_kept_and_of_archived_checkpoints(landing: Landing) -> None:
+    """A kept one by its segments, an archived one as a whole; of those that nobody asked for, nothing."""
+    for _ in range(5):
+        landing.land(10)
+    finish(landing, allowed(landing))
+    landing.retire(1, 2, 3)
+
+    def found(*ids: int) -> list[tuple[int, int, bool, list[int]]]:
+        pieces = landing.region.plane.read(lambda reader, row: contents.pieces(reader, row, ids))
+        return sorted((p.checkpoint, p.rows, p.segment is not None, [r.start for r in p.ranges]) for p in pieces)
+
+    archived, kept = [(1, 20, False, [0, 0]), (3, 20, False, [20, 20])], [(5, 10, True, [40]), (5, 10, True, [40])]
+    assert found(1, 3, 5) == archived + kept
+    assert found(5) == kept
+    assert found() == []
+
+
+def test_t2_whether_the_beginning_of_the_line_is_forgotten(landing: Landing) -> None:
+    plane = landing.region.plane
+    assert plane.read(contents.forgotten) is False, "nothing is merged"
+    landing.land(10), landing.land(10)
+    assert plane.read(contents.forgotten) is False
+    plane.do(lambda tx: tx.delete(Checkpoint, ("id", "=", 1)))
+    assert plane.read(contents.forgotten) is True
+
+
+def test_a7_of_a_table_of_a_shape_its_own_rows_are_told_where_a_commit_has_counted_them(landing: Landing) -> None:
+    """A table of dead letters said that it had every record of its checkpoints."""
+
+    def rows() -> dict[int, int]:
+        return landing.region.plane.read(lambda reader, _: tables.rows_in(reader, table(landing), range(1, 6)))
+
+    def written(rows: int, **told: dict[int, int]) -> None:
+        made = allowed(landing)
+        landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=rows, **told))
+
+    for _ in range(4):
+        landing.land(10)
+    assert rows() == dict.fromkeys(range(1, 5), 20)
+    landing.region.plane.do(lambda tx: tx.put(replace(table(landing), shape="shop:good")))
+    assert rows() == {}
+    written(70, counts={1: 19, 2: 18, 3: 17, 4: 16})
+    landing.land(10)
+    written(5)
+    assert rows() == {1: 19, 2: 18, 3: 17, 4: 16, 5: 5}, "a commit of a single checkpoint tells by itself"
+    made = allowed(landing, ids=(2, 3))
+    landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=30))
+    assert rows() == {1: 19, 4: 16, 5: 5}, "what was written again, and not counted apart"

@@ -1,0 +1,207 @@
+"""Cuts: how one is merged, what aborts it, and that ids only grow (SPEC C3 to C6, D2, D4, G7; fault 58)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from crkafka_core.model.errors import CutOpen, Mismatch, NotOpen, NotSettled, Superseded
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import CheckpointStatus, Expected, ResetCause
+from crkafka_core.plane import advance, cuts, resets
+from tests.plane.conftest import P0, P1
+
+if TYPE_CHECKING:
+    from tests.plane.conftest import Kit
+
+
+def test_C3_merge_compares_sets_and_not_counts(kit: Kit) -> None:
+    """SPEC C3: as many contributions as expected, of another incarnation, are no merge."""
+    kit.running()
+    cut = kit.open()
+    kit.contribute(cut, 0, 10)
+    kit.contribute(cut, 1, 10)
+    kit.do(lambda tx: tx.put(replace(tx.select(Expected, ("member", "=", "orders/1"))[0], incarnation="another")))
+    with pytest.raises(Mismatch):
+        kit.do(lambda tx: cuts.merge(tx, cut))
+    assert kit.row.head == 0
+
+
+def test_C3_range_that_does_not_begin_where_the_parent_ends_is_no_merge(kit: Kit) -> None:
+    """SPEC C3, C5; I1."""
+    kit.running()
+    kit.cut(10)
+    cut = kit.open()
+    kit.contribute(cut, 0, 10)
+    kit.at[P1] += 3
+    kit.contribute(cut, 1, 10)
+    with pytest.raises(Mismatch, match="left it at"):
+        kit.do(lambda tx: cuts.merge(tx, cut))
+
+
+def test_D4_cut_past_its_deadline_is_aborted_by_anyone(kit: Kit) -> None:
+    """SPEC D4, G7; fault 58: no orchestrator is needed for it."""
+    kit.running()
+    cut, epoch = kit.open(), kit.row.epoch
+    kit.contribute(cut, 0)
+    kit.advance(21.0)
+    assert kit.checkpoint(cut).status is CheckpointStatus.ABORTED
+    assert "orders/1" in kit.checkpoint(cut).note
+    assert kit.resets()[-1].member == "orders/1"
+    assert kit.row.epoch == epoch + 1
+
+
+def test_58_complete_cut_is_merged_without_an_orchestrator(kit: Kit) -> None:
+    """SPEC G7; fault 58."""
+    kit.running()
+    cut = kit.open()
+    kit.contribute(cut, 0)
+    kit.contribute(cut, 1)
+    assert kit.advance() is Phase.RUNNING
+    assert kit.row.head == cut
+
+
+def test_G7_nobody_takes_the_lock_for_a_cut_that_only_waits(kit: Kit) -> None:
+    """SPEC G7: members look at every change; until the deadline there is nothing for them to do."""
+    kit.running()
+    cut = kit.open()
+    kit.contribute(cut, 0)
+    assert not kit.plane.read(advance.due)
+    kit.now = kit.checkpoint(cut).deadline
+    assert not kit.plane.read(advance.due)
+    kit.now += 1.0
+    assert kit.plane.read(advance.due)
+    assert kit.advance() is Phase.RESETTING
+
+
+def test_R3_withdrawing_a_report_in_a_cut_is_the_abort(kit: Kit) -> None:
+    """SPEC R3, D4: in one transaction."""
+    kit.running()
+    cut, epoch = kit.open(), kit.row.epoch
+    kit.withdraw(1)
+    assert (kit.checkpoint(cut).status, kit.row.epoch) == (CheckpointStatus.ABORTED, epoch + 1)
+
+
+def test_C5_numbers_only_grow_also_after_an_abort_and_a_rewind(kit: Kit) -> None:
+    """SPEC C5; I6."""
+    kit.running()
+    first = kit.cut()
+    aborted = kit.open()
+    kit.do(lambda tx: resets.begin(tx, ResetCause.LATE, "test"))
+    kit.settle()
+    kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=0))
+    kit.at = {P0: 0, P1: 0}
+    kit.settle()
+    third = kit.cut()
+    assert first < aborted < third
+    assert kit.checkpoint(third).parent == 0
+
+
+def test_C6_checkpoint_without_new_tuples_merges_with_its_parents_offsets(kit: Kit) -> None:
+    """SPEC C6."""
+    kit.running()
+    kit.cut(10)
+    empty = kit.cut(0)
+    assert (kit.checkpoint(empty).rows, kit.row.head) == (0, empty)
+
+
+def test_C4_cut_opened_twice_with_one_token_is_one_cut(kit: Kit) -> None:
+    """SPEC C4, A6: a merge is read; whoever comes late or asks again finds the same."""
+    kit.running()
+    assert kit.open("run 7") == kit.open("run 7")
+    cut = kit.row.open_cut
+    with pytest.raises(CutOpen, match=f"Cut {cut} of region orders is open"):
+        kit.open("run 8")
+    kit.contribute(cut, 0)
+    kit.contribute(cut, 1)
+    done = kit.do(lambda tx: cuts.merge(tx, cut))
+    assert kit.do(lambda tx: cuts.merge(tx, cut)) == done
+    assert kit.open("run 7") == cut
+
+
+def test_C3_a_merge_that_cannot_be_says_why_and_changes_nothing(kit: Kit) -> None:
+    """SPEC C3: what is missing may still come until the deadline."""
+    kit.running()
+    cut = kit.open()
+    kit.contribute(cut, 0)
+    with pytest.raises(NotSettled, match=rf"Checkpoint {cut} still waits for orders/1\."):
+        kit.do(lambda tx: cuts.merge(tx, cut))
+    assert (kit.row.phase, kit.checkpoint(cut).status) == (Phase.CUTTING, CheckpointStatus.OPEN)
+    with pytest.raises(NotOpen, match="Checkpoint 99 of region orders is unknown"):
+        kit.do(lambda tx: cuts.merge(tx, 99))
+    kit.advance(21.0)
+    with pytest.raises(NotOpen, match="is aborted"):
+        kit.do(lambda tx: cuts.merge(tx, cut))
+
+
+def test_R3_another_report_in_a_cut_aborts_it(kit: Kit) -> None:
+    """SPEC R3, C2: what the cut has fixed is no longer so."""
+    kit.running()
+    cut = kit.open()
+    kit.report(1, {P1}, generation=2)
+    assert (kit.row.phase, kit.checkpoint(cut).status) == (Phase.RESETTING, CheckpointStatus.ABORTED)
+    assert kit.checkpoint(cut).note == "orders/1 reports another assignment during the cut"
+
+
+def test_D2_who_cannot_do_its_part_aborts_the_cut_and_is_named(kit: Kit) -> None:
+    """SPEC D2: only the registered incarnation may."""
+    kit.running()
+    cut, mine = kit.open(), kit.live["orders/0"]
+
+    def give_up(incarnation: str) -> None:
+        kit.do(
+            lambda tx: cuts.give_up(
+                tx,
+                cut,
+                member="orders/0",
+                incarnation=incarnation,
+                why="disk full",
+                cause=ResetCause.FAILURE,
+            )
+        )
+
+    with pytest.raises(Superseded):
+        give_up("older")
+    assert kit.row.open_cut == cut
+    give_up(mine)
+    assert (kit.checkpoint(cut).status, kit.checkpoint(cut).note) == (CheckpointStatus.ABORTED, "disk full")
+    assert (kit.resets()[-1].cause, kit.resets()[-1].member) == (ResetCause.FAILURE, "orders/0")
+
+
+def test_G7_a_contribution_wakes_whoever_waits_for_the_region(kit: Kit) -> None:
+    """SPEC G7: the version of the region's row is what is waited for."""
+    kit.running()
+    cut = kit.open()
+    before = kit.row.version
+    kit.contribute(cut, 0)
+    assert kit.row.version > before
+
+
+@pytest.mark.parametrize("quickly", [True, False])
+def test_20_a_topic_made_anew_is_noticed_by_the_merge(kit: Kit, quickly: bool) -> None:
+    kit.running()
+    cut = kit.open()
+    kit.contribute(cut, 0, 5, topic_ids={"t": "id-new" if quickly else "id-t"})
+    kit.contribute(cut, 1, 5)
+    merged = kit.plane.store.run("orders", lambda tx: cuts.merge(tx, cut))
+    assert ("id-new" in str(merged)) is quickly
+    assert json.loads(kit.events("merge refused")[0].data_json) if quickly else True
+
+
+def test_d2_a_commit_that_a_rebalance_refused_is_a_forced_reset_without_back_off(kit: Kit) -> None:
+    kit.running()
+    cut, mine = kit.open(), kit.live["orders/0"]
+    kit.do(
+        lambda tx: cuts.give_up(
+            tx, cut, member="orders/0", incarnation=mine, why="illegal generation", cause=ResetCause.REBALANCE
+        )
+    )
+    assert (kit.row.phase, kit.row.consecutive, kit.row.failing, kit.row.not_before) == (Phase.RESETTING, 0, 0, 0.0)
+    assert (kit.resets()[-1].cause, kit.resets()[-1].member) == (ResetCause.REBALANCE, ""), "nobody's known doing"
+    kit.do(
+        lambda tx: cuts.give_up(tx, cut, member="orders/0", incarnation=mine, why="again", cause=ResetCause.REBALANCE)
+    )
+    assert len(kit.events("reset")) == 1, "void when the cut is over"

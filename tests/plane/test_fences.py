@@ -1,0 +1,121 @@
+"""Fences: what was superseded leaves a table before the region goes on, and no older write comes after (SPEC X4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from crkafka_core.model.errors import LeaseHeld, LeaseLost, NotRunning, Refused, Stale
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import TableCommit
+from crkafka_core.plane import epochs, halting, permits, restored, states, tables
+from crkafka_core.testing.landing import Landing
+from tests.plane.bronze import allowed, fence, finish, permit
+
+
+def test_after_a_rewind_only_a_fence_is_permitted_and_the_region_waits_for_it(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    finish(landing, allowed(landing))
+    landing.rewind(1)
+    assert landing.region.plane.read(lambda _, region: region.phase) is Phase.REWINDING
+    assert [t.name for t in landing.region.plane.read(lambda r, region: epochs.unfenced(r))] == ["bronze"]
+    with pytest.raises(NotRunning, match="fence first"):
+        permit(landing, "b")
+    assert fence(landing).acknowledged == 1
+    assert landing.region.plane.read(lambda _, region: region.phase) is Phase.RESETTING
+    assert landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="x", token="x")) is None
+
+
+def test_a_fence_takes_the_right_away_from_a_writer_in_the_middle(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    writer = allowed(landing, "writer")
+    landing.rewind(1)
+    with pytest.raises(LeaseLost):
+        landing.region.plane.do(lambda tx: permits.renew(tx, writer))
+    with pytest.raises((LeaseLost, Stale)):
+        finish(landing, writer)
+    assert fence(landing).acknowledged == 0
+    with pytest.raises(LeaseLost):
+        finish(landing, writer)
+    assert allowed(landing, "next").plan.checkpoints == (1,)
+
+
+def test_two_fences_at_once_are_one(landing: Landing) -> None:
+    landing.land(10), landing.land(10)
+    landing.rewind(1)
+    landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="one", token="one"))
+    with pytest.raises(LeaseHeld, match="held by one"):
+        landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="two", token="two"))
+
+
+def test_a_rewind_during_a_fence_leaves_another_to_make(landing: Landing) -> None:
+    for _ in range(3):
+        landing.land(10)
+    landing.rewind(2)
+    made = landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="f", token="f"))
+    assert made is not None
+    landing.rewind(1)
+    landing.region.plane.do(lambda tx: permits.finish_fence(tx, made, version="w"))
+    assert landing.region.plane.read(lambda _, region: region.phase) is Phase.REWINDING
+    fence(landing, "g")
+    assert landing.region.plane.read(lambda _, region: region.phase) is Phase.RESETTING
+
+
+def test_who_makes_a_fence_is_not_whoever_writes(landing: Landing) -> None:
+    landing.land(10), landing.land(10)
+    allowed(landing, "writer")
+
+    def fencer() -> str:
+        return landing.region.plane.read(lambda reader, _: tables.fencer(reader, tables.of(reader, "bronze")))
+
+    landing.rewind(1)
+    assert fencer() == ""
+    landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="host", token="f"))
+    assert fencer() == "host"
+
+
+def test_a_fence_finished_again_after_an_unknown_outcome_changes_nothing(landing: Landing) -> None:
+    landing.land(10), landing.land(10)
+    landing.rewind(1)
+    made = landing.region.plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="f", token="f"))
+    assert made is not None
+    once, again = (landing.region.plane.do(lambda tx: permits.finish_fence(tx, made, version="w")) for _ in range(2))
+    assert once == again
+
+
+def test_g10_only_a_fence_after_a_restored_backup_looks_for_what_sql_does_not_know(landing: Landing) -> None:
+    def newer() -> bool:
+        return landing.region.plane.read(lambda reader, _: permits.after_restored(reader, tables.of(reader, "bronze")))
+
+    landing.land(10), landing.land(10)
+    landing.rewind(1)
+    assert not newer()
+    fence(landing)
+    landing.region.plane.do(lambda tx: halting.idle(tx, "test"))
+    landing.region.plane.do(lambda tx: restored.rewind(tx, restored.Seen(), by="ann"))
+    assert newer()
+    fence(landing, "g")
+    assert not newer()
+
+
+def test_x4_a_table_of_one_row_per_key_goes_back_to_the_version_that_held_the_line(landing: Landing) -> None:
+    def state() -> tuple[int, str]:
+        found = landing.region.plane.read(lambda r, region: states.state_at(r, region, tables.of(r, "bronze")))
+        return found.checkpoint, found.version
+
+    def write(version: str, **what: object) -> None:
+        made = allowed(landing, version, **what)
+        landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version=version, rows=20))
+
+    for _ in range(4):
+        landing.land(10)
+    write("one", upto=2), write("two", upto=3), write("again", ids=[3])
+    assert state() == (3, "again"), "as it is, with what was replayed"
+    landing.rewind(2)
+    assert state() == (2, "one")
+    landing.rewind(1)
+    assert state() == (0, ""), "no version held the first checkpoint alone"
+    landing.region.plane.do(lambda tx: tx.delete(TableCommit, ("number", "=", 1)))
+    with pytest.raises(Refused, match=r"version table bronze .* had at checkpoint 1 is not known.*undeclare bronze"):
+        state()

@@ -1,0 +1,193 @@
+"""Members: who may register, whose word counts, and who is lost (SPEC G1, G3, G4, G5; faults 33, 44)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from crkafka_core.model.errors import NotRunning, Stale, Superseded, WrongRegion
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Launch, Member, MemberStatus, Region
+from crkafka_core.plane import advance, life, members
+from crkafka_core.plane.transact import ControlPlane
+from tests.plane.conftest import LIMITS, P0, P1
+
+if TYPE_CHECKING:
+    from tests.plane.conftest import Kit
+
+
+def test_44_member_cut_off_from_kafka_alone_is_lost_after_a_while(kit: Kit) -> None:
+    """SPEC G4; fault 44: another one reports a newer generation for 10 s."""
+    kit.running()
+    epoch = kit.row.epoch
+    kit.withdraw(1, wants_reset=True)
+    kit.generation = 2
+    kit.resolve(1, {P0, P1})
+    kit.report(1, {P0, P1})
+    kit.report(0, {P0}, generation=1)
+    kit.advance(1.0)
+    assert kit.row.phase is Phase.RESETTING
+    kit.advance(5.0)
+    assert kit.member(0).status is MemberStatus.LIVE, "not at once: it may be on its way"
+    kit.advance(6.0)
+    assert kit.member(0).status is MemberStatus.LOST
+    kit.advance()
+    assert (kit.row.phase, kit.row.epoch) == (Phase.RUNNING, epoch + 1)
+
+
+@pytest.mark.parametrize(("silent", "seconds"), [(False, LIMITS.stale_generation), (True, 45.0)])
+def test_G4_who_is_behind_and_has_withdrawn_its_report_has_a_whole_session(
+    make_kit: type[Kit], silent: bool, seconds: float
+) -> None:
+    kit = make_kit(session_timeout=45.0).running()
+    kit.report(1, {P1}, generation=2)
+    if silent:
+        kit.withdraw(0, wants_reset=False)
+    kit.advance()
+    kit.advance(seconds - 0.5)
+    assert kit.member(0).status is MemberStatus.LIVE
+    kit.advance(0.5)
+    assert kit.member(0).status is MemberStatus.LOST
+
+
+def test_G4_nobody_is_lost_while_no_generation_advances(kit: Kit) -> None:
+    """SPEC G4: in a full outage of Kafka nobody is lost."""
+    kit.running()
+    kit.advance(3_600.0)
+    assert {kit.member(n).status for n in (0, 1)} == {MemberStatus.LIVE}
+
+
+def test_G4_loss_is_void_when_the_counter_has_moved(kit: Kit) -> None:
+    """SPEC G4: a compare-and-set on the renewal counter."""
+    kit.running()
+    kit.do(lambda tx: members.renew(tx, "orders/0", kit.live["orders/0"]))
+    with pytest.raises(Stale):
+        kit.do(lambda tx: members.lose(tx, "orders/0", kit.live["orders/0"], renewals=0, by="orders/1", why="test"))
+    assert kit.member(0).status is MemberStatus.LIVE
+    kit.do(lambda tx: members.lose(tx, "orders/0", kit.live["orders/0"], renewals=1, by="orders/1", why="test"))
+    assert kit.member(0).status is MemberStatus.LOST
+
+
+def test_G1_member_of_another_region_is_refused_without_a_trace(kit: Kit) -> None:
+    """SPEC G1: before it registers; the error names the group and both regions."""
+    kit.running()
+    stranger = members.Registration("orders/1", "x", 99, 5, "cluster", "group")
+    with pytest.raises(WrongRegion, match="group"):
+        kit.do(lambda tx: members.register(tx, stranger))
+    life.declare(kit.plane.store, Region(name="other", uid="uid2", region_index=1, members_wanted=1))
+    other = ControlPlane(kit.plane.store, "other")
+    other.do(lambda tx: life.start(tx, by="test"))
+    launch = other.do(lambda tx: members.launch(tx, "other/0"))
+    with pytest.raises(WrongRegion) as refused:
+        other.do(lambda tx: members.register(tx, members.Registration("other/0", "x", launch, 1, "cluster", "group")))
+    assert all(word in str(refused.value) for word in ("'group'", "orders", "other"))
+    assert other.read(lambda reader, _: reader.count(Member)) == 0
+
+
+def test_G3_older_launch_never_registers_over_a_newer_one(kit: Kit) -> None:
+    """SPEC G3: launch numbers decide, not the order of arrival."""
+    kit.running()
+    old = kit.do(lambda tx: members.launch(tx, "orders/0"))
+    new = kit.do(lambda tx: members.launch(tx, "orders/0"))
+    kit.do(lambda tx: members.register(tx, members.Registration("orders/0", "newer", new, 0, "cluster", "group")))
+    for launch in (old, new):
+        late = members.Registration("orders/0", "older", launch, 0, "cluster", "group")
+        with pytest.raises(Superseded):
+            kit.do(lambda tx, late=late: members.register(tx, late))
+    assert kit.member(0).incarnation == "newer"
+
+
+def test_g10_a_launch_number_from_before_sql_went_back_supersedes_nobody_who_is_launched_after_it(kit: Kit) -> None:
+    """The numbers that SQL draws began at an older one then: who came next was refused for good, and its place stayed empty."""
+    kit.running()
+    (drawn,) = kit.plane.read(lambda reader, _: reader.select(Launch, ("name", "=", "orders/0")))
+    ahead = members.Registration("orders/0", "ahead", drawn.number + 3, 0, "cluster", "group")
+    kit.do(lambda tx: members.register(tx, ahead))
+    kit.do(lambda tx: members.leave(tx, "orders/0", "ahead"))
+    kit.register(0)
+    assert kit.member(0).incarnation == kit.live["orders/0"]
+
+
+def test_G3_registration_raises_the_epoch_only_where_records_flow(kit: Kit) -> None:
+    """SPEC G3, X5: a loss in RUNNING and CUTTING; elsewhere the group is merely unsettled."""
+    kit.running()
+    epoch = kit.row.epoch
+    kit.register(0)
+    assert (kit.row.epoch, kit.row.phase) == (epoch + 1, Phase.RESETTING)
+    kit.register(1)
+    kit.register(0)
+    assert kit.row.epoch == epoch + 1
+
+
+def test_33_superseded_process_is_told_so_before_it_is_told_anything_else(kit: Kit) -> None:
+    """SPEC G3, G7: an older incarnation's report and renewal are refused."""
+    kit.running()
+    old = kit.live["orders/0"]
+    kit.register(0)
+    for act in (
+        lambda tx: members.report(tx, "orders/0", old, epoch=kit.row.epoch, base=0, generation=1, held={P0}),
+        lambda tx: members.renew(tx, "orders/0", old),
+    ):
+        with pytest.raises(Superseded):
+            kit.do(act)
+
+
+def test_G5_who_is_not_wanted_is_refused_with_what_to_do(kit: Kit) -> None:
+    """SPEC G5, G9: a process too many, or of a region that is not started."""
+
+    def refused(name: str) -> NotRunning:
+        who = members.Registration(name, "new", 99, 0, "cluster", "group")
+        with pytest.raises(NotRunning) as found:
+            kit.do(lambda tx: members.register(tx, who))
+        return found.value
+
+    found = refused("orders/0")
+    assert "orders is not started: no members are wanted" in str(found) and "`crkafka start`" in (found.hint or "")
+    kit.running()
+    found = refused("orders/2")
+    assert "orders wants 2 members; orders/2 is not one" in str(found) and "`crkafka scale`" in (found.hint or "")
+    assert kit.plane.read(lambda reader, _: reader.count(Member)) == 2
+
+
+@pytest.mark.parametrize(("cluster", "group"), [("another", "group"), ("cluster", "another")])
+def test_G1_a_member_that_connects_to_another_group_or_cluster_is_refused(kit: Kit, cluster: str, group: str) -> None:
+    """SPEC G1: it would read other records into the same checkpoints."""
+    kit.running()
+    who = members.Registration("orders/1", "new", 99, 0, cluster, group)
+    with pytest.raises(WrongRegion, match=f"orders/1 connects to group '{group}' on cluster {cluster}"):
+        kit.do(lambda tx: members.register(tx, who))
+    assert kit.member(1).incarnation == kit.live["orders/1"]
+
+
+def test_G3_an_earlier_process_that_says_it_failed_costs_the_later_one_nothing(kit: Kit) -> None:
+    """SPEC G3, G4; nor does one that has left before."""
+    kit.running()
+    old = kit.live["orders/0"]
+    kit.register(0)
+    epoch = kit.row.epoch
+    kit.do(lambda tx: members.fail(tx, "orders/0", old, "x"))
+    assert (kit.member(0).status, kit.row.epoch) == (MemberStatus.LIVE, epoch)
+    kit.do(lambda tx: members.leave(tx, "orders/0", kit.live["orders/0"]))
+    kit.do(lambda tx: members.fail(tx, "orders/0", kit.live["orders/0"], "x"))
+    assert kit.member(0).status is MemberStatus.LEFT
+
+
+def test_44_who_caught_up_has_its_whole_time_again_when_it_falls_behind_again(kit: Kit) -> None:
+    """SPEC G4: members look when somebody is behind, and when one that was behind has caught up."""
+    kit.running()
+    kit.report(1, {P1}, generation=2)
+    assert kit.plane.read(advance.due)
+    kit.advance()
+    assert kit.member(0).stale_since == kit.now
+    kit.report(0, {P0}, generation=2)
+    assert kit.plane.read(advance.due)
+    kit.advance(1.0)
+    assert kit.member(0).stale_since == 0.0 and not kit.plane.read(advance.due)
+    kit.report(1, {P1}, generation=3)
+    kit.advance(60.0)
+    assert kit.member(0).status is MemberStatus.LIVE
+    kit.advance(LIMITS.stale_generation - 0.5)
+    assert kit.member(0).status is MemberStatus.LIVE
+    kit.advance(0.5)
+    assert kit.member(0).status is MemberStatus.LOST

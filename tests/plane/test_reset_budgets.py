@@ -1,0 +1,123 @@
+"""Resets in a row: how long each waits, when the next is attempted, and when they stop the region (SPEC X6, X7; fault 57)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crkafka_core.model.phase import Phase
+from crkafka_core.plane import life, members, resets
+from tests.plane.conftest import LIMITS, P0
+
+if TYPE_CHECKING:
+    from tests.plane.conftest import Kit
+
+
+def test_57_member_that_flaps_slower_than_cuts_come_ends_in_stopped_with_its_name(make_kit: type[Kit]) -> None:
+    """SPEC X6; fault 57: 20 in 10 minutes, also when each is followed by a cut."""
+    kit = make_kit(forced_budget=6).running()
+    for _ in range(6):
+        kit.withdraw(1, thrown_out=True)
+        if kit.row.phase is Phase.STOPPED:
+            break
+        kit.settle()
+        kit.cut()
+        kit.advance(20.0)
+    assert (kit.row.phase, kit.row.stop_member) == (Phase.STOPPED, "orders/1")
+    assert "orders/1" in kit.row.stop_reason
+
+
+def test_X6_flaps_that_are_hours_apart_never_stop_a_region(make_kit: type[Kit]) -> None:
+    """SPEC X6: the budget is of a window."""
+    kit = make_kit(forced_budget=6).running()
+    for _ in range(20):
+        kit.withdraw(1, thrown_out=True)
+        kit.settle()
+        kit.cut()
+        kit.advance(3_600.0)
+    assert kit.row.phase is Phase.RUNNING
+
+
+def test_X6_counted_resets_in_a_row_stop_the_region_and_a_cut_zeroes_them(kit: Kit) -> None:
+    """SPEC X6: only a person leaves STOPPED."""
+    kit.running()
+
+    def fail() -> None:
+        kit.fail(0, "bad disk")
+        kit.settle()
+        kit.advance(65.0)
+
+    for _ in range(4):
+        fail()
+    kit.cut()
+    assert kit.row.consecutive == 0
+    for _ in range(5):
+        fail()
+    assert kit.row.phase is Phase.STOPPED
+    assert "bad disk" in kit.row.stop_reason
+    kit.do(lambda tx: life.start(tx, by="me"))
+    kit.settle()
+    assert kit.row.phase is Phase.RUNNING
+
+
+def test_X6_nth_attempt_waits_twice_as_long(make_kit: type[Kit]) -> None:
+    """SPEC X6: min(2ⁿ, 60) seconds."""
+    kit = make_kit(max_consecutive_resets=20).running()
+    waits = []
+    for _ in range(8):
+        kit.fail(0)
+        waits.append(kit.row.not_before - kit.now)
+    assert waits == [2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_X7_reset_that_takes_too_long_while_settled_is_attempted_again(kit: Kit) -> None:
+    """SPEC X7: the time counts while the group is settled only."""
+    kit.running()
+    epoch = kit.do(lambda tx: resets.request(tx, cause="x", by="me"))
+    kit.advance(1.0)
+    kit.advance(39.0)
+    assert kit.row.epoch == epoch, "members of the older epoch hold everything: settled, but not there yet"
+    kit.advance(2.0)
+    assert kit.row.epoch == epoch + 1
+
+
+def test_X7_an_attempt_in_which_a_member_arrives_has_its_time_from_then_on(kit: Kit) -> None:
+    kit.running()
+    epoch = kit.do(lambda tx: resets.request(tx, cause="x", by="me"))
+    kit.advance(1.0)
+    kit.now += 39.0
+    kit.report(0, {P0})
+    kit.advance(2.0)
+    kit.advance(LIMITS.reset_timeout)
+    assert kit.row.epoch == epoch
+    kit.advance(1.0)
+    assert kit.row.epoch == epoch + 1
+
+
+def renewed(kit: Kit, number: int, **metrics: object) -> None:
+    name = f"orders/{number}"
+    kit.do(lambda tx: members.renew(tx, name, kit.live[name], metrics))
+
+
+def test_x7_an_attempt_that_kafka_holds_up_backs_off_and_never_stops_the_region(kit: Kit) -> None:
+    """Kafka away for hours: groups stay settled, starts cannot be resolved (faults 26, 57)."""
+    kit.running()
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    for _ in range(400):
+        renewed(kit, 0, unavailable="Kafka failed resolving starts: _TRANSPORT")
+        kit.advance(30.0)
+    assert kit.row.phase is Phase.RESETTING
+    assert kit.row.consecutive == 0
+    assert kit.row.failing > 5
+    renewed(kit, 0)
+    kit.now += 60
+    kit.settle()
+    assert kit.row.phase is Phase.RUNNING
+
+
+def test_x7_an_attempt_that_nothing_holds_up_counts(kit: Kit) -> None:
+    kit.running()
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    for _ in range(400):
+        renewed(kit, 0)
+        kit.advance(30.0)
+    assert kit.row.phase is Phase.STOPPED

@@ -1,0 +1,55 @@
+"""Rewinds: their target is never raised, and tables are fenced before records flow (SPEC X4, X5; faults 53, 66)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from crkafka_core.model.errors import NoSuchCheckpoint
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import CheckpointStatus
+from crkafka_core.plane import halting, life, permits, resets
+from crkafka_core.plane.status import waits_for
+
+if TYPE_CHECKING:
+    from tests.plane.conftest import Kit
+
+
+def test_53_reset_asked_for_meanwhile_keeps_or_lowers_the_target(kit: Kit) -> None:
+    """SPEC X4, X5; fault 53: never raises it."""
+    kit.running()
+    first, second, third = kit.cut(), kit.cut(), kit.cut()
+    kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=second))
+    kit.withdraw(0)
+    assert kit.row.head == second
+    with pytest.raises(NoSuchCheckpoint):
+        kit.do(lambda tx: resets.request(tx, cause="forth", by="me", target=third))
+    kit.do(lambda tx: resets.request(tx, cause="further back", by="me", target=first))
+    assert kit.row.head == first
+    assert {kit.checkpoint(c).status for c in (second, third)} == {CheckpointStatus.SUPERSEDED}
+
+
+def test_66_region_that_was_rewound_and_stopped_does_not_run_before_its_tables_are_fenced(make_kit: type[Kit]) -> None:
+    """SPEC X4, G9; fault 66: by `start` out of STOPPED and out of IDLE alike."""
+    kit = make_kit(tables=("bronze",)).running()
+    first = kit.cut()
+    kit.cut()
+    kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=first))
+    assert kit.row.phase is Phase.REWINDING
+    kit.do(lambda tx: halting.halt(tx, "test"))
+    kit.do(lambda tx: life.start(tx, by="me"))
+    kit.settle()
+    assert kit.row.phase is Phase.REWINDING
+    kit.do(lambda tx: life.stop(tx, token="s", by="me"))
+    kit.do(lambda tx: life.start(tx, by="me"))
+    for number in (0, 1):
+        kit.register(number)
+    kit.settle()
+    assert kit.row.phase is Phase.REWINDING
+    assert kit.plane.read(waits_for) == "what was superseded leaves bronze first"
+    permit = kit.do(lambda tx: permits.permit_fence(tx, "bronze", holder="me", token="f"))
+    assert permit is not None
+    kit.do(lambda tx: permits.finish_fence(tx, permit, version="7"))
+    kit.settle()
+    assert kit.row.phase is Phase.RUNNING

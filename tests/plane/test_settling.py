@@ -1,0 +1,116 @@
+"""A group settles: who is waited for and for how long, and who is named when it does not (SPEC G8, M7, X7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crkafka_core.model.phase import Phase
+from crkafka_core.plane import alarms, cuts, life, members, resets, settling
+from crkafka_core.plane.status import status_of
+from tests.plane.conftest import LIMITS, P0, P1
+
+if TYPE_CHECKING:
+    from tests.plane.conftest import Kit
+
+
+def test_g8_members_of_a_region_started_again_are_waited_for_as_at_first(kit: Kit) -> None:
+    kit.running()
+    kit.do(lambda tx: life.stop(tx, token="stop", by="me"))
+    for number in (0, 1):
+        kit.contribute(kit.row.open_cut, number)
+    kit.do(lambda tx: cuts.merge(tx, kit.row.open_cut))
+    assert kit.row.phase is Phase.IDLE
+    for number in (0, 1):
+        kit.do(lambda tx, n=f"orders/{number}": members.leave(tx, n, kit.live[n]))  # type: ignore[misc]
+    kit.now += 1_000
+    kit.do(lambda tx: life.start(tx, by="me"))
+    kit.live.clear()
+    kit.register(0)
+    kit.resolve(0, {P0, P1})
+    kit.report(0, {P0, P1})
+    assert kit.advance() is Phase.RESETTING, "the second member has ten seconds to come"
+    assert kit.advance(11) is Phase.RUNNING
+
+
+def test_g8_an_unsettled_group_is_alarmed_once_in_an_attempt_with_what_is_missing(kit: Kit) -> None:
+    kit.do(lambda tx: life.start(tx, by="test"))
+    kit.register(0)
+    kit.advance(LIMITS.settle_timeout)
+    assert not kit.events("unsettled")
+    for _ in range(5):
+        kit.advance(10.0)
+    (alarm,) = kit.events("unsettled")
+    assert "no report of what it holds from orders/0" in alarm.text
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    for _ in range(5):
+        kit.advance(10.0)
+    assert len(kit.events("unsettled")) == 2
+
+
+def test_g8_a_settled_group_is_not_alarmed(kit: Kit) -> None:
+    kit.running()
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    kit.report(0, {P0}), kit.report(1, {P1}, base=-1)
+    for _ in range(3):
+        kit.advance(12.0)
+    assert not kit.events("unsettled")
+
+
+def test_m7_a_region_whose_topic_does_not_exist_yet_waits_for_it_without_attempts(kit: Kit) -> None:
+    kit.do(lambda tx: life.start(tx, by="test"))
+    for number in (0, 1):
+        kit.register(number)
+        kit.report(number, set())
+    for _ in range(50):
+        kit.advance(30.0)
+    assert (kit.row.phase, kit.row.consecutive) == (Phase.BIRTH, 0)
+    assert "no topic" in kit.plane.read(settling.unready)
+    kit.settle()
+    assert kit.row.phase is Phase.RUNNING
+
+
+def test_g8_foreign_members_of_the_group_are_named_when_it_does_not_settle(kit: Kit) -> None:
+    kit.do(lambda tx: life.start(tx, by="test"))
+    kit.register(0)
+    row = kit.row
+    clients = [
+        f"crkafka-orders/0-{kit.live['orders/0']}",
+        "crkafka-orders/1-gone",
+        "kafka-console-consumer",
+        "crkafka-other/0-a",
+    ]
+    found = kit.plane.read(lambda reader, _: alarms.foreign(reader, row, clients))
+    assert found == ["crkafka-other/0-a", "kafka-console-consumer"]
+    kit.do(lambda tx: alarms.strangers(tx, found, by="orders/0"))
+    assert not kit.events("foreign members"), "it is not late yet"
+    kit.advance(31.0)
+    for _ in range(3):
+        kit.do(lambda tx: alarms.strangers(tx, found, by="orders/0"))
+    assert len(kit.events("foreign members")) == 1
+    alarm = kit.plane.read(status_of).alarm
+    assert "kafka-console-consumer" in alarm
+    assert "not settled for 30 s" in alarm
+
+
+def test_x7_an_attempt_has_its_time_from_when_the_group_was_settled_last(kit: Kit) -> None:
+    kit.running()
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    for number, tp in enumerate((P0, P1)):
+        kit.report(number, {tp}, base=-1)
+    kit.advance()
+    epoch = kit.row.epoch
+    kit.do(lambda tx: life.scale(tx, 3, by="me"))
+    kit.advance(1.0)
+    assert "2 of 3 members are there" in kit.plane.read(settling.unsettled)
+    kit.advance(LIMITS.start_grace)
+    assert kit.plane.read(settling.unsettled) == ""
+    kit.advance(LIMITS.reset_timeout)
+    assert kit.row.epoch == epoch
+    kit.advance(1.0)
+    assert kit.row.epoch == epoch + 1
+    kit.advance()
+    kit.do(lambda tx: tx.set_region(not_before=kit.now + 60.0))
+    kit.advance(59.0)
+    assert kit.row.epoch == epoch + 1, "no next attempt before the back-off is over"
+    kit.advance(1.0)
+    assert kit.row.epoch == epoch + 2
