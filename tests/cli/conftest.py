@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,20 @@ topics: [orders]
 members: 2
 """
 
+SOON = 12.0
+"""Seconds; ten are promised, and these machines are slow."""
+
+
+def _closed_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+POSTGRES = f"postgresql+psycopg://me@127.0.0.1:{_closed_port()}/db"
+"""Nobody listens there."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -53,6 +68,11 @@ class Answer:
 
 
 Crkafka = Callable[..., Answer]
+
+
+def findings(crkafka: Crkafka) -> dict[str, str]:
+    """What `crkafka check` finds wrong, and what it says of the region."""
+    return {f["what"]: f["text"] for f in crkafka("check", "--json").json if not f["ok"] or f["what"] == "region"}
 
 
 @pytest.fixture

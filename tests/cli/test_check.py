@@ -1,0 +1,187 @@
+"""What `crkafka check` finds, and what `crkafka init` says of it."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from crkafka_core.control import Tx
+from crkafka_core.model.rows import Group, Region, Table
+from crkafka_core.plane import life
+from crkafka_core.plane.transact import ControlPlane
+from tests.cli.conftest import YAML, Crkafka, findings
+
+
+def test_init_takes_the_place_of_a_configuration_that_only_an_older_version_took(
+    crkafka: Crkafka, region_file: Path
+) -> None:
+    """It did, and then said that the stored one is wrong, exit code 2; `check` could say nothing else of the region."""
+    assert crkafka("init").code == 0
+    with sqlite3.connect(region_file.parent / "var" / "crkafka.db") as database:
+        database.execute("UPDATE region SET config_json = json_set(config_json, '$.of_long_ago', 1)")
+    assert (
+        "changed since `crkafka init`: the whole: what this version refuses → what the file says"
+        in crkafka("check").out
+    )
+    done = crkafka("init")
+    assert (done.code, "changed: the whole" in done.out) == (0, True)
+    assert "changed" not in crkafka("init").out
+
+
+def test_check_and_init_tell_what_has_changed(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
+    region_file.write_text(
+        YAML.replace("topics: [orders]", "topics: [orders, refunds]").replace("members: 2", "members: 3")
+    )
+    said = findings(crkafka)["region"]
+    assert "topics: orders → orders, refunds" in said
+    assert "2 members are wanted, as `crkafka scale` says, and not 3" in said
+    done = crkafka("init")
+    assert "changed: topics: orders → orders, refunds\n" in done.out
+    assert "`crkafka scale 3` changes that" in done.err
+    assert "changed" not in crkafka("init").out
+
+
+def test_check_refuses_another_group(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
+    region_file.write_text(YAML.replace("group.id: orders", "group.id: sales"))
+    said = "The region's group is 'orders', and the configuration says 'sales'"
+    assert said in findings(crkafka)["region"]
+    refused = crkafka("init")
+    assert (refused.code, refused.err.startswith(said)) == (2, True), refused
+    assert said in findings(crkafka)["region"], "what was refused has changed nothing"
+
+
+def test_check_finds_a_table_whose_folder_is_gone(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
+    def declared(tx: Tx) -> None:
+        tx.put(Table("orders", "bronze", "parquet", str(region_file.parent / "bronze"), acknowledged=2))
+        tx.put(Table("orders", "named", "iceberg", "lake.shop.orders", acknowledged=2))  # in a catalog: no folder
+
+    plane.do(declared)
+    assert "Table bronze has rows up to checkpoint 2, and what its folder" in findings(crkafka)["tables"]
+    (region_file.parent / "bronze").mkdir()
+    assert "tables" not in findings(crkafka)
+
+
+def test_check_does_not_take_files_that_a_writer_has_left_for_a_delta_table(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane
+) -> None:
+    """Where the host has tried to go on with a deleted table, its folder is there again."""
+    log = region_file.parent / "bronze" / "_delta_log"
+    log.parent.mkdir()
+    plane.do(lambda tx: tx.put(Table("orders", "bronze", "delta", str(log.parent), acknowledged=2)))
+    assert "Table bronze has rows up to checkpoint 2, and what its folder" in findings(crkafka)["tables"]
+    log.mkdir()
+    assert "tables" not in findings(crkafka)
+
+
+def test_check_goes_on_after_what_this_user_may_not_look_at(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    plane.do(lambda tx: tx.put(Table("orders", "bronze", "parquet", str(region_file.parent / "t"), acknowledged=2)))
+    monkeypatch.setattr("crkafka_core.cli.checks.Path.is_dir", forbidden)
+    answer = crkafka("check")
+    assert answer.code == 3 and "WRONG  tables: " in answer.out, answer
+    assert "/t cannot be used: Permission denied. May this user read and write it" in answer.out
+    assert "\nok     host: " in answer.out, "what comes after is looked at all the same"
+
+
+def test_check_counts_task_slots(crkafka: Crkafka, region_file: Path) -> None:
+    region_file.write_text(YAML + 'host: {spark: "local[1]"}\n')
+    assert "2 members need 2 task slots, and local[1] has 1. Write local[3]" in findings(crkafka)["host"]
+
+
+def test_check_and_scale_count_the_task_slots_of_a_region_that_was_scaled(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane
+) -> None:
+    """Members took all of them without a word, and tables stood still."""
+    region_file.write_text(YAML + 'host: {spark: "local[4]"}\ntables: [{name: bronze, format: parquet, path: t}]\n')
+    refused = crkafka("scale", "5")
+    assert refused.code == 2, refused
+    assert "5 members need 5 task slots, and local[4] has 4. Write local[6]: one more, for tables." in refused.err
+    assert crkafka("scale", "4").code == 0
+    assert (
+        "All task slots of local[4] go to 4 members: none is left for bronze. Write local[5]."
+        in findings(crkafka)["host"]
+    )
+    plane.do(lambda tx: tx.set_region(members_wanted=5))
+    assert "5 members need 5 task slots, and local[4] has 4" in findings(crkafka)["host"]
+
+
+def test_check_compares_pyspark_with_the_jars(
+    crkafka: Crkafka, region_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crkafka_core.cli.checks.metadata.version", lambda package: "4.2.0")
+    region_file.write_text(YAML + 'host: {spark: "local[4]"}\ntables: [{name: t, format: iceberg, path: t}]\n')
+    assert "PySpark 4.2.0 is installed; the jars for iceberg are for Spark 4.1" in findings(crkafka)["host"]
+
+
+def test_check_tells_another_topic_of_the_same_name(
+    crkafka: Crkafka, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
+
+    monkeypatch.setattr(KafkaAdmin, "cluster_id", lambda _: "c1")
+    monkeypatch.setattr(KafkaAdmin, "topics", lambda *_, **__: {"orders": TopicInfo("t2", ())})
+    monkeypatch.setattr(KafkaAdmin, "largest_messages", lambda *_: {})
+    assert (
+        "topic orders was made anew: the region knows it with the id t1, and it has the id t2 now"
+        in findings(crkafka)["kafka"]
+    )
+    assert "`crkafka forget" in findings(crkafka)["kafka"]
+
+
+def test_a_table_that_is_new_since_init_is_said_as_it_is_written(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane
+) -> None:
+    (region_file.parent / "order.json").write_text('{"type": "object", "properties": {"a": {"type": "integer"}}}')
+    region_file.write_text(YAML + "tables: [{name: t, format: delta, path: t, typed: {json: order.json}}]\n")
+    said = findings(crkafka)["region"]
+    assert "typed: json: " in said and "{" not in said and "None" not in said, said
+
+
+@pytest.mark.kafka
+def test_check_and_group_name_whose_the_group_is_and_who_is_foreign(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane, kafka: object, new_topic: Callable[..., str]
+) -> None:
+    from confluent_kafka import Consumer
+
+    from crkafka_core.dev.kafka import KafkaCluster
+    from crkafka_core.kafka.admin import KafkaAdmin
+
+    assert isinstance(kafka, KafkaCluster)
+    topic = new_topic(partitions=1)
+    group = f"foreign-{topic}"
+    here = (
+        YAML.replace("127.0.0.1:9", kafka.bootstrap)
+        .replace("[orders]", f"[{topic}]")
+        .replace("group.id: orders", f"group.id: {group}")
+    )
+    cluster = KafkaAdmin({"bootstrap.servers": kafka.bootstrap}).cluster_id()
+    region_file.write_text(here)
+    plane.do(lambda tx: tx.set_region(cluster_id="", group_id="", config_json=""))
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "client.id": "somebody[/x]"})
+    try:
+        consumer.subscribe([topic])
+        end = time.monotonic() + 30
+        while "somebody" not in findings(crkafka).get("group", ""):
+            consumer.poll(0.3)
+            assert time.monotonic() < end
+        shown = crkafka("group")
+        assert re.search(r"somebody\[/x\].*FOREIGN", shown.out)
+        assert "no member of this region" in shown.err
+    finally:
+        consumer.close()
+    life.declare(plane.store, Region(name="sales", uid="u2", region_index=0, members_wanted=1))
+    ControlPlane(plane.store, "sales").do(lambda tx: tx.put(Group(cluster, group, "sales", 0)))
+    assert f"Group '{group}' belongs to region sales" in findings(crkafka)["group"]
+    before = plane.read(lambda _, row: row.config_json)
+    refused = crkafka("init")
+    assert refused.code != 0 and refused.err.startswith(f"Group '{group}' belongs to region sales"), refused
+    assert plane.read(lambda _, row: row.config_json) == before

@@ -1,0 +1,57 @@
+"""An interrupt is a word, at any time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import POSTGRES, YAML
+
+
+@pytest.mark.parametrize("after", [0.05, 0.4, 1.0])
+def test_an_interrupt_at_any_time_is_a_word(region_file: Path, after: float) -> None:
+    region_file.write_text(YAML.replace("sqlite:///var/crkafka.db", POSTGRES))
+    # A process that was started in the background ignores Ctrl-C, and so would its children.
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from crkafka_core.cli.entry import main; print('begun', flush=True); main(['watch', '--json'])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=region_file.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err.strip()) == (130, "interrupted")
+
+
+def test_a_second_interrupt_of_a_host_ends_it_at_once_whatever_it_still_waits_for() -> None:
+    program = (
+        "import time\nfrom crkafka_core.cli import hosting\n"
+        "with hosting._interrupts() as stop:\n"
+        "    try:\n        print('begun', flush=True)\n        stop.wait()\n        print('ends', flush=True)\n        time.sleep(60)\n"
+        "    finally:\n        time.sleep(60)  # a member that does not end\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    for said in ("begun\n", "ends\n"):
+        assert process.stdout.readline() == said
+        process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    _, err = process.communicate(timeout=50)
+    assert (process.returncode, err) == (130, "interrupted\n") and time.monotonic() - began < 20

@@ -1,0 +1,110 @@
+"""What cannot be is refused before anything is asked, started or lost."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn
+
+import pytest
+
+from crkafka_core.model.rows import Table
+from crkafka_core.plane import starts
+from crkafka_core.plane.transact import ControlPlane
+from tests.cli.conftest import YAML, Crkafka
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("ordesr", "does not read a topic 'ordesr'. Did you mean \"orders\"?"),
+        ("refunds[3]", "does not read a topic 'refunds'. It reads orders."),
+        ("^shop", "The pattern '^shop' matches no topic"),
+        ("nosuch/0", "'nosuch/0' is not a member of region orders. Write it as orders/0."),
+    ],
+)
+def test_a_pause_of_what_would_never_be_read_is_refused(
+    crkafka: Crkafka, plane: ControlPlane, what: str, said: str
+) -> None:
+    answer = crkafka("pause", what)
+    assert (answer.code, said in answer.err) == (1, True), answer.err  # as other names that are not known
+    assert crkafka("pause", "orders[99]").code == 0, "a partition that may come"
+
+
+def test_a_rewind_that_would_lose_rows_of_a_forgotten_topic_is_refused_before_it_is_asked_for(
+    crkafka: Crkafka, plane: ControlPlane
+) -> None:
+    plane.do(lambda tx: starts.forget(tx, "orders", by="me"))
+    answer = crkafka("reset", "--to", "1")
+    assert answer.code == 1
+    assert (
+        "rows of orders would be superseded" in answer.err and "`crkafka reset --to 1 --give-up orders`" in answer.err
+    )
+    assert "--yes" in crkafka("reset", "--to", "1", "--give-up", "orders").err, "that one is asked for"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("replay", "bronce", "--after", "0", "--upto", "2"), "declares no table 'bronce'. Declared: bronze."),
+        (("mend", "bronce"), "declares no table 'bronce'. Declared: bronze."),
+        (("tables", "advance", "bronce"), "declares no table 'bronce'. Declared: bronze."),
+        (("forget", "ordesr"), "knows no topic 'ordesr', or has forgotten it already. It knows orders."),
+        (("skip", "ordesr[0]@3"), "knows no topic 'ordesr', or has forgotten it already. It knows orders."),
+        (("checkpoints", "99"), "has no checkpoint 99."),
+        (("replay", "bronze", "--after", "0", "--upto", "99"), "What can be read: 1, 2 (2 on the line to the head)."),
+    ],
+)
+def test_what_is_not_there_is_refused_before_anything_starts(
+    crkafka: Crkafka, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+) -> None:
+    for module in ("replaying", "mending", "declared"):
+        monkeypatch.setattr(f"crkafka_core.cli.{module}.open_session", _no_session)
+    plane.do(lambda tx: tx.put(Table("orders", "bronze", "parquet", "bronze", acknowledged=2)))
+    answer = crkafka(*arguments)
+    assert (answer.code, said in answer.err, "--yes" in answer.err) == (1, True, False), answer.err
+
+
+def test_a_replay_into_a_table_by_key_is_refused_before_spark_starts(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused after two minutes of Spark, and after it had been announced."""
+    monkeypatch.setattr("crkafka_core.cli.replaying.open_session", _no_session)
+    (region_file.parent / "order.json").write_text('{"type": "object", "properties": {"id": {"type": "integer"}}}')
+    typed = "typed: {json: order.json}, mode: upsert"
+    region_file.write_text(YAML + f"tables: [{{name: customers, format: delta, path: t, {typed}}}]\n")
+    assert crkafka("init").code == 0
+    answer = crkafka("replay", "customers", "--after", "0", "--upto", "2")
+    assert (answer.code, answer.err.count("\n")) == (1, 1), answer.err
+    assert "keeps the last record of each kafka_key: rows of single checkpoints cannot be written again." in answer.err
+
+
+def _no_session(*_: object) -> NoReturn:
+    raise AssertionError("Spark was started")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"), [("0", "`crkafka stop` ends all members."), ("20000", "A region has 10,000 at most.")]
+)
+def test_a_number_of_members_that_cannot_be_is_refused(
+    crkafka: Crkafka, plane: ControlPlane, wanted: str, said: str
+) -> None:
+    answer = crkafka("scale", wanted)
+    assert (answer.code, answer.err.endswith(f" {said}\n")) == (1, True), answer.err
+    assert plane.read(lambda _, row: row.members_wanted) == 2
+
+
+def test_a_reset_to_what_is_not_there_is_refused_before_it_is_confirmed(crkafka: Crkafka, plane: ControlPlane) -> None:
+    answer = crkafka("reset", "--to", "99")
+    assert (answer.code, "--yes" in answer.err) == (1, False)
+    assert "Checkpoint 99 of region orders is unknown" in answer.err
+
+
+def test_who_says_no_when_asked_hears_that_nothing_was_done(
+    crkafka: Crkafka, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: "n\n"))
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "n")
+    answer = crkafka("reset", "--to", "1")
+    assert (answer.code, answer.err.splitlines()[-1]) == (1, "Nothing was done.")
