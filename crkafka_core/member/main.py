@@ -367,13 +367,13 @@ def _standstill(
 ) -> float:
     """For how long a thread has made no progress (SPEC G3).
 
-    Closing segments has the cut's deadline. A database that answers the renewer, but not another thread for a whole lease, has
-    lost that thread's connection without a word.
+    Closing and dropping segments has the cut's deadline. A database that answers the renewer, but not another thread for a whole
+    lease, has lost that thread's connection without a word.
     """
     return max(
         loop.standstill(),
         submitter.stuck_for(now),
-        submitter.saving_for(now) - limit.drain_timeout,
+        submitter.tidying_for(now) - limit.drain_timeout,
         *(other.stuck_for(now) - limit.session_timeout for other in others),
     )
 

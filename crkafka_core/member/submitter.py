@@ -75,7 +75,7 @@ class Submitter(Loop):
         self._counted = 0
         self._broken = False
         self._save: int | None = None
-        self._saving_since: float | None = None
+        self._tidying_since: float | None = None
         self._drop = False
         self._over = False
         self._task: Callable[[], None] | None = None
@@ -173,9 +173,9 @@ class Submitter(Loop):
         """Seconds for which a permit holder has not come round; 0 when idle."""
         return now - self.progress if self._holder else 0.0
 
-    def saving_for(self, now: float) -> float:
-        """Seconds for which segments have been closing for a cut; 0 when none are. The cut's deadline is theirs (SPEC D4, G3)."""
-        since = self._saving_since
+    def tidying_for(self, now: float) -> float:
+        """Seconds for which segments have been closing for a cut, or dropped; 0 when none are. A cut's deadline is theirs (SPEC D4, G3)."""
+        since = self._tidying_since
         return 0.0 if since is None else now - since
 
     # On the process thread
@@ -211,12 +211,12 @@ class Submitter(Loop):
         return partial(self._submit, serial, batch)
 
     def _tidy(self, *, drop: bool, save: int | None) -> None:
+        self._tidying_since = self._runtime.now()
         if drop:
             self._drop_segments()
         if save is not None:
-            self._saving_since = self._runtime.now()
             self._do_save(save)
-            self._saving_since = None
+        self._tidying_since = None
 
     def _ready(self) -> bool:
         return self._over or self._drop or self._save is not None or (self._gives_permits() and len(self.queue) > 0)

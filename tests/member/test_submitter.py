@@ -108,12 +108,24 @@ def test_x6_a_closing_that_fails_after_its_cut_is_over_breaks_nothing(rig: Rig) 
 
 
 def test_g3_closing_segments_is_progress_only_for_so_long(rig: Rig) -> None:
-    assert rig.thread.saving_for(time.monotonic()) == 0.0
+    assert rig.thread.tidying_for(time.monotonic()) == 0.0
     rig.thread.save(7)
     assert rig.segments.closing.wait(5)
-    assert rig.until(lambda: rig.thread.saving_for(time.monotonic() + 100) > 99)
+    assert rig.until(lambda: rig.thread.tidying_for(time.monotonic() + 100) > 99)
     rig.segments.go.set()
-    assert rig.until(lambda: rig.thread.saving_for(time.monotonic() + 100) == 0.0)
+    assert rig.until(lambda: rig.thread.tidying_for(time.monotonic() + 100) == 0.0)
+
+
+def test_g3_segments_that_do_not_go_hold_the_thread_up_for_all_to_see(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each cut would end at its deadline, for ever, and nobody would end the process."""
+    gone = threading.Event()
+    monkeypatch.setattr(rig.segments, "drop", lambda: gone.wait(10))
+    rig.thread.clear(sg.Stamp(2, 0, 2), drop=True)
+    assert rig.until(lambda: rig.thread.tidying_for(time.monotonic() + 100) > 99)
+    gone.set()
+    assert rig.until(lambda: rig.thread.tidying_for(time.monotonic() + 100) == 0.0)
 
 
 def test_m2_a_full_queue_wakes_the_event_thread_as_soon_as_it_is_half_empty(rig: Rig) -> None:
