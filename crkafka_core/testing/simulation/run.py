@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from crkafka_core.plane import alarms
@@ -17,14 +17,21 @@ from crkafka_core.testing.simulation.plan import plan as planned
 from crkafka_core.testing.simulation.world import Stores, World
 
 
-def simulate(seed: int, *, plan: Plan | None = None, stores: Stores = MemoryStore) -> History:
-    """Run one schedule; equal arguments give equal histories."""
+def simulate(
+    seed: int,
+    *,
+    plan: Plan | None = None,
+    stores: Stores = MemoryStore,
+    plant: Callable[[World], None] = lambda _: None,
+) -> History:
+    """Run one schedule; equal arguments give equal histories. `plant` gets the world before its first moment."""
     with _uncollected(), _quiet(), _chance(seed), _shortened():
-        return _run(plan or planned(seed), stores)
+        return _run(plan or planned(seed), stores, plant)
 
 
-def _run(plan: Plan, stores: Stores) -> History:
+def _run(plan: Plan, stores: Stores, plant: Callable[[World], None]) -> History:
     world = World(plan, stores)
+    plant(world)
     try:
         return world.run()
     finally:
