@@ -127,28 +127,27 @@ def _replaced(log: DeltaLog, storage: Storage, stamp: Stamp, group: Sequence[Dat
                 f"Files of table {log.table.name} at {log.table.path} have {plural(tally.rows, 'row')} where its log tells of others.",
                 hint=f"Nothing was changed. `crkafka mend --look {log.table.name}` tells more.",
             )
-        version = _commit(log, [_added(name, size, tally, group)], group, stamp, about)
+        if _commit(log, [_added(name, size, tally, group)], group, stamp, about):
+            return True
     except BaseException:
-        if not _has_file(log, name):
-            storage.delete(name)
+        _dropped(log, storage, name)
         raise
-    if version is None:
-        storage.delete(name)
-    return version is not None
+    return not _dropped(log, storage, name)
 
 
 def _commit(
     log: DeltaLog, add: Sequence[Added], group: Collection[DataFile], stamp: Stamp, about: dict[str, object]
-) -> int | None:
-    """The version in which the new file has the place of the others; None: one of those is not there any more."""
+) -> bool:
+    """Whether the new file has the place of the others; else one of those is not there any more."""
     wanted = {(file.path, file.bytes) for file in group}
     for _ in range(_LOOKS):
         snapshot = log.snapshot()
         # Of one that is there still, rows may have been marked as deleted meanwhile.
         if snapshot is None or not wanted <= {(f.path, f.bytes) for f in snapshot.files() if f.kept is None}:
-            return None
+            return False
         try:
-            return snapshot.rearrange(add, group, stamp, about)
+            snapshot.rearrange(add, group, stamp, about)
+            return True
         except Moved as moved:
             _log.info("%s", moved)
     raise Refused(
@@ -157,9 +156,13 @@ def _commit(
     )
 
 
-def _has_file(log: DeltaLog, name: str) -> bool:
+def _dropped(log: DeltaLog, storage: Storage, name: str) -> bool:
+    """Delete the new file, unless the table has it: whoever was quicker may have been us, asked twice by an object store."""
     snapshot = log.snapshot()
-    return snapshot is not None and any(file.path == name for file in snapshot.files())
+    if snapshot is not None and any(file.path == name for file in snapshot.files()):
+        return False
+    storage.delete(name)
+    return True
 
 
 def _rows(storage: Storage, group: Sequence[DataFile], tally: Tally) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ from crkafka_core.plane import permits
 from crkafka_core.segments import rows as parquet
 from crkafka_core.tables import adopt, audit, maintain
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot
+from crkafka_core.tables.log import Moved
 from tests.tables.conftest import Crash, Lake, upto
 
 
@@ -50,6 +51,23 @@ def test_retired_checkpoints_become_one_file_and_live_ones_keep_theirs(lake: Lak
     lake.landing.land(7)
     adopt.advance(lake.region, "bronze")
     assert (lake.rows(), audit.look(lake.region, "bronze").clean) == (upto(62), True)
+
+
+def test_a_commit_whose_answer_was_lost_loses_no_row(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object store is asked once more then, and says that the version is there: the new file was deleted, and the table named it."""
+    filled(lake)
+    usual = Snapshot.rearrange
+
+    def unheard(*given: Any) -> int:
+        usual(*given)
+        raise Moved("It is there already.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Snapshot, "rearrange", unheard)
+        done = maintain.maintain(lake.region, "bronze")
+    assert (done.merged, done.into) == (18, 1)
+    assert lake.rows() == upto(60)
+    assert audit.look(lake.region, "bronze").clean
 
 
 def test_what_is_in_the_new_files_is_told_by_their_names_and_nobody_reads_them_for_it(
