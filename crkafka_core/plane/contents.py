@@ -128,9 +128,20 @@ def _live_in(reader: Reader, region: Region, table: Table) -> list[Checkpoint]:
     return checkpoints.within(reader, reader.line(shared) if shared else (), ("rows", ">", 0))
 
 
-def counted_in(reader: Reader, region: Region, table: Table) -> dict[int, int]:
-    """Checkpoint → rows that the table must hold, as merged."""
-    return {c.id: c.rows_for_tables for c in _live_in(reader, region, table)}
+def counted_in(reader: Reader, region: Region, table: Table, topics: Collection[str] | None = None) -> dict[int, int]:
+    """Checkpoint → rows that the table must hold, as merged; of these topics alone, where it takes no others."""
+    live = _live_in(reader, region, table)
+    if topics is not None:
+        return of_topics(reader, region, [c.id for c in live], topics)
+    return {c.id: c.rows_for_tables for c in live}
+
+
+def of_topics(reader: Reader, region: Region, ids: Collection[int], topics: Collection[str]) -> dict[int, int]:
+    """Checkpoint → rows that were merged of these topics."""
+    found = dict.fromkeys(ids, 0)
+    for piece in pieces(reader, region, ids):
+        found[piece.checkpoint] += sum(r.rows for r in piece.ranges if r.topic in topics)
+    return found
 
 
 def belonging(reader: Reader, region: Region, table: Table) -> Callable[[int], bool]:

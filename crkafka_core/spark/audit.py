@@ -30,7 +30,7 @@ def look(spark: SparkSession | None, region: Handle, name: str, *, exact: bool =
 
     Never row by row for a single table whose rows are shaped: how many there should be, nobody knows.
     """
-    expected = region.plane.read(lambda reader, row: expected_of(reader, row, name))
+    expected = expected_of(region, name)
     table = expected.table
     if table.layout == plane.FILES:
         return audit.look(region, name, logs_of(spark))
@@ -103,9 +103,16 @@ class Expected:
         return len(self.family) > 1 or not (self.shaped or self.table.shape)
 
 
-def expected_of(reader: Reader, row: Region, name: str) -> Expected:
-    table = plane.of(reader, name)
-    family = plane.siblings(reader, table)
-    # Of tables of one shape, one may be behind the others for a moment.
-    least = min(family, key=lambda t: t.acknowledged)
-    return Expected(table, contents.counted_in(reader, row, least), plane.shaped(reader, table), family)
+def expected_of(region: Handle, name: str) -> Expected:
+    declared = region.config.table(name)
+    topics = declared.topics if declared is not None else None
+
+    def ask(reader: Reader, row: Region) -> Expected:
+        table = plane.of(reader, name)
+        family = plane.siblings(reader, table)
+        # Of tables of one shape, one may be behind the others for a moment.
+        least = min(family, key=lambda t: t.acknowledged)
+        rows = contents.counted_in(reader, row, least, topics)
+        return Expected(table, rows, plane.shaped(reader, table), family)
+
+    return region.plane.read(ask)

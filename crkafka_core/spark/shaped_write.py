@@ -336,10 +336,8 @@ def _merged_rows(region: Handle, plan: ReadPlan, topics: Collection[str] | None)
     """Checkpoint → rows that were merged, of these topics."""
     if topics is None:
         return plan.rows_for_tables
-    found = dict.fromkeys(plan.checkpoints, 0)
-    for piece in region.plane.read(lambda reader, row: contents.pieces(reader, row, plan.filled)):
-        found[piece.checkpoint] += sum(each.rows for each in piece.ranges if each.topic in topics)
-    return found
+    found = region.plane.read(lambda reader, row: contents.of_topics(reader, row, plan.filled, topics))
+    return {**dict.fromkeys(plan.checkpoints, 0), **found}
 
 
 SKIPPED = ""

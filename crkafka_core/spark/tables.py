@@ -115,7 +115,7 @@ def mend(spark: SparkSession | None, region: Handle, name: str, *, shape: Shape 
     found = look(spark, region, name, exact=shape is None)
     if found.clean:
         return None
-    expected = region.plane.read(lambda reader, row: expected_of(reader, row, name))
+    expected = expected_of(region, name)
     if expected.shaped and not expected.table.shape and shape is None:
         raise Refused(
             f"The rows of table {name} are shaped by the program that writes it; others would put raw ones in their place.",

@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from google.protobuf import descriptor_pb2 as pb
 from pyspark.sql import SparkSession
 
@@ -308,6 +308,33 @@ def test_K6_bad_records_are_skipped_and_counted_or_stop_the_table_and_other_topi
     ):
         tables.advance(spark, landing.region, "strict")
     assert not (tmp_path / "strict").exists()
+
+
+@pytest.mark.spark
+def test_K6_a_table_of_some_topics_beside_its_dead_letters_has_all_its_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Those of other topics were said to be missing, by every look at it."""
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps(schema(id="integer")))
+    values = {
+        ("orders", 0): b'{"id": 1}',
+        ("orders", 1): b"bad",
+        ("refunds", 0): b"of",
+        ("refunds", 1): b"another kind",
+    }
+    typed = {"name": "typed", "format": "delta", "typed": {"json": str(file)}, "topics": ["orders"]}
+    landing = made(tmp_path, values, typed, topics=["orders", "refunds"])
+    landing.land(2)
+    tables.advance(spark, landing.region, "typed")
+    assert tables.look(spark, landing.region, "typed").clean
+    foreign = DeltaTable(str(tmp_path / "typed_dead"))
+    write_deltalake(foreign, foreign.to_pyarrow_table(), mode="append")
+    assert tables.look(spark, landing.region, "typed_dead").miscounted == (1,)
+    tables.mend(spark, landing.region, "typed_dead")
+    assert tables.look(spark, landing.region, "typed").clean
+    assert [r["kafka_offset"] for r in rows_of(spark, landing, "typed")] == [0]
+    assert [r["offset"] for r in rows_of(spark, landing, "typed_dead")] == [1]
 
 
 def proto(*fields: tuple[str, int, int, str], name: str = "x.proto") -> pb.FileDescriptorProto:
