@@ -1,4 +1,6 @@
-"""Ending unfinished multipart uploads in S3, which killed processes leave and no listing of files shows (SPEC T3)."""
+"""What Arrow does not do in S3: end unfinished multipart uploads, which killed processes leave and no listing of files shows (SPEC T3),
+and write a file only if there is none of its name.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +35,20 @@ def end_uploads(bucket: str, prefix: str, options: Mapping[str, str], only: Call
     return ended
 
 
+def put_new(bucket: str, key: str, data: bytes, options: Mapping[str, str]) -> bool:
+    """Write a small file whole, if there is none of this name; False: there is one."""
+    client, failures = _client(options)
+    try:
+        client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+    except failures as error:
+        code = getattr(error, "response", {}).get("Error", {}).get("Code")
+        if code in ("PreconditionFailed", "ConditionalRequestConflict", "412"):
+            return False
+        text = without_secrets(str(error))
+        raise StorageUnavailable(f"Writing s3://{bucket}/{key} failed: {text}.", hint="It is tried again.") from error
+    return True
+
+
 def s3_endpoint(options: Mapping[str, str]) -> tuple[str, str]:
     """The scheme and `HOST:PORT` that the options name; else those of the environment, as all AWS tools read it."""
     named = options.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -41,16 +57,16 @@ def s3_endpoint(options: Mapping[str, str]) -> tuple[str, str]:
 
 def _client(options: Mapping[str, str]) -> tuple[Any, tuple[type[Exception], ...]]:
     try:
-        import boto3  # type: ignore[import-untyped]
         from botocore.config import Config  # type: ignore[import-untyped]
         from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+        from botocore.session import Session  # type: ignore[import-untyped]
     except ImportError as error:
         raise ConfigError(
-            "Ending unfinished S3 uploads needs boto3, which is not installed.",
-            hint="`pip install crkafka[s3]`, or a lifecycle rule of the bucket (AbortIncompleteMultipartUpload).",
+            "S3 needs botocore, which is not installed: Arrow cannot end unfinished uploads, nor write only what is new.",
+            hint="pip install 'crkafka[s3]'",
         ) from error
     scheme, place = s3_endpoint(options)
-    client = boto3.client(
+    client = Session().create_client(
         "s3",
         endpoint_url=f"{scheme or 'https'}://{place}" if place else None,
         region_name=options.get("region"),

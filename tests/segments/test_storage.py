@@ -185,7 +185,9 @@ def test_a_real_full_file_system(tmp_path: Path, make_batch: MakeBatch) -> None:
     assert list(storage.list("")) == []
 
 
-def test_s3_unfinished_uploads_of_a_killed_process_are_ended(bucket: str, s3_options: dict[str, str]) -> None:
+def test_s3_unfinished_uploads_of_a_killed_process_are_ended(
+    bucket: str, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SPEC T3: such parts are in no listing, and cost money for ever."""
     storage = Storage.open(f"s3://{bucket}/p", s3_options)
     script = textwrap.dedent("""
@@ -209,6 +211,7 @@ def test_s3_unfinished_uploads_of_a_killed_process_are_ended(bucket: str, s3_opt
     other = client.create_multipart_upload(Bucket=bucket, Key="p/other/x")
     assert len(client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])) == 2
     assert list(storage.list("")) == []
+    monkeypatch.setitem(sys.modules, "boto3", None)  # crkafka[s3] does not bring it, and retirement failed
     assert storage.end_uploads("u") == 1
     assert storage.end_uploads("u") == 0
     left = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
