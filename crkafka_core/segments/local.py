@@ -80,7 +80,6 @@ class LocalStorage(Storage):
             new.replace(full)
 
     def put_new(self, path: str, data: bytes) -> bool:
-        """Write a small file whole, if there is none of this name; False: there is one."""
         with self._beside(path, data) as (new, full):
             try:
                 os.link(new, full)

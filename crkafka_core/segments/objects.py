@@ -15,7 +15,7 @@ from pyarrow import fs
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.segments.errors import SegmentMissing, storage_error
 from crkafka_core.segments.storage import Output, R, Storage, Stored, T
-from crkafka_core.segments.uploads import end_uploads, s3_endpoint
+from crkafka_core.segments.uploads import end_uploads, put_new, s3_endpoint
 
 _OPTIONS = (
     "endpoint",
@@ -86,6 +86,12 @@ class ObjectStorage(Storage):
         output = self.open_write(path)
         output.write(memoryview(data))
         output.close()
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        if self._scheme not in ("s3", "s3a"):
+            return super().put_new(path, data)
+        bucket, _, key = self._full(path).partition("/")
+        return put_new(bucket, key, data, self._options | self._from_query())
 
     def own(self, source: Storage, path: str, name: str) -> int:
         full = self._full(name)

@@ -101,6 +101,10 @@ class Storage(ABC):
     def put(self, path: str, data: bytes) -> None:
         """Write a small file whole, in place of one that may be there; a reader sees the old or the new one."""
 
+    def put_new(self, path: str, data: bytes) -> bool:
+        """Write a small file whole, if there is none of this name; False: there is one. In a folder or in S3."""
+        raise NotImplementedError(self.url)
+
     @abstractmethod
     def own(self, source: Storage, path: str, name: str) -> int:
         """Have a file of another storage under a name of this one as well, whole and durable; its size.

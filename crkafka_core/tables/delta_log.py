@@ -8,6 +8,7 @@ succeed, and a file that an OPTIMIZE has just replaced is removed a second time.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
 
+_log = logging.getLogger(__name__)
 HARMLESS = (
     "OPTIMIZE",
     "VACUUM",
@@ -146,9 +148,24 @@ class DeltaLog(TableLog):
         """Delete files that left the table longer ago than its retention; their number."""
         lake, delta = _deltalake(), self.load()
         try:
-            return len(delta.vacuum(dry_run=False)) if delta is not None else 0
+            if delta is None:
+                return 0
+            if not _clustered(delta):
+                return len(delta.vacuum(dry_run=False))
+            return sum(map(self.folder.delete, delta.vacuum(dry_run=True)))
         except (lake.exceptions.DeltaError, OSError) as error:
             raise self.trouble(error) from error
+
+    def checkpoint(self, version: int) -> None:
+        """Write a checkpoint of the log, and clean it, as deltalake does beside its own commits; they count, whatever becomes of it."""
+        lake = _deltalake()
+        try:
+            delta = self._open(version)
+            delta.create_checkpoint()
+            if str(delta.metadata().configuration.get("delta.enableExpiredLogCleanup")).lower() != "false":
+                delta.cleanup_metadata()
+        except (lake.exceptions.DeltaError, OSError) as error:
+            _log.warning("no checkpoint of the log of table %s: %s", self.table.name, self.trouble(error))
 
     def storage(self, stamp: Stamp | None = None) -> Storage:
         """The table's folder, whether there is a table or not."""
@@ -345,7 +362,7 @@ class Snapshot(interface.Snapshot):
         facts, files = stamp.facts(holds, self.version + 1), list(map(new_file.of_segment, add))
         if not remove:
             return self._add(files, stamp, facts, about)
-        return self._commit(files, remove, stamp, commit_properties(stamp, facts, about))
+        return self._commit(files, remove, stamp, facts, about)
 
     def take(self, files: Sequence[NewFile], stamp: Stamp, about: Mapping[str, object]) -> int:
         """Add files to a table that Spark writes, under the stamp's number; the new version. Raises `Moved` if there is a later one."""
@@ -358,12 +375,12 @@ class Snapshot(interface.Snapshot):
         log, said, version = self._log, stamp.to_json(**about), self.version + 1
         if self._end is not None and not self._end.checkpoint_is_due:
             with suppress(StorageUnavailable):  # a file system without links, perhaps; deltalake knows other ways
-                if not log_end.append(log.folder, self._end, said, facts, files):
+                if not log_end.append(log.folder, version, said, facts, files):
                     raise Moved(f"Table {log.table.name} has changed since version {self.version}.")
                 end = replace(self._end, version=version, said=said, facts=facts)
                 log_end.remember(log.uri, log.folder, end)
                 return version
-        self._commit(files, (), stamp, commit_properties(stamp, facts, about))
+        self._commit(files, (), stamp, facts, about)
         if self.plain:
             properties = dict(self._delta.metadata().configuration)
             end = End(version, said, facts, self.schema, tuple(self.partition_columns), properties)
@@ -374,8 +391,7 @@ class Snapshot(interface.Snapshot):
         self, add: Sequence[Added], remove: Collection[DataFile], stamp: Stamp, about: Mapping[str, object]
     ) -> int:
         """Put the same rows into other files; the new version. Raises `Moved` if there is a later one."""
-        said, files = commit_properties(stamp, None, about), map(new_file.of_segment, add)
-        return self._commit(files, remove, stamp, said, changes_rows=False)
+        return self._commit(map(new_file.of_segment, add), remove, stamp, {}, about, changes_rows=False)
 
     def exchange(
         self,
@@ -386,17 +402,20 @@ class Snapshot(interface.Snapshot):
         about: Mapping[str, object],
     ) -> int:
         """Put files in the place of others, under a number of the stamp's transactions; the new version. Raises `Moved`, as they do."""
-        return self._commit(add, remove, stamp, commit_properties(stamp, {stamp.app: number}, about))
+        return self._commit(add, remove, stamp, {stamp.app: number}, about)
 
     def _commit(
         self,
         add: Iterable[NewFile],
         remove: Collection[DataFile],
         stamp: Stamp,
-        said: CommitProperties,
+        facts: Mapping[str, int],
+        about: Mapping[str, object],
         *,
         changes_rows: bool = True,
     ) -> int:
+        if _clustered(self._delta):
+            return self._commit_clustered(add, remove, stamp.to_json(**about), facts, changes_rows)
         lake = _deltalake()
         from deltalake.transaction import AddAction, RemoveAction
 
@@ -411,7 +430,7 @@ class Snapshot(interface.Snapshot):
                 mode="append",
                 schema=self._delta.schema(),
                 partition_by=self.partition_columns,
-                commit_properties=said,
+                commit_properties=commit_properties(stamp, facts, about),
             )
         except lake.exceptions.CommitFailedError as error:
             if "append-only" in str(error):
@@ -422,6 +441,30 @@ class Snapshot(interface.Snapshot):
         except (lake.exceptions.DeltaError, OSError) as error:
             raise self._log.trouble(error) from error
         return self.version + 1
+
+    def _commit_clustered(
+        self,
+        add: Iterable[NewFile],
+        remove: Collection[DataFile],
+        said: str,
+        facts: Mapping[str, int],
+        changes_rows: bool,
+    ) -> int:
+        """Without deltalake, which refuses such a table; as it does, a commit counts only if there is none of its number."""
+        log, version = self._log, self.version + 1
+        if remove and changes_rows and self.property("delta.appendOnly").lower() == "true":
+            raise log.append_only()
+        if not log_end.append(log.folder, version, said, facts, add, remove, changes_rows):
+            raise Moved(f"Table {log.table.name} has changed since version {self.version}.")
+        if log_end.checkpoint_is_due(version, self._delta.metadata().configuration):
+            log.checkpoint(version)
+        return version
+
+
+def _clustered(delta: DeltaTable) -> bool:
+    """Whether CLUSTER BY has brought features that deltalake refuses, and there is no other that asks more of a commit."""
+    features = set(delta.protocol().writer_features or ())
+    return features <= log_end.CLUSTERED and not features <= {"appendOnly", "invariants"}
 
 
 def bounds(file: DataFile, column: str) -> tuple[int, int] | None:

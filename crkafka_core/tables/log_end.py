@@ -17,10 +17,15 @@ from urllib.parse import quote
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.local import LocalStorage
 from crkafka_core.segments.storage import Storage
+from crkafka_core.tables.log import DataFile
 from crkafka_core.tables.new_file import NewFile
 
 PLAIN_WRITER = 2
 """Up to this version of its protocol nothing has to be written that we do not write."""
+CLUSTERED = {"appendOnly", "invariants", "domainMetadata", "clustering"}
+"""Features of a table after CLUSTER BY. deltalake refuses the last two; they ask no more of a commit that brings or takes files than
+bounds of columns, and to leave alone what the log says of the table.
+"""
 _USUAL_INTERVAL = 100
 
 
@@ -40,8 +45,13 @@ class End:
 
     @property
     def checkpoint_is_due(self) -> bool:
-        """With the next commit, as deltalake counts: it writes a checkpoint of the log then, and cleans it."""
-        return (self.version + 2) % int(self.properties.get("delta.checkpointInterval") or _USUAL_INTERVAL) == 0
+        """With the next commit: deltalake makes that one."""
+        return checkpoint_is_due(self.version + 1, self.properties)
+
+
+def checkpoint_is_due(version: int, properties: Mapping[str, str]) -> bool:
+    """With this commit, as deltalake counts: it writes a checkpoint of the log then, and cleans it."""
+    return (version + 1) % int(properties.get("delta.checkpointInterval") or _USUAL_INTERVAL) == 0
 
 
 _known: dict[str, End] = {}
@@ -77,9 +87,16 @@ def commit_info(folder: Storage, version: int) -> dict[str, Any] | None:
     return found
 
 
-def append(folder: Storage, end: End, said: str, facts: Mapping[str, int], files: Iterable[NewFile]) -> bool:
-    """Commit files behind this end; False: somebody else was quicker."""
-    assert isinstance(folder, LocalStorage)  # of others nothing is remembered
+def append(
+    folder: Storage,
+    version: int,
+    said: str,
+    facts: Mapping[str, int],
+    files: Iterable[NewFile],
+    leaving: Iterable[DataFile] = (),
+    changes_rows: bool = True,
+) -> bool:
+    """Commit this very version, with files that come and that leave; False: somebody else was quicker."""
     info = {
         "timestamp": _now(),
         "operation": "WRITE",
@@ -90,8 +107,9 @@ def append(folder: Storage, end: End, said: str, facts: Mapping[str, int], files
     actions: list[Mapping[str, Any]] = [{"commitInfo": info}]
     actions += ({"txn": {"appId": app, "version": number}} for app, number in facts.items())
     actions += ({"add": _added(file)} for file in files)
+    actions += ({"remove": _removed(file, changes_rows)} for file in leaving)
     text = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
-    return folder.put_new(_file_of(end.version + 1), text.encode())
+    return folder.put_new(_file_of(version), text.encode())
 
 
 def _added(file: NewFile) -> dict[str, Any]:
@@ -102,6 +120,17 @@ def _added(file: NewFile) -> dict[str, Any]:
         "modificationTime": _now(),
         "dataChange": file.changes_rows,
         "stats": file.statistics,
+    }
+
+
+def _removed(file: DataFile, changes_rows: bool) -> dict[str, Any]:
+    return {
+        "path": quote(file.path),
+        "deletionTimestamp": _now(),
+        "dataChange": changes_rows,
+        "extendedFileMetadata": True,
+        "partitionValues": dict(file.partition_values),
+        "size": file.bytes,
     }
 
 

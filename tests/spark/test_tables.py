@@ -599,6 +599,42 @@ def test_a_row_that_is_marked_as_deleted_in_an_adopted_file_comes_back_with_mend
     assert tables.look(None, landing.region, "bronze").clean
 
 
+def test_a_delta_table_that_is_clustered_goes_on_without_spark_and_stays_so(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """deltalake refuses its features: the table stopped for good."""
+    landing = made("delta", tmp_path)
+    name = f"delta.`{tmp_path / 'tables' / 'bronze'}`"
+
+    def land() -> None:
+        landing.land(5)
+        tables.advance(None, landing.region, "bronze")
+
+    land()
+    spark.sql(f"ALTER TABLE {name} CLUSTER BY (topic, `offset`)")
+    land()
+    spark.sql(f"OPTIMIZE {name}")
+    landing.land(5)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        die_before_finish(patch)
+        tables.advance(None, landing.region, "bronze")
+    lease_ends(landing)
+    land()
+    assert spark.table(name).count() == 40
+    assert spark.table(name).where("topic = 'orders' AND `offset` = 17").count() == 2
+    landing.rewind(1)  # out of a file that OPTIMIZE has made of two checkpoints
+    tables.fence(None, landing.region, "bronze")
+    assert rows_in(spark, landing) == expected((1, 0, 5))
+    land()
+    detail = spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]
+    assert (detail["clusteringColumns"], detail["numFiles"]) == (["topic", "offset"], 3)
+    spark.sql(f"OPTIMIZE {name} FULL")
+    spark.sql(f"ALTER TABLE {name} CLUSTER BY NONE")
+    land()
+    assert tables.look(None, landing.region, "bronze").clean
+    assert spark.table(name).count() == 30
+
+
 def test_two_writers_at_once_are_one(spark: SparkSession, landing: Landing) -> None:
     landing.land(5)
     zombie_permit = landing.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="host:1", token="t"))

@@ -187,9 +187,9 @@ def test_a_file_that_others_took_out_comes_again_and_none_of_its_neighbours_twic
 
 
 def test_a_feature_with_which_the_log_cannot_be_written_is_named(lake: Lake) -> None:
-    """As CLUSTER BY brings them: it was said that somebody else keeps committing."""
+    """It was said that somebody else keeps committing."""
     filled(lake, 2)
-    features = ["appendOnly", "invariants", "domainMetadata", "clustering"]
+    features = ["appendOnly", "invariants", "domainMetadata", "clustering", "rowTracking"]
     action = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}}
     (lake.path / "_delta_log" / f"{lake.version() + 1:020d}.json").write_text(json.dumps(action))
     lake.land()
