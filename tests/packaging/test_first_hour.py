@@ -252,7 +252,9 @@ def follow_the_readme(somebody: Stranger) -> None:
     somebody.until("crkafka show", "RUNNING")
     somebody.run("python produce.py 1000")
     somebody.until("python read.py", " records: 1,000\n", " orders: 990, worth", " dead letters: 10\n")
-    somebody.run("timeout 5 crkafka watch || test $? = 124")
+    assert "RUNNING" in somebody.run(
+        "timeout --foreground 30 script -qec 'timeout 10 crkafka watch' /dev/null || test $? = 124"
+    )
     for verb in verbs[verbs.index("crkafka watch") + 1 :]:
         assert somebody.run(verb)
     assert "every invariant holds" in somebody.run("crkafka verify")
