@@ -259,7 +259,7 @@ def test_every_job_op_sensor_schedule_asset_check_and_field_says_what_it_is() ->
     silent += [str(c.key) for c in checks_of(defs) if not c.description]
     for job in repository.get_all_jobs():
         for node in job.graph.nodes if not job.name.startswith("__") else ():
-            if not node.definition.description and not node.name.startswith("orders__"):  # checks say it themselves
+            if not node.definition.description:
                 silent.append(f"{job.name}: {node.name}")
             fields = getattr(node.definition.config_schema.config_type, "fields", {}) or {}  # type: ignore[attr-defined]
             silent += [f"{job.name}.{name}" for name, one in fields.items() if not one.description]
