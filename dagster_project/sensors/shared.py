@@ -31,10 +31,12 @@ ASK_AGAIN_S = 60.0
 BEGIN_WINDOW_S = 300.0
 """Seconds within which a run that was launched holds what it works with."""
 
+NOT_BEGUN = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING]
+"""Launched, and waiting for a worker: what Dagster's run monitoring marks as failed after its `start_timeout_seconds`."""
+
 UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
+    *NOT_BEGUN,
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
@@ -87,16 +89,18 @@ def on_its_way(
 ) -> bool:
     """Whether such a run is queued, or began so recently that SQL need not know of it yet; without `begun`, only one that has not begun.
 
-    What is starting counts from its latest change: it may have waited in the queue for long.
-    An older one is believed only if it holds its lease in SQL: a run whose process died with its machine, and with nobody to
+    One that waits for its worker is on its way for as long as it does: run monitoring ends it where there will be none. Where the
+    instance has no monitoring, nobody does, so that it counts from its latest change (it may have waited in the queue for long).
+    An older one that has begun is believed only if it holds its lease in SQL: a run whose process died with its machine, and with nobody to
     tell, stays *started* in Dagster for ever.
     """
     statuses = UNFINISHED if begun else [s for s in UNFINISHED if s is not dg.DagsterRunStatus.STARTED]
     records = instance.get_run_records(dg.RunsFilter(job_name=job, statuses=statuses, tags=tags), limit=25)
-    now = time.time()
+    now, waits = time.time(), [dg.DagsterRunStatus.QUEUED]
+    if instance.run_monitoring_enabled and instance.run_monitoring_start_timeout_seconds > 0:
+        waits += NOT_BEGUN
     return any(
-        r.dagster_run.status is dg.DagsterRunStatus.QUEUED
-        or now - (r.start_time or r.update_timestamp.timestamp()) < BEGIN_WINDOW_S
+        r.dagster_run.status in waits or now - (r.start_time or r.update_timestamp.timestamp()) < BEGIN_WINDOW_S
         for r in records
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._core.storage.runs.schema import RunsTable
+from dagster._daemon.monitoring.run_monitoring import monitor_starting_run
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Tx
@@ -123,25 +125,50 @@ def test_a_table_gets_its_run_in_the_loop_that_publishes_its_checkpoint(
         publishing.join()
 
 
+def waits_for_its_worker(seat: Seat) -> str:
+    """A run for the table, whose process is asked for."""
+    job = seat.defs.resolve_job_def("orders_cut")
+    run = seat.instance.create_run_for_job(job, tags={KEEPING_UP: "orders/bronze"})
+    event = dg.DagsterEvent(event_type_value="PIPELINE_STARTING", job_name=job.name)
+    seat.instance.report_dagster_event(event, run.run_id)
+    return run.run_id
+
+
+def set_times(seat: Seat, run_id: str, **times: float) -> None:
+    storage: Any = seat.instance.run_storage
+    values = {name: datetime.fromtimestamp(at, UTC).replace(tzinfo=None) for name, at in times.items()}
+    with storage.connect() as c:
+        c.execute(RunsTable.update().where(RunsTable.c.run_id == run_id).values(**values))
+
+
 @pytest.mark.parametrize("tables", BRONZE)
 def test_a_run_that_waited_long_in_the_queue_is_on_its_way_while_it_starts(landed: LandedSeat) -> None:
     """It was made an hour ago, and its process starts now: a second one was launched beside it."""
     landed.landing.land(1)
     landed.publish()
-    job = landed.defs.resolve_job_def("orders_cut")
-    run = landed.instance.create_run_for_job(job, tags={KEEPING_UP: "orders/bronze"})
-    storage: Any = landed.instance.run_storage
-
-    def at(**times: float) -> None:
-        values = {name: datetime.fromtimestamp(at, UTC).replace(tzinfo=None) for name, at in times.items()}
-        with storage.connect() as c:
-            c.execute(RunsTable.update().where(RunsTable.c.run_id == run.run_id).values(**values))
-
-    at(create_timestamp=time.time() - 3_600)
-    event = dg.DagsterEvent(event_type_value="PIPELINE_STARTING", job_name=job.name)
-    landed.instance.handle_run_event(run.run_id, event)
+    run = waits_for_its_worker(landed)
+    set_times(landed, run, create_timestamp=time.time() - 3_600)
     assert landed.tick("tables").skip_message == "bronze: a run is on its way"
-    at(update_timestamp=time.time() - 3_600)  # its process never came
+    set_times(landed, run, update_timestamp=time.time() - 3_600)  # its process never came, and nobody says so
+    assert landed.tick("tables").run_requests
+
+
+MONITORED = {"run_monitoring": {"enabled": True, "start_timeout_seconds": 1}}
+
+
+@pytest.mark.parametrize("storage", [MONITORED])
+@pytest.mark.parametrize("tables", BRONZE)
+def test_a_run_that_waits_long_for_its_worker_is_on_its_way_until_run_monitoring_ends_it(landed: LandedSeat) -> None:
+    """A pod may be pending for longer than any window: a second run was launched beside it after five minutes."""
+    landed.landing.land(1)
+    landed.publish()
+    run = waits_for_its_worker(landed)
+    set_times(landed, run, update_timestamp=time.time() - 3_600)
+    assert landed.tick("tables").skip_message == "bronze: a run is on its way"
+    record = landed.instance.get_run_record_by_id(run)
+    assert record is not None
+    time.sleep(1.1)
+    monitor_starting_run(landed.instance, record, logging.getLogger())  # its worker died before it began
     assert landed.tick("tables").run_requests
 
 
