@@ -31,6 +31,7 @@ class Jobs:
     skip_records: dg.JobDefinition
     forget_topic: dg.JobDefinition
     undeclare_table: dg.JobDefinition
+    advance_table: dg.JobDefinition
 
     def __iter__(self) -> Iterator[dg.JobDefinition]:
         return iter([getattr(self, f.name) for f in fields(self)])

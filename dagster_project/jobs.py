@@ -8,6 +8,7 @@ import dagster as dg
 
 from dagster_project.job_set import Jobs
 from dagster_project.names import Names
+from dagster_project.ops.advance import advance_table
 from dagster_project.ops.consume import consume_until_caught_up
 from dagster_project.ops.cut import cut
 from dagster_project.ops.host import host_members
@@ -41,6 +42,7 @@ GRAPHS = (
     skip_records,
     forget_topic,
     undeclare_table,
+    advance_table,
 )
 
 
@@ -80,6 +82,7 @@ def make(names: Names, region: RegionResource, spark: SparkSessionResource) -> J
         "forget_topic": {"forget": {"topic": "", "sure": ""}},
         "skip_records": {"skip": {"offsets": "", "sure": ""}},
         "undeclare_table": {"undeclare": {"table": ""}},
+        "advance_table": {"advance": {"table": next((t.name for t in region.settings.tables), ""), "upto": 1}},
     }
     return Jobs(**{graph.name: _job(graph, names, region, spark, launchpads.get(graph.name)) for graph in GRAPHS})
 

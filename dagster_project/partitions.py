@@ -48,6 +48,12 @@ def bounds(context: dg.AssetExecutionContext) -> tuple[int, int]:
     return checkpoint_of(span.start), checkpoint_of(span.end)
 
 
+def lowest(instance: dg.DagsterInstance, names: Names) -> str:
+    """The key of the oldest partition; what is below it has left. Empty where there is none."""
+    page = instance.get_paginated_dynamic_partitions(names.partitions, limit=1, ascending=True).results
+    return page[0] if page else ""
+
+
 @dataclass(frozen=True)
 class Change:
     """What a tick does about the partitions."""

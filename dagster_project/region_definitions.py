@@ -156,5 +156,5 @@ def _sensors(
         observe.sensor(setup, declared),
         check.sensor(setup, check_data, shared=any(t.format != "parquet" for t in config.tables)),
         hosting.sensor(setup, jobs.host_members),
-        *([] if write_tables is None else [keep_up.sensor(setup, write_tables, declared)]),
+        *([] if write_tables is None else [keep_up.sensor(setup, write_tables, jobs.advance_table, declared)]),
     ]

@@ -89,8 +89,8 @@ def _materialize_along(
     came = region.read(lambda reader, _: checkpoints.filled(reader, above=before.acknowledged, upto=ids[0] - 1))
     if not came:
         return
-    lowest = context.instance.get_paginated_dynamic_partitions(region.names.partitions, limit=1, ascending=True).results
-    there = [i for i in came if lowest and key_of(i) >= lowest[0]]
+    lowest = partitions.lowest(context.instance, region.names)
+    there = [i for i in came if lowest and key_of(i) >= lowest]
     for checkpoint, numbers in writing.about(region, name, there).items():
         context.log_event(
             dg.AssetMaterialization(region.names.table(name), partition=key_of(checkpoint), metadata=numbers)

@@ -6,6 +6,7 @@ import dagster as dg
 from pydantic import Field
 
 from crkafka_core.model.plural import plural
+from dagster_project import partitions
 from dagster_project.job_set import MATERIALIZING_NOTHING, WRITES
 from dagster_project.names import PARTITION, RANGE_END, Names
 from dagster_project.resources import RegionResource
@@ -37,8 +38,7 @@ def prune(context: dg.OpExecutionContext, config: Prune, region: RegionResource)
     from dagster_project import history  # private names of Dagster: where they have changed, no more than this op fails
 
     instance, names = context.instance, region.names
-    lowest = instance.get_paginated_dynamic_partitions(names.partitions, limit=1, ascending=True).results
-    below = lowest[0] if lowest else ""
+    below = partitions.lowest(instance, names)
     ended = {
         dg.DagsterRunStatus.SUCCESS: config.days,
         dg.DagsterRunStatus.CANCELED: config.days,

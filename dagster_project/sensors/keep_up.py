@@ -1,4 +1,4 @@
-"""Tables keep up: what a host feeds is published; for the rest one run takes all that waits, in a range, never one run each (SPEC A7)."""
+"""Tables keep up: what a host feeds is published; else one run takes a bounded range of what waits, never one run each (SPEC A7)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import checkpoints, epochs, hosts, life, tables
+from dagster_project import partitions
 from dagster_project.counted import Counted, count, how_far
+from dagster_project.job_set import WRITES
 from dagster_project.metadata import rows_told
 from dagster_project.names import KEEPING_UP, RANGE_END, RANGE_START, Names, key_of
 from dagster_project.resources import RegionResource
@@ -44,12 +46,9 @@ Behind = tuple[str, list[int]]
 
 
 def waiting(
-    reader: Reader, region: Region, names: list[str], *, limit: int, history: int, alone: Collection[str] = ()
+    reader: Reader, region: Region, names: list[str], *, limit: int, alone: Collection[str] = ()
 ) -> dict[str, Behind]:
-    """The tables that are behind, and that no host feeds; none feeds those that are left `alone`.
-
-    A run is for partitions: what has left the `history` that Dagster shows comes along with the first that is there.
-    """
+    """The tables that are behind, and that no host feeds; none feeds those that are left `alone`."""
     if region.phase is Phase.REWINDING or epochs.unfenced(reader):
         return {}
     behind: dict[str, Behind] = {}
@@ -60,9 +59,7 @@ def waiting(
         row = reader.get(Table, name)
         if row is None or row.acknowledged >= region.head or tables.feeder_of(reader, row):
             continue
-        far = region.head - row.acknowledged > history
-        after = max(row.acknowledged, _before(reader, history)) if far else row.acknowledged
-        ids = checkpoints.filled(reader, above=after, oldest=limit)
+        ids = checkpoints.filled(reader, above=row.acknowledged, oldest=limit)
         if ids:
             behind[name] = (tables.writer(reader, name), ids)
     return behind
@@ -96,12 +93,19 @@ class TablesCursor(Cursor):
 
 
 def fed(
-    reader: Reader, names: list[str], cursor: TablesCursor, *, limit: int, history: int, keyed: Collection[str] = ()
+    reader: Reader,
+    region: Region,
+    names: list[str],
+    cursor: TablesCursor,
+    *,
+    limit: int,
+    history: int,
+    keyed: Collection[str] = (),
 ) -> dict[str, Fed]:
     """Per table that a host brings forward: what it has acknowledged and was not told yet. `keyed`: those with one row for each key.
 
     Where no host does, what somebody has brought a while ago and has not told: a host that ended with a last cut, or a run that was
-    killed. A table of which nothing was ever told begins with the `history` that Dagster shows.
+    killed. What has left the `history` that Dagster shows is not told any more.
     """
     brought: dict[str, Fed] = {}
     for name in names:
@@ -113,7 +117,8 @@ def fed(
         told_upto = cursor.told.get(name, 0)
         if not by and upto <= told_upto:
             continue
-        after = min(told_upto or _before(reader, history), row.acknowledged)
+        far = region.head - told_upto > history
+        after = min(max(told_upto, _before(reader, history)) if far else told_upto, row.acknowledged)
         ids = checkpoints.filled(reader, above=after, upto=upto, oldest=limit) if upto else []
         upto = ids[-1] if len(ids) == limit else max(after, upto)
         counted = count(reader, row, cursor.counted.get(name))
@@ -159,18 +164,21 @@ def _materialized(
     return {r.partition_key for r in instance.fetch_materializations(wanted, limit=10 * len(keys)).records}
 
 
-def request(names: Names, region: Region, table: str, ids: list[int], attempt_: int) -> dg.RunRequest:
-    """One run for the whole range."""
+def request(
+    names: Names, region: Region, table: str, ids: list[int], attempt_: int, *, shown: bool = True
+) -> dg.RunRequest:
+    """One run for the whole range: of the asset's partitions, or past them where they are not `shown` any more."""
+    key = run_key(region, f"table:{table}:{ids[0]}", attempt_, checkpoint=ids[-1])
+    tags = {KEEPING_UP: f"{names.unique}/{table}", **names.tags}
+    if not shown:
+        config = {"ops": {"advance": {"config": {"table": table, "upto": ids[-1]}}}}
+        return dg.RunRequest(run_key=key, job_name=names.of("advance_table"), run_config=config, tags=tags)
     return dg.RunRequest(
-        run_key=run_key(region, f"table:{table}:{ids[0]}", attempt_, checkpoint=ids[-1]),
+        run_key=key,
+        job_name=names.of(WRITES),
         asset_selection=[names.table(table)],
         asset_check_keys=[],
-        tags={
-            RANGE_START: key_of(ids[0]),
-            RANGE_END: key_of(ids[-1]),
-            KEEPING_UP: f"{names.unique}/{table}",
-            **names.tags,
-        },
+        tags={RANGE_START: key_of(ids[0]), RANGE_END: key_of(ids[-1]), **tags},
     )
 
 
@@ -215,20 +223,23 @@ def look(reader: Reader, row: Region, setup: SensorSetup, declared: list[str], c
     settings, limit = setup.region.settings, setup.options.keep_up
     keyed = {t.name for t in settings.tables if t.keys}
     history, known = settings.ui_history, cursor.of(row)
-    behind = waiting(reader, row, declared, limit=limit, history=history, alone=settings.left_to_others)
-    new = fed(reader, declared, known, limit=limit, history=history, keyed=keyed)
+    behind = waiting(reader, row, declared, limit=limit, alone=settings.left_to_others)
+    new = fed(reader, row, declared, known, limit=limit, history=history, keyed=keyed)
     return Seen(row, reader.now(), behind, new, known)
 
 
-def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.SensorDefinition:
+def sensor(
+    setup: SensorSetup, job: UnresolvedJob, past_partitions: dg.JobDefinition, declared: list[str]
+) -> dg.SensorDefinition:
+    """`past_partitions`: the job for what has left them."""
     names = setup.names
 
     @dg.sensor(
         name=names.of("tables"),
-        job=job,
+        jobs=[job, past_partitions],
         minimum_interval_seconds=setup.every(1),
         default_status=setup.status,
-        description="Tells what a host has brought into tables; launches one run for all checkpoints that a table has not got yet.",
+        description="Tells what a host has brought into tables; launches one run for what a table has not got yet, a range at a time.",
     )
     def keep_up(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if refused := declare(setup.region):
@@ -239,10 +250,11 @@ def sensor(setup: SensorSetup, job: UnresolvedJob, declared: list[str]) -> dg.Se
             return seen
         some = any(part.rows for part in seen.new.values())
         events = materializations(context.instance, names, seen.region, seen.new) if some else []
-        there, own = published(context, setup, seen.behind)
+        lowest = partitions.lowest(context.instance, names) if seen.behind else ""
+        there, own = published(context, setup, seen, lowest)
         # The attempt goes on with time, whatever is cut meanwhile, so that what a failed run left is asked for again.
         number = attempt(seen.now, seen.region.created_at)
-        requests, reasons = requests_for(context, names, seen.region, seen.behind, there, number)
+        requests, reasons = requests_for(context, names, seen.region, seen.behind, there, lowest, number)
         told = _told(seen.new) if events else []
         return dg.SensorResult(
             run_requests=requests,
@@ -263,13 +275,15 @@ def requests_for(
     region: Region,
     behind: Mapping[str, Behind],
     there: Collection[str],
+    lowest: str,
     attempt_: int,
 ) -> tuple[list[dg.RunRequest], list[str]]:
-    """One run for each table whose next checkpoints are published; why the other tables get none."""
+    """One run for each table whose next checkpoints are published, or were and have left; why the other tables get none."""
     requests: list[dg.RunRequest] = []
     reasons: list[str] = []
     for table, (writer, ids) in behind.items():
-        ready = _prefix(ids, there)
+        left = [i for i in ids if key_of(i) < lowest]
+        ready = left or _prefix(ids, there)
         if not ready:
             reasons.append(f"{table}: checkpoint {ids[0]} is not published yet")
         elif writer:
@@ -277,22 +291,23 @@ def requests_for(
         elif on_its_way(context.instance, {KEEPING_UP: f"{names.unique}/{table}"}):
             reasons.append(f"{table}: a run is on its way")
         else:
-            requests.append(request(names, region, table, ready, attempt_))
+            requests.append(request(names, region, table, ready, attempt_, shown=not left))
     return requests, reasons
 
 
 def published(
-    context: dg.SensorEvaluationContext, setup: SensorSetup, behind: Mapping[str, Behind]
+    context: dg.SensorEvaluationContext, setup: SensorSetup, seen: Seen, lowest: str
 ) -> tuple[set[str], publish.Tick | None]:
     """Which of these checkpoints have partitions, and what this tick itself publishes: with the daemon's next loop a run starts 5 s later.
 
     Where sensors have threads, the publishing sensor is evaluated at the same time: it is waited for. Where all share one thread, it
     may be evaluated later, so that nobody else publishes at this moment.
     """
+    behind = seen.behind
     if not behind:
         return set(), None  # a quiet tick does not open Dagster's instance
     wanted = sorted({key_of(i) for _, ids in behind.values() for i in ids})
-    first = {key_of(ids[0]) for writer, ids in behind.values() if not writer}
+    first = {key for writer, ids in behind.values() if not writer and (key := key_of(ids[0])) >= lowest}
     threads = threads_of(context)
     with lingering(threads, PUBLISHED_S) as seconds:
         end = time.monotonic() + seconds
@@ -303,8 +318,8 @@ def published(
             time.sleep(0.1)
     if threads or first <= there:
         return there, None
-    own = publish.tick_of(context, setup, publish.PublishCursor())
-    return (there, None) if isinstance(own, dg.SkipReason) else (there | set(own.change.add), own)
+    own = publish.appended(context, setup, seen.region, seen.now)
+    return (there, None) if own is None else (there | set(own.change.add), own)
 
 
 def _told(new: Mapping[str, Fed]) -> list[str]:

@@ -76,8 +76,10 @@ class Publisher:
         if cursor.uid and cursor.uid != region.uid:
             return self._leave(cursor)
         recent = cursor.uid and 0 <= now - cursor.compared < WHOLE and self._still(reader, region, cursor.top)
-        change = self._new(reader, region, cursor) if recent else None
-        if change is None:
+        new = self._new(reader, region, cursor) if recent else None
+        if new is not None:
+            change, cursor = new
+        else:
             present = list(self._instance().get_dynamic_partitions(self._names.partitions))
             change, top = self._compare(reader, region, present)
             cursor = dataclasses.replace(cursor, compared=0.0 if change.more else now, count=len(present), top=top)
@@ -105,15 +107,23 @@ class Publisher:
         row = reader.get(Checkpoint, checkpoint) if checkpoint else None
         return not checkpoint or (row is not None and row.status in checkpoints.LIVE)
 
-    def _new(self, reader: Reader, region: Region, cursor: PublishCursor) -> partitions.Change | None:
-        """What came since; None where another tick has published some of it: then everything is compared."""
+    def _new(
+        self, reader: Reader, region: Region, cursor: PublishCursor
+    ) -> tuple[partitions.Change, PublishCursor] | None:
+        """What came since, and a cursor behind what another tick has published of it; None where that is not its beginning."""
         fresh = checkpoints.filled(reader, above=cursor.top, oldest=CHUNK + 1)
-        add = keys_of(fresh[:CHUNK])
-        if add and self._instance().get_existing_dynamic_partitions(self._names.partitions, add):
+        keys = keys_of(fresh[:CHUNK])
+        there = set(self._instance().get_existing_dynamic_partitions(self._names.partitions, keys)) if keys else set()
+        if there != set(keys[: len(there)]):
             return None
+        if there:
+            top = fresh[len(there) - 1]
+            cursor = dataclasses.replace(cursor, top=top, told=max(cursor.told, top), count=cursor.count + len(there))
+        add = keys[len(there) :]
         excess = min(CHUNK, cursor.count + len(add) - self._history)
-        remove = self._lowest(excess) if add and excess > 0 else []
-        return partitions.Change(tuple(add), tuple(k for k in remove if k not in add), more=len(fresh) > CHUNK)
+        remove = self._lowest(excess) if keys and excess > 0 else []
+        change = partitions.Change(tuple(add), tuple(k for k in remove if k not in keys), more=len(fresh) > CHUNK)
+        return change, cursor
 
     def _compare(self, reader: Reader, region: Region, present: list[str]) -> tuple[partitions.Change, int]:
         """What is to be done about what is there, and the latest live checkpoint that is there and stays."""
@@ -153,9 +163,27 @@ def tick_of(context: dg.SensorEvaluationContext, setup: SensorSetup, cursor: Pub
     if isinstance(tick, dg.SkipReason):
         return tick
     changed = tick.change.add or tick.change.remove or not cursor.uid
-    if changed and (other := owner.claim(context.instance, region)):
+    if changed and (other := owner.claim(context.instance, region, published=tick.cursor.uid)):
         return dg.SkipReason(other)
     return tick
+
+
+def appended(context: dg.SensorEvaluationContext, setup: SensorSetup, region: Region, now: float) -> Tick | None:
+    """What the tick of another sensor may publish: the few checkpoints behind the latest partition, once this region's are there.
+
+    Nothing is compared, and nothing leaves: that is for the publishing sensor, which goes on behind what it finds.
+    """
+    if not owner.owns(context.instance, setup.region):
+        return None
+    name = setup.names.partitions
+    latest = context.instance.get_paginated_dynamic_partitions(name, limit=1, ascending=False).results
+    cursor = PublishCursor()
+    if latest and latest[0].isdecimal():
+        cursor = PublishCursor(region.uid, top=int(latest[0]), told=int(latest[0]), compared=now)
+    tick = tick_of(context, setup, cursor)
+    if isinstance(tick, dg.SkipReason) or tick.change.more:
+        return None
+    return dataclasses.replace(tick, change=partitions.Change(tick.change.add))
 
 
 def sensor(setup: SensorSetup) -> dg.SensorDefinition:

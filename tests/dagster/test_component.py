@@ -337,6 +337,7 @@ def test_the_instances_retries_and_its_longest_run_leave_hosts_and_alarms_alone(
         ("forget_topic", {"forget": {"topic": "", "sure": ""}}),
         ("skip_records", {"skip": {"offsets": "", "sure": ""}}),
         ("undeclare_table", {"undeclare": {"table": ""}}),
+        ("advance_table", {"advance": {"table": "bronze", "upto": 1}}),
     ],
 )
 def test_a_launchpad_begins_with_what_can_be_launched(job: str, config: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import threading
@@ -16,7 +17,8 @@ from dagster._daemon.monitoring.run_monitoring import monitor_starting_run
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Tx
-from crkafka_core.model.rows import Member
+from crkafka_core.model.phase import Phase
+from crkafka_core.model.rows import Member, Table, TableCommit
 from crkafka_core.plane import permits
 from crkafka_core.region.host import LEASE
 from crkafka_core.region.lease import DriverLease
@@ -94,18 +96,64 @@ def test_a_table_gets_one_run_for_all_that_waits(landed: LandedSeat) -> None:
 
 @pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]])
 @pytest.mark.parametrize("keys", [{"ui_history": 2}])
-def test_a_table_that_is_further_behind_than_partitions_go_back_gets_a_run(landed: LandedSeat) -> None:
-    """It waited for ever for partitions that have left; the run brings what is before them along."""
-    for _ in range(5):
+def test_a_table_that_is_further_behind_than_partitions_go_back_gets_bounded_runs_one_after_the_other(
+    landed: LandedSeat,
+) -> None:
+    """It waited for ever for partitions that have left; then one run brought them all, however many they were (SPEC A7)."""
+    defs = consistent_region(landed.config, linger=0.5, keep_up=3)
+    seat = Seat(landed.config, defs, landed.instance, landed.region)
+    for _ in range(9):
+        landed.landing.land(1)
+    seat.publish()
+    assert seat.partitions() == [key_of(8), key_of(9)]
+    bronze, ranges, told = seat.names.table("bronze"), [], []
+    cursor = str(keep_up.TablesCursor(landed.landing.uid, told={"bronze": 1}))
+    while requests := seat.tick("tables", cursor=cursor).run_requests:
+        (request,) = requests
+        made = seat.instance.create_run_for_job(
+            defs.resolve_job_def(request.job_name), tags=dict(request.tags), status=dg.DagsterRunStatus.STARTED
+        )
+        assert seat.tick("tables", cursor=cursor).skip_message == "bronze: a run is on its way"
+        seat.instance.delete_run(made.run_id)
+        before = acknowledged(seat)
+        chosen = {"asset_selection": [bronze]} if request.asset_selection else {}
+        run = defs.resolve_job_def(request.job_name).execute_in_process(
+            run_config=request.run_config, instance=seat.instance, tags=dict(request.tags), **chosen
+        )
+        assert run.success
+        ranges.append((before + 1, acknowledged(seat)))
+        told += [e.partition for e in run.get_asset_materialization_events()]
+    assert ranges == [(1, 3), (4, 6), (7, 7), (8, 9)]
+    assert sorted(map(str, told)) == [key_of(8), key_of(9)], "partitions that have left are not materialized"
+    assert seat.tick("tables", cursor=cursor).skip_message == "every table has all checkpoints"
+    landed.region.plane.do(age_commits)
+    assert not seat.tick("tables", cursor=cursor).asset_events, "nor are they told afterwards"
+
+
+def acknowledged(seat: Seat) -> int:
+    return seat.region.plane.read(lambda reader, _: reader.get(Table, "bronze")).acknowledged
+
+
+def age_commits(tx: Tx) -> None:
+    """As if the commits of tables had been made a while ago."""
+    for commit in tx.select(TableCommit):
+        tx.put(dataclasses.replace(commit, at=commit.at - 2 * keep_up.SETTLED_S))
+
+
+@pytest.mark.parametrize("tables", BRONZE)
+@pytest.mark.parametrize("keys", [{"ui_history": 3}])
+def test_a_reset_that_shortens_the_history_keeps_no_table_waiting_for_what_has_left(landed: LandedSeat) -> None:
+    """Of six checkpoints the latest three are shown; the reset leaves one of them, and the two before it do not come back."""
+    for _ in range(6):
         landed.landing.land(1)
     landed.publish()
+    landed.landing.rewind(4)
+    landed.region.plane.do(lambda tx: tx.set_region(phase=Phase.RUNNING))
+    landed.region.plane.do(lambda tx: tx.put(dataclasses.replace(tx.get(Table, "bronze"), fenced_epoch=99)))
+    landed.publish()
+    assert landed.partitions() == [key_of(4)]
     (request,) = landed.tick("tables").run_requests
-    assert (request.tags[RANGE_START], request.tags[RANGE_END]) == (key_of(4), key_of(5))
-    job, bronze = landed.defs.resolve_job_def("orders_write_tables"), landed.names.table("bronze")
-    run = job.execute_in_process(instance=landed.instance, asset_selection=[bronze], tags=dict(request.tags))
-    told = [e.partition for e in run.get_asset_materialization_events()]
-    assert run.success and sorted(map(str, told)) == [key_of(4), key_of(5)]
-    assert landed.tick("tables").skip_message == "every table has all checkpoints"
+    assert request.run_config == {"ops": {"advance": {"config": {"table": "bronze", "upto": 3}}}}
 
 
 @pytest.mark.parametrize("tables", BRONZE)
