@@ -7,7 +7,6 @@ import dagster as dg
 
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Reader
-from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.plane import checkpoints
 from crkafka_core.plane import tables as plane_tables
@@ -93,6 +92,7 @@ def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
     )
     def foreign(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         from crkafka_core.spark import tables
+        from crkafka_core.tables.audit import in_words
 
         region: RegionResource = getattr(context.resources, names.slug)
         spark: SparkSessionResource = getattr(context.resources, names.spark)
@@ -100,15 +100,7 @@ def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
             declared = region.read(lambda reader, row: plane_tables.of(reader, table.name))
             session = spark.session() if plane_tables.needs_spark(declared) else None
             audit = tables.look(session, region.handle, table.name)
-        wrong = {
-            "rows of checkpoints that do not belong there": audit.strangers,
-            "other rows than were merged of checkpoints": audit.miscounted,
-        }
-        said = [f"{what}: {', '.join(map(str, ids[:10]))}" for what, ids in wrong.items() if ids]
-        if audit.foreign:
-            said.append(f"{plural(audit.foreign, 'commit that is', 'commits that are')} not of this region")
-        if audit.lost:
-            said.append(f"{plural(len(audit.lost), 'data file is', 'data files are')} not in storage")
+        said = in_words(audit)
         yield dg.AssetCheckResult(
             passed=audit.clean,
             description=f"{'; '.join(said)}. The job mend_tables undoes them." if said else None,
@@ -116,6 +108,7 @@ def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
                 "foreign_commits": audit.foreign,
                 "strangers": len(audit.strangers),
                 "miscounted": len(audit.miscounted),
+                "rows_of_no_checkpoint": audit.unknown,
                 "lost_files": len(audit.lost),
             },
         )

@@ -197,8 +197,12 @@ def test_what_others_wrote_into_a_table_is_told_with_the_remedy(
         (tables.TableAudit(), None),
         (
             tables.TableAudit((7,), (1, 2), 3),
-            "rows of checkpoints that do not belong there: 7; other rows than were merged of checkpoints: "
-            "1, 2; 3 commits that are not of this region. The job mend_tables undoes them.",
+            "rows of checkpoints that it should not hold (7); other rows than were merged of checkpoints 1, 2; "
+            "3 commits of somebody else. The job mend_tables undoes them.",
+        ),
+        (
+            tables.TableAudit(unknown=4),
+            "4 rows of no checkpoint that belongs there. The job mend_tables undoes them.",
         ),
     ):
         monkeypatch.setattr(tables, "look", lambda *_, found=found, **__: found)
