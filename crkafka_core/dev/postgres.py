@@ -6,6 +6,7 @@ on the machine can connect to it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import os
@@ -20,7 +21,7 @@ from urllib.parse import quote
 
 from crkafka_core.dev.errors import ServiceFailed
 from crkafka_core.dev.leash import Leash
-from crkafka_core.dev.processes import RecordedProcess
+from crkafka_core.dev.processes import RecordedProcess, children_of
 from crkafka_core.private_folder import private_folder
 
 _SETTINGS = {
@@ -97,11 +98,11 @@ class Postgres:
         self.start()
 
     def pause(self) -> None:
-        """Freeze the server's main process: new connections hang, those that are open go on."""
-        self.process.send(signal.SIGSTOP)
+        """Freeze the server: its main process first, then those that serve a connection, so that nobody is answered any more."""
+        self._send_to_all(signal.SIGSTOP)
 
     def resume(self) -> None:
-        self.process.send(signal.SIGCONT)
+        self._send_to_all(signal.SIGCONT)
 
     def heal(self) -> None:
         """Undo what a test did: a frozen server goes on, a dead one starts again."""
@@ -145,6 +146,14 @@ class Postgres:
         return done.stdout.strip()
 
     # --- inside ---
+
+    def _send_to_all(self, number: signal.Signals) -> None:
+        """Each connection has a process, and a session, of its own: no group has them all."""
+        main = self.process.pid
+        self.process.send(number)
+        for pid in children_of(main) if main is not None else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     @property
     def _home(self) -> Path:

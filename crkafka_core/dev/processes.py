@@ -48,6 +48,16 @@ def _still_ending(pid: int) -> bool:
         return False
 
 
+def children_of(pid: int) -> list[int]:
+    """Processes that this one has started, as Linux tells."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (entry / "stat").read_text().rpartition(") ")[2].split()[1] == str(pid):
+                found.append(int(entry.name))
+    return found
+
+
 @dataclass(frozen=True)
 class RecordedProcess:
     """One service's process: where its pid is written, and where its output goes."""

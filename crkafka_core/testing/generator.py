@@ -62,8 +62,12 @@ class Generator:
             "compression.type": "lz4",
             **(properties or {}),
         }
-        self._plain = Producer(self._settings)
+        self.connect_anew()
         self._admin = KafkaAdmin({"bootstrap.servers": bootstrap}, client_id="generator", timeout=timeout)
+
+    def connect_anew(self) -> None:
+        """Know nothing of topics: a client goes on with the leader epochs of one that was deleted, and never finds its successor."""
+        self._plain = Producer(self._settings)
 
     def value(self, seq: int, topic: str, padding: bytes = b"") -> bytes:
         """The value of a record; one of your own has the twelve digits of its number at the same place (`SEQ_AT`)."""

@@ -203,11 +203,13 @@ class Scenario:
     def member(self, number: int) -> str:
         return self.config.member_name(number)
 
+    def pids(self) -> dict[str, int]:
+        """Process ids of the living members, by name."""
+        return self.host.pids()
+
     def pid(self, number: int) -> int:
         """Of a living member."""
-        return int(
-            self.until(lambda: self.host.pids().get(self.member(number)), f"{self.member(number)} has a process")
-        )
+        return int(self.until(lambda: self.pids().get(self.member(number)), f"{self.member(number)} has a process"))
 
     def kill(self, number: int, sig: signal.Signals = signal.SIGKILL) -> int:
         """Send a signal to a member; its process id."""

@@ -161,8 +161,8 @@ class Landed:
         for c in self.history.checkpoints.values():
             if c.status is not CheckpointStatus.RETIRED:
                 continue
-            for tp, _, start, stop, rows in archived(c):
-                due = self.truth.count(tp, start, stop)
+            for tp, topic_id, start, stop, rows in archived(c):
+                due = self.truth.count(tp, topic_id, start, stop)
                 if due is not None and due != rows:
                     text = f"{tp}: its archive has {plural(rows, 'row')} in [{start}, {stop}), {plural(due, 'was', 'were')} committed"
                     self.found.add("I2", text, checkpoint=c.id, tp=tp, offset=start)

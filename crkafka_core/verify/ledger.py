@@ -50,6 +50,9 @@ class Ledger:
     def __init__(self, run: str) -> None:
         self.run = run
         self._parts: dict[TP, list[tuple[np.ndarray, np.ndarray]]] = {}
+        self._deleted: dict[tuple[str, TP], tuple[np.ndarray, np.ndarray]] = {}
+        """Of topics that are deleted, by their ids."""
+        self._lost = 0
         self._lock = threading.Lock()
 
     def add(self, tp: TP, offsets: Iterable[int] | np.ndarray, seqs: Iterable[int] | np.ndarray) -> None:
@@ -60,9 +63,26 @@ class Ledger:
         with self._lock:
             self._parts.setdefault(tp, []).append(pair)
 
-    def of(self, tp: TP) -> tuple[np.ndarray, np.ndarray]:
-        """Offsets in rising order, and the numbers beside them."""
+    def delete(self, topic: str, topic_id: str) -> None:
+        """The topic with this id is deleted: one of its name begins anew."""
+        for tp in [tp for tp in self.tps if tp.topic == topic]:
+            records = self.of(tp)
+            with self._lock:
+                del self._parts[tp]
+                self._deleted[topic_id, tp] = records
+
+    def let_go(self, tp: TP, start: int, stop: int | None = None, *, topic_id: str | None = None) -> None:
+        """Kafka has let go of [start, stop) before it was merged for good: it is not due any more."""
+        offsets, _ = self.of(tp, topic_id)
+        last = len(offsets) if stop is None else int(np.searchsorted(offsets, stop))
         with self._lock:
+            self._lost += max(0, last - int(np.searchsorted(offsets, start)))
+
+    def of(self, tp: TP, topic_id: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Offsets in rising order, and the numbers beside them; of the topic with this id, if it is one that was deleted."""
+        with self._lock:
+            if topic_id is not None and (topic_id, tp) in self._deleted:
+                return self._deleted[topic_id, tp]
             parts = list(self._parts.get(tp, ()))
         if not parts:
             return _whole(()), _whole(())
@@ -77,13 +97,15 @@ class Ledger:
             return frozenset(self._parts)
 
     def rows(self) -> int:
+        """How many are due."""
         with self._lock:
-            return sum(len(offsets) for parts in self._parts.values() for offsets, _ in parts)
+            there = sum(len(offsets) for parts in self._parts.values() for offsets, _ in parts)
+            return there + sum(len(offsets) for offsets, _ in self._deleted.values()) - self._lost
 
     def table(self, *, starting: Mapping[TP, int] | None = None, upto: Mapping[TP, int] | None = None) -> pa.Table:
         """Records as topic, partition, offset, seq, ordered so; of each partition only `[starting, upto)`, if given.
 
-        With `upto`, a partition that it does not name has no rows.
+        Deleted topics have none. With `upto`, a partition that it does not name has no rows.
         """
         tables = []
         for tp in sorted(self.tps):

@@ -53,7 +53,7 @@ class Truth:
         """Tell where what landed is not what should be there; how many of its rows were compared."""
         return 0
 
-    def count(self, tp: TP, start: int, stop: int) -> int | None:
+    def count(self, tp: TP, topic_id: str | None, start: int, stop: int) -> int | None:
         """How many records there are in a range; None when it cannot say cheaply."""
         return None
 
@@ -69,17 +69,17 @@ class LedgerTruth(Truth):
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._cache: dict[TP, tuple[np.ndarray, np.ndarray]] = {}
+        self._cache: dict[tuple[TP, str | None], tuple[np.ndarray, np.ndarray]] = {}
 
-    def _range(self, tp: TP, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        if tp not in self._cache:
-            self._cache[tp] = self._ledger.of(tp)
-        offsets, seqs = self._cache[tp]
+    def _range(self, tp: TP, topic_id: str | None, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        if (tp, topic_id) not in self._cache:
+            self._cache[tp, topic_id] = self._ledger.of(tp, topic_id)
+        offsets, seqs = self._cache[tp, topic_id]
         first, last = np.searchsorted(offsets, [start, stop])
         return offsets[first:last], seqs[first:last]
 
     def compare(self, part: Stretch, found: Findings) -> int:
-        offsets, seqs = self._range(part.tp, part.start, part.stop)
+        offsets, seqs = self._range(part.tp, part.topic_id, part.start, part.stop)
         if compare_offsets(part, offsets, found) and len(offsets):
             landed = sequences(part.landed.column("value"))
             wrong = np.flatnonzero(landed != seqs)
@@ -89,8 +89,8 @@ class LedgerTruth(Truth):
                 part.differs(found, text, int(offsets[at]))
         return len(part.offsets)
 
-    def count(self, tp: TP, start: int, stop: int) -> int | None:
-        return len(self._range(tp, start, stop)[0])
+    def count(self, tp: TP, topic_id: str | None, start: int, stop: int) -> int | None:
+        return len(self._range(tp, topic_id, start, stop)[0])
 
 
 class KafkaTruth(Truth):

@@ -15,7 +15,8 @@ from crkafka_core.testing.landing import Landing, records
 from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.verify import truth as truths
 from crkafka_core.verify import verify as verifying
-from crkafka_core.verify.truth import KafkaTruth, Stretch
+from crkafka_core.verify.ledger import Ledger, value_of
+from crkafka_core.verify.truth import KafkaTruth, LedgerTruth, Stretch
 from crkafka_core.verify.verdict import Findings, Verdict
 from crkafka_core.verify.verify import verify
 
@@ -105,3 +106,20 @@ def test_the_verdict_says_how_many_rows_were_compared(tmp_path: Any, monkeypatch
     partly = verdict(Log(*range(3, 10), begins=3))
     assert (partly.ok, partly.rows, partly.compared) == (True, 10, 7)
     assert "10 rows in 2 checkpoints and 2 segments, 7 of them compared with Kafka." in str(partly)
+
+
+def test_of_a_topic_made_anew_the_ledger_has_both_and_what_was_lost_is_not_due() -> None:
+    ledger = Ledger("12345678")
+    ledger.add(P0, [0, 1, 2], [0, 1, 2])
+    ledger.delete("customers", "A")
+    ledger.let_go(P0, 2, topic_id="A")
+    ledger.add(P0, [0, 1], [3, 4])
+    ledger.let_go(P0, 0, 1)
+    assert ledger.rows() == 3
+    truth, found = LedgerTruth(ledger), Findings()
+    for topic_id, seqs in (("A", [0, 1]), ("B", [3, 4])):
+        values = [value_of("12345678", seq, "customers") for seq in seqs]
+        rows = pa.table({"offset": pa.array([0, 1], pa.int64()), "value": pa.array(values)})
+        assert truth.compare(Stretch(P0, 0, 2, rows.combine_chunks(), "I2", 1, topic_id), found) == 2
+    assert not found.kept, found.kept
+    assert (truth.count(P0, "A", 0, 9), truth.count(P0, "B", 0, 9)) == (3, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,17 @@ def test_open_connections_can_be_cut(postgres: Postgres, postgres_url: str) -> N
         with pytest.raises(sa.exc.OperationalError):
             connection.execute(sa.text("SELECT 1"))
     engine.dispose()
+
+
+def test_a_frozen_server_answers_nobody_and_goes_on_afterwards(postgres: Postgres, postgres_url: str) -> None:
+    with sa.create_engine(postgres_url).connect() as connection, ThreadPoolExecutor(1) as others:
+        connection.execute(sa.text("SELECT 1"))
+        postgres.pause()
+        answer = others.submit(connection.execute, sa.text("SELECT 2"))
+        with pytest.raises(TimeoutError):
+            answer.result(0.5)
+        postgres.resume()
+        assert answer.result(30).scalar() == 2
 
 
 def test_a_server_left_dead_is_there_for_the_next_test_part_one(postgres: Postgres) -> None:

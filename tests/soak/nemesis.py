@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -12,17 +13,22 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal, Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from crkafka_core.dev.postgres import Postgres
+from crkafka_core.dev.processes import process_began
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Lease, MergedOffset
-from crkafka_core.plane import reading
+from crkafka_core.model.rows import Lease, MergedOffset, Start
+from crkafka_core.plane import leases, reading, starts
 from crkafka_core.tables import adopt
 from crkafka_core.testing import failpoints as fp
 from crkafka_core.testing.proxy import KafkaProxy
@@ -33,6 +39,8 @@ MEMBERS = 3
 MOST_MEMBERS = 4
 MOST_PARTITIONS = 12
 MOST_TOPICS = 4
+TAKES_OVER = 60.0
+"""Seconds within which a process that waits for a right has it, once the other is gone."""
 RATE = 300.0
 RECENT = 20
 """Checkpoints that a person may go back by."""
@@ -46,6 +54,9 @@ region = Region.open(RegionConfig.from_json(sys.stdin.read()))
 region.runtime.start(Feeder(region))
 Driver(region, retire_every=10.0).run()
 """
+CONFIGURATION = "region.json"
+"""What the person who runs the region has written last."""
+HOST = Path(__file__).with_name("host_process.py")
 TABLE = "bronze"
 """A raw Delta table, which the processes that drive also keep fresh."""
 
@@ -57,7 +68,7 @@ class Database(Protocol):
 
 
 class PostgresAway:
-    """Killed or stopped, and started again."""
+    """Killed or stopped, and started again; or frozen, so that who has asked hears nothing, and then goes on."""
 
     def __init__(self, server: Postgres) -> None:
         self.server = server
@@ -66,6 +77,11 @@ class PostgresAway:
         rng.choice((self.server.kill, self.server.stop))()
         time.sleep(seconds)
         self.server.start()
+
+    def frozen(self, seconds: float) -> None:
+        self.server.pause()
+        time.sleep(seconds)
+        self.server.resume()
 
 
 class SqliteLocked:
@@ -81,27 +97,37 @@ class SqliteLocked:
             connection.execute("ROLLBACK")
 
 
-class Drivers:
-    """Two processes that want to drive the region; one of them has the lease, the other waits for it."""
+class Pair:
+    """Two processes that want the same right of the region: one of them has it, the other waits for it."""
 
-    def __init__(self, s: Scenario) -> None:
-        self.s = s
-        self.processes = [self._start(), self._start()]
+    def __init__(self, s: Scenario, right: str, start: Callable[[Scenario, int], subprocess.Popen[bytes]]) -> None:
+        self.s, self.right, self._start = s, right, start
+        self.processes = [start(s, 0), start(s, 1)]
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen([sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        assert process.stdin is not None
-        process.stdin.write(self.s.config.to_json().encode())
-        process.stdin.close()
-        return process
-
-    def replace(self, number: int) -> None:
-        self.processes[number].kill()
-        self.processes[number].wait()
-        self.processes[number] = self._start()
+    def replace(self, number: int, by: signal.Signals = signal.SIGKILL) -> None:
+        process = self.processes[number]
+        process.send_signal(by)
+        process.wait()
+        self.processes[number] = self._start(self.s, number)
 
     def lease(self) -> Lease | None:
-        return self.s.region.plane.read(lambda reader, row: reader.get(Lease, "driver", ""))
+        return self.s.region.plane.read(lambda reader, row: reader.get(Lease, self.right, ""))
+
+    def holder(self) -> tuple[int, str]:
+        """Which of the two has the right, and its token."""
+        pids = [process.pid for process in self.processes]
+
+        def there() -> tuple[int, str] | None:
+            held = self.s.region.plane.read(lambda reader, _: leases.held(reader, self.right))
+            pid = json.loads(held[0].data_json).get("pid") if held else None
+            return (pids.index(pid), held[0].token) if pid in pids else None
+
+        number, token = self.s.until(there, f"one of the two has the right: {self.right}", timeout=TAKES_OVER)
+        return int(number), str(token)
+
+    def taken_over(self, token: str) -> None:
+        """Until somebody has the right that was held by this token."""
+        self.s.until(lambda: self.holder()[1] != token, f"it is taken over: {self.right}", timeout=TAKES_OVER)
 
     def end(self) -> None:
         for process in self.processes:
@@ -109,18 +135,50 @@ class Drivers:
             process.wait()
 
 
+def driver(s: Scenario, number: int) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdin is not None
+    process.stdin.write(s.config.to_json().encode())
+    process.stdin.close()
+    return process
+
+
+def host(s: Scenario, number: int) -> subprocess.Popen[bytes]:
+    """It, and nobody else, starts members; its service manager would start it again."""
+    (s.folder / CONFIGURATION).write_text(s.config.to_json())
+    logs = s.folder / "logs"
+    logs.mkdir(exist_ok=True)
+    arguments = [s.folder / CONFIGURATION, logs, s.points.folder]
+    with (logs / f"host-{number}.log").open("ab") as log:
+        return subprocess.Popen([sys.executable, HOST, *arguments], stdout=log, stderr=log, start_new_session=True)
+
+
+class Hosted(Scenario):
+    """Its members are those of whatever host there is: begin no other."""
+
+    def pids(self) -> dict[str, int]:
+        """As they say; a member that has died says nothing."""
+        told = {m.name: int(m.metrics.get("pid", 0)) for m in self.region.status().members}
+        return {name: pid for name, pid in told.items() if pid and process_began(pid)}
+
+
 class Nemesis:
     """Each method `f…` is one fault, from its beginning to its end, with its number in docs/reliability.md (a pause, 00, is none)."""
 
     def __init__(
-        self, s: Scenario, drivers: Drivers, database: Database, proxy: KafkaProxy | None, rng: random.Random
+        self, s: Scenario, hosts: Pair, drivers: Pair, database: Database, proxy: KafkaProxy, rng: random.Random
     ) -> None:
-        self.s, self.drivers, self.database, self.proxy, self.rng = s, drivers, database, proxy, rng
+        self.s, self.hosts, self.drivers, self.database, self.proxy, self.rng = s, hosts, drivers, database, proxy, rng
         self.partitions = s.partitions
+        self.oldest = 0
+        """Nobody goes back to before this checkpoint: what is behind it, Kafka has not any more."""
+        self.deleted: set[str] = set()
+        """Names of topics of which there was another one before."""
 
     def faults(self) -> dict[str, Callable[[], None]]:
         found = {name: getattr(self, name) for name in sorted(dir(self)) if name[0] == "f" and name[1].isdigit()}
-        return {name: fault for name, fault in found.items() if self.proxy is not None or name[1:3] != "44"}
+        frozen = isinstance(self.database, PostgresAway)
+        return {name: fault for name, fault in found.items() if frozen or name != "f37_control_plane_frozen"}
 
     def someone(self) -> int:
         return self.rng.randrange(self.s.region.status().region.members_wanted)
@@ -187,6 +245,25 @@ class Nemesis:
             with self.s.stranger():
                 time.sleep(self.rng.uniform(0.2, 1.5))
 
+    # Hosts
+
+    def f85_host_killed(self) -> None:
+        """Its members end with it, and the other host takes over."""
+        number, token = self.hosts.holder()
+        self.hosts.replace(number)
+        self.hosts.taken_over(token)
+
+    def f55_host_sleeps_past_its_lease(self) -> None:
+        """Another host starts the same members meanwhile; the older processes, and who comes back to them, give way."""
+        number, token = self.hosts.holder()
+        pid = self.hosts.processes[number].pid
+        self.s.freeze(pid)
+        try:
+            self.hosts.taken_over(token)
+            time.sleep(self.rng.uniform(0.0, 4.0))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
     # Kafka
 
     def f23_partition_leader_down(self) -> None:
@@ -217,7 +294,6 @@ class Nemesis:
         self.s.kafka.heal()
 
     def f44_member_cut_off_from_kafka(self) -> None:
-        assert self.proxy is not None
         self.proxy.cut(f"{self.name()}-")
         time.sleep(self.rng.uniform(1.0, self.s.session + 8.0))
         self.proxy.mend()
@@ -228,6 +304,10 @@ class Nemesis:
         if self.rng.random() < 0.5:  # in the middle of a cut
             self.s.until(lambda: self.s.phase is not Phase.RUNNING, "a cut is open")
         self.database.away(self.rng.choice((0.0, 1.0, self.rng.uniform(2.0, 15.0))), self.rng)
+
+    def f37_control_plane_frozen(self) -> None:
+        assert isinstance(self.database, PostgresAway)
+        self.database.frozen(self.rng.uniform(1.0, 15.0))
 
     def f40_disk_full(self) -> None:
         self._for_a_while(fp.DISK, self.rng.uniform(1.0, 10.0))
@@ -264,8 +344,11 @@ class Nemesis:
             self.produce()
 
     def f53_rewind(self) -> None:
-        there = [c.id for c in self.s.region.checkpoints() if c.status == "MERGED"][-RECENT:]
-        target: int | Literal["initial"] = self.rng.choice(there) if self.rng.random() < 0.9 else "initial"
+        kept = [c.id for c in self.s.region.checkpoints() if c.status == "MERGED"]
+        there = [i for i in kept if i >= self.oldest][:RECENT]
+        target: int | Literal["initial"] | None = self.rng.choice(there) if there else None
+        if not self.oldest and self.rng.random() < 0.1:
+            target = "initial"
         self._ask(lambda: self.s.region.reset(target, cause="fault 53"), ServiceUnavailable)
 
     def f00_pause(self) -> None:
@@ -279,20 +362,28 @@ class Nemesis:
             DeltaTable(self.s.config.tables[0].path).optimize.compact()
 
     def f00_table_written_by_others_and_mended(self) -> None:
-        """Some rows a second time, and some no more; of these the segments are kept, since without Spark nothing is read from Kafka."""
+        """Some rows a second time, and some no more; of these the segments are kept, since without Spark nothing is read from Kafka.
+
+        None of a topic that was made anew: where files were joined, its rows are counted with those of the old one (docs/operations.md).
+        """
         plane = self.s.region.plane
         held = plane.do(lambda tx: reading.take(tx, holder="the nemesis", token=uuid.uuid4().hex, length=300.0))
         kept = [c.id for c in held.plan.line if c.status == "MERGED"]
         begin = plane.read(lambda reader, _: reader.select(MergedOffset, ("checkpoint", "=", min(kept, default=0))))
-        there = [f"(topic = '{o.topic}' AND offset >= {o.from_offset})" for o in begin if o.partition == 0]
+        there = [f"(topic = '{o.topic}' AND offset >= {o.from_offset})" for o in begin if self._told(o)]
         with contextlib.suppress(CommitFailedError):
             delta = DeltaTable(self.s.config.tables[0].path)
             if files := delta.file_uris():
-                write_deltalake(delta, pq.read_table(files[0]).slice(0, 3), mode="append")
+                rows = pq.read_table(files[0])
+                told = rows.filter(pc.invert(pc.is_in(rows["topic"], pa.array(self.deleted, pa.string()))))
+                write_deltalake(delta, told.slice(0, 3), mode="append")
             some = f"partition = 0 AND offset % {self.rng.choice((5, 50))} = 1"
             delta.delete(f"{some} AND ({' OR '.join(there) or 'false'})")
         self.mend()
         plane.do(lambda tx: reading.release(tx, held.lease))
+
+    def _told(self, o: MergedOffset) -> bool:
+        return o.partition == 0 and o.topic not in self.deleted
 
     def mend(self) -> None:
         """Once the region runs: before that a rewind may have to be followed first."""
@@ -314,6 +405,115 @@ class Nemesis:
         self.s.region.stop(wait=self.rng.random() < 0.5)
         time.sleep(self.rng.uniform(0.0, 3.0))
         self._ask(self.s.region.start, ServiceUnavailable)
+
+    def f00_configuration_changed(self) -> None:
+        trigger = self.s.config.trigger.model_copy(update={"period": self.rng.choice((1.0, 2.0, 4.0))})
+        batch, segment = self.rng.choice((50, 500, 2_000)), self.rng.choice((1 << 20, 256 << 20))
+        self._configure(trigger=trigger, max_poll_records=batch, segment_bytes=segment)
+
+    def _configure(self, **keys: object) -> None:
+        """As docs/operations.md says: change it, `crkafka init`, and start who has read the old one anew."""
+        self.s.config = self.s.region.config = self.s.config.model_copy(update=keys)
+        (self.s.folder / CONFIGURATION).write_text(self.s.config.to_json())
+        self._ask(self.s.region.init, ServiceUnavailable)
+        number, token = self.hosts.holder()
+        self.hosts.replace(1 - number)  # it may have read the old one, and wait for the right
+        self.hosts.replace(number, self.rng.choice((signal.SIGTERM, signal.SIGKILL)))
+        self.hosts.taken_over(token)
+        for number in range(2):
+            self.drivers.replace(number)
+
+    # Topics
+
+    def f20_topic_made_anew(self) -> None:
+        """While the old one is read, or once nobody knows it any more."""
+        topic, soon = self.rng.choice(self.s.topics), self.rng.random() < 0.5
+        self._topic_deleted(topic, anew=soon)
+        if not soon:
+            time.sleep(self.rng.uniform(0.0, 5.0))
+            self.s.quieten()
+            self._make(topic)
+            self.produce()
+
+    def f59_topic_leaves_for_good(self) -> None:
+        while len(self.s.topics) == 1:
+            self.f19_topic_that_matches()
+            self.s.wait_head(self._next(), timeout=TAKES_OVER)
+        self._topic_deleted(self.rng.choice(self.s.topics[1:]), anew=False)
+
+    def _topic_deleted(self, topic: str, *, anew: bool) -> None:
+        """The region stops, and goes on once a person has forgotten the topic; what was merged of it by then stays, and is due."""
+        old = self._known(topic)
+        self.s.quieten()
+        self.s.kafka.topics.delete(topic)
+        self.s.ledger.delete(topic, old)
+        self.s.topics.remove(topic)
+        self.deleted.add(topic)
+        self.s.generator.connect_anew()
+        if anew:
+            self._make(topic)
+        self.produce()
+        self._stopped(topic)
+        for tp, merged in self._merged(old).items():
+            self.s.ledger.let_go(tp, merged, topic_id=old)
+        self._ask(lambda: self.s.region.forget(topic), ServiceUnavailable)
+        self._goes_on()
+
+    def _make(self, topic: str) -> None:
+        self.s.topics.append(self.s.kafka.topics.create(topic, self.partitions, replication=3))
+
+    def f21_retention_passes_the_head(self) -> None:
+        """Where the configuration says to stop, a person says to go on with a gap; it holds until it is merged."""
+        topic_id = self._known(self.s.topics[0])
+        self._ask(self.s.region.stop, ServiceUnavailable)
+        self.s.wait_phase(Phase.IDLE)
+        time.sleep(self.rng.uniform(2.0, 4.0))
+        self.s.quieten()
+        gaps = self._records_expire(topic_id)
+        self.produce()
+        self._ask(self.s.region.start, ServiceUnavailable)
+        self._stopped(next(iter(gaps)).topic)
+        self._configure(data_loss="gap")
+        self._goes_on()
+        self.s.wait_head(self._next(), timeout=TAKES_OVER)
+        found = self.s.region.plane.read(lambda reader, _: reader.select(Start, ("reason", "=", "gap")))
+        assert gaps.items() <= {(TP(g.topic, g.partition), g.offset) for g in found}, (gaps, found)
+        self._configure(data_loss="stop")
+
+    def _records_expire(self, topic_id: str) -> dict[TP, int]:
+        """Of a topic, some that nobody has read: where its partitions begin now."""
+        gaps = dict[TP, int]()
+        for tp, merged in sorted(self._merged(topic_id).items()):
+            last = int(self.s.ledger.of(tp)[0][-1])
+            if merged < last:
+                gaps[tp] = self.rng.randint(merged + 1, last)
+                self.s.ledger.let_go(tp, merged, gaps[tp])
+        self.s.kafka.topics.delete_records(gaps)
+        return gaps
+
+    def _known(self, topic: str) -> str:
+        """The id of a topic, once a checkpoint has it."""
+        topic_id = self.s.kafka.topics.id(topic)
+        self.s.until(lambda: self._merged(topic_id), f"{topic} is read", timeout=TAKES_OVER)
+        return topic_id
+
+    def _stopped(self, topic: str) -> None:
+        self.s.wait_phase(Phase.STOPPED, timeout=TAKES_OVER)
+        reason = self.s.region.status().region.stop_reason
+        assert topic in reason, reason
+
+    def _goes_on(self) -> None:
+        """From here on: what was before, Kafka has not any more."""
+        self._ask(self.s.region.start, ServiceUnavailable)
+        self.oldest = self._next()
+
+    def _next(self) -> int:
+        return self.s.region.plane.read(lambda _, row: row.next_checkpoint)
+
+    def _merged(self, topic_id: str) -> dict[TP, int]:
+        """Partitions of the topic, and how far they are merged."""
+        merged = self.s.region.plane.read(lambda reader, row: starts.merged(reader, row.head))
+        return {tp: m.to_offset for tp, m in merged.items() if m.topic_id == topic_id}
 
     def produce(self) -> None:
         self.s.produce(RATE, topics=self.s.topics, partitions=self.partitions)

@@ -28,7 +28,18 @@ from crkafka_core.testing.scenario import Scenario
 from crkafka_core.verify.verdict import Verdict
 from tests.soak.account import Account
 from tests.soak.conftest import SECONDS, SEED
-from tests.soak.nemesis import MEMBERS, TABLE, Database, Drivers, Nemesis, PostgresAway, SqliteLocked
+from tests.soak.nemesis import (
+    MEMBERS,
+    TABLE,
+    Database,
+    Hosted,
+    Nemesis,
+    Pair,
+    PostgresAway,
+    SqliteLocked,
+    driver,
+    host,
+)
 from tests.soak.test_growth import MORE_MEMORY, Size
 
 pytestmark = pytest.mark.kafka
@@ -50,7 +61,7 @@ def nemesis(
     prefix = unique("shop").replace("-", "")
     with kafka_behind_proxy(services_folder / f"behind-{database}", nodes=3) as (kafka, proxy, address):
         topic = kafka.topics.create(f"{prefix}.a", 6, replication=3)
-        s = Scenario(
+        s = Hosted(
             kafka,
             tmp_path,
             members=MEMBERS,
@@ -68,14 +79,16 @@ def nemesis(
             url=server.url(f"soak_{seed}") if server else "",
             kafka={"bootstrap.servers": address},
             tables=[{"name": TABLE, "format": "delta", "path": str(tmp_path / TABLE)}],
+            begin=False,
         )
         away: Database = PostgresAway(server) if server else SqliteLocked(s.url)
         with s:
-            drivers = Drivers(s)
+            hosts, drivers = Pair(s, "host", host), Pair(s, "driver", driver)
             try:
-                yield Nemesis(s, drivers, away, proxy, random.Random(seed))
+                yield Nemesis(s, hosts, drivers, away, proxy, random.Random(seed))
             finally:
                 drivers.end()
+                hosts.end()
 
 
 @pytest.mark.timeout(SHORT + 480)
@@ -115,7 +128,8 @@ def _strike(nemesis: Nemesis, seconds: float, capsys: pytest.CaptureFixture[str]
         _recovers(s)
         account.over(names, time.monotonic() - began)
         verdict = s.verify()
-        sizes.append(max(Size.of(pid).mib for pid in s.host.pids().values()))
+        pids = s.until(s.pids, "members tell their process ids")
+        sizes.append(max(Size.of(pid).mib for pid in pids.values()))
         took = time.monotonic() - began
         _say(
             capsys,
