@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from crkafka_core.model.errors import ConfigError, CrkafkaError, ServiceUnavailable
 
@@ -69,6 +71,15 @@ def storage_error(error: OSError, doing: str, where: str) -> CrkafkaError:
     if isinstance(error, FileNotFoundError):
         return SegmentMissing(f"{without_secrets(where)} is not there.", hint="Was it deleted by hand?")
     return StorageUnavailable(f"{doing} {without_secrets(where)} failed: {without_secrets(reason)}.", hint=hint)
+
+
+@contextmanager
+def storage_errors(doing: str, where: str) -> Iterator[None]:
+    """An OSError of the block is raised as ours."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error, doing, where) from error
 
 
 def without_secrets(text: str) -> str:

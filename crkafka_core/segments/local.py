@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from crkafka_core.segments.errors import SegmentExists, StorageUnavailable, storage_error
+from crkafka_core.segments.errors import SegmentExists, StorageUnavailable, storage_error, storage_errors
 from crkafka_core.segments.storage import Output, Storage, Stored
 
 
@@ -111,7 +111,7 @@ class LocalStorage(Storage):
 
     def own(self, source: Storage, path: str, name: str) -> int:
         full = self._full(name)
-        try:
+        with storage_errors("Taking over", source.uri(path)):
             _make_folder(full.parent, self._mode)
             if not full.exists() and not _link(source, path, full):
                 _copy(source, path, full)
@@ -119,39 +119,31 @@ class LocalStorage(Storage):
             os.utime(full)  # what a VACUUM takes for garbage is old; this is new here, whatever its age elsewhere
             _sync_folder(full.parent)
             return full.stat().st_size
-        except OSError as error:
-            raise storage_error(error, "Taking over", source.uri(path)) from error
 
     def delete(self, path: str) -> bool:
         full = self._full(path)
-        try:
-            full.unlink()
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise storage_error(error, "Deleting", str(full)) from error
+        with storage_errors("Deleting", str(full)):
+            try:
+                full.unlink()
+            except FileNotFoundError:
+                return False
         with contextlib.suppress(OSError):  # an empty folder of an old epoch is useless; a full one stays
             full.parent.rmdir()
         return True
 
     def list(self, prefix: str) -> Iterator[Stored]:
         top = self._full(prefix) if prefix else self.root
-        try:
+        with storage_errors("Listing", str(top)):
             for folder, _, names in os.walk(top, onerror=_raise_unless_missing):
                 for name in sorted(names):
                     full = Path(folder, name)
                     with contextlib.suppress(FileNotFoundError):  # deleted while we looked
                         yield Stored(full.relative_to(self.root).as_posix(), full.stat().st_size)
-        except OSError as error:
-            raise storage_error(error, "Listing", str(top)) from error
 
     def delete_folder(self, prefix: str) -> None:
-        try:
-            shutil.rmtree(self._full(prefix))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise storage_error(error, "Deleting", str(self._full(prefix))) from error
+        full = self._full(prefix)
+        with storage_errors("Deleting", str(full)), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(full)
 
     def _full(self, path: str) -> Path:
         return self.root / self._below(path)
@@ -169,18 +161,14 @@ class _LocalOutput(Output):
         self._written = 0
 
     def write(self, data: memoryview) -> None:
-        try:
+        with storage_errors("Writing", str(self._path)):
             while data:
                 data = data[self._count(os.write(self._descriptor, data)) :]
-        except OSError as error:
-            raise storage_error(error, "Writing", str(self._path)) from error
 
     def close(self) -> None:
-        try:
+        with storage_errors("Flushing", str(self._path)):
             os.fsync(self._descriptor)
             self._end()
-        except OSError as error:
-            raise storage_error(error, "Flushing", str(self._path)) from error
 
     def discard(self) -> None:
         with contextlib.suppress(OSError):

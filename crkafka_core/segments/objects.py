@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from crkafka_core.model.errors import ConfigError
-from crkafka_core.segments.errors import SegmentMissing, storage_error
+from crkafka_core.segments.errors import SegmentMissing, storage_error, storage_errors
 from crkafka_core.segments.storage import Output, R, Storage, Stored, T
 from crkafka_core.segments.uploads import end_uploads, put_new, s3_endpoint
 
@@ -62,25 +62,19 @@ class ObjectStorage(Storage):
         self.delete(probe)
 
     def exists(self, path: str) -> bool:
-        try:
+        with storage_errors("Looking at", self.uri(path)):
             return bool(self._files.get_file_info(self._full(path)).type == fs.FileType.File)
-        except OSError as error:
-            raise storage_error(error, "Looking at", self.uri(path)) from error
 
     def open_read(self, path: str) -> pa.NativeFile:
-        try:
+        with storage_errors("Reading", self.uri(path)):
             return self._files.open_input_file(self._full(path))
-        except OSError as error:
-            raise storage_error(error, "Reading", self.uri(path)) from error
 
     def open_write(self, path: str) -> Output:
         full = self._full(path)
-        try:
+        with storage_errors("Creating", self.uri(path)):
             if self._scheme not in _FLAT:
                 self._files.create_dir(full.rsplit("/", 1)[0], recursive=True)
             return _ObjectOutput(self._files, full, self.uri(path))
-        except OSError as error:
-            raise storage_error(error, "Creating", self.uri(path)) from error
 
     def put(self, path: str, data: bytes) -> None:
         output = self.open_write(path)
@@ -95,14 +89,12 @@ class ObjectStorage(Storage):
 
     def own(self, source: Storage, path: str, name: str) -> int:
         full = self._full(name)
-        try:
+        with storage_errors("Taking over", source.uri(path)):
             if isinstance(source, ObjectStorage) and (source._scheme, source._options) == (self._scheme, self._options):
                 self._files.copy_file(source._full(path), full)
             else:
                 self._copied(source, path, name)
             return int(self._files.get_file_info(full).size)
-        except OSError as error:
-            raise storage_error(error, "Taking over", source.uri(path)) from error
 
     def _copied(self, source: Storage, path: str, name: str) -> None:
         output = self.open_write(name)
@@ -116,15 +108,11 @@ class ObjectStorage(Storage):
             raise
 
     def delete(self, path: str) -> bool:
-        try:
-            if self._files.get_file_info(self._full(path)).type == fs.FileType.NotFound:
-                return False
-            self._files.delete_file(self._full(path))
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise storage_error(error, "Deleting", self.uri(path)) from error
-        return True
+        with storage_errors("Deleting", self.uri(path)), contextlib.suppress(FileNotFoundError):
+            if self._files.get_file_info(self._full(path)).type != fs.FileType.NotFound:
+                self._files.delete_file(self._full(path))
+                return True
+        return False
 
     def each(self, work: Callable[[T], R], of: Iterable[T]) -> Sequence[R]:
         files = [*of]
@@ -136,10 +124,8 @@ class ObjectStorage(Storage):
     def list(self, prefix: str) -> Iterator[Stored]:
         top = self._full(prefix) if prefix else self._root
         selector = fs.FileSelector(top, recursive=True, allow_not_found=True)
-        try:
+        with storage_errors("Listing", self.uri(prefix)):
             found = self._files.get_file_info(selector)
-        except OSError as error:
-            raise storage_error(error, "Listing", self.uri(prefix)) from error
         for info in found:
             if info.type == fs.FileType.File:
                 yield Stored(info.path[len(self._root) :].lstrip("/"), info.size)
@@ -153,12 +139,8 @@ class ObjectStorage(Storage):
         return end_uploads(bucket, below, self._options | self._from_query(), lambda key: only(key[start:]))
 
     def delete_folder(self, prefix: str) -> None:
-        try:
+        with storage_errors("Deleting", self.uri(prefix)), contextlib.suppress(FileNotFoundError):
             self._files.delete_dir(self._full(prefix))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise storage_error(error, "Deleting", self.uri(prefix)) from error
 
     def _full(self, path: str) -> str:
         if not path or path.startswith("/") or ".." in path.split("/"):
@@ -205,16 +187,12 @@ class _ObjectOutput(Output):
         self._stream = files.open_output_stream(full, compression=None)
 
     def write(self, data: memoryview) -> None:
-        try:
+        with storage_errors("Writing", self._uri):
             self._stream.write(pa.py_buffer(data))
-        except OSError as error:
-            raise storage_error(error, "Writing", self._uri) from error
 
     def close(self) -> None:
-        try:
+        with storage_errors("Finishing", self._uri):
             self._stream.close()
-        except OSError as error:
-            raise storage_error(error, "Finishing", self._uri) from error
 
     def discard(self) -> None:
         # Arrow has no abort: closing completes the upload, so that what is removed is a file and no forgotten part.
