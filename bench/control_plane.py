@@ -21,8 +21,9 @@ from crkafka_core.dev.postgres import Postgres
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Event, MergedOffset, Region
+from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.plane import advance, cuts, life, limits, members, roster, starts, view
-from crkafka_core.plane.cuts import NamedSegment, Part
+from crkafka_core.plane.cuts import Part
 from crkafka_core.plane.transact import ControlPlane
 
 
@@ -87,7 +88,7 @@ class Crowd:
 
     def _part(self, opened: Checkpoint, name: str) -> Part:
         offsets = {tp: (self.at[tp], self.at[tp] + 10, 10) for tp in self.held[name]}
-        spans = tuple((tp.topic, tp.partition, *o) for tp, o in offsets.items())
+        spans = tuple(Span(tp, *o) for tp, o in offsets.items())
         path = f"{opened.id}/{name}.parquet"
         return Part(
             checkpoint=opened.id,
@@ -99,7 +100,7 @@ class Crowd:
             members=tuple(self.names),
             offsets=offsets,
             topic_ids={"topic": "id"},
-            segments=[NamedSegment(path, 10 * len(offsets), 1_000, path, spans)],
+            segments=[ClosedSegment(path, 10 * len(offsets), 1_000, path, spans)],
         )
 
 

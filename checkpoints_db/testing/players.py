@@ -11,8 +11,9 @@ from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
+from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.plane import cuts, limits, members, roster, starts, view
-from crkafka_core.plane.cuts import NamedSegment, Part
+from crkafka_core.plane.cuts import Part
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.segments.path import segment_path
 
@@ -72,7 +73,7 @@ class Player:
     def part(self, checkpoint: int, names: Collection[str], generation: int | None = None) -> Part:
         """Its honest contribution."""
         offsets = {tp: (self.start[tp], self.position[tp], self.position[tp] - self.start[tp]) for tp in self.held}
-        spans = tuple((tp.topic, tp.partition, *o) for tp, o in sorted(offsets.items()) if o[2])
+        spans = tuple(Span(tp, *o) for tp, o in sorted(offsets.items()) if o[2])
         rows = sum(o[2] for o in offsets.values())
         path = segment_path(f"uid-{self.plane.region}", self.epoch, self.incarnation, self.base, checkpoint)
         return Part(
@@ -85,7 +86,7 @@ class Player:
             members=tuple(names),
             offsets=offsets,
             topic_ids={tp.topic: TOPIC_IDS[tp.topic] for tp in self.held},
-            segments=[NamedSegment(path, rows, rows * 100, f"hash {path}", spans)] if rows else [],
+            segments=[ClosedSegment(path, rows, rows * 100, f"hash {path}", spans)] if rows else [],
         )
 
     # --- inside ---
@@ -202,15 +203,16 @@ class Zombie:
         if change == "shift":
             moved = {tp: (o[0] + 1, o[1] + 1, o[2]) for tp, o in part.offsets.items()}
             spans = [
-                replace(s, spans=tuple((t, p, a + 1, b + 1, r) for t, p, a, b, r in s.spans)) for s in part.segments
+                replace(s, spans=tuple(replace(k, first=k.first + 1, next=k.next + 1) for k in s.spans))
+                for s in part.segments
             ]
             return replace(part, offsets=moved, segments=spans)
         if change == "lose" and part.offsets:
             left = dict(list(part.offsets.items())[1:])
             spans = [
-                replace(s, spans=kept, rows=sum(k[4] for k in kept))
+                replace(s, spans=kept, rows=sum(k.rows for k in kept))
                 for s in part.segments
-                if (kept := tuple(k for k in s.spans if TP(k[0], k[1]) in left))
+                if (kept := tuple(k for k in s.spans if k.tp in left))
             ]
             return replace(part, offsets=left, segments=spans)
         return part

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
-from crkafka_core.plane.cuts import NamedSegment
-from crkafka_core.protocol.merge import Span
+from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.path import segment_path
 from crkafka_core.segments.storage import Storage
@@ -37,7 +37,7 @@ class OpenSegments:
         self._sequence = 0
         self._writer: Writer | None = None
         self._spans: dict[TP, list[int]] = {}
-        self._closed: list[NamedSegment] = []
+        self._closed: list[ClosedSegment] = []
 
     def write(self, batch: Batch, epoch: int, base: int, nexts: Mapping[TP, int]) -> None:
         """Append; `nexts` is where each partition stood before this batch."""
@@ -53,7 +53,7 @@ class OpenSegments:
         if self._writer.bytes >= self._max_bytes:
             self._finish()
 
-    def close(self) -> tuple[NamedSegment, ...]:
+    def close(self) -> tuple[ClosedSegment, ...]:
         """Flush the tail to disk; hands over all segments since the last cut.
 
         From here on a contribution may name them, and a merge that this member has not heard of yet: whether they are orphans
@@ -77,6 +77,5 @@ class OpenSegments:
         if self._writer is None:
             return
         closed = self._writer.close(self._topic_ids())
-        spans: tuple[Span, ...] = tuple((tp.topic, tp.partition, s[0], s[1], s[2]) for tp, s in self._spans.items())
-        self._closed.append(NamedSegment(closed.path, closed.rows, closed.bytes, closed.hash, spans))
+        self._closed.append(replace(closed, spans=tuple(Span(tp, *span) for tp, span in self._spans.items())))
         self._writer, self._spans = None, {}

@@ -20,7 +20,7 @@ from crkafka_core.member.open_segments import OpenSegments
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import ResetCause
-from crkafka_core.plane.cuts import NamedSegment
+from crkafka_core.model.segment import ClosedSegment
 from crkafka_core.protocol import signals as sg
 from crkafka_core.segments.batch import Batch
 
@@ -32,7 +32,7 @@ class Payload:
     """What a member contributes: the offset manager and the closed segments."""
 
     offsets: Mapping[TP, tuple[int, int, int]]
-    segments: tuple[NamedSegment, ...]
+    segments: tuple[ClosedSegment, ...]
     drain_ms: int
     leader_epochs: Mapping[TP, int] = field(default_factory=dict)
 

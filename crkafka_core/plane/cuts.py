@@ -22,6 +22,7 @@ from crkafka_core.model.rows import (
     Region,
     ResetCause,
 )
+from crkafka_core.model.segment import ClosedSegment
 from crkafka_core.plane import epochs, events, halting, hosts, leases, limits, resets, roster, settling, starts
 from crkafka_core.protocol import merge as rules
 
@@ -95,17 +96,6 @@ def _next_step(reader: Reader, region: Region) -> str:
 
 
 @dataclass(frozen=True)
-class NamedSegment:
-    """A closed segment, as a contribution names it (SPEC C1)."""
-
-    path: str
-    rows: int
-    bytes: int
-    hash: str
-    spans: tuple[rules.Span, ...]
-
-
-@dataclass(frozen=True)
 class Part:
     """One member's contribution, as it comes (SPEC C1)."""
 
@@ -119,7 +109,7 @@ class Part:
     offsets: Mapping[TP, tuple[int, int, int]]
     """(from, to, rows) of every partition that the member holds."""
     topic_ids: Mapping[str, str]
-    segments: Sequence[NamedSegment]
+    segments: Sequence[ClosedSegment]
     drain_ms: int = 0
     leader_epochs: Mapping[TP, int] = field(default_factory=dict)
     """Of the last record of each partition that gave any (SPEC S4)."""
@@ -136,7 +126,7 @@ class Part:
             sorted(self.members),
             sorted((tp.topic, tp.partition, *o) for tp, o in self.offsets.items()),
             sorted(self.topic_ids.items()),
-            sorted((s.path, s.rows, s.bytes, s.hash, [list(p) for p in s.spans]) for s in self.segments),
+            sorted((s.path, s.rows, s.bytes, s.hash, [span.stored() for span in s.spans]) for s in self.segments),
             sorted((tp.topic, tp.partition, epoch) for tp, epoch in self.leader_epochs.items()),
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
@@ -247,7 +237,7 @@ def _store(tx: Tx, region: str, part: Part) -> None:
     tx.set_region()
 
 
-def _segment(region: str, part: Part, named: NamedSegment) -> rows.Segment:
+def _segment(region: str, part: Part, named: ClosedSegment) -> rows.Segment:
     return rows.Segment(
         region=region,
         path=named.path,
@@ -258,7 +248,7 @@ def _segment(region: str, part: Part, named: NamedSegment) -> rows.Segment:
         rows=named.rows,
         bytes=named.bytes,
         hash=named.hash,
-        spans_json=json.dumps([list(p) for p in named.spans], ensure_ascii=False),
+        spans_json=json.dumps([span.stored() for span in named.spans], ensure_ascii=False),
     )
 
 

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from crkafka_core.model.offsets import TP, pack_offsets, unpack
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import ContributedOffset, Contribution, Expected
-
-Span = tuple[str, int, int, int, int]
-"""(topic, partition, from, to, rows), half-open offsets, in file order."""
+from crkafka_core.model.segment import Span
 
 
 @dataclass(frozen=True)
@@ -33,13 +31,13 @@ def broken_spans(offsets: Iterable[tuple[TP, int, int, int]], spans: Iterable[Sp
     """Per partition the spans chain from `from` to `to` without a hole, and their rows add up; words if not."""
     chains: dict[TP, list[Span]] = {}
     for span in spans:
-        chains.setdefault(TP(span[0], span[1]), []).append(span)
+        chains.setdefault(span.tp, []).append(span)
     for tp, start, end, rows in offsets:
         at, counted = start, 0
-        for span in sorted(chains.pop(tp, []), key=lambda s: s[2]):
-            if span[2] != at or span[3] < span[2]:
-                return f"{tp}: a segment begins at {span[2]} where {at} was due"
-            at, counted = span[3], counted + span[4]
+        for span in sorted(chains.pop(tp, []), key=lambda s: s.first):
+            if span.first != at or span.next < span.first:
+                return f"{tp}: a segment begins at {span.first} where {at} was due"
+            at, counted = span.next, counted + span.rows
         if at != end:
             return f"{tp}: the segments end at {at}, the contribution says {end}"
         if counted != rows:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +14,7 @@ from isal import isal_zlib
 
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.segments.batch import SCHEMA, Batch
 from crkafka_core.segments.errors import storage_error
 from crkafka_core.segments.rows import Sink
@@ -32,31 +32,6 @@ _PIECES, _PIECE_BYTES = 16, 4 << 10
 """The sample. Taken from all over the first row group: the topics of a region, and times in one topic, can differ."""
 _WORTH_IT = 0.8
 """A column is compressed if its sample becomes smaller than this share."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """What a segment holds of one partition."""
-
-    tp: TP
-    first: int
-    """Offset of the first record."""
-    next: int
-    """Offset of the last record, plus one."""
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClosedSegment:
-    """A segment that is complete and durable."""
-
-    path: str
-    rows: int
-    bytes: int
-    hash: str
-    """`crc32:` and eight hex digits, over the bytes of the file."""
-    spans: tuple[Span, ...]
-    """One per partition, in order of first appearance."""
 
 
 class Writer(Protocol):

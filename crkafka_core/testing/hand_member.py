@@ -9,8 +9,9 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import NotOpen, NotRunning
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
+from crkafka_core.model.segment import ClosedSegment
 from crkafka_core.plane import advance, cuts, members, starts
-from crkafka_core.plane.cuts import NamedSegment, Part
+from crkafka_core.plane.cuts import Part
 from crkafka_core.plane.members import Registration
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.segments.path import segment_path
@@ -120,12 +121,10 @@ class HandMember:
 
     def _segment(
         self, uid: str, epoch: int, head: int, offsets: dict[TP, tuple[int, int, int]]
-    ) -> tuple[NamedSegment, ...]:
+    ) -> tuple[ClosedSegment, ...]:
         if not self.rows:
             return ()
         writer = SegmentWriter(Storage.open(self.config.storage), segment_path(uid, epoch, self.incarnation, head, 0))
         for tp, (start, stop, _) in offsets.items():
             writer.write(records(tp, start, stop))
-        closed = writer.close()
-        spans = tuple((s.tp.topic, s.tp.partition, s.first, s.next, s.rows) for s in closed.spans)
-        return (NamedSegment(closed.path, closed.rows, closed.bytes, closed.hash, spans),)
+        return (writer.close(),)

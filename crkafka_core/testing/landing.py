@@ -167,7 +167,7 @@ class Landing:
             rows=closed.rows,
             bytes=closed.bytes,
             hash=closed.hash,
-            spans_json=json.dumps([[s.tp.topic, s.tp.partition, s.first, s.next, s.rows] for s in closed.spans]),
+            spans_json=json.dumps([span.stored() for span in closed.spans]),
         )
 
     def _merge(self, tx: Tx, row: Region, number: int, segments: list[Segment], merged: list[MergedOffset]) -> None:

@@ -9,6 +9,7 @@ from crkafka_core.model.offsets import TP, unpack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
+from crkafka_core.model.segment import Span
 from crkafka_core.protocol.merge import broken_spans, digest
 from crkafka_core.segments.path import SegmentName
 from crkafka_core.verify.history import KEPT, History, archived
@@ -179,8 +180,7 @@ def _spans(history: History, c: Checkpoint, found: Findings) -> None:
     segments = history.segments.get(c.id, [])
     there = {(p.member, p.incarnation) for p in history.contributions.get(c.id, ())}
     offsets = [(tp, m.from_offset, m.to_offset, m.rows) for tp, m in history.merged[c.id].items()]
-    spans = [span for s in segments for span in json.loads(s.spans_json)]
-    hole = broken_spans(offsets, [(t, p, start, stop, rows) for t, p, start, stop, rows in spans])
+    hole = broken_spans(offsets, [Span(TP(t, p), *rest) for s in segments for t, p, *rest in json.loads(s.spans_json)])
     if hole:
         found.add("I1", f"the segments do not chain: {hole}", checkpoint=c.id)
     if sum(s.rows for s in segments) != c.rows or sum(m.rows for m in history.merged[c.id].values()) != c.rows:

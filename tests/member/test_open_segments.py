@@ -6,6 +6,7 @@ from pathlib import Path
 
 from crkafka_core.member.open_segments import OpenSegments
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.segment import Span
 from crkafka_core.segments.storage import Storage
 from crkafka_core.testing.landing import records
 
@@ -46,6 +47,6 @@ def test_each_cut_is_handed_its_own_segments(tmp_path: Path) -> None:
     segments.write(records(P0, 10, 30), 2, 1, {P0: 10})
     second = segments.close()
     assert [(s.rows, s.spans) for s in (*first, *second)] == [
-        (10, (("t", 0, 0, 10, 10),)),
-        (20, (("t", 0, 10, 30, 20),)),
+        (10, (Span(P0, 0, 10, 10),)),
+        (20, (Span(P0, 10, 30, 20),)),
     ]

@@ -13,7 +13,7 @@ from crkafka_core.member.message_queue import MessageQueue
 from crkafka_core.member.submitter import Submitter
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import ResetCause
-from crkafka_core.plane.cuts import NamedSegment
+from crkafka_core.model.segment import ClosedSegment
 from crkafka_core.protocol import signals as sg
 from crkafka_core.segments.errors import SegmentExists, StorageUnavailable
 from crkafka_core.testing.landing import records
@@ -40,7 +40,7 @@ class SlowSegments:
         if self.fails:
             raise self.error
 
-    def close(self) -> tuple[NamedSegment, ...]:
+    def close(self) -> tuple[ClosedSegment, ...]:
         with self._busy:
             self.closing.set()
             self.go.wait(10)

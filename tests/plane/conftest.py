@@ -15,6 +15,7 @@ from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Event, Member, Region, Reset, ResetCause, Table
+from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.plane import advance, cuts, events, life, limits, members, resets, starts, tables
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.testing.landing import Landing
@@ -153,12 +154,12 @@ class Kit:
         held = held if held is not None else {P0 if number == 0 else P1}
         offsets = {tp: (self.at[tp], self.at[tp] + rows, rows) for tp in held}
         segments = [
-            cuts.NamedSegment(
+            ClosedSegment(
                 f"{checkpoint}-{name}.parquet",
                 rows * len(held),
                 1,
                 "h",
-                tuple((tp.topic, tp.partition, *o) for tp, o in offsets.items()),
+                tuple(Span(tp, *o) for tp, o in offsets.items()),
             )
         ]
         there = tuple(sorted(self.live))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from crkafka_core.model.offsets import TP, pack, pack_offsets, unpack, unpack_offsets
 from crkafka_core.model.rows import ContributedOffset, Contribution, Expected
+from crkafka_core.model.segment import Span
 from crkafka_core.protocol.merge import Line, broken, broken_spans, digest, wrong_sets
 
 A, B = TP("t", 0), TP("t", 1)
@@ -65,16 +66,16 @@ def test_C3_a_partition_without_a_stored_start_is_refused() -> None:
 
 
 def test_C3_spans_chain_without_a_hole_and_rows_add_up() -> None:
-    assert broken_spans([(A, 10, 15, 4)], [("t", 0, 10, 12, 2), ("t", 0, 12, 15, 2)]) == "", (
+    assert broken_spans([(A, 10, 15, 4)], [Span(A, 10, 12, 2), Span(A, 12, 15, 2)]) == "", (
         "offset holes of Kafka are inside a span"
     )
-    assert "begins at 13 where 12 was due" in broken_spans([(A, 10, 15, 4)], [("t", 0, 10, 12, 2), ("t", 0, 13, 15, 2)])
-    assert "the segments end at 12" in broken_spans([(A, 10, 15, 2)], [("t", 0, 10, 12, 2)])
-    assert "2 rows, the contribution says 3" in broken_spans([(A, 10, 12, 3)], [("t", 0, 10, 12, 2)])
-    assert "not contributed" in broken_spans([], [("t", 0, 10, 12, 2)])
+    assert "begins at 13 where 12 was due" in broken_spans([(A, 10, 15, 4)], [Span(A, 10, 12, 2), Span(A, 13, 15, 2)])
+    assert "the segments end at 12" in broken_spans([(A, 10, 15, 2)], [Span(A, 10, 12, 2)])
+    assert "2 rows, the contribution says 3" in broken_spans([(A, 10, 12, 3)], [Span(A, 10, 12, 2)])
+    assert "not contributed" in broken_spans([], [Span(A, 10, 12, 2)])
     assert broken_spans([(A, 10, 10, 0)], []) == "", "a partition without new tuples needs no segment"
-    assert broken_spans([(A, 10, 10, 0)], [("t", 0, 10, 10, 0)]) == "", "and may have one with nothing of it"
-    assert "begins at 10" in broken_spans([(A, 10, 9, 2)], [("t", 0, 10, 9, 2)]), "none goes back"
+    assert broken_spans([(A, 10, 10, 0)], [Span(A, 10, 10, 0)]) == "", "and may have one with nothing of it"
+    assert "begins at 10" in broken_spans([(A, 10, 9, 2)], [Span(A, 10, 9, 2)]), "none goes back"
 
 
 tps = st.builds(TP, st.text(min_size=1, max_size=5), st.integers(0, 99))

@@ -9,11 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.segment import Span
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import SegmentExists, SegmentMissing
 from crkafka_core.segments.reader import hash_of, read_segment
 from crkafka_core.segments.storage import Storage
-from crkafka_core.segments.writer import COMPRESSIONS, SegmentWriter, Span
+from crkafka_core.segments.writer import COMPRESSIONS, SegmentWriter
 from tests.segments.conftest import MakeBatch
 
 A0, B1 = TP("a", 0), TP("b", 1)

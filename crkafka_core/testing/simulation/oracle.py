@@ -28,10 +28,10 @@ from crkafka_core.model.rows import (
     Segment,
     Table,
 )
+from crkafka_core.model.segment import Span
 from crkafka_core.plane import limits
 from crkafka_core.protocol.signals import Stamp
 from crkafka_core.segments.path import SegmentName
-from crkafka_core.segments.writer import Span
 from crkafka_core.testing.simulation.broker import Broker, Record, after, between
 from crkafka_core.testing.simulation.configuration import ALARM_AT_LEAST
 from crkafka_core.testing.simulation.history import Violation

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.errors import SegmentExists, SegmentMissing, StorageUnavailable
 from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.storage import Output, Storage, Stored
-from crkafka_core.segments.writer import ClosedSegment, Span
 from crkafka_core.testing.simulation.broker import Record
 from crkafka_core.testing.simulation.history import Violation
 

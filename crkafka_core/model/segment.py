@@ -1,0 +1,36 @@
+"""A segment that is complete: what its writer tells of it, and what a contribution names (SPEC C1, C7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crkafka_core.model.offsets import TP
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a segment holds of one partition."""
+
+    tp: TP
+    first: int
+    """Offset at which it begins."""
+    next: int
+    """Offset of the last record, plus one."""
+    rows: int
+
+    def stored(self) -> list[str | int]:
+        """As SQL and digests have it."""
+        return [self.tp.topic, self.tp.partition, self.first, self.next, self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedSegment:
+    """A segment that is complete and durable."""
+
+    path: str
+    rows: int
+    bytes: int
+    hash: str
+    """`crc32:` and eight hex digits, over the bytes of the file."""
+    spans: tuple[Span, ...]
+    """One per partition, in order of first appearance."""
