@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -16,6 +17,7 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.still import telling
 from dagster_project.counted import count, how_far
 from dagster_project.metadata import rows_told
+from dagster_project.names import key_of
 from dagster_project.resources import RegionResource, SparkSessionResource
 
 if TYPE_CHECKING:
@@ -25,105 +27,102 @@ if TYPE_CHECKING:
 
 PAUSE_S = 2.0
 """Seconds between two looks at who writes a table."""
+Context = dg.OpExecutionContext | dg.AssetExecutionContext
 Write = Callable[["SparkSession | None"], "Committed | None"]
 
 
-def about(region: RegionResource, name: str, ids: Sequence[int]) -> dict[int, dict[str, int | str]]:
-    """Per checkpoint that was written, what its materialization tells: its rows, and how far the table is."""
+@dataclass(frozen=True)
+class TableRun:
+    """A run that writes one declared table."""
 
-    keyed = any(t.name == name and t.keys for t in region.settings.tables)
+    context: Context
+    region: RegionResource
+    spark: SparkSessionResource
+    name: str
 
-    def numbers(reader: Reader, row: Region) -> dict[int, dict[str, int | str]]:
-        table = plane.of(reader, name)
-        whole = how_far(reader, table, count(reader, table, None), keyed=keyed)
-        told = plane.rows_in(reader, table, ids)
-        return {i: {**rows_told(told.get(i)), **whole} for i in ids}
+    def rewrite(self, ids: Sequence[int]) -> None:
+        """Write the rows of these live checkpoints again."""
+        from crkafka_core.spark import tables
 
-    return region.read(numbers) if ids else {}
+        if not ids:
+            return
+        log, name = self.context.log, self.name
+        rows = sum(self.region.read(lambda reader, row: checkpoints.rows_of(reader, ids)).values())
+        log.info(f"writing {plural(rows, 'record')} of {plural(len(ids), 'checkpoint')} again into {name}")
+        done = self._written(lambda s: tables.rewrite(s, self.region.handle, name, ids))
+        log.info(
+            f"{plural(done.rows if done else 0, 'row')} of {plural(len(ids), 'checkpoint')} written into {name}"
+            + (done.did_not_fit if done else "")
+        )
 
+    def advance(self, upto: int) -> None:
+        """Bring the table forward to this checkpoint, unless whoever writes it at this moment does."""
+        from crkafka_core.spark import tables
 
-def rewrite(
-    context: dg.OpExecutionContext | dg.AssetExecutionContext,
-    region: RegionResource,
-    spark: SparkSessionResource,
-    name: str,
-    ids: Sequence[int],
-) -> None:
-    """Write the rows of these live checkpoints again."""
-    from crkafka_core.spark import tables
+        log, name = self.context.log, self.name
+        done, before = None, self._free()
+        if before.acknowledged < upto:
+            log.info(f"writing what follows checkpoint {before.acknowledged} up to {upto} into {name}")
+            done = self._written(lambda s: tables.advance(s, self.region.handle, name, upto=upto))
+        if done is None:
+            log.info(f"table {name} has got all up to checkpoint {upto} meanwhile: the host writes it")
+            return
+        rows = plural(done.rows, "row")
+        log.info(f"{rows} written into {name}: advanced from checkpoint {before.acknowledged} to {done.acknowledged}")
 
-    if not ids:
-        return
-    rows = sum(region.read(lambda reader, row: checkpoints.rows_of(reader, ids)).values())
-    context.log.info(f"writing {plural(rows, 'record')} of {plural(len(ids), 'checkpoint')} again into {name}")
-    done = _written(context, region, spark, name, lambda s: tables.rewrite(s, region.handle, name, ids))
-    context.log.info(
-        f"{plural(done.rows if done else 0, 'row')} of {plural(len(ids), 'checkpoint')} written into {name}"
-        + (done.did_not_fit if done else "")
-    )
+    def about(self, ids: Sequence[int]) -> dict[int, dict[str, int | str]]:
+        """Per checkpoint that was written, what its materialization tells: its rows, and how far the table is."""
+        keyed = any(t.name == self.name and t.keys for t in self.region.settings.tables)
 
+        def numbers(reader: Reader, row: Region) -> dict[int, dict[str, int | str]]:
+            table = plane.of(reader, self.name)
+            whole = how_far(reader, table, count(reader, table, None), keyed=keyed)
+            told = plane.rows_in(reader, table, ids)
+            return {i: {**rows_told(told.get(i)), **whole} for i in ids}
 
-def advance(
-    context: dg.OpExecutionContext | dg.AssetExecutionContext,
-    region: RegionResource,
-    spark: SparkSessionResource,
-    name: str,
-    upto: int,
-) -> None:
-    """Bring the table forward to this checkpoint, unless whoever writes it at this moment does."""
-    from crkafka_core.spark import tables
+        return self.region.read(numbers) if ids else {}
 
-    done, before = None, _free(context, region, name)
-    if before.acknowledged < upto:
-        context.log.info(f"writing what follows checkpoint {before.acknowledged} up to {upto} into {name}")
-        done = _written(context, region, spark, name, lambda s: tables.advance(s, region.handle, name, upto=upto))
-    if done is None:
-        context.log.info(f"table {name} has got all up to checkpoint {upto} meanwhile: the host writes it")
-        return
-    rows = plural(done.rows, "row")
-    context.log.info(
-        f"{rows} written into {name}: advanced from checkpoint {before.acknowledged} to {done.acknowledged}"
-    )
+    def materialize(self, ids: Sequence[int], **more: bool) -> None:
+        """Tell that these checkpoints are in the table, beside the partitions that the run is for."""
+        for checkpoint, numbers in self.about(ids).items():
+            self.context.log_event(
+                dg.AssetMaterialization(
+                    self.region.names.table(self.name), partition=key_of(checkpoint), metadata={**numbers, **more}
+                )
+            )
 
+    def _written(self, write: Write) -> Committed | None:
+        from crkafka_core.tables.log import NeedsSpark
 
-def _written(
-    context: dg.OpExecutionContext | dg.AssetExecutionContext,
-    region: RegionResource,
-    spark: SparkSessionResource,
-    name: str,
-    write: Write,
-) -> Committed | None:
-    from crkafka_core.tables.log import NeedsSpark
+        tell, name = self.context.log.info, self.name
+        session = self.spark.session() if plane.needs_spark(self._free()) else None
+        while True:
+            try:
+                with telling(tell, lambda s: f"table {name} is still being written, for {s:.0f} s now"):
+                    return write(session)
+            except LeaseHeld:  # taken meanwhile
+                self.region.plane.wait(self.region.read(lambda _, row: row.version), PAUSE_S)
+                self._free()
+            except NeedsSpark as needs:  # segments that are retired, or a feature of Delta that only Spark writes
+                if session is not None:
+                    raise
+                tell(str(needs))
+                session = self.spark.session()
 
-    session = spark.session() if plane.needs_spark(_free(context, region, name)) else None
-    while True:
-        try:
-            with telling(context.log.info, lambda s: f"table {name} is still being written, for {s:.0f} s now"):
-                return write(session)
-        except LeaseHeld:  # taken meanwhile
-            region.plane.wait(region.read(lambda _, row: row.version), PAUSE_S)
-            _free(context, region, name)
-        except NeedsSpark as needs:  # segments that are retired, or a feature of Delta that only Spark writes
-            if session is not None:
-                raise
-            context.log.info(str(needs))
-            session = spark.session()
+    def _free(self) -> Table:
+        """The table, once nobody writes it or those of its shape: for as long as its writer goes on, this run waits."""
 
+        def look(reader: Reader, row: Region) -> tuple[int, Table, str]:
+            table = plane.of(reader, self.name)
+            writers = (plane.writer(reader, t.name) for t in plane.siblings(reader, table))
+            return row.version, table, next(filter(None, writers), "")
 
-def _free(context: dg.OpExecutionContext | dg.AssetExecutionContext, region: RegionResource, name: str) -> Table:
-    """The table, once nobody writes it or those of its shape: for as long as its writer goes on, this run waits."""
-
-    def look(reader: Reader, row: Region) -> tuple[int, Table, str]:
-        table = plane.of(reader, name)
-        writers = (plane.writer(reader, t.name) for t in plane.siblings(reader, table))
-        return row.version, table, next(filter(None, writers), "")
-
-    said = ""
-    while True:
-        version, table, by = region.read(look)
-        if not by:
-            return table
-        if by != said:
-            context.log.info(f"table {name} is written by {by}: this run waits for it")
-        said = by
-        region.plane.wait(version, PAUSE_S)
+        said = ""
+        while True:
+            version, table, by = self.region.read(look)
+            if not by:
+                return table
+            if by != said:
+                self.context.log.info(f"table {self.name} is written by {by}: this run waits for it")
+            said = by
+            self.region.plane.wait(version, PAUSE_S)

@@ -42,7 +42,7 @@ def make(table: TableConfig, names: Names, options: Options) -> dg.AssetsDefinit
         spark: SparkSessionResource = getattr(context.resources, names.spark)
         with as_dagster_failure():
             ids = region.checkpoints(context)
-            written = write(context, region, spark, table.name, ids)
+            written = write(writing.TableRun(context, region, spark, table.name), ids)
         for checkpoint in ids:
             context.add_asset_metadata(written[checkpoint], partition_key=key_of(checkpoint))
 
@@ -55,43 +55,30 @@ def _content(table: TableConfig) -> str:
     return "The records" if table.typed is None and table.shape is None else "The decoded records"
 
 
-def write(
-    context: dg.AssetExecutionContext,
-    region: RegionResource,
-    spark: SparkSessionResource,
-    name: str,
-    ids: Sequence[int],
-) -> dict[int, dict[str, int | str]]:
+def write(run: writing.TableRun, ids: Sequence[int]) -> dict[int, dict[str, int | str]]:
     """Rewrite what the table has, advance it to the rest; what is to be told of each checkpoint.
 
     A table only advances without a gap, so that what it has acknowledged is exactly the line up to there (SPEC T1): live
     checkpoints between what it has and the range come along.
     """
-    before = region.read(lambda reader, row: plane_tables.of(reader, name))
-    old = [] if _brought_along(context, before) else [i for i in ids if i <= before.acknowledged]
-    writing.rewrite(context, region, spark, name, old)
+    before = run.region.read(lambda reader, row: plane_tables.of(reader, run.name))
+    run.rewrite([] if _brought_along(run.context, before) else [i for i in ids if i <= before.acknowledged])
     if ids and ids[-1] > before.acknowledged:
-        writing.advance(context, region, spark, name, ids[-1])
-        _materialize_along(context, region, name, before, ids)
-    return writing.about(region, name, ids)
+        run.advance(ids[-1])
+        _materialize_along(run, before, ids)
+    return run.about(ids)
 
 
-def _brought_along(context: dg.AssetExecutionContext, table: Table) -> bool:
+def _brought_along(context: writing.Context, table: Table) -> bool:
     """Tables of one shape are written together: what the run of one has brought here meanwhile is not written again."""
     tags = context.run.tags
     return bool(table.shape) and KEEPING_UP in tags and PARENT_RUN not in tags
 
 
-def _materialize_along(
-    context: dg.AssetExecutionContext, region: RegionResource, name: str, before: Table, ids: Sequence[int]
-) -> None:
+def _materialize_along(run: writing.TableRun, before: Table, ids: Sequence[int]) -> None:
     """Partitions of checkpoints that came along are materialized too; not those that have left."""
-    came = region.read(lambda reader, _: checkpoints.filled(reader, above=before.acknowledged, upto=ids[0] - 1))
+    came = run.region.read(lambda reader, _: checkpoints.filled(reader, above=before.acknowledged, upto=ids[0] - 1))
     if not came:
         return
-    lowest = partitions.lowest(context.instance, region.names)
-    there = [i for i in came if lowest and key_of(i) >= lowest]
-    for checkpoint, numbers in writing.about(region, name, there).items():
-        context.log_event(
-            dg.AssetMaterialization(region.names.table(name), partition=key_of(checkpoint), metadata=numbers)
-        )
+    lowest = partitions.lowest(run.context.instance, run.region.names)
+    run.materialize([i for i in came if lowest and key_of(i) >= lowest])

@@ -20,7 +20,7 @@ def advance(
     context: dg.OpExecutionContext, config: Advance, region: RegionResource, spark: SparkSessionResource
 ) -> None:
     with as_dagster_failure():
-        writing.advance(context, region, spark, config.table, config.upto)
+        writing.TableRun(context, region, spark, config.table).advance(config.upto)
 
 
 @dg.graph(

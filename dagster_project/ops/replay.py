@@ -11,7 +11,6 @@ from crkafka_core.plane import reading
 from crkafka_core.plane import tables as plane_tables
 from dagster_project import writing
 from dagster_project.failures import as_dagster_failure
-from dagster_project.names import key_of
 from dagster_project.resources import RegionResource, SparkSessionResource
 
 
@@ -46,7 +45,7 @@ def rewrite(
             )
             return dg.Output(None, metadata={**about, "rows_from_kafka": from_kafka, "dry_run": True})
         for name in names:
-            _rewrite(context, region, spark, name, plan)
+            _rewrite(writing.TableRun(context, region, spark, name), plan)
     return dg.Output(None, metadata=about)
 
 
@@ -61,23 +60,12 @@ def _tables(config: Replay, declared: Sequence[str], region: str) -> Sequence[st
     return config.tables or declared
 
 
-def _rewrite(
-    context: dg.OpExecutionContext,
-    region: RegionResource,
-    spark: SparkSessionResource,
-    name: str,
-    plan: reading.ReadPlan,
-) -> None:
-    table = region.read(lambda reader, row: plane_tables.of(reader, name))
-    writing.rewrite(context, region, spark, name, [i for i in plan.filled if i <= table.acknowledged])
+def _rewrite(run: writing.TableRun, plan: reading.ReadPlan) -> None:
+    table = run.region.read(lambda reader, row: plane_tables.of(reader, run.name))
+    run.rewrite([i for i in plan.filled if i <= table.acknowledged])
     if plan.filled and plan.filled[-1] > table.acknowledged:
-        writing.advance(context, region, spark, name, plan.checkpoints[-1])
-    for checkpoint, numbers in writing.about(region, name, plan.filled).items():
-        context.log_event(
-            dg.AssetMaterialization(
-                region.names.table(name), partition=key_of(checkpoint), metadata={**numbers, "replayed": True}
-            )
-        )
+        run.advance(plan.checkpoints[-1])
+    run.materialize(plan.filled, replayed=True)
 
 
 @dg.graph(
