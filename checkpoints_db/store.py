@@ -55,8 +55,10 @@ class SqlStore:
         self._pid = 0
         self._engine: Engine | None = None
         self._statements: Statements | None = None
-        self._sqlite_watch = SqliteWatch(address.path, self._turn) if address.path else None
-        self._postgres_watch = PostgresWatch(address) if address.postgres else None
+        self._watch: SqliteWatch | PostgresWatch | None = None
+        """None: of SQLite in memory this process alone knows, and tells itself."""
+        if not address.in_memory:
+            self._watch = SqliteWatch(address.path, self._turn) if address.path else PostgresWatch(address)
 
     def __repr__(self) -> str:
         return f"SqlStore({self.address})"
@@ -90,13 +92,11 @@ class SqlStore:
 
     def wait(self, region: str, version: int, timeout: float) -> int:
         try:
-            if self._sqlite_watch is not None:
-                return self._sqlite_watch.wait(region, version, timeout)
-            if self._postgres_watch is not None:
-                return self._postgres_watch.wait(region, version, timeout)
+            if self._watch is not None:
+                return self._watch.wait(region, version, timeout)
             return self._wait_in_memory(region, version, timeout)
         except Exception as error:
-            if self._sqlite_watch is not None and is_transient(error):
+            if self.address.path is not None and is_transient(error):
                 return version  # busy for a moment: an early return, and the waiter asks again
             raise self._as_our_error(error) from _cause(error)
 
@@ -105,10 +105,8 @@ class SqlStore:
             return reader.regions()
 
     def close(self) -> None:
-        if self._sqlite_watch is not None:
-            self._sqlite_watch.close()
-        if self._postgres_watch is not None:
-            self._postgres_watch.close()
+        if self._watch is not None:
+            self._watch.close()
         if self._engine is not None and self._pid == os.getpid():
             self._engine.dispose()
             self._engine = None

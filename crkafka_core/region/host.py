@@ -123,9 +123,9 @@ def hosting(
 
 
 @contextmanager
-def running(region: Region, host: Host, *, tell: Tell = lambda _: None) -> Iterator[None]:
-    """The host's members run, and declared tables are kept fresh, until the block ends."""
-    with feeding(region, tell=tell, warm=warm(host)):
+def running(region: Region, host: Host, *, tell: Tell = lambda _: None, news: Tell | None = None) -> Iterator[None]:
+    """The host's members run, and declared tables are kept fresh, until the block ends; `tell` and `news` as of `feeding`."""
+    with feeding(region, tell=tell, news=news, warm=warm(host)):
         host.begin()
         try:
             yield

@@ -15,8 +15,7 @@ from crkafka_core.model.rows import Region as Row
 from crkafka_core.plane import roster
 from crkafka_core.region import Region
 from crkafka_core.region.driver import driving
-from crkafka_core.region.feeder import feeding
-from crkafka_core.region.host import LEASE, Host, warm
+from crkafka_core.region.host import LEASE, Host, running
 from crkafka_core.region.lease import DriverLease
 from dagster_project.failures import PAUSE_S, as_dagster_failure
 from dagster_project.resources import RegionResource, SparkSessionResource
@@ -87,13 +86,9 @@ def hosted(
         else:
             region.refuse_copy()
         hosting = _opened(region, spark)
-        with feeding(region, tell=context.log.warning, news=context.log.info, warm=warm(hosting)):
-            hosting.begin()
-            try:
-                context.log.info(f"Members of region {region.config.region} are hosted by this run.")
-                yield hosting
-            finally:
-                hosting.end()
+        with running(region, hosting, tell=context.log.warning, news=context.log.info):
+            context.log.info(f"Members of region {region.config.region} are hosted by this run.")
+            yield hosting
 
 
 def _opened(region: Region, spark: SparkSessionResource) -> Host:

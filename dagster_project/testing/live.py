@@ -90,23 +90,18 @@ class LiveDagster:
 
     def start(self, patience: float = 240.0) -> None:
         """Start, and wait until the location is loaded and every required daemon is healthy."""
+        self._process = self.spawn("dagster", "dev", "-h", "127.0.0.1", "-p", str(self.port), "-w", str(self.workspace))
+        try:
+            self.until(self._ready, patience, "dagster dev is up")
+        except BaseException:
+            self.stop()
+            raise
+
+    def spawn(self, *module: str) -> subprocess.Popen[bytes]:
+        """A Python module as a process, with the instance's environment; what it says goes into the log."""
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    ON_A_LEASH,
-                    sys.executable,
-                    "-m",
-                    "dagster",
-                    "dev",
-                    "-h",
-                    "127.0.0.1",
-                    "-p",
-                    str(self.port),
-                    "-w",
-                    str(self.workspace),
-                ],
+            return subprocess.Popen(
+                [sys.executable, "-c", ON_A_LEASH, sys.executable, "-m", *module],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -114,11 +109,6 @@ class LiveDagster:
                 env=self.env,
                 cwd=self.folder,
             )
-        try:
-            self.until(self._ready, patience, "dagster dev is up")
-        except BaseException:
-            self.stop()
-            raise
 
     def stop(self, patience: float = 20.0) -> None:
         """Interrupt it, as a person does with Ctrl-C; kill what does not end."""
@@ -204,17 +194,12 @@ class LiveDagster:
             "runConfigData": config or {},
             "executionMetadata": {"tags": [{"key": k, "value": v} for k, v in (tags or {}).items()]},
         }
-        launched = self.ask(_LAUNCH, p=params)["launchRun"]
-        if launched["__typename"] != "LaunchRunSuccess":
-            raise RuntimeError(str(launched))
-        return str(launched["run"]["runId"])
+        return _launched(self.ask(_LAUNCH, p=params)["launchRun"])
 
     def retry(self, run_id: str) -> str:
         """Retry a run from its failure, as the UI does; the id of the new run."""
-        launched = self.ask(_RETRY, p={"parentRunId": run_id, "strategy": "FROM_FAILURE"})["launchRunReexecution"]
-        if launched["__typename"] != "LaunchRunSuccess":
-            raise RuntimeError(str(launched))
-        return str(launched["run"]["runId"])
+        params = {"parentRunId": run_id, "strategy": "FROM_FAILURE"}
+        return _launched(self.ask(_RETRY, p=params)["launchRunReexecution"])
 
     def terminate(self, run_id: str) -> None:
         """End a run, as the UI does."""
@@ -277,6 +262,13 @@ class LiveDagster:
             and all(e["loadStatus"] == "LOADED" for e in entries)
             and all(d["healthy"] for d in daemons if d["required"])
         )
+
+
+def _launched(answer: dict[str, Any]) -> str:
+    """The id of the run, or why there is none."""
+    if answer["__typename"] != "LaunchRunSuccess":
+        raise RuntimeError(str(answer))
+    return str(answer["run"]["runId"])
 
 
 def _under(pid: int, ancestor: int) -> bool:

@@ -7,12 +7,11 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from crkafka_core.dev.ports import free_ports
-from dagster_project.testing.live import ON_A_LEASH, LiveDagster
+from dagster_project.testing.live import LiveDagster
 
 PARTS = ("code", "webserver", "daemon")
 
@@ -54,33 +53,13 @@ class SeparateDagster(LiveDagster):
         if part != "code":
             self.until(self._serves, 120, "the code server serves")
         workspace = ["-w", str(self.workspace)]
+        code = ["-h", "127.0.0.1", "-p", str(self._code_port), "-m", self._module, "-d", str(self.folder)]
         command = {
-            "code": [
-                "dagster",
-                "api",
-                "grpc",
-                "-h",
-                "127.0.0.1",
-                "-p",
-                str(self._code_port),
-                "-m",
-                self._module,
-                "-d",
-                str(self.folder),
-            ],
+            "code": ["dagster", "api", "grpc", *code],
             "webserver": ["dagster_webserver", "-h", "127.0.0.1", "-p", str(self.port), *workspace],
             "daemon": ["dagster._daemon", "run", *workspace],
         }[part]
-        with self.log.open("ab") as log:
-            self._parts[part] = subprocess.Popen(
-                [sys.executable, "-c", ON_A_LEASH, sys.executable, "-m", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env=self.env,
-                cwd=self.folder,
-            )
+        self._parts[part] = self.spawn(*command)
 
     def kill(self, part: str) -> None:
         """`kill -9` of one part; runs are not its process, and go on."""

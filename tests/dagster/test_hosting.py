@@ -37,7 +37,7 @@ def _feeding(region: object, *, tell: Tell, news: Tell, warm: object) -> Iterato
 
 
 def test_that_spark_starts_is_no_warning(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "feeding", _feeding)
+    monkeypatch.setattr("crkafka_core.region.host.feeding", _feeding)
     monkeypatch.setattr(host, "_opened", lambda *_: _Idle())
     result = seat.run("host_members")
     assert result.success
