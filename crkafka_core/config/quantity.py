@@ -40,32 +40,14 @@ def _positive(number: float, value: Any, what: str) -> float:
     return number
 
 
-Seconds = Annotated[
-    float,
-    BeforeValidator(seconds),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "minimum": 0},
-                {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(ms|s|m|min|h|d)?\s*$"},
-            ],
-            "examples": ["60s", "5m", "250ms"],
-        }
-    ),
-]
+def _schema(kind: str, units: str, *examples: str) -> WithJsonSchema:
+    """For editors: a bare number, or a text with a unit."""
+    text = {"type": "string", "pattern": rf"^\s*\d+(\.\d+)?\s*({units})?\s*$"}
+    return WithJsonSchema({"anyOf": [{"type": kind, "minimum": 0}, text], "examples": list(examples)})
+
+
+Seconds = Annotated[float, BeforeValidator(seconds), _schema("number", "ms|s|m|min|h|d", "60s", "5m", "250ms")]
 """A field in seconds that also takes `60s`, `5m`, `250ms`."""
 
-Size = Annotated[
-    int,
-    BeforeValidator(size),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 0},
-                {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(([kKmMgG][iI]?)?[bB])?\s*$"},
-            ],
-            "examples": ["64MiB", "500kB"],
-        }
-    ),
-]
+Size = Annotated[int, BeforeValidator(size), _schema("integer", "([kKmMgG][iI]?)?[bB]", "64MiB", "500kB")]
 """A field in bytes that also takes `64MiB`, `500kB`."""
