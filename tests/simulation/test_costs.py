@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from crkafka_core.model.rows import Reset, ResetCause
 from crkafka_core.testing.simulation import Fault, History, plan, simulate
-from crkafka_core.testing.simulation.plan import Plan
+from crkafka_core.testing.simulation.plan import MOMENTS, Plan
 from tests.simulation.one_failure import Watched, watched
 
 SEEDS = range(8)
@@ -17,6 +18,8 @@ AT = 6.0
 
 DEADLINES = frozenset({ResetCause.LATE, ResetCause.STUCK})
 """Causes of resets that come when nobody has told of a failure in time."""
+
+OWN_FAILURES = frozenset({ResetCause.FAILURE, ResetCause.MISMATCH})
 
 
 def with_one_fault(seed: int, *faults: Fault, chaos: float = 12.0, members: int = 1) -> Watched:
@@ -72,6 +75,34 @@ def test_one_fault_costs_at_most(kind: str, most: int) -> None:
         costs[seed] = seen.history.resets
         assert not DEADLINES & causes(seen), seen.history.text(last=60)
     assert max(costs.values()) <= most, {seed: cost for seed, cost in costs.items() if cost > most}
+
+
+TOLD = (
+    *("kill", "kill before sql", "kill after sql", "lose reply", "duplicate", "trouble", "disturb", "storage full"),
+    *("poll fails", "seek fails", "seek is lost", "commit fails", "late fetch", "driver kill", "host kill"),
+    *("add partition", "rebalance", "retention", "cut log", "reset", "rewind", "scale", "pause", "skip"),
+)
+"""Faults that somebody notices at once: no cut and no reset waits for its deadline, however they meet."""
+
+
+def told(seed: int) -> Plan:
+    rng = Random(f"told {seed}")
+    kinds = rng.sample(TOLD, rng.randint(1, 4))
+    faults = [
+        Fault(rng.uniform(3.0, 12.0), rng.choice(kinds), rng.randint(0, 11), 0.999 * rng.random(), rng.choice(MOMENTS))
+        for _ in range(rng.randint(2, 8))
+    ]
+    ordered = tuple(sorted(faults, key=lambda f: f.at))
+    return replace(plan(seed), tables=0, chaos=12.0, data_loss="gap", faults=ordered)
+
+
+def test_what_is_told_is_left_to_no_deadline_and_is_nobodys_own_failure() -> None:
+    """Only a planted one is: what a member cannot vouch for, or a cut that does not match, would be a consequence of something else."""
+    for seed in range(80):
+        chosen = told(seed)
+        planted = {ResetCause.FAILURE} if any(fault.kind == "trouble" for fault in chosen.faults) else set()
+        seen = watched(chosen)
+        assert not (DEADLINES | OWN_FAILURES - planted) & causes(seen), seen.history.text(last=60)
 
 
 @pytest.mark.parametrize("value", [0.2, 0.5])
