@@ -12,6 +12,7 @@ from dagster_project.job_set import Jobs
 from dagster_project.names import Names
 from dagster_project.options import Options
 from dagster_project.resources import RegionResource
+from dagster_project.sensors.shared import on_its_way
 
 LOOK = "{look}-59/5 * * * *"
 RETIRE, PRUNE, MAINTAIN = "{minute} 3 * * *", "{minute} 2 * * *", "{minute} 4 * * *"
@@ -27,16 +28,22 @@ def cron(pattern: str, region: str) -> str:
 Evaluate = Callable[[dg.ScheduleEvaluationContext], dg.RunRequest | dg.SkipReason]
 
 
-def once_made(region: RegionResource) -> Evaluate:
-    """A run, once there is a region: a run before that would fail, and somebody's alerts with it."""
+def due(names: Names, job: dg.JobDefinition, region: RegionResource | None) -> Evaluate:
+    """A run, unless the last one still waits for its turn: a queue that is full for a night would hold a hundred.
+
+    With `region`, only once there is one: a run before that would fail, and somebody's alerts with it.
+    """
 
     def evaluate(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         try:
-            region.read(lambda reader, row: None)
+            if region is not None:
+                region.read(lambda reader, row: None)
         except (NoControlPlane, NoSuchRegion) as error:
             return dg.SkipReason(str(error))
         except CrkafkaError:
             pass  # the run tries again for a while, and then says what is wrong
+        if on_its_way(context.instance, names.tags, job.name, begun=False):
+            return dg.SkipReason("the last run has not begun yet")
         return dg.RunRequest()
 
     return evaluate
@@ -53,12 +60,12 @@ DESCRIPTIONS = {
 
 def make(names: Names, jobs: Jobs, options: Options, region: RegionResource) -> list[dg.ScheduleDefinition]:
     """The region's schedules; two are on, and the others off until somebody turns them on."""
-    stopped, made = dg.DefaultScheduleStatus.STOPPED, once_made(region)
+    stopped = dg.DefaultScheduleStatus.STOPPED
     running = dg.DefaultScheduleStatus.RUNNING if options.sensors == "running" else stopped
     retire, look = options.retire or cron(RETIRE, names.region), options.look or cron(LOOK, names.region)
 
     def schedule(
-        name: str, job: dg.JobDefinition, at: str, status: dg.DefaultScheduleStatus, evaluate: Evaluate | None = None
+        name: str, job: dg.JobDefinition, at: str, status: dg.DefaultScheduleStatus, made: RegionResource | None = None
     ) -> dg.ScheduleDefinition:
         return dg.ScheduleDefinition(
             name=names.of(name),
@@ -66,13 +73,13 @@ def make(names: Names, jobs: Jobs, options: Options, region: RegionResource) -> 
             cron_schedule=at,
             default_status=status,
             description=DESCRIPTIONS[name],
-            execution_fn=evaluate,
+            execution_fn=due(names, job, made),
         )
 
     return [
         schedule("consume", jobs.consume_until_caught_up, options.consume, stopped),
-        schedule("retire", jobs.retire_checkpoints, retire, running, made),
+        schedule("retire", jobs.retire_checkpoints, retire, running, region),
         schedule("prune", jobs.prune_runs, cron(PRUNE, names.region), stopped),
-        schedule("maintain", jobs.maintain_tables, cron(MAINTAIN, names.region), stopped, made),
-        schedule("look", jobs.observe_group, look, running, made),
+        schedule("maintain", jobs.maintain_tables, cron(MAINTAIN, names.region), stopped, region),
+        schedule("look", jobs.observe_group, look, running, region),
     ]

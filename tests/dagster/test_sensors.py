@@ -105,6 +105,21 @@ def test_before_a_region_is_made_its_schedules_start_no_run_that_would_fail(
     assert len(evaluate().run_requests or ()) == 1
 
 
+@pytest.mark.parametrize(("schedule", "job"), [("look", "observe_group"), ("consume", "consume_until_caught_up")])
+def test_a_schedule_starts_no_run_while_the_last_one_waits_for_its_turn(seat: Seat, schedule: str, job: str) -> None:
+    """A queue that was full for a night began with a hundred looks at Kafka."""
+    made = seat.defs.resolve_job_def(f"orders_{job}")
+    run = seat.instance.create_run_for_job(made, tags=dict(made.tags))
+
+    def evaluate() -> Any:
+        with dg.build_schedule_context(instance=seat.instance) as context:
+            return seat.defs.resolve_schedule_def(f"orders_{schedule}").evaluate_tick(context)
+
+    assert evaluate().skip_message == "the last run has not begun yet"
+    seat.instance.delete_run(run.run_id)
+    assert len(evaluate().run_requests or ()) == 1
+
+
 @pytest.mark.parametrize("tables", BRONZE)
 def test_sensors_never_read_kafka(landed: LandedSeat) -> None:
     """A broker that accepts connections and counts them; what does ask Kafka is counted."""
