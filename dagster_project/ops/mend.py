@@ -1,10 +1,16 @@
 """Undo what others have committed to the declared tables (SPEC K6)."""
 
+from typing import TYPE_CHECKING
+
 import dagster as dg
 from pydantic import Field
 
+from crkafka_core.plane import tables as plane_tables
 from dagster_project.failures import as_dagster_failure
 from dagster_project.resources import RegionResource, SparkSessionResource
+
+if TYPE_CHECKING:
+    from crkafka_core.tables.writing import Committed
 
 
 class Mend(dg.Config):
@@ -19,16 +25,29 @@ class Mend(dg.Config):
 def mend(
     context: dg.OpExecutionContext, config: Mend, region: RegionResource, spark: SparkSessionResource
 ) -> dg.Output[None]:
-    from crkafka_core.spark import tables
-
     mended = []
     with as_dagster_failure():
         for name in config.tables or [t.name for t in region.settings.tables]:
-            done = tables.mend(spark.session(), region.handle, name)
+            done = _mended(context, region, spark, name)
             context.log.info(f"{name}: {'as it should be' if done is None else 'mended'}")
             if done is not None:
                 mended.append(name)
     return dg.Output(None, metadata={"mended": ", ".join(mended) or "none"})
+
+
+def _mended(
+    context: dg.OpExecutionContext, region: RegionResource, spark: SparkSessionResource, name: str
+) -> "Committed | None":
+    """What was written; Spark is started only where it is needed."""
+    from crkafka_core.spark import tables
+    from crkafka_core.tables.log import NeedsSpark
+
+    if not region.read(lambda reader, row: plane_tables.needs_spark(plane_tables.of(reader, name))):
+        try:
+            return tables.mend(None, region.handle, name)
+        except NeedsSpark as needs:  # segments that are retired, or a feature of Delta that only Spark writes
+            context.log.info(str(needs))
+    return tables.mend(spark.session(), region.handle, name)
 
 
 @dg.graph(description="Undo what others have committed to the region's tables: what the check nothing_foreign finds.")

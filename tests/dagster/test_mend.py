@@ -1,0 +1,46 @@
+"""The job that undoes what others have committed: what the check finds, it mends, without Spark where it can (SPEC K6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from crkafka_core.tables import adopt
+from dagster_project import resources
+from tests.dagster.conftest import LandedSeat, shown
+
+pytestmark = pytest.mark.dagster
+
+RAW: list[Any] = [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]]
+
+
+@pytest.mark.parametrize("tables", RAW)
+def test_what_somebody_has_written_into_a_raw_delta_table_is_found_and_undone_without_spark(
+    landed: LandedSeat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where members are hosted elsewhere and tables are raw, the code location has no Java."""
+
+    def started(_: resources.SparkSessionResource) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(resources.SparkSessionResource, "session", started)
+    for rows in (5, 10):
+        landed.landing.land(rows)
+    adopt.advance(landed.region, "bronze")
+    bronze = str(tmp_path / "tables/bronze")
+
+    def outcome() -> tuple[bool, str | None]:
+        run = landed.defs.resolve_job_def("orders_check_data").execute_in_process(instance=landed.instance)
+        (check,) = (e for e in run.get_asset_check_evaluations() if e.check_name == "nothing_foreign")
+        return check.passed, check.description
+
+    write_deltalake(bronze, DeltaTable(bronze).to_pyarrow_table().slice(0, 3), mode="append")
+    passed, said = outcome()
+    assert not passed and said is not None and "1 commit of somebody else" in said and "mend_tables" in said
+    assert shown(landed.run("mend_tables"), "mend") == {"mended": "bronze"}
+    assert DeltaTable(bronze).to_pyarrow_table().num_rows == 30
+    assert outcome() == (True, None)
+    assert shown(landed.run("mend_tables"), "mend") == {"mended": "none"}
