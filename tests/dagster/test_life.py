@@ -1,0 +1,33 @@
+"""The jobs that start, scale and stop a region, and retire what is old: each in one run, without members (SPEC A1)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus
+from tests.dagster.conftest import LandedSeat, Seat, shown
+
+pytestmark = pytest.mark.dagster
+
+
+def test_a_region_is_started_scaled_and_stopped(seat: Seat) -> None:
+    assert shown(seat.run("start_region"), "start") == {"phase": "BIRTH", "epoch": 2}
+    assert shown(seat.run("scale_region", {"scale": {"members": 3}}), "scale") == {"members": 3}
+    refused = seat.run("scale_region", {"scale": {"members": 0}}, raise_on_error=False)
+    said = next(e for e in refused.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+    assert said.startswith("A region cannot be scaled to 0 members.") and "stop_region makes it rest" in said
+    assert shown(seat.run("stop_region"), "stop") == {"phase": "IDLE", "head": 0}
+
+
+def test_what_is_older_than_is_kept_is_retired(landed: LandedSeat) -> None:
+    for _ in range(4):
+        landed.landing.land(10)
+    landed.region.plane.do(lambda tx: tx.set_region(limits_json=json.dumps({"retain": 2})))
+    done = shown(landed.run("retire_checkpoints"), "retire")
+    assert (done["checkpoints"], done["segments"], done["held_by"]) == (2, 4, "nobody")
+    kept = landed.region.plane.read(
+        lambda r, _: [c.id for c in r.select(Checkpoint) if c.status is CheckpointStatus.MERGED]
+    )
+    assert sorted(kept) == [3, 4]
