@@ -272,7 +272,7 @@ def a_partition_that_nobody_holds_makes_the_group_rebalance(seed: int) -> None:
     seen = watch(seed, (AT, strike))
     at = seen.reset_for(ResetCause.REBALANCE, "", AT)
     seen.expect(struck.at < at + SOON, "an assignment that lacks a partition")
-    seen.resumed(at, 1.4 * LIMITS.unheld_timeout + SOON)
+    seen.resumed(at, 2 * (LIMITS.unheld_timeout + SOON))
 
 
 @promise
