@@ -12,13 +12,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 from crkafka_core.config.location import in_catalog
 from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.spark import location
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.spark.table_format import Range, Rows, TableFormat, Where
+from crkafka_core.spark.table_format import Range, Rows, TableFormat, Where, kinds
 from crkafka_core.tables import new_file
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, bounds, changes_rows
 from crkafka_core.tables.log import lost
@@ -51,7 +51,7 @@ class DeltaTable(TableFormat):
 
     @property
     def name(self) -> str:
-        return f"delta.`{self.path}`" if self.path else self.table.path
+        return f"delta.`{self.path}`" if self.path else location.quoted(self.table.path)
 
     def _told(self, ask: Callable[[Snapshot], T | None], nothing: T) -> T | None:
         """What the log itself answers, or `nothing` where there is no table: Spark takes a plan for each question, and a job for most.
@@ -133,6 +133,8 @@ class DeltaTable(TableFormat):
         if first:  # in front, so that the log has its bounds for each file: it has those of the first 32 columns
             frame = _checkpoint_first(frame)
         self._check_partitions(frame, first)
+        self._check_times(frame)
+        self.let_take(there, frame.schema)
         if based_on and self._in_place_of_lost(frame, where, stamp):
             return
         writer = frame.write.format("delta").mode("overwrite").options(**self.options)
@@ -150,6 +152,13 @@ class DeltaTable(TableFormat):
             # Also for a table that is not there yet: somebody else may make it meanwhile.
             writer = writer.option("replaceWhere", where.sql())
         beside_compaction(lambda: writer.save(self.path) if self.path else writer.saveAsTable(self.name))
+
+    def let_take(self, there: StructType, new: StructType) -> None:
+        """Turn on what Delta asks a table for that is there and gets its first times without a zone; it does so itself with a new one."""
+        before, after = ({kind for _, kind in kinds(each)} for each in (there, new))
+        if "timestamp_ntz" in after - before:
+            feature = "'delta.feature.timestampNtz' = 'supported'"
+            self.spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ({feature})").collect()
 
     def takes_files(self, columns: StructType, upto: int) -> bool:
         """Whether files with these columns, of what follows up to a checkpoint, can come directly behind what SQL has acknowledged."""
@@ -234,6 +243,19 @@ class DeltaTable(TableFormat):
                 f"Table {self.table.name} is declared with partition_by: {missing[0]}, and its rows have no such column; "
                 f"they have {', '.join(frame.columns)}.",
                 hint="Name one of these. Nothing was written.",
+            )
+
+    def _check_times(self, frame: DataFrame) -> None:
+        """Spark writes times of partitions as texts of the session's time zone, in which an hour of autumn is there twice."""
+        zone = str(self.spark.conf.get("spark.sql.session.timeZone", "UTC"))
+        times = [
+            c for c in self.partition_by if c in frame.columns and isinstance(frame.schema[c].dataType, TimestampType)
+        ]
+        if times and zone not in ("UTC", "Etc/UTC"):
+            raise ConfigError(
+                f"Table {self.table.name} is partitioned by {times[0]}, a time, and this session has the time zone {zone}: an hour of each "
+                "autumn would be taken for another.",
+                hint="Nothing was written. Set spark.sql.session.timeZone to UTC, as crkafka does, or partition by a date.",
             )
 
     def fence(self, stamp: Stamp, where: Where, in_flight: Collection[int], based_on: str) -> None:

@@ -12,7 +12,7 @@ from crkafka_core.spark import location
 def named(spark: SparkSession, path: str) -> str:
     """The table's name in SQL. A folder of tables becomes a catalog of this session."""
     if not is_path(path):
-        return path
+        return location.quoted(path)
     parent, name = path.rstrip("/").rsplit("/", 1)
     catalog = f"crkafka_{hashlib.blake2b(parent.encode(), digest_size=6).hexdigest()}"
     key = f"spark.sql.catalog.{catalog}"

@@ -242,7 +242,7 @@ class IcebergTable(TableFormat):
 
     def _call(self, procedure: str) -> DataFrame:
         catalog, _, table = self._name.partition(".")
-        return self.spark.sql(f"CALL {catalog}.system.{procedure}(table => '{table.replace('`', '')}')")
+        return self.spark.sql(f"CALL {catalog}.system.{procedure}(table => '{table}')")
 
     def read(self) -> DataFrame:
         return self.spark.table(self._name)

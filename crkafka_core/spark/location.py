@@ -32,6 +32,11 @@ def uri(root: str, relative: str = "") -> str:
     return whole
 
 
+def quoted(name: str) -> str:
+    """A table's name in a catalog as SQL takes it, also with a hyphen."""
+    return ".".join(f"`{part}`" for part in name.split("."))
+
+
 def refuse_tolerant(spark: SparkSession) -> None:
     """For Delta, which heeds these settings of the session and no options of a read: rows would go missing in silence (SPEC K3)."""
     if wrong := [key for key in _TOLERATES if str(spark.conf.get(key, "false")).lower() == "true"]:

@@ -111,6 +111,7 @@ def _widen(form: DeltaTable, rows: DataFrame, stamp: Stamp) -> None:
     form.must_fit(there, rows.schema)
     if {path.lower() for path, _ in kinds(rows.schema)} <= {path.lower() for path, _ in kinds(there)}:
         return
+    form.let_take(there, rows.schema)
     writer = rows.where(F.lit(False)).write.format("delta").mode("append").option("mergeSchema", "true")
     writer.option("userMetadata", stamp.to_json(kind=MAINTAIN)).save(form.path)
 

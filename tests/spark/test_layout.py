@@ -187,6 +187,54 @@ def test_a_table_may_be_in_a_catalog_by_its_name(spark: SparkSession, tmp_path: 
         spark.sql("DROP TABLE IF EXISTS spark_catalog.default.orders_in_catalog")
 
 
+@pytest.mark.parametrize("path", ["my-lake.db.orders", "or-ders"])
+def test_names_may_have_hyphens(spark: SparkSession, tmp_path: Path, shop: Any, path: str) -> None:
+    """Of a catalog no table was written then, and one at such a path not maintained."""
+    for key, value in {"type": "hadoop", "warehouse": str(tmp_path / "lake"), "cache-enabled": "false"}.items():
+        spark.conf.set(f"spark.sql.catalog.my-lake.{key}", value)
+    spark.conf.set("spark.sql.catalog.my-lake", "org.apache.iceberg.spark.SparkCatalog")
+    landing = made(tmp_path, format="iceberg", path=path if "." in path else str(tmp_path / path))
+    advanced(spark, landing, 2)
+    tables.maintain(spark, landing.region, "orders")
+    landing.rewind(1)
+    tables.fence_all(spark, landing.region)
+    assert rows_in(spark, landing) == expected((1, 0, 4))
+    assert tables.look(spark, landing.region, "orders").clean
+
+
+def test_a_partition_by_time_takes_a_session_in_utc(spark: SparkSession, tmp_path: Path, shop: Any) -> None:
+    """An hour of the autumn became the one before it."""
+    shop.MORE.append("timestamp_seconds(1762065000 + offset) AS at")  # 1:30 in New York, for the second time that night
+    landing = made(tmp_path, partition_by=["at"])
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        with pytest.raises(ConfigError, match="an hour of each autumn would be taken for another"):
+            advanced(spark, landing, 1)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    tables.advance(spark, landing.region, "orders")
+    found = tables.read_table(spark, landing.region, "orders")
+    assert {r[0] for r in found.selectExpr("unix_seconds(at) - offset").collect()} == {1762065000}
+
+
+@pytest.mark.parametrize("keys", [{}, {"mode": "upsert", "keys": ["partition", "offset"]}])
+def test_a_table_that_is_there_takes_its_first_column_of_times_without_a_zone(
+    spark: SparkSession, tmp_path: Path, shop: Any, keys: dict[str, Any]
+) -> None:
+    """Delta asks for a feature of the table then: a table by key could not be written at all."""
+    landing = made(tmp_path, **keys)
+    advanced(spark, landing, 1)
+    shop.MORE.append("named_struct('at', CAST(timestamp_seconds(offset) AS TIMESTAMP_NTZ)) AS within")
+    advanced(spark, landing, 2)
+    landing.rewind(2)
+    tables.fence_all(spark, landing.region)
+    advanced(spark, landing, 1)
+    assert rows_in(spark, landing) == expected((1, 0, 4), (2, 4, 8), (4, 8, 12))
+    found = tables.read_table(spark, landing.region, "orders")
+    assert found.where("within.at = TIMESTAMP_NTZ'1970-01-01 00:00:05'").count() == 2
+    assert tables.look(spark, landing.region, "orders").clean
+
+
 def test_a_late_first_write_is_refused_by_a_table_of_a_catalog_that_the_fence_has_made(
     spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
