@@ -109,14 +109,17 @@ class RegionResource(dg.ConfigurableResource[Any]):
 
         return Region(self.settings, self.plane)
 
-    def initialised(self) -> "Region":
-        """The region, made in the control plane if it is not there, and the tables too if there are none; an older schema is refused."""
+    def initialised(self, *, configure: bool = True) -> "Region":
+        """The region, made in the control plane if it is not there, and the tables too if there are none; an older schema is refused.
+
+        With `configure`, what the configuration says counts from here on, for all who run.
+        """
         try:
             it = self.open()
         except NoControlPlane:
             initialise(self.settings.resolved_control_plane())
             it = self.open()
-        it.init()
+        it.init(configure=configure)
         return it
 
     def checkpoints(self, context: dg.AssetExecutionContext) -> Sequence[int]:

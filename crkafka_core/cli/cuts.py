@@ -38,7 +38,7 @@ def consume(config: RegionConfig, *, logs: Path | None = None, say: Say = silent
     if logs is not None:
         folder_of_logs(logs)
     with Region.open(config) as region:
-        region.init()
+        region.init(configure=False)
         phase = region.plane.read(lambda _, row: row.phase)
         idle = phase is Phase.IDLE
         if phase is Phase.STOPPED or (not idle and hosted(region)):

@@ -57,7 +57,7 @@ def host(
     if logs is not None:
         folder_of_logs(logs)
     with Region.open(config) as region:
-        region.init()
+        region.init(configure=False)
         pulse = Pulse()
         why = partial(_why_they_wait, config, set())
         with (

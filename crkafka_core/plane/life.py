@@ -16,8 +16,8 @@ CONFIGURED = ("config_json", "limits_json", "period", "subscription_json")
 """Columns of the region's row that a changed configuration brings up to date."""
 
 
-def declare(store: Store, region: Region, tables: tuple[Table, ...] = ()) -> Region:
-    """Make the region's row if there is none; else bring its configuration up to date. Its uid never changes (SPEC G6).
+def declare(store: Store, region: Region, tables: tuple[Table, ...] = (), *, configure: bool = True) -> Region:
+    """Make the region's row if there is none; else, with `configure`, bring its configuration up to date. Its uid never changes (SPEC G6).
 
     A topic that is no longer subscribed is carried forward, once no member reads it any more (SPEC S4). A table that is declared
     otherwise refuses the whole: another format or path is another table, which has acknowledged nothing (SPEC K6, T1).
@@ -26,6 +26,8 @@ def declare(store: Store, region: Region, tables: tuple[Table, ...] = ()) -> Reg
     def work(tx: Tx) -> Region:
         row = tx.region()
         check_protocol(row)
+        if row.created_at and not configure:
+            return row
         if row.protocol < SPOKEN:
             tx.set_region(protocol=SPOKEN)
         if row.created_at == 0.0:

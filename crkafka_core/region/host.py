@@ -67,7 +67,8 @@ def open_host(region: Region, logs: Path | None = None) -> Host:
 def only_host(region: Region, *, say: Callable[[str], None] = lambda _: None) -> Iterator[DriverLease]:
     """The right to run the members, for as long as the block lasts; refused, with the holder's name, while another host lives.
 
-    A host that was killed leaves its right behind: on this machine its process tells, elsewhere that nobody renews it.
+    A host that was killed leaves its right behind: on this machine its process tells, elsewhere that nobody renews it. What this
+    configuration says counts from then on, and not before: who is refused changes nothing.
     """
     plane, runtime = region.plane, region.runtime
     if _held(plane) is not None:
@@ -77,6 +78,7 @@ def only_host(region: Region, *, say: Callable[[str], None] = lambda _: None) ->
         _until_free(plane, runtime, held)
     holder = f"{whoami()} (process {os.getpid()})"
     with DriverLease(plane, LEASE, holder, data=this_process(), runtime=runtime) as lease:
+        region.init()
         yield lease
 
 

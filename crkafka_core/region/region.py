@@ -68,8 +68,8 @@ class Region:
 
     # Its life
 
-    def init(self) -> rows.Region:
-        """Make the region in the control plane, or bring its configuration up to date."""
+    def init(self, *, configure: bool = True) -> rows.Region:
+        """Make the region in the control plane, or, with `configure`, bring its configuration up to date."""
         config = self.config
         tables = tuple(
             rows.Table(config.region, t.name, t.format, t.path, shape=t.shape or "", output=t.output or "")
@@ -85,7 +85,7 @@ class Region:
             period=config.trigger.period or 0.0,
             subscription_json=subscription.dump(config.topics, config.pattern),
         )
-        return life.declare(self.plane.store, fresh, tables)
+        return life.declare(self.plane.store, fresh, tables, configure=configure)
 
     def start(self, *, by: str = "", restored: Literal["", "rewind"] = "", moved: bool = False) -> rows.Region:
         """Want the region to run; also leaves STOPPED. `restored` says how to go on after SQL went back in time (SPEC G10).
@@ -313,7 +313,7 @@ class Region:
 
         Where Kafka does not answer that is an error: members would wait for it without end.
         """
-        self.init()
+        self.init(configure=False)
         if away := kafka_away(self.config, set()):
             raise ServiceUnavailable(away)
         with only_host(self, say=progress) as right:

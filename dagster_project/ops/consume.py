@@ -31,7 +31,7 @@ def consume(
     context: dg.OpExecutionContext, config: Consume, region: RegionResource, spark: SparkSessionResource
 ) -> dg.Output[None]:
     with as_dagster_failure():
-        it = region.initialised()
+        it = region.initialised(configure=False)
         if _hosted(it, token(context)):
             done = caught_up(it, token=token(context), progress=context.log.info)
         else:

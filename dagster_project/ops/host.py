@@ -38,7 +38,7 @@ def host(
     context: dg.OpExecutionContext, config: HostConfig, region: RegionResource, spark: SparkSessionResource
 ) -> None:
     with as_dagster_failure():
-        it = region.initialised()
+        it = region.initialised(configure=False)
         with hosted(context, it, spark, start=config.start) as hosting, driving(it, drive=not region.cuts):
             _join(context, it, hosting)
 
@@ -81,6 +81,7 @@ def hosted(
 ) -> Iterator[Host]:
     """Members run until the block ends, under a lease in SQL: sensors see by it that they are hosted, and a second host is refused."""
     with DriverLease(region.plane, LEASE, asker(context), token=token(context)):
+        region.init()
         if start:
             region.start(by=asker(context))
         else:

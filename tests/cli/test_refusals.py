@@ -10,8 +10,9 @@ from typing import NoReturn
 import pytest
 
 from crkafka_core.model.rows import Table
-from crkafka_core.plane import starts
+from crkafka_core.plane import leases, starts
 from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.region import host
 from tests.cli.conftest import YAML, Crkafka
 
 
@@ -108,3 +109,21 @@ def test_who_says_no_when_asked_hears_that_nothing_was_done(
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "n")
     answer = crkafka("reset", "--to", "1")
     assert (answer.code, answer.err.splitlines()[-1]) == (1, "Nothing was done.")
+
+
+@pytest.mark.parametrize("verb", ["host", "consume"])
+def test_a_host_that_is_refused_changes_nothing_of_the_region(
+    crkafka: Crkafka, plane: ControlPlane, region_file: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Its file is older, or of somebody who tries something: the members of the other host would have gone by it."""
+
+    def hold() -> None:
+        plane.do(lambda tx: leases.take(tx, host.LEASE, holder="anna@there", token="anna", length=30.0))
+
+    usual = host._until_free
+    monkeypatch.setattr(host, "_until_free", lambda *given: (hold(), usual(*given))[1])
+    hold()
+    before = plane.read(lambda _, row: row)
+    region_file.write_text(YAML.replace("members: 2", "members: 5"))
+    assert crkafka(verb).code
+    assert plane.read(lambda _, row: (row.members_wanted, row.config_json)) == (2, before.config_json)

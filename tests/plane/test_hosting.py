@@ -61,6 +61,10 @@ class Region:
         self.plane: ControlPlane = kit.plane
         self.time = Time(kit)
         self.runtime: Runtime = self.time  # type: ignore[assignment]
+        self.configured = 0
+
+    def init(self) -> None:
+        self.configured += 1
 
 
 def hold(kit: Kit, holder: str, **data: object) -> None:
@@ -74,13 +78,14 @@ def test_k1_a_second_host_is_refused_with_the_name_of_the_first_as_soon_as_that_
     with pytest.raises(LeaseHeld, match="hosted by anna@there already"), only_host(region):  # type: ignore[arg-type]
         raise AssertionError("two hosts")
     assert region.time.slept < 15
+    assert region.configured == 0, "by somebody who is refused"
 
 
 def test_k1_a_host_that_was_killed_is_followed_at_once_here_and_after_its_lease_elsewhere(kit: Kit) -> None:
     region = Region(kit)
     hold(kit, "gone", host=machine(), pid=2**22 + 1)
     with only_host(region):  # type: ignore[arg-type]
-        assert region.time.slept == 0.0
+        assert (region.time.slept, region.configured) == (0.0, 1)
     hold(kit, "elsewhere", host="there", pid=os.getpid())
     said: list[str] = []
     with only_host(region, say=said.append) as right:  # type: ignore[arg-type]

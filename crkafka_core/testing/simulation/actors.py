@@ -57,9 +57,11 @@ class SimulatedRegion(Region):
         super().__init__(config or actor.world.config, actor.plane, actor.runtime)
         self._actor = actor
 
-    def init(self) -> RegionRow:
+    def init(self, *, configure: bool = True) -> RegionRow:
         """By an older program it raises no protocol, as the code that runs here would."""
-        return super().init() if self.plane.spoken == SPOKEN else self.plane.read(lambda _, row: row)
+        if self.plane.spoken != SPOKEN:
+            return self.plane.read(lambda _, row: row)
+        return super().init(configure=configure)
 
     def storage(self) -> Storage:
         return SimulatedStorage(self._actor.world, self._actor)
