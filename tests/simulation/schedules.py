@@ -14,7 +14,15 @@ from crkafka_core.control import Store
 from crkafka_core.model.phase import Phase
 from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.testing.simulation import simulate
-from crkafka_core.testing.simulation.plan import EDGE_FAULTS, LATER, PERSON, PROCESS_FAULTS, REGION_FAULTS, VISITS
+from crkafka_core.testing.simulation.plan import (
+    EDGE_FAULTS,
+    LATER,
+    PERSON,
+    PROCESS_FAULTS,
+    REGION_FAULTS,
+    RENEWED,
+    VISITS,
+)
 from crkafka_core.testing.simulation.world import Stores
 
 WORKERS = 2
@@ -35,7 +43,7 @@ class Outcome:
 
     def report(self) -> str:
         """What was tried, and what never was: faults that struck in no schedule while the region was in a phase."""
-        kinds = (*PROCESS_FAULTS, *EDGE_FAULTS, *REGION_FAULTS, *LATER, *PERSON, *VISITS)
+        kinds = (*PROCESS_FAULTS, *EDGE_FAULTS, *REGION_FAULTS, *LATER, RENEWED, *PERSON, *VISITS)
         tried = {(phase, kind) for phase, _, kind in self.strikes}
         never = [f"{kind} in {phase}" for kind in kinds for phase in Phase if (str(phase), kind) not in tried]
         text = f"{len(self.strikes)} combinations of phase, step and fault were tried; {len(tried)} of phase and fault"

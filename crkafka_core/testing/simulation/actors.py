@@ -25,6 +25,7 @@ from crkafka_core.segments.storage import Storage
 from crkafka_core.testing.simulation.configuration import changes, configured
 from crkafka_core.testing.simulation.kafka import SimulatedAdmin
 from crkafka_core.testing.simulation.member import launcher
+from crkafka_core.testing.simulation.plan import PERSON
 from crkafka_core.testing.simulation.plane import SimulatedPlane
 from crkafka_core.testing.simulation.scheduler import Owner, SimulatedRuntime
 from crkafka_core.testing.simulation.storage import SimulatedStorage
@@ -167,6 +168,7 @@ class Person(Actor):
                 self._ask(self.asks[0])
 
     def _ask(self, ask: Fault) -> None:
+        self.fault = ask.kind if ask.kind in PERSON else ""
         try:
             self.do(ask)
         except ServiceUnavailable:
@@ -199,8 +201,12 @@ class Person(Actor):
             case "init":
                 SimulatedRegion(self).init()
             case "configure" if self.plane.spoken == SPOKEN:
-                config = configured(self.world.plan, **changes(self.world.plan, ask.value))
+                config, before = (
+                    configured(self.world.plan, **changes(self.world.plan, ask.value)),
+                    self.world.oracle.row,
+                )
                 SimulatedRegion(self, config).init()
+                self.world.faults.hit(ask.kind, self, before.phase)
                 self.world.configure(config)
             case "skip":
                 self._skip(ask)

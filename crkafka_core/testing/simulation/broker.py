@@ -129,14 +129,14 @@ class Broker:
         self.logs[tp].append((offset, self.numbers))
         self.ends[tp] = offset + 1
 
-    def expire(self, tp: TP, share: float) -> None:
-        """Retention takes the oldest of what is there; `records` and `fetch` still tell it to the oracle."""
-        self.starts[tp] += int(share * (self.ends[tp] - self.starts[tp]))
+    def expire(self, tp: TP, share: float) -> bool:
+        """Retention takes the oldest of what is there, if that is anything; `records` and `fetch` still tell it to the oracle."""
+        gone = int(share * (self.ends[tp] - self.starts[tp]))
+        self.starts[tp] += gone
+        return gone > 0
 
     def cut(self, tp: TP, share: float) -> None:
         """A leader is elected that lacks the newest records, and writes others in their place (fault 71)."""
-        if tp in self.cuts:
-            return
         log, end = self.logs[tp], self.ends[tp] - int(share * (self.ends[tp] - self.starts[tp]))
         self.cuts[tp] = end, log
         self.logs[tp], self.ends[tp] = log[: bisect_left(log, (end, 0))], end

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import signals as sg
 from crkafka_core.segments import owner
+from crkafka_core.testing.simulation.actors import Restarted
 from crkafka_core.testing.simulation.backup import Backup
 from crkafka_core.testing.simulation.broker import Client
 from crkafka_core.testing.simulation.copies import Copy
-from crkafka_core.testing.simulation.plan import EDGE_FAULTS, PERSON, VISITS, Fault
+from crkafka_core.testing.simulation.member import SimulatedMember
+from crkafka_core.testing.simulation.plan import EDGE_FAULTS, PERSON, PROCESS_FAULTS, RENEWED, VISITS, Fault
 from crkafka_core.testing.simulation.scheduler import Owner
 from crkafka_core.testing.simulation.visitors import VISITORS
 
@@ -22,16 +26,33 @@ if TYPE_CHECKING:
 EPOCH = 1000.0
 """Simulated time begins here; faults count from it."""
 PATIENCE = 3.0
-"""Seconds for which a fault waits for its phase."""
+"""Seconds for which a fault waits for its phase, or for what its victim does next."""
 MOST_LOST = 100
 """Transactions between a backup and the moment at which it is put in place."""
 MADE_ANEW = "was made anew"
 """What a person reads who is told to forget a topic."""
+WHENEVER = float("inf")
+"""Some ask SQL seldom: their reply is lost when they do."""
 OFTEN = 0.4
 """Chance of a call to fail while a client misbehaves."""
+OF_SEEKS = frozenset({"seek fails", "seek is lost"})
+"""They fail what nobody does without a reset."""
 
 
-OF_KAFKA = frozenset({"kafka down", "add partition", "retention", "cut log", "topic made anew", "rebalance"})
+OF_KAFKA = frozenset({"kafka down", "add partition", "retention", "cut log", RENEWED, "rebalance"})
+
+
+@dataclass
+class Armed:
+    """A fault that hits whoever does a certain thing while it is there."""
+
+    fault: Fault
+    victim: Owner | None
+    """None: whoever does it."""
+    until: float
+    hit: bool = False
+    again: bool = False
+    """It hit nobody in its first time."""
 
 
 class Faults:
@@ -41,11 +62,8 @@ class Faults:
         self.world = world
         self.waiting = deque(world.plan.faults)
         self.ripe: list[Fault] = []
-        self.armed: dict[str, str] = {}
-        """Name of who runs SQL → what happens to his next mutation."""
-        self.until: dict[tuple[str, str], float] = {}
-        """(kind, process) → the end of a time in which something fails now and then."""
-        self.sql_down_until = self.lake_fails_until = 0.0
+        self.armed: list[Armed] = []
+        self.sql_down_until = 0.0
         self.strangers: list[Client] = []
         self.transactions = 0
         self.backups: list[tuple[int, Backup]] = []
@@ -59,79 +77,154 @@ class Faults:
         world = self.world
         while self.waiting and self.waiting[0].at <= world.now - EPOCH:
             self.ripe.append(self.waiting.popleft())
+        if self.armed:
+            self._arm_anew()
         if self.ripe:
             phase = world.oracle.row.phase
-            late = world.now - EPOCH - PATIENCE  # it strikes all the same: a fault that never does tries nothing
+            late = world.now - EPOCH - PATIENCE  # it comes all the same: a fault that never does tries nothing
             for fault in [f for f in self.ripe if not f.when or phase == f.when or f.at < late]:
-                self.ripe.remove(fault)
-                world.note("fault", str(fault))
-                self.strike(fault)
+                before = len(world.history.entries)
+                if self.strike(fault):
+                    self.ripe.remove(fault)
+                    world.note_at(before, "fault", str(fault))
 
-    def strike(self, fault: Fault) -> None:
-        world, limits = self.world, self.world.limits
-        short_or_long = limits.session_timeout * 2 * fault.value
+    def _arm_anew(self) -> None:
+        """What has hit nobody in its time, or whose victim has died, comes again: for another one, and for longer."""
+        for armed in self.armed[:]:
+            dead = armed.victim is not None and armed.victim.dead
+            if dead or self.world.now >= armed.until:
+                self.armed.remove(armed)
+                if not armed.hit:
+                    fault = armed.fault
+                    self.ripe.append(replace(fault, who=fault.who + 1, value=min(1.0, fault.value + 0.1)))
+
+    @property
+    def pending(self) -> bool:
+        """One is armed that has hit nobody yet, and soon will."""
+        return not all(armed.hit or armed.until == WHENEVER for armed in self.armed)
+
+    def hit(self, kind: str, who: Owner | None = None, phase: Phase | None = None) -> None:
+        """A fault of this kind hits somebody, or all, in this phase of the region: the present one, unless it is told."""
+        if self.over:
+            return
         step = ""
-        if fault.kind in PERSON:
-            world.person.ask(fault)
-            if fault.kind == "stop":
-                world.later(3.0 * fault.value, lambda: world.person.ask(Fault(fault.at, "start")))
-        elif fault.kind == "sql down":
-            self.sql_down_until = world.now + short_or_long
-        elif fault.kind == "lake fails":
-            self.lake_fails_until = world.now + short_or_long
-        elif fault.kind in OF_KAFKA:
-            self.kafka(fault, short_or_long)
-        elif fault.kind in ("driver stall", "driver kill", "host stall", "host kill"):
-            self.driver_or_host(fault, short_or_long)
-        elif fault.kind == "clock step":
-            world.clock_offset += (fault.value - 0.5) * 7200.0
-        elif fault.kind == "slow":
-            world.scheduler.slow = 1.0 + 9.0 * fault.value
-            world.later(short_or_long, world.at_usual_speed)
-        elif fault.kind == "stranger":
-            self.stranger(short_or_long)
-        elif fault.kind in VISITS:
-            world.visitors.append(VISITORS[fault.kind](world, fault))
-        elif fault.kind == "copy":
-            self.copy(short_or_long)
-        elif fault.kind == "upgrade":
-            world.upgrade()
-        elif fault.kind == "restore":
-            self.backups.append((self.transactions + 1 + int(MOST_LOST * fault.value**2), Backup(world)))
-        elif fault.kind.startswith("writer"):
-            self.writer(fault, short_or_long)
-        elif fault.kind == "lose reply" and (others := self._others(fault.who)):
-            self.armed[others.name] = fault.kind
-        else:
-            step = self.process(fault, short_or_long)
-        world.history.pairs.add((str(world.oracle.row.phase), step, fault.kind))
+        if isinstance(who, SimulatedMember):
+            step = str(who.parts.loop.state.step) if who.parts is not None else "starting"
+        self.world.history.pairs.add((str(phase or self.world.oracle.row.phase), step, kind))
+        for armed in self.armed:
+            if armed.fault.kind == kind and armed.victim in (None, who) and not armed.hit:
+                armed.hit = True
+                self.world.note("fault", f"{kind} hits {who.name if who is not None else 'all'}")
+                return
 
-    def kafka(self, fault: Fault, length: float) -> None:
+    def strike(self, fault: Fault) -> bool:
+        """It comes; False as long as there is nobody, or nothing, to whom it could happen."""
+        world, kind = self.world, fault.kind
+        length = world.limits.session_timeout * 2 * fault.value
+        if kind in PROCESS_FAULTS or kind in EDGE_FAULTS:
+            return self.process(fault, length)
+        if kind in OF_KAFKA:
+            return self.kafka(fault, length)
+        if kind.startswith(("driver", "host", "writer")):
+            return self.actor(fault, length)
+        if kind in PERSON:
+            world.person.ask(fault)
+            if kind == "stop":
+                world.later(3.0 * fault.value, lambda: world.person.ask(Fault(fault.at, "start")))
+        elif kind in VISITS:
+            world.visitors.append(VISITORS[kind](world, fault))
+        elif kind == "restore":
+            self.backups.append((self.transactions + 1 + int(MOST_LOST * fault.value**2), Backup(world)))
+        elif kind in ("sql down", "lake fails"):
+            self._arm(fault, None, length)
+            if kind == "sql down":
+                self.sql_down_until = world.now + length
+        else:
+            return self.region(fault, length)
+        return True
+
+    def _arm(self, fault: Fault, victim: Owner | None, length: float) -> None:
+        again = fault not in self.world.plan.faults
+        armed = Armed(fault, victim, self.world.now + length, again=again)
+        self.armed.append(armed)
+        if fault.kind in OF_SEEKS:
+            self.world.later(1.0, lambda: self._bring_a_seek(armed))
+
+    def _bring_a_seek(self, armed: Armed) -> None:
+        """Without a reset nobody seeks."""
+        if not armed.hit and not self.over:
+            self.world.person.ask(replace(armed.fault, kind="reset"))
+
+    def region(self, fault: Fault, length: float) -> bool:
+        """What hits all at once."""
+        world = self.world
+        match fault.kind:
+            case "clock step":
+                world.clock_offset += (fault.value - 0.5) * 7200.0
+            case "slow":
+                world.scheduler.slow = 1.0 + 9.0 * fault.value
+                world.later(length, world.at_usual_speed)
+            case "stranger":
+                self.stranger(length)
+            case "copy":
+                if owner.path_of(world.oracle.row.uid) not in world.files:
+                    return False  # the storage does not yet say whose it is
+                world.later(length, Copy(world).end)
+            case "upgrade":
+                if not world.upgrade():
+                    return False
+            case _:
+                raise AssertionError(f"nobody knows the fault {fault.kind}")
+        self.hit(fault.kind)
+        return True
+
+    def kafka(self, fault: Fault, length: float) -> bool:
         world, broker = self.world, self.world.broker
         topics, tps = sorted(broker.partitions), sorted(broker.logs)
+        done = True
         match fault.kind:
             case "kafka down":
                 broker.down_until = world.now + length
+                self._arm(fault, None, length)
+                return True
             case "add partition":
                 broker.add_partition(topics[0])
                 world.later(fault.value, broker.rebalance)
             case "retention":
-                broker.expire(tps[fault.who % len(tps)], fault.value)
+                done = broker.expire(tps[fault.who % len(tps)], fault.value)
             case "cut log":
-                broker.cut(tps[fault.who % len(tps)], fault.value**2)
+                whole = [tp for tp in tps if tp not in broker.cuts]
+                done = bool(whole)
+                if whole:
+                    broker.cut(whole[fault.who % len(whole)], fault.value**2)
             case "topic made anew":
                 broker.renew(topics[fault.who % len(topics)])
                 world.later(8.0 * fault.value, lambda: world.person.ask(replace(fault, kind="forget")))
             case "rebalance":
                 broker.rebalance()
+        if done:
+            self.hit(fault.kind)
+        return done
 
-    def driver_or_host(self, fault: Fault, length: float) -> None:
-        of_driver = fault.kind.startswith("driver")
-        victim = self.world.drivers[fault.who % len(self.world.drivers)] if of_driver else self.world.host
-        if fault.kind.endswith("kill"):
+    def actor(self, fault: Fault, length: float) -> bool:
+        """A driver, the host, or who writes a table: one that is alive."""
+        world = self.world
+        name, what = fault.kind.split()
+        there: dict[str, Sequence[Restarted]] = {
+            "driver": world.drivers,
+            "host": (world.host,),
+            "writer": world.writers,
+        }
+        alive = [each for each in there[name] if not each.dead]
+        if not alive:
+            return False
+        victim = alive[fault.who % len(alive)]
+        self.hit(fault.kind, victim)
+        if what == "kill":
             victim.replace()
         else:
-            victim.stalled_until = self.world.now + length
+            victim.stalled_until = world.now + length
+        return True
 
     def stranger(self, length: float) -> None:
         """Somebody else's consumer joins the group, and leaves it (SPEC G8)."""
@@ -140,83 +233,93 @@ class Faults:
         self.world.broker.join(client)
         self.world.later(length, lambda: self.world.broker.remove(client))
 
-    def copy(self, length: float) -> None:
-        """Of the control plane, once the storage says whose it is."""
-        world = self.world
-        if owner.path_of(world.oracle.row.uid) in world.files:
-            copy = Copy(world)
-            world.later(length, copy.end)
-
-    def _others(self, who: int) -> Owner | None:
-        """Who else than a member asks SQL, every other time."""
+    def _others(self, who: int) -> Owner:
+        """Who else than a member asks SQL."""
         world = self.world
         others: list[Owner] = [world.person, *world.drivers, *world.writers, *(v for v in world.visitors if not v.gone)]
-        return others[who // 2 % len(others)] if who % 2 else None
+        return others[who // 2 % len(others)]
 
-    def writer(self, fault: Fault, length: float) -> None:
-        if not self.world.writers:
-            return
-        writer = self.world.writers[fault.who % len(self.world.writers)]
-        if fault.kind == "writer kill":
-            writer.replace()
-        else:
-            writer.stalled_until = self.world.now + length
-
-    def process(self, fault: Fault, length: float) -> str:
-        """The step of the cut at which it hit its victim."""
-        there = self.world.processes
+    def process(self, fault: Fault, length: float) -> bool:
+        """What hits a member's process, or whoever asks SQL: now, or by what it does next."""
+        world, kind = self.world, fault.kind
+        if kind == "lose reply" and fault.who % 2:
+            self._arm(fault, self._others(fault.who), WHENEVER)
+            return True
+        there = world.processes
         if not there:
-            return ""
+            return False
         p = there[fault.who % len(there)]
-        step = str(p.parts.loop.state.step) if p.parts is not None else "starting"
+        match kind:
+            case "kill before sql" | "kill after sql" | "lose reply":
+                self._arm(fault, p, PATIENCE)
+            case "cut sql":
+                p.sql_cut_until = world.now + length
+                self._arm(fault, p, length)
+            case "cut kafka":
+                p.away(cut=world.now + length)
+                self._arm(fault, p, length)
+            case "storage full":
+                self._arm(fault, p, length)
+            case _ if kind in EDGE_FAULTS:
+                self._arm(fault, p, 2.0 + length / 2)
+            case _:
+                return self._at_once(fault, p, length)
+        return True
+
+    def _at_once(self, fault: Fault, p: SimulatedMember, length: float) -> bool:
+        tasks = [t for t in p.tasks if not t.done]
+        if (fault.kind in ("trouble", "disturb") and p.parts is None) or (fault.kind == "hang" and not tasks):
+            return False
+        self.hit(fault.kind, p)
         match fault.kind:
             case "kill":
                 p.kill()
-            case "kill before sql" | "kill after sql" | "lose reply":
-                self.armed[p.name] = fault.kind
             case "stall":
                 p.away(stalled=self.world.now + length)
             case "hang":
-                tasks = [t for t in p.tasks if not t.done]
-                if tasks:
-                    task = tasks[int(fault.value * 97) % len(tasks)]
-                    self.world.note("fault", f"{task.name} of {p.name} hangs")
-                    task.held_until = self.world.now + length
-            case "cut sql":
-                p.sql_cut_until = self.world.now + length
-            case "cut kafka":
-                p.away(cut=self.world.now + length)
+                task = tasks[int(fault.value * 97) % len(tasks)]
+                self.world.note("fault", f"{task.name} of {p.name} hangs")
+                task.held_until = self.world.now + length
             case "duplicate":
                 self.world.launch(p.operator)
-            case "trouble":
-                if p.parts is not None:
-                    p.post(sg.Trouble(p.parts.loop.state.epoch, "downstream failed", ResetCause.FAILURE))
-                    self.troubled = True
+            case "trouble" if p.parts is not None:
+                p.post(sg.Trouble(p.parts.loop.state.epoch, "downstream failed", ResetCause.FAILURE))
+                self.troubled = True
             case "disturb":
                 p.post(sg.Disturbed("a callback ran in the same call"))
-            case "storage full":
-                self.until[fault.kind, p.name] = self.world.now + length
-            case kind if kind in EDGE_FAULTS:
-                self.until[kind, p.name] = self.world.now + 2.0 + length / 2
             case _:
                 raise AssertionError(f"nobody knows the fault {fault.kind}")
-        return step
+        return True
+
+    def _there(self, who: Owner, kind: str) -> list[Armed]:
+        now = self.world.now
+        return [a for a in self.armed if a.fault.kind == kind and a.victim in (None, who) and now < a.until]
+
+    def misbehaves(self, who: Owner, kind: str) -> bool:
+        """Whether this call of his fails; who asks says whether that hits anybody."""
+        if not self.armed or not (there := self._there(who, kind)):
+            return False
+        return self.world.rng.random() < OFTEN or any(a.again and not a.hit for a in there)
 
     def strikes(self, who: Owner, kind: str) -> bool:
-        """Whether this call of a misbehaving client fails."""
-        if not self.until or self.world.now >= self.until.get((kind, who.name), 0.0):
+        """Whether this call of his fails, which hits him."""
+        if not self.misbehaves(who, kind):
             return False
-        return self.world.rng.random() < OFTEN
+        self.hit(kind, who)
+        return True
 
     def storage_fails(self, who: Owner) -> bool:
-        return bool(self.until) and self.world.now < self.until.get(("storage full", who.name), 0.0)
+        if not self.armed or not self._there(who, "storage full"):
+            return False
+        self.hit("storage full", who)
+        return True
 
-    def lake_fails(self) -> bool:
-        return self.world.now < self.lake_fails_until and self.world.rng.random() < OFTEN
-
-    def at_sql(self, who: Owner) -> str:
-        """What happens to this mutation."""
-        return self.armed.pop(who.name, "") if self.armed else ""
+    def at_sql(self, who: Owner, kind: str) -> bool:
+        """Whether this happens to his mutation: once for each fault."""
+        if not any(a.fault.kind == kind and a.victim is who and not a.hit for a in self.armed):
+            return False
+        self.hit(kind, who)
+        return True
 
     def after_transaction(self) -> None:
         """SQL may go back in time as soon as it has answered (SPEC G10)."""
@@ -227,6 +330,7 @@ class Faults:
     def restore(self) -> None:
         world, (_, backup) = self.world, self.backups.pop(0)
         world.note("fault", "a backup of SQL is put in place", self.transactions - backup.transactions)
+        self.hit("restore")
         backup.put_in_place(world)
         # Newer ones are of a state that is gone: to put one in place, too, would be no way back but two states of SQL.
         self.backups = [(at, other) for at, other in self.backups if other.transactions <= backup.transactions]
@@ -242,8 +346,7 @@ class Faults:
         self.waiting.clear()
         self.ripe.clear()
         self.armed.clear()
-        self.until.clear()
-        self.sql_down_until = self.lake_fails_until = world.broker.down_until = 0.0
+        self.sql_down_until = world.broker.down_until = 0.0
         world.at_usual_speed()
         for client in self.strangers:
             world.broker.remove(client)

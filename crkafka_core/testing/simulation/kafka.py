@@ -93,11 +93,16 @@ class SimulatedConsumer:
         return fetched
 
     def _unreached(self, timeout: float) -> Polled:
+        if not self.reaches:
+            self._cut_off()
         self.world.scheduler.sleep(timeout)
         if not self._subscribed or self.world.now - self._complained < QUIET:
             return Polled()
         self._complained = self.world.now
         return Polled(errors=(KafkaUnavailable("No broker answers."),))
+
+    def _cut_off(self) -> None:
+        self.world.faults.hit("kafka down" if self.broker.down else "cut kafka", self.member)
 
     def _rebalanced(self, brought: str) -> list[Rebalance]:
         if brought not in ("revoked", "lost", "assigned"):
@@ -109,7 +114,7 @@ class SimulatedConsumer:
         return [Rebalance(Kind(brought), told, self.client.generation)]
 
     def _fetch(self, max_records: int) -> Polled:
-        rng, odd = self.world.rng, self.world.faults.strikes(self.member, "late fetch")
+        rng, odd = self.world.rng, self.world.faults.misbehaves(self.member, "late fetch")
         ready = sorted(self._flowing - self._stalled)
         rng.shuffle(ready)
         records: list[tuple[TP, Record]] = []
@@ -129,6 +134,8 @@ class SimulatedConsumer:
                     self._next[tp] = self.broker.ends[tp]  # control records at the end
                 ends[tp] = self.broker.ends[tp]
                 continue
+            if found[0][0] < at:
+                self.world.faults.hit("late fetch", self.member)
             for epoch, of_one in groupby(found, partial(self.broker.written_by, tp)):
                 some = list(of_one)
                 since, stop = (since if some[0] == found[0] else records[-1][1][0] + 1), len(records) + len(some)
@@ -163,7 +170,10 @@ class SimulatedConsumer:
                 self.world.note(self.member.name, f"a seek fails at {tp}")
                 raise KafkaUnavailable(f"Seeking {tp} to {offset} failed.")
             self._stalled.discard(tp)
-            if not self.world.faults.strikes(self.member, "seek is lost"):
+            if self.world.faults.misbehaves(self.member, "seek is lost"):
+                if self._next.get(tp, 0) != offset:
+                    self.world.faults.hit("seek is lost", self.member)
+            else:
                 self._next[tp] = offset
                 self._read.pop(tp, None)
                 if (epoch := (leader_epochs or {}).get(tp, -1)) >= 0:
@@ -188,6 +198,7 @@ class SimulatedConsumer:
         world = self.world
         world.scheduler.give_way()
         if not self.reaches:
+            self._cut_off()
             world.scheduler.sleep(2.0 * world.rng.random())
             if world.rng.random() < 0.5 or not self.reaches:
                 raise KafkaUnavailable("The coordinator did not answer a commit.")
@@ -225,6 +236,7 @@ class SimulatedAdmin:
     def _reach(self) -> None:
         self.world.scheduler.give_way()
         if self.broker.down or self.world.now < self.owner.away_until:
+            self.world.faults.hit("kafka down" if self.broker.down else "cut kafka", self.owner)
             self.world.scheduler.sleep(self.world.rng.random())
             raise KafkaUnavailable("No broker answers.")
 

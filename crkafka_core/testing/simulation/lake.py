@@ -111,7 +111,7 @@ class SimulatedLog:
     def reach(self) -> None:
         """Others move before it is done; and now and then it is not known whether it was."""
         self._world.scheduler.give_way()
-        if self._world.faults.lake_fails():
+        if self._world.faults.strikes(self._owner, "lake fails"):
             raise TableUnavailable(f"Table {self.table.name} does not answer.")
 
     def snapshot(self) -> SimulatedSnapshot | None:

@@ -31,9 +31,8 @@ class SimulatedPlane(ControlPlane):
     def do(self, work: Callable[[Tx], T | CrkafkaError]) -> T:
         world, owner = self._world, self._owner
         self._reach()
-        fault = world.faults.at_sql(owner)
-        what = named(work)
-        if fault == "kill before sql":
+        what, faults = named(work), world.faults
+        if faults.at_sql(owner, "kill before sql"):
             self._die()
         before = world.oracle.row
         if self.spoken < before.protocol:
@@ -47,9 +46,9 @@ class SimulatedPlane(ControlPlane):
             raise
         finally:
             world.after_sql(owner, what, before, done)
-        if fault == "kill after sql":
+        if faults.at_sql(owner, "kill after sql"):
             self._die()
-        if fault:
+        if faults.at_sql(owner, "lose reply"):
             raise ServiceUnavailable("The outcome is unknown.")
         world.scheduler.give_way()
         return result

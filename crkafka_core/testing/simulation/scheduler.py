@@ -40,6 +40,8 @@ class Owner:
 
     copy = False
     """It works for a copy of the control plane."""
+    fault = ""
+    """Of the plan, the kind for which it asks SQL."""
 
     def __init__(self, name: str) -> None:
         self.name = name

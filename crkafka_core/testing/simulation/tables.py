@@ -16,6 +16,7 @@ from crkafka_core.plane.reading import KafkaRange, ReadPlan
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.tables import adopt, writing
 from crkafka_core.tables.hold import Hold
+from crkafka_core.tables.log import TableUnavailable
 from crkafka_core.tables.stamp import Stamp, dropped
 from crkafka_core.tables.writing import Fenced, Written
 from crkafka_core.testing.simulation.actors import Restarted, SimulatedRegion
@@ -193,11 +194,17 @@ class SparkWriter(Writer):
 
     def _take(self, permit: Permit, rows: dict[int, tuple[Tuple, ...]], *, only: set[int] | None = None) -> None:
         """Of what is there, `only` these checkpoints stay: a format looks at that as it commits."""
-        self.world.scheduler.give_way()
+        self._reach()
         gone = set() if only is None else set(self.lake.written) - only
         if not self.lake.write(permit.commit.number, rows, gone):
             raise dropped(Stamp.of(permit.plan.uid, permit.commit))
+        self._reach()
+
+    def _reach(self) -> None:
+        """As `SimulatedLog.reach`."""
         self.world.scheduler.give_way()
+        if self.world.faults.strikes(self, "lake fails"):
+            raise TableUnavailable(f"Table {self.lake.name} does not answer.")
 
 
 def writers(world: World) -> list[TableActor]:

@@ -27,7 +27,7 @@ class Visitor(Actor):
 
     def __init__(self, world: World, visit: Fault) -> None:
         super().__init__(world, f"{visit.kind} {visit.at:.2f} (visitor {len(world.visitors)})")
-        self.value, self.gone = visit.value, False
+        self.value, self.gone, self.fault = visit.value, False, visit.kind
         world.scheduler.spawn(self, "visit", self._come)
 
     def _come(self) -> None:

@@ -30,6 +30,8 @@ from crkafka_core.testing.simulation.storage import Disk
 from crkafka_core.testing.simulation.tables import TableActor, judge, writers
 from crkafka_core.testing.simulation.visitors import Visitor
 
+GRACE = 4.0
+"""Simulated seconds for which the end of the faults waits for one that is armed and has hit nobody."""
 SINCE_1970 = 1_700_000_000.0
 """When simulated time began, by the database's clock."""
 
@@ -143,10 +145,10 @@ class World:
         for p in self.processes:
             self.later(3.0 * self.rng.random(), p.terminate)
 
-    def upgrade(self) -> None:
-        """A newer program is installed, and says `init`; what runs is started anew with it, one after the other."""
+    def upgrade(self) -> bool:
+        """A newer program is installed, and says `init`; what runs is started anew with it, one after the other. False: it is there."""
         if self.spoken == SPOKEN:
-            return
+            return False
         self.spoken = SPOKEN
         for actor in (self.person, self.host):
             self.later(2.0 * self.rng.random(), partial(setattr, actor.plane, "spoken", SPOKEN))
@@ -156,6 +158,7 @@ class World:
             self.later(6.0 * self.rng.random(), each.replace)
         for p in self.processes:
             self.later(6.0 * self.rng.random(), p.terminate)
+        return True
 
     def later(self, after: float, work: Callable[[], None]) -> None:
         def wait() -> None:
@@ -170,10 +173,16 @@ class World:
     # SQL
 
     def sql_is_down(self, who: Owner) -> bool:
-        return self.now < self.faults.sql_down_until or self.now < who.sql_cut_until
+        everybody = self.now < self.faults.sql_down_until
+        if everybody or self.now < who.sql_cut_until:
+            self.faults.hit("sql down" if everybody else "cut sql", who)
+            return True
+        return False
 
     def after_sql(self, who: Owner, what: str, before: Region, done: bool) -> None:
         """The oracle looks after each mutation, whoever ran it, and whether or not it was refused; at tables when one was written."""
+        if who.fault:
+            self.faults.hit(who.fault, who, before.phase)
         self.judged(self.oracle.judge)
         if done and what.startswith("permits.finish"):
             self.judged(lambda: judge(self))
@@ -203,7 +212,7 @@ class World:
             detail = str(detail)
         self.history.entries.append((self.now - EPOCH, who, what, detail))
 
-    def note_at(self, place: int, who: str, what: str, heard: Heard) -> None:
+    def note_at(self, place: int, who: str, what: str, heard: Heard | None = None) -> None:
         self.history.entries.insert(place, (self.now - EPOCH, who, what, heard))
 
     def changes(self, who: Owner, what: str) -> None:
@@ -237,7 +246,7 @@ class World:
         try:
             self.person.ask(Fault(0.0, "start"))
             healed, scheduler = EPOCH + self.plan.chaos, self.scheduler
-            while scheduler.now < healed:
+            while scheduler.now < healed or (self.faults.pending and scheduler.now < healed + GRACE):
                 self.step()
             progress.run()
         except Violation as violation:
