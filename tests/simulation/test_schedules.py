@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
+from crkafka_core.control import Reader
+from crkafka_core.member.event_loop import EventLoop
+from crkafka_core.model.rows import Region, Segment
 from crkafka_core.testing.simulation import plan, simulate
+from crkafka_core.testing.simulation.oracle import Oracle
 from crkafka_core.testing.simulation.plan import Fault, Plan
 from tests.simulation.schedules import run, sqlite
 
@@ -16,6 +21,11 @@ ON_SQLITE = max(250, IN_MEMORY // 4)
 LONG = 20_000
 FIRST = int(os.environ.get("CRKAFKA_SEED", "0"))
 """The soak runs other seeds than `make test`."""
+
+
+def large(seed: int) -> Plan:
+    """Segments and queues as large as in all schedules when this seed was found."""
+    return replace(plan(seed), segment_rows=0, queue_rows=0)
 
 
 @pytest.mark.slow
@@ -74,7 +84,7 @@ def test_how_to_go_on_is_said_also_if_the_reply_was_lost(seed: int) -> None:
 
 def test_a_commit_that_another_tells_sql_of_is_not_made_twice() -> None:
     """A clock that stepped had ended the lease of its writer; the next one had its permit before SQL knew (SPEC K6)."""
-    assert simulate(1087).ok
+    assert simulate(1087, plan=large(1087)).ok
 
 
 def test_a_region_that_runs_again_for_its_last_cut_owes_no_alarm_of_periods() -> None:
@@ -84,7 +94,7 @@ def test_a_region_that_runs_again_for_its_last_cut_owes_no_alarm_of_periods() ->
 
 def test_a_region_does_not_run_while_it_is_known_that_sql_went_back() -> None:
     """A table's writer notices it while a person starts the region; what is merged then would reach no table until a person says more."""
-    assert simulate(10_000_742).ok
+    assert simulate(10_000_742, plan=large(10_000_742)).ok
 
 
 def test_a_reader_of_a_backup_misses_files_that_were_retired_before_it_was_put_in_place() -> None:
@@ -99,12 +109,12 @@ def test_a_log_that_is_cut_between_two_resolutions_of_one_start_goes_on_where_it
 
 def test_a_back_off_that_begins_after_a_clock_stepped_back_lasts() -> None:
     """A member failed before anybody had noticed the step (SPEC X6)."""
-    assert simulate(10_001_884).ok
+    assert simulate(10_001_884, plan=large(10_001_884)).ok
 
 
 def test_a_region_that_was_never_resumed_is_at_its_birth_also_behind_a_fence() -> None:
     """A backup from before its birth was put in place, its table followed, and a person asked for a reset (SPEC G9)."""
-    assert simulate(30_003_379).ok
+    assert simulate(30_003_379, plan=large(30_003_379)).ok
 
 
 @pytest.mark.parametrize("seed", [0, 8, 23])
@@ -117,12 +127,12 @@ def test_who_saw_a_head_merged_knows_an_older_state_also_behind_a_reset(seed: in
 
 def test_a_log_that_is_cut_before_a_seek_that_is_lost_is_noticed_by_what_is_read_over() -> None:
     """The seek would have told; what the client reads again is of a later leader (SPEC S4)."""
-    assert simulate(114).ok
+    assert simulate(114, plan=large(114)).ok
 
 
 def test_a_topic_that_is_made_anew_while_its_start_is_resolved_is_no_log_that_was_cut() -> None:
     """Its id was asked for before, its end after that: what stops the region says what happened (SPEC S4)."""
-    chosen = plan(3118)
+    chosen = large(3118)
     others = tuple(fault for fault in chosen.faults if fault.kind != "lake fails")
     assert simulate(3118, plan=replace(chosen, faults=others)).ok
 
@@ -141,7 +151,7 @@ def test_a_member_that_was_started_just_before_the_configuration_changed_takes_p
     None
 ):
     """It is refused with the word that its host has to be started with the new one (SPEC G6)."""
-    assert simulate(110_004_065).ok
+    assert simulate(110_004_065, plan=large(110_004_065)).ok
 
 
 def test_what_a_newer_state_had_retired_is_deleted_also_after_a_backup_is_put_in_place() -> None:
@@ -166,7 +176,7 @@ def test_a_bounded_run_does_not_wait_for_a_topic_that_is_forgotten_and_made_anew
 
 def test_nobody_skips_in_a_partition_that_the_backup_in_place_does_not_know() -> None:
     """He is told from where on he may, and there is nothing yet (SPEC X9)."""
-    assert simulate(160_009_355).ok
+    assert simulate(160_009_355, plan=large(160_009_355)).ok
 
 
 def test_a_topic_that_is_put_back_and_dropped_again_keeps_where_it_began() -> None:
@@ -176,7 +186,7 @@ def test_a_topic_that_is_put_back_and_dropped_again_keeps_where_it_began() -> No
 
 def test_a_table_may_show_what_a_newer_state_of_sql_had_merged_until_somebody_looks() -> None:
     """What followed in SQL had no rows: it was acknowledged without a look at the table (SPEC G10)."""
-    assert simulate(160_013_272).ok
+    assert simulate(160_013_272, plan=large(160_013_272)).ok
 
 
 def test_who_saw_a_cut_open_that_sql_never_opened_stops_the_region_before_it_contributes() -> None:
@@ -186,7 +196,7 @@ def test_who_saw_a_cut_open_that_sql_never_opened_stops_the_region_before_it_con
 
 def test_who_saw_a_cut_of_a_lost_state_open_does_not_stop_a_region_again_that_a_person_has_told_how_to_go_on() -> None:
     """The cut was of another epoch; stopped again each time, the region would never have gone on (SPEC G10)."""
-    assert simulate(180_015_583).ok
+    assert simulate(180_015_583, plan=large(180_015_583)).ok
 
 
 def test_who_collects_orphans_notices_that_sql_went_back_and_on_to_the_same_version() -> None:
@@ -209,6 +219,30 @@ def test_a_fault_that_hits_nobody_was_not_tried() -> None:
     history = simulate(5, plan=Plan(5, members=1, faults=faults, data_loss="gap"))
     assert history.ok, history.text(last=40)
     assert not history.pairs
+
+
+def test_cuts_of_several_segments_and_full_queues_are_among_what_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one member and partition in one cut; a full queue also while the gate is shut."""
+    several = full = 0
+    merge, may_poll = Oracle._merge, EventLoop._may_poll
+
+    def merges(self: Oracle, reader: Reader, last: Region, row: Region) -> None:
+        nonlocal several
+        merge(self, reader, last, row)
+        named = reader.select(Segment, ("checkpoint", "=", row.head))
+        holds = Counter((s.incarnation, tp) for s in named for tp in {tp for tp, _ in self.disk[s.path] or ()})
+        several += max(holds.values(), default=0) > 1
+
+    def may(self: EventLoop) -> bool:
+        nonlocal full
+        full += self._subscribed and self._submitter.queue.full
+        return may_poll(self)
+
+    monkeypatch.setattr(Oracle, "_merge", merges)
+    monkeypatch.setattr(EventLoop, "_may_poll", may)
+    histories = [simulate(seed) for seed in range(40)]
+    assert all(history.ok for history in histories)
+    assert several > 20 and full > 20, (several, full)
 
 
 def test_seeds_differ_in_what_they_try() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.limits import Limits
 from crkafka_core.testing.simulation.plan import Plan
+from crkafka_core.testing.simulation.storage import ROW_BYTES
 
 LIMITS = Limits(
     session_timeout=5.0,
@@ -45,6 +46,8 @@ def configured(plan: Plan, **changes: Any) -> RegionConfig:
         "commit": "drain" if plan.commit_at_drain else "consistent",
         "static_membership": plan.static,
         "data_loss": plan.data_loss,
+        "segment_bytes": ROW_BYTES * (plan.segment_rows or 4096),
+        "queue_bytes": ROW_BYTES * (plan.queue_rows or 4096),
         "start": {"new_partitions": "end" if plan.from_end else "beginning"},
     }
     said |= {f.name: getattr(LIMITS, f.name) for f in fields(Limits) if f.name != "session_timeout"}

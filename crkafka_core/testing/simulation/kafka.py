@@ -18,6 +18,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.protocol.signals import Outcome
 from crkafka_core.segments.batch import SCHEMA, Batch, Run
 from crkafka_core.testing.simulation.broker import Client, FencedInstance, Record
+from crkafka_core.testing.simulation.storage import ROW_BYTES
 
 if TYPE_CHECKING:
     from crkafka_core.testing.simulation.member import SimulatedMember
@@ -35,7 +36,7 @@ class Fetched(Batch):
 
     @cached_property
     def nbytes(self) -> int:
-        return 16 * self.rows
+        return ROW_BYTES * self.rows
 
 
 class SimulatedConsumer:

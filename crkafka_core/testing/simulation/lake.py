@@ -19,7 +19,7 @@ from crkafka_core.tables.files import Added
 from crkafka_core.tables.log import DataFile, Logs, Moved, TableUnavailable
 from crkafka_core.tables.stamp import Facts, LogEntry, Stamp
 from crkafka_core.testing.simulation.history import Violation
-from crkafka_core.testing.simulation.storage import Disk, SimulatedStorage, Tuple
+from crkafka_core.testing.simulation.storage import ROW_BYTES, Disk, SimulatedStorage, Tuple
 
 if TYPE_CHECKING:
     from crkafka_core.testing.simulation.scheduler import Owner
@@ -97,7 +97,7 @@ class LakeStorage(SimulatedStorage):
         if rows is None:
             raise SegmentMissing(f"{path} is not there.")
         self.disk[name] = rows
-        return 16 * len(rows)
+        return ROW_BYTES * len(rows)
 
 
 class SimulatedLog:

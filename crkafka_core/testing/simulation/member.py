@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.edge import Admin, Consumer
 from crkafka_core.member.main import CODES, MemberProcess, Parts
+from crkafka_core.member.open_segments import OpenSegments
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.segment import ClosedSegment
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.signals import ExitKind
+from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import Writer
 from crkafka_core.testing.simulation.broker import Client
@@ -42,6 +45,10 @@ class SimulatedMember(Owner):
         self.kafka_cut_until = 0.0
         self.clients: list[Client] = []
         self.parts: Parts | None = None
+        self.written: dict[TP, int] = {}
+        """Where the tuples leave off that it has written since its segments were handed over or dropped."""
+        self.begun: SegmentName | None = None
+        """The last of those segments."""
         self.stop = SimulatedSignal()
         self.runtime = SimulatedRuntime(world.scheduler, self, world.unique)
         world.scheduler.spawn(self, "main", self._main)
@@ -75,15 +82,36 @@ class SimulatedMember(Owner):
                 self.world.note_at(before, self.name, f"hears {type(event).__name__}", Heard(event, loop.state))
 
         setattr(loop, "_step", noted)  # noqa: B010 (the machine's only door)
+        self._watch_segments(parts.submitter._segments)
         submitter, place = parts.submitter, parts.submitter.place
 
         def placed(stamp: sg.Stamp, offsets: Mapping[TP, int], leader_epochs: Mapping[TP, int]) -> None:
             self.world.judged(lambda: self.world.oracle.sought(self, stamp, offsets))
-            if submitter._segments._writer is not None and not (submitter._drop or submitter._task):
+            if self.written and not (submitter._drop or submitter._task):
                 self.world.fail(Violation("M3", f"{self.name} seeks while its open segment holds tuples"))
             place(stamp, offsets, leader_epochs)
 
         setattr(submitter, "place", placed)  # noqa: B010
+
+    def _watch_segments(self, segments: OpenSegments) -> None:
+        """D1, D3: nothing is submitted while they are closed for a cut, nor after that."""
+        close, drop, world = segments.close, segments.drop, self.world
+
+        def closes() -> tuple[ClosedSegment, ...]:
+            if self.submits:
+                world.fail(Violation("D1", f"{self.name} saves while a permit is given or held"))
+            if self.begun is not None:
+                world.oracle.closes(self.begun)
+            handed = close()
+            self.written, self.begun = {}, None
+            return handed
+
+        def drops() -> None:
+            self.written, self.begun = {}, None
+            drop()
+
+        setattr(segments, "close", closes)  # noqa: B010
+        setattr(segments, "drop", drops)  # noqa: B010
 
     # What hits it
 

@@ -28,7 +28,6 @@ from crkafka_core.model.rows import (
     Segment,
     Table,
 )
-from crkafka_core.model.segment import Span
 from crkafka_core.plane import limits
 from crkafka_core.protocol.signals import Stamp
 from crkafka_core.segments.path import SegmentName
@@ -191,9 +190,9 @@ class Oracle:
             if offset not in due:
                 self.gaps[stamp.epoch, stamp.base, tp] = offset
 
-    def submitted(self, who: Owner, name: SegmentName, tp: TP, records: list[Record], span: Span | None) -> None:
-        """I7, I3, M8, D3: nothing flows before the region ran, or between drain and resume; the first tuple of a segment is the first
-        at or after the offset in the head it was opened under, and each other one follows the one before."""
+    def submitted(self, who: Owner, name: SegmentName, tp: TP, records: list[Record], written: int | None) -> None:
+        """I7, I3, M8, D3: nothing flows before the region ran, or between drain and resume; the first tuple of a partition since a cut is
+        the first at or after the offset in the head, and each other one follows the one before, also into the next segment."""
         if (name.epoch, name.parent) not in self.ran:
             raise Violation(
                 "M8", f"{who.name} submits {tp} in epoch {name.epoch} from {name.parent}, where the region never ran"
@@ -204,11 +203,11 @@ class Oracle:
         if (name.incarnation, name.epoch, name.parent) in self.drained:
             raise Violation("D3", f"{who.name} submits {tp}@{records[0][0]} between drain and resume")
         gap = self.gaps.get((name.epoch, name.parent, tp))
-        starts = {span.next} if span is not None else self.ways_to_begin(name.parent, tp) if gap is None else {gap}
+        starts = {written} if written is not None else self.ways_to_begin(name.parent, tp) if gap is None else {gap}
         due = [after(log, start, len(records)) for log in self.broker.logs_of(tp) for start in sorted(starts)]
         if records not in due:
             raise Violation(
-                "I7" if span is None else "I3",
+                "I7" if written is None else "I3",
                 f"{who.name} submits {tp} {records} in {name.path}; due from {starts} were {due}",
             )
         self.reached[tp] = max(self.reached.get(tp, (0, 0)), (name.epoch, records[-1][0] + 1))
@@ -221,8 +220,8 @@ class Oracle:
         with self.store.read(self.name) as reader:
             return reader.get(PauseMark, mark.kind, mark.what, mark.member) == mark
 
-    def closed(self, who: Owner, name: SegmentName) -> None:
-        """From here on a cut may name it."""
+    def closes(self, name: SegmentName) -> None:
+        """For a cut, with all that was submitted since the last one."""
         self.drained.add((name.incarnation, name.epoch, name.parent))
 
     def still_there(self, name: SegmentName) -> None:
@@ -480,7 +479,7 @@ class Oracle:
         """I2, I3, I8: what the named segments hold is exactly what was produced in these ranges."""
         landed: dict[TP, list[Record]] = {}
         self.landed[cut], self.segments[cut] = [], [*self.segments.get(cut, ()), *(s.path for s in segments)]
-        for segment in segments:
+        for segment in sorted(segments, key=lambda s: SegmentName.parse(s.path) or s.path):
             if (segment.member, segment.incarnation) not in there:
                 raise Violation("I8", f"cut {cut} names {segment.path} of {segment.incarnation}")
             held = self.disk.get(segment.path)

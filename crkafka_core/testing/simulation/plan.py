@@ -106,6 +106,10 @@ class Plan:
     """A partition that nobody saw before starts where it ends at that moment (SPEC S2)."""
     data_loss: Literal["stop", "gap"] = "stop"
     """What the region does when Kafka no longer holds what it needs (SPEC S4)."""
+    segment_rows: int = 0
+    """After so many a member begins its next segment; 0: it needs one for each cut."""
+    queue_rows: int = 0
+    """With so many its queue is full; 0: it never is."""
     sluggish: str = ""
     """The loop of each process that takes its time."""
     chaos: float = 12.0
@@ -132,6 +136,8 @@ def plan(seed: int) -> Plan:
     renewed = Random(f"renewed {seed}")
     if renewed.random() < 0.12 and not NOT_WITH_RENEWED & {f.kind for f in everything}:
         everything.append(_fault(renewed, chaos, [RENEWED]))
+    small = Random(f"small {seed}")
+    segment_rows, queue_rows = (small.choice((1, 2, 5)), small.choice((1, 4, 12))) if small.random() < 0.3 else (0, 0)
     trigger = rng.choice((0, 0, 0, 24))
     return Plan(
         seed=seed,
@@ -146,6 +152,8 @@ def plan(seed: int) -> Plan:
         aided=bool(FOR_SPARK & {f.kind for f in everything}) or Random(f"aided {seed}").random() < 0.5,
         from_end=rng.random() < 0.3,
         data_loss="gap" if later or "retention" in kinds else "stop",
+        segment_rows=segment_rows,
+        queue_rows=queue_rows,
         sluggish=rng.choice(("", "", *LOOPS)),
         chaos=chaos,
         faults=tuple(sorted(everything, key=lambda f: f.at)),

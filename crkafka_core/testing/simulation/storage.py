@@ -17,13 +17,14 @@ from crkafka_core.segments.errors import SegmentExists, SegmentMissing, StorageU
 from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.storage import Output, Storage, Stored
 from crkafka_core.testing.simulation.broker import Record
-from crkafka_core.testing.simulation.history import Violation
 
 if TYPE_CHECKING:
     from crkafka_core.testing.simulation.member import SimulatedMember
     from crkafka_core.testing.simulation.scheduler import Owner
     from crkafka_core.testing.simulation.world import World
 
+ROW_BYTES = 2**16
+"""Of each row: the least that a segment, or a queue, may be told to hold."""
 Tuple = tuple[TP, Record]
 Disk = dict[str, tuple[Tuple, ...] | None]
 """Path → what a closed segment holds; None while it is being written."""
@@ -110,11 +111,11 @@ class SimulatedWriter:
         storage.reach(writes=True)
         if path in storage.disk:
             raise SegmentExists(f"{path} is written twice")
-        storage.disk[path] = None
+        storage.disk[path], owner.begun = None, name
 
     @property
     def bytes(self) -> int:
-        return 16 * len(self._tuples)
+        return ROW_BYTES * len(self._tuples)
 
     def write(self, batch: Batch) -> None:
         if self._world.faults.storage_fails(self._owner):
@@ -127,19 +128,17 @@ class SimulatedWriter:
             self._tuples += [(run.tp, record) for record in records]
             last = self._spans.get(run.tp)
             rows = len(records) + (last.rows if last is not None else 0)
+            self._owner.written[run.tp] = run.next
             self._spans[run.tp] = Span(run.tp, last.first if last is not None else run.first, run.next, rows)
 
     def _judge(self, tp: TP, records: list[Record]) -> None:
-        self._world.oracle.submitted(self._owner, self.name, tp, records, self._spans.get(tp))
+        self._world.oracle.submitted(self._owner, self.name, tp, records, self._owner.written.get(tp))
 
     def close(self, topic_ids: Mapping[str, str] | None = None) -> ClosedSegment:
         if self._closed is None:
-            if self._owner.submits:
-                self._world.fail(Violation("D1", f"{self._owner.name} saves while a permit is given or held"))
             self._storage.reach(writes=True)
             self._world.judged(lambda: self._world.oracle.still_there(self.name))
             self._storage.disk[self.path] = tuple(self._tuples)
-            self._world.oracle.closed(self._owner, self.name)
             rows = len(self._tuples)
             self._closed = ClosedSegment(self.path, rows, self.bytes, f"h{rows}", tuple(self._spans.values()))
             self._storage.reach()
