@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from crkafka_core.control import Reader
 from crkafka_core.member.event_loop import EventLoop
-from crkafka_core.model.rows import Region, Segment
+from crkafka_core.model.limits import Limits
+from crkafka_core.model.rows import Region, ResetCause, Segment
+from crkafka_core.protocol import reset_policy
 from crkafka_core.testing.simulation import plan, simulate
 from crkafka_core.testing.simulation.oracle import Oracle
 from crkafka_core.testing.simulation.plan import Fault, Plan
@@ -219,6 +222,19 @@ def test_a_fault_that_hits_nobody_was_not_tried() -> None:
     history = simulate(5, plan=Plan(5, members=1, faults=faults, data_loss="gap"))
     assert history.ok, history.text(last=40)
     assert not history.pairs
+
+
+def test_a_region_that_stops_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough faults are there that may stop it; the budget of none is spent."""
+    decide = reset_policy.decide
+
+    def hasty(cause: ResetCause, text: str, member: str, record: Any, limits: Limits) -> reset_policy.Decision:
+        return decide(cause, text, member, record, replace(limits, max_consecutive_resets=3))
+
+    monkeypatch.setattr(reset_policy, "decide", hasty)
+    faults = tuple(Fault(4.0 + 0.2 * i, "trouble", i) for i in range(12))
+    violation = simulate(3, plan=Plan(3, period=2.0, faults=faults)).violation
+    assert violation is not None and violation.rule == "X6" and "has not happened" in violation.text
 
 
 def test_cuts_of_several_segments_and_full_queues_are_among_what_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

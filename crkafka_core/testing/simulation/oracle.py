@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 COUNTS = frozenset({"failure", "mismatch", "stuck"})
 ZEROES = frozenset({"start", "restored", "join", "rebalance", "thrown out", "thrown out together"})
 """Causes of resets that count towards a stop, and that begin the count anew (docs/protocol.md)."""
+BUDGETED = frozenset({"lost", "rebalance", "thrown out"})
+"""Causes of which each member may make so many."""
 BACKS_OFF = COUNTS | {"unavailable", "offset gone", "late"}
 WANTED = frozenset({"stop", "caught up"})
 """Causes of cuts of which somebody wants the checkpoint, also if there is nothing new."""
@@ -86,6 +88,8 @@ class Oracle:
         self.retired: set[int] = set()
         self.failures = 0
         """In a row, as SPEC X6 counts them."""
+        self.proved = 0
+        """The epoch of the last cut that was completed."""
         self.stops: list[str] = []
         self.lost: list[tuple[dict[int, dict[TP, int]], dict[TP, dict[str, int]]]] = []
         """What was merged, and the initial offsets, in states of SQL that a backup has replaced."""
@@ -355,6 +359,24 @@ class Oracle:
                 raise Violation("X4", f"the region runs, and tables {late} have not followed its rewind")
         if row.phase is Phase.STOPPED:
             self.stops.append(row.stop_reason)
+            if not self.lost:
+                self._stopped(reader, row)
+
+    def _stopped(self, reader: Reader, row: Region) -> None:
+        """X6, S4, by its own counts: a reason to be STOPPED is one that has happened."""
+        limit, why = limits.of(row), row.stop_reason
+        mine: tuple[Cond, ...] = ("member", "=", row.stop_member), ("cause", "in", BUDGETED)
+        forced = reader.select(Reset, *mine, ("epoch", ">", row.started_epoch))
+        if "in a row without a completed cut" in why:
+            there = self.failures >= limit.max_consecutive_resets
+        elif "without a completed cut in between" in why:
+            there = sum(reset.epoch > self.proved for reset in forced) >= limit.forced_without_cut
+        elif f"in {limit.forced_window:.0f} s" in why:
+            there = len(forced) >= limit.forced_budget
+        else:  # Kafka has lost something
+            there = bool(self.broker.former or self.broker.cuts or any(self.broker.starts.values()))
+        if not there:
+            raise Violation("X6", f"STOPPED for what has not happened: {why}")
 
     def _resumed(self, reader: Reader, last: Region, row: Region) -> None:
         """X6: not before the back-off of the last failure is over; and that no merge came for long was told before."""
@@ -442,7 +464,7 @@ class Oracle:
         if checkpoint.parent and not new and checkpoint.cause not in WANTED:
             raise Violation("V1", f"cut {cut} made a checkpoint ({checkpoint.cause}), and had nothing new")
         self.parents[cut] = checkpoint.parent
-        self.cuts, self.failures = self.cuts + 1, 0
+        self.cuts, self.failures, self.proved = self.cuts + 1, 0, row.epoch
         if row.phase is Phase.RUNNING:
             self._runs(reader, row)
 
@@ -451,7 +473,7 @@ class Oracle:
         checkpoint = reader.get(Checkpoint, cut)
         if checkpoint is None or checkpoint.status is not CheckpointStatus.EMPTY or not checkpoint.if_new:
             raise Violation("V1", f"cut {cut} is over without a head and without an abort: {checkpoint}")
-        self.cuts, self.failures = self.cuts + 1, 0
+        self.cuts, self.failures, self.proved = self.cuts + 1, 0, self.row.epoch
 
     def _offsets(self, cut: int, parent: int, offsets: list[MergedOffset]) -> None:
         """I1: every known partition is there, and goes on where the parent left it."""
