@@ -201,13 +201,7 @@ class Person(Actor):
             case "init":
                 SimulatedRegion(self).init()
             case "configure" if self.plane.spoken == SPOKEN:
-                config, before = (
-                    configured(self.world.plan, **changes(self.world.plan, ask.value)),
-                    self.world.oracle.row,
-                )
-                SimulatedRegion(self, config).init()
-                self.world.faults.hit(ask.kind, self, before.phase)
-                self.world.configure(config)
+                self._configure(ask)
             case "skip":
                 self._skip(ask)
             case "forget":
@@ -223,6 +217,12 @@ class Person(Actor):
                 for kind, what, member in sorted(self.world.paused):
                     self.plane.do(partial(pauses.resume, kind=kind, what=what, member=member, by="person"))
                 self.world.paused.clear()
+
+    def _configure(self, ask: Fault) -> None:
+        config, before = configured(self.world.plan, **changes(self.world.plan, ask.value)), self.world.oracle.row
+        SimulatedRegion(self, config).init()
+        self.world.faults.hit(ask.kind, self, before.phase)
+        self.world.configure(config)
 
     def _rewind(self, ask: Fault) -> None:
         live = self.plane.read(lambda r, region: r.select(Checkpoint, ("status", "=", CheckpointStatus.MERGED)))

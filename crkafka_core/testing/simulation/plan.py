@@ -136,8 +136,7 @@ def plan(seed: int) -> Plan:
     renewed = Random(f"renewed {seed}")
     if renewed.random() < 0.12 and not NOT_WITH_RENEWED & {f.kind for f in everything}:
         everything.append(_fault(renewed, chaos, [RENEWED]))
-    small = Random(f"small {seed}")
-    segment_rows, queue_rows = (small.choice((1, 2, 5)), small.choice((1, 4, 12))) if small.random() < 0.3 else (0, 0)
+    segment_rows, queue_rows = _small(Random(f"small {seed}"))
     trigger = rng.choice((0, 0, 0, 24))
     return Plan(
         seed=seed,
@@ -158,6 +157,11 @@ def plan(seed: int) -> Plan:
         chaos=chaos,
         faults=tuple(sorted(everything, key=lambda f: f.at)),
     )
+
+
+def _small(rng: Random) -> tuple[int, int]:
+    """Segments and queues; mostly both are large."""
+    return (rng.choice((1, 2, 5)), rng.choice((1, 4, 12))) if rng.random() < 0.3 else (0, 0)
 
 
 def _about(rng: Random, phase: str, bringers: tuple[str, ...], at: float, faults: list[Fault]) -> list[Fault]:
