@@ -20,6 +20,7 @@ from crkafka_core.spark.table_format import Rows, TableFormat, Where
 from crkafka_core.tables.delta_log import log_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
+from crkafka_core.tables.on_snapshot import until_done
 from crkafka_core.tables.stamp import History, Stamp, check_known, check_owner
 from crkafka_core.tables.writing import Written
 
@@ -41,11 +42,18 @@ def write(
         log = log_of(region, permit.table)
         assert isinstance(rows, DataFrame)
         return upsert.write(form, log, permit, hold, rows, keys)
+    return until_done(permit.table, lambda: _write_once(region, form, permit, hold, rows, expected))
+
+
+def _write_once(
+    region: Handle, form: TableFormat, permit: Permit, hold: Hold, rows: Rows, expected: Mapping[int, int] | None
+) -> Written:
+    """On the table as it is. Who is still allowed to write after the look is refused by the table if another comes after it."""
     stamp = Stamp.of(permit.plan.uid, permit.commit)
     before = current(region, form, permit.table)
     refuse_keyed(form, before)
     wrong = _wrong(region, form, permit, before)
-    hold.check()
+    hold.confirm()
     writes = bool(permit.plan.rows or wrong)
     added = _put(form, permit, rows, expected, wrong, stamp, before.version) if writes else None
     counts = form.counts(permit.plan.filled) if added is None else {}

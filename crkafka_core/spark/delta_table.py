@@ -258,9 +258,6 @@ class DeltaTable(TableFormat):
                 hint="Nothing was written. Set spark.sql.session.timeZone to UTC, as crkafka does, or partition by a date.",
             )
 
-    def fence(self, stamp: Stamp, where: Where, in_flight: Collection[int], based_on: str) -> None:
-        self.replace(None, where, stamp, based_on)
-
     def make_fenced(self, stamp: Stamp) -> None:
         self.replace(self.spark.createDataFrame([], f"{CHECKPOINT} BIGINT"), Where(), stamp, "")
 

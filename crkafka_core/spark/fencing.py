@@ -18,9 +18,10 @@ from crkafka_core.spark.formats import session_for, table_of
 from crkafka_core.spark.keys import keys_of, refuse_keyed
 from crkafka_core.spark.schema import CHECKPOINT
 from crkafka_core.spark.strangers import strangers
-from crkafka_core.spark.table_format import Where
+from crkafka_core.spark.table_format import TableFormat, Where
 from crkafka_core.tables import adopt, put_back, writing
 from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.on_snapshot import until_done
 from crkafka_core.tables.stamp import Stamp, check_owner
 from crkafka_core.tables.writing import Fenced
 
@@ -53,7 +54,10 @@ def fence_all(spark: SparkSession | None, region: Handle) -> list[Table]:
 
 
 def _fence(spark: SparkSession, region: Handle, permit: Permit) -> str:
-    form = table_of(spark, region, permit.table)
+    return until_done(permit.table, lambda: _fence_once(region, table_of(spark, region, permit.table), permit))
+
+
+def _fence_once(region: Handle, form: TableFormat, permit: Permit) -> str:
     uid = permit.plan.uid
     stamp = Stamp.of(uid, permit.commit)
     before = current(region, form, permit.table)
@@ -67,5 +71,5 @@ def _fence(spark: SparkSession, region: Handle, permit: Permit) -> str:
     gone = set(region.plane.read(lambda reader, row: plane.superseded(reader)))
     foreign = strangers(region, form, permit.table)
     in_flight = {i for c in permit.overtaken for i in json.loads(c.checkpoints_json)} & gone
-    form.fence(stamp, Where(ids=tuple(sorted(foreign | in_flight))), in_flight, before.version)
+    form.replace(None, Where(ids=tuple(sorted(foreign | in_flight))), stamp, before.version)
     return form.our_version(form.history(before.version), stamp)

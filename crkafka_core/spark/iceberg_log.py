@@ -25,17 +25,14 @@ from crkafka_core.model.rows import Table
 from crkafka_core.segments.errors import without_secrets
 from crkafka_core.segments.storage import Storage
 from crkafka_core.spark import iceberg_catalog
+from crkafka_core.spark.iceberg_catalog import STAMP, TIDY
 from crkafka_core.spark.schema import RECORDS
 from crkafka_core.tables.files import Added, Bounds
 from crkafka_core.tables.log import DataFile, Moved, Snapshot, TableLog, TableUnavailable, storage_of
 from crkafka_core.tables.stamp import Facts, LogEntry, Stamp
 
-STAMP = "crkafka"
-"""In a snapshot's summary."""
 _MADE_BY = "crkafka.stamp"
 _NAMES = "schema.name-mapping.default"
-_TIDY = "write.metadata.delete-after-commit.enabled"
-"""Each commit writes the metadata anew; all but the last hundred of it go."""
 _MAIN = "main"
 _KEY, _TIME = ("topic", "partition", "offset"), "timestamp"
 _BOUNDS = [f"readable_metrics.`{column}`.{end}_bound" for end in ("lower", "upper") for column in _KEY]
@@ -79,7 +76,7 @@ class IcebergLog(TableLog):
         made_by = Stamp(stamp.uid, stamp.table, 0, stamp.token).to_json()
         with self.translated_errors():
             try:
-                self.java.create(self.name, RECORDS.json(), {"format-version": "2", _TIDY: "true", _MADE_BY: made_by})
+                self.java.create(self.name, RECORDS.json(), {"format-version": "2", TIDY: "true", _MADE_BY: made_by})
             except AnalysisException as error:
                 if (error.getCondition() or "") == "TABLE_OR_VIEW_ALREADY_EXISTS":
                     raise Moved(f"Table {self.table.name} was made by somebody else.") from error

@@ -1,9 +1,8 @@
-"""Apache Iceberg, written row by row: overwrite by checkpoint, refused by the table when somebody wrote the same checkpoints since.
+"""Apache Iceberg, written row by row, on a branch at the snapshot that was looked at: `main` goes there only if it has not moved since.
 
 A commit replaces whole files, known by the bounds that Iceberg keeps of their checkpoints; what stays of a file that also holds
 other checkpoints, as `rewrite_data_files` makes them, is written anew by the same commit. So there are no partitions by checkpoint.
-What Iceberg cannot refuse, a late write to checkpoints that nobody else has written, is found by every later writer, by the
-stamps in the snapshots' summaries, and undone (SPEC K6, docs/clients.md P5). Raw tables adopt segments instead (`iceberg_log`).
+Where nothing leaves it is an append, behind which a stream reads on (SPEC K6). Raw tables adopt segments instead (`iceberg_log`).
 """
 
 from __future__ import annotations
@@ -17,13 +16,15 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
+from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.spark import iceberg_catalog
+from crkafka_core.spark.iceberg_branch import Branch, staged
+from crkafka_core.spark.iceberg_catalog import STAMP, TIDY
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_format import ANY, Range, TableFormat, Where, joined
-from crkafka_core.tables.log import storage_of
-from crkafka_core.tables.stamp import Dropped, History, LogEntry, Stamp
+from crkafka_core.tables.log import Moved, storage_of
+from crkafka_core.tables.stamp import History, LogEntry, Stamp, dropped
 
-_STAMP = "crkafka"
 _ANY = "write.spark.accept-any-schema"
 _DATA = 0
 """Kind of a file that has rows; others mark rows as deleted."""
@@ -78,12 +79,13 @@ class IcebergTable(TableFormat):
         if not self._exists():
             return []
         rows, line, _ = self._line(after)
-        led = {row["snapshot_id"] for row in self._line("")[1]}
+        lost = self.spark.table(f"{self._name}.history").where("NOT is_current_ancestor").select("snapshot_id")
+        behind = {row[0] for row in lost.collect()}  # what is on a branch, or never came from there, is not among them
         since = next((row["committed_at"] for id, row in rows.items() if str(id) == after), None)
         left = [
             (row["committed_at"], LogEntry(str(id), None, True, left_behind=True))
             for id, row in rows.items()
-            if id not in led and _entry(row).stamp is not None and (since is None or row["committed_at"] >= since)
+            if id in behind and _entry(row).stamp is not None and (since is None or row["committed_at"] >= since)
         ]
         found = [*((row["committed_at"], _entry(row)) for row in line), *left]
         return [entry for _, entry in sorted(found, key=lambda each: each[0])]
@@ -119,17 +121,17 @@ class IcebergTable(TableFormat):
         near = self.spark.table(self._name).where(F.col(CHECKPOINT).between(least, greatest))
         return {row[0]: row[1] for row in near.groupBy(CHECKPOINT).count().collect()}
 
-    def _files(self, least: int, greatest: int) -> list[Row]:
-        """Files that may have rows of these checkpoints: kind, lowest and highest checkpoint, rows, path."""
+    def _files(self, least: int, greatest: int, at: str = "") -> list[Row]:
+        """Files that may have rows of these checkpoints: kind, lowest and highest checkpoint, rows, path. `at`: in that snapshot."""
         first, last = (F.col(f"readable_metrics.{CHECKPOINT}.{end}_bound") for end in ("lower", "upper"))
-        files = self.spark.table(f"{self._name}.files").select("content", first, last, "record_count", "file_path")
+        there = self.spark.read.option("versionAsOf", at) if at else self.spark.read
+        files = there.table(f"{self._name}.files").select("content", first, last, "record_count", "file_path")
         return files.where(first.isNull() | last.isNull() | ((first <= greatest) & (last >= least))).collect()
 
     def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> None:
+        based_on = based_on or self._first(frame, stamp)
         if frame is None:
             frame = self.spark.table(self._name).where(F.lit(False))
-        elif not based_on:
-            self._make(frame, stamp)
         elif self.table.shape:
             self._accept_any()
         else:
@@ -138,50 +140,64 @@ class IcebergTable(TableFormat):
         there = self.spark.table(self._name).schema
         self.needs_column(there.fieldNames())
         self.must_fit(there, frame.schema)
-        based_on = based_on or self._first(stamp)
-        ranges = self._of_whole_files(where.ranges())
-        if ranges != where.ranges():
-            staying = self.spark.table(self._name).where(f"({_within(ranges)}) AND NOT ({where.sql()})")
+        try:
+            with staged(self.spark, self._name, stamp, based_on) as branch:
+                self._write(frame, where, stamp, branch)
+                branch.publish()
+        except Moved as moved:
+            raise self._late(stamp, based_on, moved) from moved
+
+    def _write(self, frame: DataFrame, where: Where, stamp: Stamp, branch: Branch) -> None:
+        ranges = self._of_whole_files(where.ranges(), branch.start)
+        if ranges and ranges != where.ranges():
+            staying = self.spark.table(branch.name).where(f"({_within(ranges)}) AND NOT ({where.sql()})")
             frame = frame.unionByName(staying, allowMissingColumns=True)
-        writer = frame.sortWithinPartitions(CHECKPOINT).writeTo(self._name).options(**self.options)
+        writer = frame.sortWithinPartitions(CHECKPOINT).writeTo(branch.name).options(**self.options)
         if self.table.shape:  # columns may become more, and come in another order
             writer = writer.option("mergeSchema", "true").option("check-ordering", "false")
-        writer = writer.option("isolation-level", "serializable").option("validate-from-snapshot-id", based_on)
-        try:
-            writer.option(f"snapshot-property.{_STAMP}", stamp.to_json()).overwrite(F.expr(_within(ranges)))
-        except Exception as error:  # classic and Connect wrap Iceberg's in classes of their own
-            if "org.apache.iceberg.exceptions.ValidationException" in str(error) or "Found conflicting" in str(error):
-                raise Dropped(
-                    f"Table {stamp.table} refused commit {stamp.number}: somebody else has written the same checkpoints since.",
-                    hint="Stop; the later writer goes on.",
-                ) from error
-            raise
+        writer = writer.option(f"snapshot-property.{STAMP}", stamp.to_json())
+        if ranges:
+            writer.overwrite(F.expr(_within(ranges)))
+        else:
+            writer.append()
 
-    def _of_whole_files(self, ranges: list[Range]) -> list[Range]:
-        """The ranges, grown until no file has checkpoints both inside and outside of them."""
+    def _of_whole_files(self, ranges: list[Range], at: str) -> list[Range]:
+        """The ranges, grown until no file of that snapshot has checkpoints both inside and outside of them; none if no file has any."""
         while ranges:
-            near = self._files(ranges[0][0], ranges[-1][1])
-            files = {(first, last) for kind, first, last, *_ in near if kind == _DATA and first is not None}
-            grown = joined([*ranges, *(f for f in files if any(f[0] <= b and f[1] >= a for a, b in ranges))])
+            files = [f for f in self._files(ranges[0][0], ranges[-1][1], at) if f[0] == _DATA]
+            bounds = [None if f[1] is None or f[2] is None else (f[1], f[2]) for f in files]
+            near = [f for f in bounds if f is None or any(f[0] <= b and f[1] >= a for a, b in ranges)]
+            grown = joined([*ranges, *filter(None, near)]) if near else []
             if grown == ranges:
                 break
             ranges = grown
         return ranges
 
-    def _make(self, frame: DataFrame, stamp: Stamp) -> None:
-        """For a first write: when we looked there was nothing. Who has made the table since, a fence above all, refuses it."""
-        if not self._exists():
+    def _first(self, frame: DataFrame | None, stamp: Stamp) -> str:
+        """The snapshot to begin with, ours alone: when we looked there was nothing. Who has been here since refuses it."""
+        made = Moved(f"Table {stamp.table} was made by somebody else since it was looked at.")
+        if self._exists():
+            if self.history("").version:
+                raise self._late(stamp, "", made)
+            empty = self.spark.table(self._name).where(F.lit(False))
+            empty.writeTo(self._name).option(f"snapshot-property.{STAMP}", stamp.to_json()).append()
+        else:
+            assert frame is not None, "rows are only taken from a table that is there"
             try:
                 self._create(frame, stamp)
-                return
             except AnalysisException as error:
                 if (error.getCondition() or "") != "TABLE_OR_VIEW_ALREADY_EXISTS":
                     raise
-        if self.history("").version:
-            raise Dropped(
-                f"Table {stamp.table} refused commit {stamp.number}: somebody else has made the table since we looked.",
-                hint="Stop; the next writer looks anew.",
-            )
+                raise self._late(stamp, "", made) from error
+        seen = self.history("").seen
+        if [entry.stamp for entry in seen] != [stamp]:
+            raise self._late(stamp, "", made)
+        return seen[0].version
+
+    def _late(self, stamp: Stamp, based_on: str, moved: Moved) -> CrkafkaError:
+        """What to raise where somebody else was quicker: for ever, if it was a later writer of ours."""
+        seen = (s.stamp for s in self.history(based_on).seen if s.stamp and s.is_of(stamp.uid, stamp.table))
+        return dropped(stamp) if any(s.number > stamp.number for s in seen) else moved
 
     def make_fenced(self, stamp: Stamp) -> None:
         self._create(self.spark.createDataFrame([], f"{CHECKPOINT} BIGINT"), stamp)
@@ -209,49 +225,25 @@ class IcebergTable(TableFormat):
         )  # also behind a hundred columns
         if self.table.shape:
             made = made.tableProperty(_ANY, "true")
+        made = made.tableProperty(TIDY, "true")
         made.tableProperty("write.distribution-mode", "none").option(
-            f"snapshot-property.{_STAMP}", stamp.to_json()
+            f"snapshot-property.{STAMP}", stamp.to_json()
         ).create()
 
-    def _first(self, stamp: Stamp) -> str:
-        """A first snapshot, so that there is one to validate from."""
-        version = self.history("").version
-        if version:
-            return version
-        empty = self.spark.table(self._name).where(F.lit(False))
-        empty.writeTo(self._name).option(f"snapshot-property.{_STAMP}", stamp.to_json()).append()
-        return self.history("").version
-
-    def fence(self, stamp: Stamp, where: Where, in_flight: Collection[int], based_on: str) -> None:
-        # A removal without hits fences nothing: a row of ours in each checkpoint that a late write may be for makes the
-        # table refuse it, and is removed at once (docs/clients.md P5).
-        marked = [i for i in in_flight if i in where.ids]
-        if marked:
-            columns = self.spark.table(self._name).schema
-            marks = self.spark.createDataFrame([{CHECKPOINT: i} for i in marked], columns)
-            self.replace(marks, Where(ids=tuple(marked)), stamp, based_on)
-            based_on = self.our_version(self.history(based_on), stamp)
-        self.replace(None, where, stamp, based_on)
-
     def compact(self) -> tuple[int, int]:
-        done = self._call("rewrite_data_files").select("rewritten_data_files_count", "added_data_files_count").collect()
-        return done[0][0], done[0][1]
+        done = iceberg_catalog.call(self.spark, self._name, "rewrite_data_files")
+        counts = done.select("rewritten_data_files_count", "added_data_files_count").collect()[0]
+        return counts[0], counts[1]
 
     def clean(self) -> None:
-        self._call("expire_snapshots").collect()
-
-    def _call(self, procedure: str) -> DataFrame:
-        catalog, _, table = self._name.partition(".")
-        return self.spark.sql(f"CALL {catalog}.system.{procedure}(table => '{table}')")
+        iceberg_catalog.call(self.spark, self._name, "expire_snapshots").collect()
 
     def read(self) -> DataFrame:
         return self.spark.table(self._name)
 
 
 def _entry(row: Row) -> LogEntry:
-    return LogEntry.told(
-        str(row["snapshot_id"]), row["summary"].get(_STAMP), changes_rows=row["operation"] != "replace"
-    )
+    return LogEntry.told(str(row["snapshot_id"]), row["summary"].get(STAMP), changes_rows=row["operation"] != "replace")
 
 
 def _within(ranges: list[Range]) -> str:

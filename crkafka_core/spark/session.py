@@ -15,11 +15,13 @@ from crkafka_core.config.location import split_endpoint
 from crkafka_core.config.reference import has_reference
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.dev.cache import cache_folder
-from crkafka_core.spark import launch, location
+from crkafka_core.spark import iceberg_branch, launch, location
 
 S3 = "s3"
 PACKAGES = {"delta": maven.DELTA, "iceberg": maven.ICEBERG, S3: maven.S3A}
 """For `spark.jars.packages`."""
+EXTENSIONS = {"delta": "io.delta.sql.DeltaSparkSessionExtension", "iceberg": iceberg_branch.EXTENSIONS}
+"""For `spark.sql.extensions`."""
 
 OWN_JARS = {"spark.jars", "spark.jars.packages"}
 """Who sets one of them in `host.conf` says what there is."""
@@ -47,8 +49,9 @@ def conf(formats: Collection[str] = ()) -> dict[str, str]:
     if "delta" in formats:
         # Delta's log is read in 50 tasks by default; ours is short, and each commit reads it several times.
         out["spark.databricks.delta.snapshotPartitions"] = "2"
-        out["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
         out["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    if extensions := [EXTENSIONS[each] for each in ("delta", "iceberg") if each in formats]:
+        out["spark.sql.extensions"] = ",".join(extensions)
     return out
 
 

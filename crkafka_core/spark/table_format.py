@@ -146,7 +146,8 @@ class TableFormat(ABC):
     def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> None:
         """Put the rows in the place of what `where` names (none: remove it, from a table that is there), in one commit.
 
-        A conflict with what came after `based_on` is refused where the format can; see `our_version` for where it cannot.
+        It stops writes of lower numbers, also if it changes no row. Raises `Moved` if somebody else has committed after `based_on`,
+        or tries again by itself; what a later writer of ours has overtaken is dropped (see `our_version`).
         """
 
     def add(self, rows: Rows | None, where: Where, stamp: Stamp, based_on: str, expected: int | None) -> int | None:
@@ -155,13 +156,6 @@ class TableFormat(ABC):
         None: there is no such way, or the rows are not as many as expected, and nothing was committed.
         """
         return None
-
-    @abstractmethod
-    def fence(self, stamp: Stamp, where: Where, in_flight: Collection[int], based_on: str) -> None:
-        """Remove what `where` names, in a commit that also stops writes of lower numbers, even when there is nothing to remove.
-
-        `in_flight`: checkpoints that overtaken permits may still write.
-        """
 
     @abstractmethod
     def make_fenced(self, stamp: Stamp) -> None:

@@ -57,6 +57,10 @@ class Hold(Loop):
         if self.lost is not None:
             raise LeaseLost(str(self.lost))
 
+    def confirm(self) -> None:
+        """Raise if it is somebody else's by now: SQL is asked, since who was asleep for long does not know."""
+        self._renew()
+
     def end_after(self, seconds: float) -> None:
         """Let go by itself after so long."""
         self._linger = self._runtime.now() + seconds

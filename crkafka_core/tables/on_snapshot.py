@@ -33,16 +33,28 @@ def on_a_snapshot(log: TableLog, stamp: Stamp, once: Callable[[Snapshot], T]) ->
 
 def on_what_is_there(table: Table, look: Callable[[], S | None], make: Callable[[], None], once: Callable[[S], T]) -> T:
     """The same for a table that is looked at, and made, in a way of its own."""
+
+    def one_look() -> T | None:
+        snapshot = look()
+        check_there(table, "" if snapshot is None else str(snapshot.version))
+        if snapshot is not None:
+            return once(snapshot)
+        make()
+        return None
+
+    return until_done(table, one_look)
+
+
+def until_done(table: Table, one_look: Callable[[], T | None]) -> T:
+    """Look anew as often as somebody else was quicker, or as nothing was there to commit on (None)."""
     for _ in range(_LOOKS):
         try:
-            snapshot = look()
-            check_there(table, "" if snapshot is None else str(snapshot.version))
-            if snapshot is None:
-                make()
-            else:
-                return once(snapshot)
+            done = one_look()
         except Moved as moved:
             _log.info("%s", moved)
+        else:
+            if done is not None:
+                return done
     raise Refused(
         f"Somebody else keeps committing to table {table.name} at {table.path}.",
         hint="It is tried again; who it is, the table's history tells.",

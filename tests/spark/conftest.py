@@ -89,11 +89,11 @@ def through_connect(tmp_path_factory: pytest.TempPathFactory, more: Mapping[str,
     with SparkCluster(folder, workers=1, cores=4) as cluster:
         address = cluster.start_connect(
             [jar for each in JARS for jar in each.jars()],
-            **{key: value for key, value in session.conf(["delta"]).items() if key in STATIC},
+            **{key: value for key, value in session.conf(["delta", "iceberg"]).items() if key in STATIC},
             **{"spark.executor.memory": "512m", **SMALL, **more},
         )
         builder = SparkSession.builder.remote(address)
-        for key, value in session.conf(["delta"]).items():
+        for key, value in session.conf(["delta", "iceberg"]).items():
             if key.startswith("spark.sql.") and key not in STATIC:
                 builder = builder.config(key, value)
         made = builder.getOrCreate()
@@ -105,7 +105,7 @@ def in_this_process(tmp_path_factory: pytest.TempPathFactory, more: Mapping[str,
     jars = [jar for each in JARS for jar in each.jars()]
     builder = SparkSession.builder.master("local[4,4]").appName("crkafka tests")
     settings = {
-        **session.conf(["delta"]),
+        **session.conf(["delta", "iceberg"]),
         **session.HERE,
         "spark.jars": ",".join(map(str, jars)),
         "spark.ui.enabled": "false",
