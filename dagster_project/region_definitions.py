@@ -21,7 +21,8 @@ from dagster_project.job_set import CHECKS_DATA, WRITES, Jobs
 from dagster_project.names import RESERVED, Names
 from dagster_project.options import Options
 from dagster_project.resources import RegionResource, SparkSessionResource
-from dagster_project.sensors import check, hosting, keep_up, observe, publish, trigger, watch
+from dagster_project.sensors import check, host, observe, publish, trigger, watch
+from dagster_project.sensors import tables as tables_sensor
 from dagster_project.sensors.shared import SensorSetup, UnresolvedJob
 
 _made: WeakValueDictionary[str, RegionResource] = WeakValueDictionary()
@@ -155,6 +156,6 @@ def _sensors(
         publish.sensor(setup),
         observe.sensor(setup, declared),
         check.sensor(setup, check_data, shared=any(t.format != "parquet" for t in config.tables)),
-        hosting.sensor(setup, jobs.host_members),
-        *([] if write_tables is None else [keep_up.sensor(setup, write_tables, jobs.advance_table, declared)]),
+        host.sensor(setup, jobs.host_members),
+        *([] if write_tables is None else [tables_sensor.sensor(setup, write_tables, jobs.advance_table, declared)]),
     ]

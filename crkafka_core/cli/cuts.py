@@ -16,7 +16,7 @@ from crkafka_core.cli.life import silent
 from crkafka_core.cli.output import note, print_json, span
 from crkafka_core.cli.progress import Say, progress
 from crkafka_core.config import RegionConfig
-from crkafka_core.machine import whoami
+from crkafka_core.holder import whoami
 from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural

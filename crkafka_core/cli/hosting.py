@@ -21,7 +21,7 @@ from crkafka_core.cli.call import with_config
 from crkafka_core.cli.following import Follower, Tell
 from crkafka_core.cli.output import note
 from crkafka_core.config import RegionConfig, redact
-from crkafka_core.machine import whoami
+from crkafka_core.holder import whoami
 from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused
 from crkafka_core.model.phase import Phase
 from crkafka_core.region import Region

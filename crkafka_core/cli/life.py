@@ -14,7 +14,7 @@ from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.progress import Say, progress
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
-from crkafka_core.machine import whoami
+from crkafka_core.holder import whoami
 from crkafka_core.model import rows
 from crkafka_core.model.errors import NotSettled, RegionStopped
 from crkafka_core.model.phase import Phase

@@ -50,7 +50,7 @@ VERBS = {
     "group": "group",
     "pause": "pauses",
     "resume": "pauses",
-    "tables": "declared",
+    "tables": "tables",
     "replay": "replaying",
     "mend": "mending",
     "erase": "erasing",

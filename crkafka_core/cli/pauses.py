@@ -12,7 +12,7 @@ from crkafka_core.cli.output import note, print_json, print_table
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.config import RegionConfig
 from crkafka_core.config.problem import nearest
-from crkafka_core.machine import whoami
+from crkafka_core.holder import whoami
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import PauseMark
 from crkafka_core.plane import pauses, starts

@@ -14,7 +14,7 @@ from crkafka_core.cli.output import note, print_json
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.progress import Say, progress
 from crkafka_core.config import RegionConfig
-from crkafka_core.machine import whoami
+from crkafka_core.holder import whoami
 from crkafka_core.plane import resets
 from crkafka_core.region import Region
 

@@ -14,7 +14,7 @@ from crkafka_core.cli.output import note, print_json
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.progress import Say, progress
 from crkafka_core.config import RegionConfig
-from crkafka_core.machine import whoami
+from crkafka_core.holder import whoami
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP, parse_offsets
 from crkafka_core.model.plural import plural

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from crkafka_core.config import reference, secret
-from crkafka_core.config.kafka_property import KNOWN
+from crkafka_core.config.known_properties import KNOWN
 from crkafka_core.config.problem import KeyedError, nearest
 from crkafka_core.model.errors import ConfigError
 

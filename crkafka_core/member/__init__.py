@@ -7,5 +7,5 @@
 | reporter (`reporter.py`) | carries the machine's SQL effects out, in order, through outages |
 | resolver (`resolver.py`) | finds where partitions start: SQL, then Kafka's admin calls |
 | observer (`observer.py`) | reads the desired state whenever it changes; does what anyone may do |
-| watchdog (`lease.py`) | renews the lease while the others make progress; ends a process that hangs |
+| watchdog (`watchdog.py`) | renews the lease while the others make progress; ends a process that hangs |
 """

@@ -24,7 +24,6 @@ from crkafka_core.loop import Repeated, Signal
 from crkafka_core.member import leash
 from crkafka_core.member.edges import Edges, RealEdges
 from crkafka_core.member.event_loop import EventLoop
-from crkafka_core.member.lease import Watchdog
 from crkafka_core.member.message_queue import MessageQueue
 from crkafka_core.member.observer import Observer
 from crkafka_core.member.open_segments import OpenSegments
@@ -32,6 +31,7 @@ from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.resolver import Resolver
 from crkafka_core.member.stall_watch import StallWatch
 from crkafka_core.member.submitter import Submitter
+from crkafka_core.member.watchdog import Watchdog
 from crkafka_core.model.errors import (
     CrkafkaError,
     Lost,

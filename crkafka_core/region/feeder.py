@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Reader
+from crkafka_core.holder import holder
 from crkafka_core.loop import Loop, Runtime
-from crkafka_core.machine import holder
 from crkafka_core.model import rows
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
 from crkafka_core.model.plural import plural

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 
 from crkafka_core.control import Tx
-from crkafka_core.machine import holder
+from crkafka_core.holder import holder
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import leases, limits

@@ -9,8 +9,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from crkafka_core.holder import whoami
 from crkafka_core.loop import Runtime
-from crkafka_core.machine import whoami
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import hosts, leases

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Self
 
 from crkafka_core.control import Tx
+from crkafka_core.holder import is_gone, machine
 from crkafka_core.loop import THREADS, Repeated, Runtime
-from crkafka_core.machine import is_gone, machine
 from crkafka_core.model.errors import CrkafkaError, LeaseLost
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import leases, limits

@@ -10,10 +10,10 @@ from typing import Literal, NoReturn, Self
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Tx
+from crkafka_core.holder import whoami
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.loop import THREADS, Runtime
-from crkafka_core.machine import whoami
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model import rows
 from crkafka_core.model.errors import ManualAssignment, NoSuchRegion, NotRunning, ServiceUnavailable, WentBack

@@ -145,7 +145,7 @@ def decoding(
         # Types of the decoded columns as Spark has them; the worker checks that they fit.
         from pyspark.sql.pandas.types import to_arrow_type
 
-        from crkafka_core.spark.decoding import Columns, decode_batch
+        from crkafka_core.spark.decode_batch import Columns, decode_batch
 
         values = Columns("value", decoder, to_arrow_type(schema))
         keys = Columns("key", key[0], to_arrow_type(key[1])) if key else None

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from crkafka_core import logs
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
-from crkafka_core.machine import holder
+from crkafka_core.holder import holder
 from crkafka_core.model import rows
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
 from crkafka_core.model.redaction import redact_values

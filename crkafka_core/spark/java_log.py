@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from crkafka_core.machine import is_gone, machine
+from crkafka_core.holder import is_gone, machine
 
 PREFIX = "crkafka-spark-"
 _KEPT = 7 * 86_400.0

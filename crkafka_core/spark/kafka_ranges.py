@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.kafka.admin import KafkaAdmin
-from crkafka_core.kafka.identity import check_same, check_uncut
+from crkafka_core.kafka.archived_ranges import check_same, check_uncut
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.spark import location, tasks

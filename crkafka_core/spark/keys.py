@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crkafka_core.model.errors import Refused
-from crkafka_core.plane.states import how_to_fill_anew
+from crkafka_core.plane.table_versions import how_to_fill_anew
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.table_format import TableFormat
 from crkafka_core.tables import put_back

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from crkafka_core.control import Reader, Tx
-from crkafka_core.machine import holder
+from crkafka_core.holder import holder
 from crkafka_core.model.errors import ConfigError, DataLoss, Refused, Stale
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
@@ -34,7 +34,7 @@ from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.segments.storage import Stored
 from crkafka_core.spark import commit, formats, frames, keys, shapes, task_files
 from crkafka_core.spark.decode import Decoded
-from crkafka_core.spark.decoding import BadRecord
+from crkafka_core.spark.decode_batch import BadRecord
 from crkafka_core.spark.one_pass import one_pass
 from crkafka_core.spark.registry import RegistryAway
 from crkafka_core.spark.schema import CHECKPOINT

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables as plane
-from crkafka_core.plane.states import state_at
+from crkafka_core.plane.table_versions import state_at
 from crkafka_core.spark import adopted, location, parquet_table
 from crkafka_core.spark.formats import table_of
 from crkafka_core.spark.keys import keys_of

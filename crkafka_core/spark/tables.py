@@ -16,7 +16,7 @@ from crkafka_core.model.errors import Refused
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
-from crkafka_core.plane.states import how_to_fill_anew
+from crkafka_core.plane.table_versions import how_to_fill_anew
 from crkafka_core.spark import frames
 from crkafka_core.spark.adopted import adopting, adopts
 from crkafka_core.spark.audit import expected_of, look

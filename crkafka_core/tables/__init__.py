@@ -1,4 +1,4 @@
-"""Declared tables without Spark: segments become data files of a table, by the format's own log; and who does it at once (SPEC K6).
+"""Declared tables without Spark: segments become data files by the format's own log (SPEC K6); `region/feeder.py` keeps them fresh.
 
 | file | |
 |---|---|
@@ -11,5 +11,4 @@
 | `content.py`, `places.py`, `leftover.py` | what belongs there, whose rows those in compacted files are, what has to leave |
 | `audit.py` | what is there, compared with what SQL says |
 | `maintain.py` | few large files of the many small ones of retired checkpoints |
-| `feeder.py` | keeps such tables fresh, as soon as a checkpoint is merged |
 """

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from crkafka_core.holder import holder
 from crkafka_core.kafka.range_reader import RangeReader
-from crkafka_core.machine import holder
 from crkafka_core.model.errors import DataLoss, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment

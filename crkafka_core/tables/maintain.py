@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from crkafka_core.control import Reader
-from crkafka_core.machine import holder
+from crkafka_core.holder import holder
 from crkafka_core.model.errors import LeaseHeld, Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import CheckpointStatus, Region

@@ -17,7 +17,7 @@ from crkafka_core.model.rows import Table
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
-from crkafka_core.plane.states import State, how_to_fill_anew, state_at
+from crkafka_core.plane.table_versions import State, how_to_fill_anew, state_at
 from crkafka_core.segments.storage import Stored
 from crkafka_core.tables import new_file, writing
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, VersionGone, log_of

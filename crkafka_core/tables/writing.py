@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from crkafka_core.control import Tx
-from crkafka_core.machine import holder
+from crkafka_core.holder import holder
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.plural import plural

@@ -31,8 +31,8 @@ from crkafka_core.testing.failpoints import HOOK, Failpoints
 from crkafka_core.testing.forked import ForkedProcess
 from crkafka_core.testing.generator import Generator
 from crkafka_core.testing.pytest_services import unique
+from crkafka_core.verify.compare import STRANGE
 from crkafka_core.verify.ledger import Ledger
-from crkafka_core.verify.truth import STRANGE
 from crkafka_core.verify.verdict import Remembered, Verdict
 from crkafka_core.verify.verify import verify
 

@@ -15,10 +15,10 @@ from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable
 from crkafka_core.segments.path import SegmentName
-from crkafka_core.segments.reader import hash_of, read_with_topics
 from crkafka_core.segments.storage import Storage
+from crkafka_core.segments.whole import hash_of, read_with_topics
+from crkafka_core.verify.compare import Stretch, Truth
 from crkafka_core.verify.history import History, archived
-from crkafka_core.verify.truth import Stretch, Truth
 from crkafka_core.verify.verdict import Findings
 
 GROUP_ROWS = 2_000_000

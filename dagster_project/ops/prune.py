@@ -35,7 +35,9 @@ class Prune(dg.Config):
     "checkpoints that have left the partitions; the newest run of each job stays, and the latest observation and outcome of each check.",
 )
 def prune(context: dg.OpExecutionContext, config: Prune, region: RegionResource) -> dg.Output[None]:
-    from dagster_project import history  # private names of Dagster: where they have changed, no more than this op fails
+    from dagster_project import (
+        delete_events,  # private names of Dagster: where they have changed, no more than this op fails
+    )
 
     instance, names = context.instance, region.names
     below = partitions.lowest(instance, names)
@@ -50,7 +52,7 @@ def prune(context: dg.OpExecutionContext, config: Prune, region: RegionResource)
             runs += _prune(instance, names, job, status, days, config.limit - runs, below)
     old = _ago(config.days)
     assets = [names.records, names.group, *(names.table(t.name) for t in region.settings.tables)]
-    events = sum(history.forget(instance, asset, before=old, below=below, limit=config.limit) for asset in assets)
+    events = sum(delete_events.forget(instance, asset, before=old, below=below, limit=config.limit) for asset in assets)
     context.log.info(f"{plural(runs, 'run')} and {plural(events, 'event')} removed")
     return dg.Output(None, metadata={"runs": runs, "events": events})
 
@@ -70,7 +72,7 @@ def _prune(
     below: str,
 ) -> int:
     """Page by page, oldest first, so that no listing is longer than a page."""
-    from dagster_project import history
+    from dagster_project import delete_events
 
     newest = instance.get_runs(dg.RunsFilter(job_name=names.of(job), tags=names.tags), limit=1)
     keep = newest[0].run_id if newest else ""
@@ -87,7 +89,7 @@ def _prune(
             for r in instance.get_runs(old, limit=min(PAGE, limit - removed), ascending=True)
             if r.run_id != keep and (job != WRITES or r.tags.get(RANGE_END, r.tags.get(PARTITION, "")) < below)
         ]
-        history.delete_runs(instance, page)
+        delete_events.delete_runs(instance, page)
         removed += len(page)
         if not page:
             return removed

@@ -24,7 +24,7 @@ from checkpoints_db import initialise
 from checkpoints_db.address import parse
 from checkpoints_db.store import SqlStore
 from checkpoints_db.testing.players import PARTITIONS, Player, new_region
-from crkafka_core.cli import declared, hosting
+from crkafka_core.cli import hosting, tables
 from crkafka_core.cli.health import health
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
@@ -173,10 +173,10 @@ def test_a_region_that_a_person_has_stopped_is_no_alert(region: Region, monkeypa
     monkeypatch.setattr(lateness, "LONG", -1.0)
     region.plane.do(lambda tx: life.scale(tx, 3, by="me"))
     assert firing(exported(region)) == {"CrkafkaMembersMissing", "CrkafkaTableLate", "CrkafkaAlarmed"}
-    assert [bool(lag.late) for lag in declared.tables(region.config)] == [True]
+    assert [bool(lag.late) for lag in tables.tables(region.config)] == [True]
     region.plane.do(lambda tx: halting.idle(tx, "stopped"))
     assert firing(exported(region)) == set() and health(region.config).healthy
-    assert [lag.late for lag in declared.tables(region.config)] == [""]
+    assert [lag.late for lag in tables.tables(region.config)] == [""]
 
 
 def test_a_missed_last_cut_is_an_alarm_until_the_next_merge(region: Region) -> None:

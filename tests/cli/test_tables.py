@@ -11,7 +11,8 @@ import yaml
 from deltalake import DeltaTable, write_deltalake
 
 from checkpoints_db import initialise, open_store
-from crkafka_core.cli import checks, declared, proving
+from crkafka_core.cli import checks, proving
+from crkafka_core.cli import tables as tables_verb
 from crkafka_core.cli.main import run
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
@@ -156,7 +157,7 @@ def test_a_verify_that_dies_holds_retirement_back_for_minutes_and_one_that_lives
 def test_of_a_table_by_key_records_are_counted_and_not_its_rows(
     landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(declared, "_by_key", lambda config, table: True)
+    monkeypatch.setattr(tables_verb, "_by_key", lambda config, table: True)
     assert crkafka(tmp_path, "tables", "advance") == 0
     assert capsys.readouterr().out == "bronze: 30 records of 3 checkpoints; at 3\n"
 

@@ -26,7 +26,7 @@ from dagster_project.assets import checks
 from dagster_project.assets import tables as tables_
 from dagster_project.downstream import checkpointed, nothing_superseded, removed, superseded
 from dagster_project.names import key_of
-from dagster_project.sensors.keep_up import RANGE_END, RANGE_START
+from dagster_project.sensors.tables import RANGE_END, RANGE_START
 from tests.dagster.conftest import LandedSeat
 
 pytestmark = pytest.mark.dagster

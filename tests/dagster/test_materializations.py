@@ -16,7 +16,7 @@ from crkafka_core.region.feeder import Feeder
 from crkafka_core.region.lease import DriverLease
 from dagster_project.metadata import ROWS
 from dagster_project.names import key_of
-from dagster_project.sensors.keep_up import RANGE_START
+from dagster_project.sensors.tables import RANGE_START
 from tests.dagster.conftest import LandedSeat
 
 pytestmark = pytest.mark.dagster

@@ -14,7 +14,8 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region, Table
 from dagster_project.names import key_of
 from dagster_project.partitions import Change
-from dagster_project.sensors import keep_up, publish
+from dagster_project.sensors import publish
+from dagster_project.sensors import tables as tables_sensor
 from dagster_project.sensors.publish import CHUNK
 from tests.dagster.conftest import LandedSeat, Seat
 
@@ -252,7 +253,7 @@ def test_with_twenty_thousand_partitions_the_tables_sensor_publishes_what_is_new
     many(landed, 20_000, archive=json.dumps({"orders": {str(p): [10**9, 10**9 + 5, 5] for p in range(64)}}))
     landed.instance.add_dynamic_partitions(landed.names.partitions, [key_of(i) for i in range(1, 9_999)])
     landed.instance.add_dynamic_partitions(landed.names.partitions, [key_of(i) for i in range(9_999, 20_000)])
-    monkeypatch.setattr(keep_up, "threads_of", lambda _: 0)
+    monkeypatch.setattr(tables_sensor, "threads_of", lambda _: 0)
 
     def has(tx: Tx, checkpoint: int) -> None:
         tx.put(dataclasses.replace(tx.get(Table, "bronze"), acknowledged=checkpoint))

@@ -24,8 +24,8 @@ from crkafka_core.region.host import LEASE
 from crkafka_core.region.lease import DriverLease
 from dagster_project import consistent_region
 from dagster_project.names import KEEPING_UP, key_of
-from dagster_project.sensors import keep_up
-from dagster_project.sensors.keep_up import RANGE_END, RANGE_START
+from dagster_project.sensors import tables as tables_sensor
+from dagster_project.sensors.tables import RANGE_END, RANGE_START
 from tests.dagster.conftest import LandedSeat, Seat
 
 pytestmark = pytest.mark.dagster
@@ -107,7 +107,7 @@ def test_a_table_that_is_further_behind_than_partitions_go_back_gets_bounded_run
     seat.publish()
     assert seat.partitions() == [key_of(8), key_of(9)]
     bronze, ranges, told = seat.names.table("bronze"), [], []
-    cursor = str(keep_up.TablesCursor(landed.landing.uid, told={"bronze": 1}))
+    cursor = str(tables_sensor.TablesCursor(landed.landing.uid, told={"bronze": 1}))
     while requests := seat.tick("tables", cursor=cursor).run_requests:
         (request,) = requests
         made = seat.instance.create_run_for_job(
@@ -137,7 +137,7 @@ def acknowledged(seat: Seat) -> int:
 def age_commits(tx: Tx) -> None:
     """As if the commits of tables had been made a while ago."""
     for commit in tx.select(TableCommit):
-        tx.put(dataclasses.replace(commit, at=commit.at - 2 * keep_up.SETTLED_S))
+        tx.put(dataclasses.replace(commit, at=commit.at - 2 * tables_sensor.SETTLED_S))
 
 
 @pytest.mark.parametrize("tables", BRONZE)
@@ -162,8 +162,8 @@ def test_a_table_gets_its_run_in_the_loop_that_publishes_its_checkpoint(
 ) -> None:
     """Where sensors have threads, both are evaluated at once."""
     landed.landing.land(1)
-    monkeypatch.setattr(keep_up, "threads_of", lambda _: 8)
-    monkeypatch.setattr(keep_up, "PUBLISHED_S", 30.0)
+    monkeypatch.setattr(tables_sensor, "threads_of", lambda _: 8)
+    monkeypatch.setattr(tables_sensor, "PUBLISHED_S", 30.0)
     publishing = threading.Timer(0.5, landed.publish)
     publishing.start()
     try:

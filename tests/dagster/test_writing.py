@@ -17,7 +17,7 @@ from crkafka_core.plane import tables as plane_tables
 from crkafka_core.spark import tables as spark_tables
 from dagster_project import resources, writing
 from dagster_project.names import KEEPING_UP, key_of
-from dagster_project.sensors.keep_up import RANGE_END, RANGE_START
+from dagster_project.sensors.tables import RANGE_END, RANGE_START
 from tests.dagster.conftest import LandedSeat
 
 pytestmark = pytest.mark.dagster

@@ -14,8 +14,8 @@ from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.range_reader import RangeReader
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.verify.compare import KafkaTruth, Stretch
 from crkafka_core.verify.kafka_again import KafkaAgain
-from crkafka_core.verify.truth import KafkaTruth, Stretch
 from crkafka_core.verify.verdict import Findings
 from tests.kafka.raw_producer import Record, produce
 

@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 import pytest
 
 from crkafka_core.config import RegionConfig
-from crkafka_core.member import lease
+from crkafka_core.member import watchdog
 from crkafka_core.member.edges import RealEdges
-from crkafka_core.member.lease import Watchdog
 from crkafka_core.member.main import MemberProcess, Parts
 from crkafka_core.member.observer import LossWatch, Observer
 from crkafka_core.member.reporter import Reporter
+from crkafka_core.member.watchdog import Watchdog
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable, TooOld
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
@@ -153,8 +153,8 @@ class Rig:
         self.events: list[sg.Event] = []
         self.ended: list[int] = []
         self.standstill = 0.0
-        monkeypatch.setattr(lease, "HARD_EXIT", 0.2)
-        monkeypatch.setattr(lease.os, "_exit", self.ended.append)
+        monkeypatch.setattr(watchdog, "HARD_EXIT", 0.2)
+        monkeypatch.setattr(watchdog.os, "_exit", self.ended.append)
         metrics = changed.get("metrics", dict)
         self.dog = Watchdog(
             of(plane),
@@ -192,7 +192,7 @@ def test_g3_a_lost_process_learns_of_it_also_while_a_thread_hangs(
     plane.do(lambda tx: members.lose(tx, "orders/0", "a", renewals=0, by="b", why="hung"))
     assert until(lambda: rig.ended)
     rig.dog.end()
-    assert rig.ended[0] == lease.HUNG_CODE
+    assert rig.ended[0] == watchdog.HUNG_CODE
 
 
 def test_g3_metrics_that_cannot_be_told_do_not_end_the_lease(

@@ -30,7 +30,7 @@ from crkafka_core.model.rows import (
 from crkafka_core.plane import events, reading, resets, retire
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.segments.batch import Batch
-from crkafka_core.segments.reader import hash_of, read_segment
+from crkafka_core.segments.whole import hash_of, read_segment
 from crkafka_core.segments.writer import SegmentWriter
 from crkafka_core.testing.landing import Landing, records
 from crkafka_core.testing.memory import MemoryStore
@@ -459,4 +459,4 @@ def _numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return np.array([int(v.as_py().rsplit(b":", 1)[1]) for v in values])
 
-    monkeypatch.setattr("crkafka_core.verify.truth.sequences", numbers)
+    monkeypatch.setattr("crkafka_core.verify.compare.sequences", numbers)

@@ -13,10 +13,10 @@ from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
 from crkafka_core.testing.landing import Landing, records
 from crkafka_core.testing.memory import MemoryStore
-from crkafka_core.verify import truth as truths
+from crkafka_core.verify import compare
 from crkafka_core.verify import verify as verifying
+from crkafka_core.verify.compare import KafkaTruth, LedgerTruth, Stretch
 from crkafka_core.verify.ledger import Ledger, value_of
-from crkafka_core.verify.truth import KafkaTruth, LedgerTruth, Stretch
 from crkafka_core.verify.verdict import Findings, Verdict
 from crkafka_core.verify.verify import verify
 
@@ -50,7 +50,7 @@ def judge(
     monkeypatch: pytest.MonkeyPatch, log: Log, *parts: tuple[int, int, pa.Table], compacted: Mapping[str, bool]
 ) -> tuple[Findings, int]:
     """Parts: from, to, what landed."""
-    monkeypatch.setattr(truths, "KafkaAgain", lambda kafka: log)
+    monkeypatch.setattr(compare, "KafkaAgain", lambda kafka: log)
     found = Findings()
     truth = KafkaTruth({}, {"customers": "A"}, compacted=compacted, begins={P0: log.begins})
     rows = [truth.compare(Stretch(P0, start, stop, of, "I2", 1, "A"), found) for start, stop, of in parts]
@@ -95,7 +95,7 @@ def test_the_verdict_says_how_many_rows_were_compared(tmp_path: Any, monkeypatch
     landing.land(4), landing.land(6)
 
     def verdict(log: Log) -> Verdict:
-        monkeypatch.setattr(truths, "KafkaAgain", lambda kafka: log)
+        monkeypatch.setattr(compare, "KafkaAgain", lambda kafka: log)
         truth = KafkaTruth({}, {"customers": "id-customers"}, compacted={}, begins={P0: log.begins})
         monkeypatch.setattr(verifying, "_of_kafka", lambda region: truth)
         monkeypatch.setattr(verifying, "commits", lambda *_, **__: None)

@@ -7,7 +7,7 @@ import pytest
 from crkafka_core.model.errors import LeaseHeld, LeaseLost, NotRunning, Refused, Stale
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import TableCommit
-from crkafka_core.plane import epochs, halting, permits, restored, states, tables
+from crkafka_core.plane import epochs, halting, permits, restored, table_versions, tables
 from crkafka_core.testing.landing import Landing
 from tests.plane.bronze import allowed, fence, finish, permit
 
@@ -101,7 +101,7 @@ def test_g10_only_a_fence_after_a_restored_backup_looks_for_what_sql_does_not_kn
 
 def test_x4_a_table_of_one_row_per_key_goes_back_to_the_version_that_held_the_line(landing: Landing) -> None:
     def state() -> tuple[int, str]:
-        found = landing.region.plane.read(lambda r, region: states.state_at(r, region, tables.of(r, "bronze")))
+        found = landing.region.plane.read(lambda r, region: table_versions.state_at(r, region, tables.of(r, "bronze")))
         return found.checkpoint, found.version
 
     def write(version: str, **what: object) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from crkafka_core.holder import machine
 from crkafka_core.loop import Runtime
-from crkafka_core.machine import machine
 from crkafka_core.model.errors import LeaseHeld, LeaseLost, NotSettled, Refused
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import MemberStatus
@@ -119,7 +119,7 @@ def test_k1_a_host_in_another_container_of_the_same_name_is_not_taken_for_dead(
         (held,) = kit.plane.read(lambda reader, row: leases.held(reader, LEASE))
         assert json.loads(held.data_json) == {"host": "box/1", "pid": os.getpid()}
     hold(kit, "in the other", host="box/1", pid=2**22 + 1)
-    monkeypatch.setattr("crkafka_core.machine.machine", lambda: "box/2")
+    monkeypatch.setattr("crkafka_core.holder.machine", lambda: "box/2")
     with only_host(region):  # type: ignore[arg-type]
         assert region.time.slept > 29.0
 

@@ -12,8 +12,8 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment import Span
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import SegmentExists, SegmentMissing
-from crkafka_core.segments.reader import hash_of, read_segment
 from crkafka_core.segments.storage import Storage
+from crkafka_core.segments.whole import hash_of, read_segment
 from crkafka_core.segments.writer import COMPRESSIONS, SegmentWriter
 from tests.segments.conftest import MakeBatch
 

@@ -7,9 +7,9 @@ from typing import Any
 from unittest.mock import patch
 
 from crkafka_core.kafka.errors import CommitFailed, Fenced, GroupRebalanced, KafkaUnavailable
-from crkafka_core.member.lease import HARD_EXIT
 from crkafka_core.member.main import NO_RESTART
 from crkafka_core.member.observer import Observer
+from crkafka_core.member.watchdog import HARD_EXIT
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, ResetCause, TableCommit

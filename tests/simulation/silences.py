@@ -10,11 +10,11 @@ from unittest.mock import patch
 
 from crkafka_core.member import main
 from crkafka_core.member.event_loop import EventLoop
-from crkafka_core.member.lease import Watchdog
 from crkafka_core.member.observer import LossWatch, Observer
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.resolver import Resolver
 from crkafka_core.member.submitter import Submitter
+from crkafka_core.member.watchdog import Watchdog
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.plane import leases, members, permits, reading, tables
 from crkafka_core.plane.member_plane import MemberPlane

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pytest
 
 from crkafka_core.spark import names
+from crkafka_core.spark.decode_batch import BadRecord, Columns, decode_batch
 from crkafka_core.spark.decoders import Avro, Decoder, Json, Undecodable
-from crkafka_core.spark.decoding import BadRecord, Columns, decode_batch
 from crkafka_core.spark.fitting import nullable
 from crkafka_core.spark.json_bulk import JsonBulk
 from crkafka_core.spark.registry import Registry, RegistryAway

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from checkpoints_db import initialise, open_store
 from crkafka_core import still
 from crkafka_core.config.resolving import remember
-from crkafka_core.machine import holder
+from crkafka_core.holder import holder
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import leases
 from crkafka_core.plane import tables as plane

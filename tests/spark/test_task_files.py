@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from crkafka_core.model.errors import DataLoss, LeaseLost, NoSuchCheckpoint, Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.spark import shaped_write, tables, task_files
-from crkafka_core.spark.decoding import BadRecord
+from crkafka_core.spark.decode_batch import BadRecord
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.tasks import Then
 from crkafka_core.spark.typed import Typing

@@ -21,8 +21,8 @@ from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane import lateness
 from crkafka_core.spark import registry_columns, tables
+from crkafka_core.spark.decode_batch import BadRecord
 from crkafka_core.spark.decoders import Undecodable
-from crkafka_core.spark.decoding import BadRecord
 from crkafka_core.spark.registry import Registry
 from crkafka_core.testing.landing import Landing, records
 from crkafka_core.testing.memory import MemoryStore

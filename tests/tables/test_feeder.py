@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from crkafka_core.control import Reader
+from crkafka_core.holder import machine
 from crkafka_core.loop import THREADS
-from crkafka_core.machine import machine
 from crkafka_core.model.errors import LeaseHeld, Refused
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import leases

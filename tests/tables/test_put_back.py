@@ -15,13 +15,13 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from crkafka_core.control import Tx
-from crkafka_core.machine import holder
+from crkafka_core.holder import holder
 from crkafka_core.model.errors import LeaseLost, Refused, WentBack
 from crkafka_core.model.rows import Lease, Table
 from crkafka_core.plane import cleanup, permits, restored
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
-from crkafka_core.plane.states import State
+from crkafka_core.plane.table_versions import State
 from crkafka_core.tables import put_back, writing
 from crkafka_core.tables.delta_log import DeltaLog
 from crkafka_core.tables.hold import Hold

@@ -16,10 +16,10 @@ from greenlet import getcurrent, greenlet
 
 from crkafka_core.loop import Loop, Signal, Turns
 from crkafka_core.member.event_loop import EventLoop
-from crkafka_core.member.lease import Watchdog
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.resolver import Resolver
 from crkafka_core.member.submitter import Submitter
+from crkafka_core.member.watchdog import Watchdog
 
 WAITS_BY_ITSELF: dict[type, tuple[float, Callable[[Any], bool]]] = {
     EventLoop: (0.05, lambda loop: loop._may_poll() or not loop.inbox.empty()),
