@@ -54,6 +54,22 @@ def test_a_range_leaves_out_its_first_bound_and_follows_parents_not_numbers(land
     assert {s.checkpoint for s in plan(landing, after=1).segments} == {4, 5}
 
 
+def test_the_segments_of_a_member_come_in_the_order_in_which_it_wrote_them(tmp_path: Path) -> None:
+    """Else a partition's offsets go back, for whoever reads file by file."""
+    landing = Landing(MemoryStore(), tmp_path, members=1)
+    landing.land(10)
+    (whole,) = plan(landing).segments
+    stem = whole.path.removesuffix(whole.path.rpartition("-")[2])
+
+    def in_parts(tx: Tx) -> None:
+        tx.delete(Segment)
+        for number, rows in ((8, 2), (9, 3), (10, 5), (11, whole.rows - 10)):
+            tx.put(replace(whole, path=f"{stem}{number}.parquet", rows=rows))
+
+    landing.region.plane.do(in_parts)
+    assert [s.path.removeprefix(stem) for s in plan(landing).segments] == [f"{n}.parquet" for n in (8, 9, 10, 11)]
+
+
 def test_segments_and_ranges_without_what_is_wanted_are_left_out(tmp_path: Path) -> None:
     landing = Landing(MemoryStore(), tmp_path, topics=["orders", "refunds"], partitions=2, members=4)
     for _ in range(3):
