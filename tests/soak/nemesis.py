@@ -29,7 +29,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Lease, MergedOffset, Start
 from crkafka_core.plane import leases, reading, starts
-from crkafka_core.tables import adopt
+from crkafka_core.spark import tables
 from crkafka_core.testing import failpoints as fp
 from crkafka_core.testing.proxy import KafkaProxy
 from crkafka_core.testing.pytest_services import unique
@@ -386,8 +386,8 @@ class Nemesis:
         return o.partition == 0 and o.topic not in self.deleted
 
     def mend(self) -> None:
-        """Once the region runs: before that a rewind may have to be followed first."""
-        self._ask(lambda: adopt.mend(self.s.region, TABLE), CrkafkaError)
+        """As `crkafka mend` does. Once the region runs: before that a rewind may have to be followed first."""
+        self._ask(lambda: tables.mend(None, self.s.region, TABLE), CrkafkaError)
 
     def _ask(self, work: Callable[[], object], refused: type[CrkafkaError]) -> None:
         """A person who is refused asks again: that a service is away may be another fault's doing."""

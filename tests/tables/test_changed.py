@@ -16,7 +16,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import TableCommit
 from crkafka_core.plane.contents import written
 from crkafka_core.spark import erasing, tables
-from tests.tables.conftest import Lake
+from tests.tables.conftest import Lake, upto
 from tests.tables.test_erasing import no_session
 
 FOUND = "K6: table bronze: 1 commit of somebody else, the first is version {}"
@@ -209,3 +209,18 @@ def test_a_rewind_is_followed_though_a_file_is_lost(lake: Lake, target: int) -> 
     filled(lake, 1)
     assert lake.look().clean == (target == 0)
     mended(lake)
+
+
+def test_what_was_mended_is_not_told_again_once_files_were_joined(lake: Lake) -> None:
+    """Rows that stood in files of ours come into files of which nobody knows who wrote them."""
+    filled(lake, 3)
+    delta = lake.delta()
+    rows = delta.to_pyarrow_table()
+    write_deltalake(delta, rows.filter(pc.less(rows["offset"], 3)), mode="append")
+    delta.delete("offset = 11")
+    lake.mend_what_is_found()
+    assert lake.look().clean
+    filled(lake, 2)
+    lake.compact()
+    assert lake.look().clean and lake.verified() == []
+    assert lake.rows() == upto(25)
