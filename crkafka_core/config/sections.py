@@ -186,7 +186,7 @@ class TableConfig(Typing):
     """Which of the shape's outputs comes here, if it has several: `good` unless said, or `dead`, or a name of its own."""
 
     mode: Literal["append", "upsert"] = "append"
-    """`append`: a row for each record. `upsert`: the last record of each key, of a Delta table with a shape or types."""
+    """`append`: a row for each record. `upsert`: the last record of each key, of a Delta or Iceberg table with a shape or types."""
     keys: tuple[StrictStr, ...] | None = Field(None, min_length=1)
     """Of `mode: upsert`: the columns that make the key; of a typed table always `kafka_key`, Kafka's own."""
     partition_by: tuple[StrictStr, ...] | None = Field(None, min_length=1)
@@ -223,14 +223,17 @@ class TableConfig(Typing):
             if self.keys is not None:
                 raise ValueError(f"table {self.name} names keys, which are for mode: upsert")
             return
-        if self.format != "delta" or (self.typed is None and self.shape is None):
-            raise ValueError(f"table {self.name} is of mode upsert, which is for Delta tables with a shape or types")
-        if in_catalog(self.format, self.path) or self.partition_by is not None or self.output is not None:
+        if self.format == "parquet" or (self.typed is None and self.shape is None):
             raise ValueError(
-                f"table {self.name} is of mode upsert: a rewind takes it back to an older version by its log, at a path; it takes the good "
-                "rows, and has neither a name in a catalog nor partition_by"
+                f"table {self.name} is of mode upsert, which is for Delta and Iceberg tables with a shape or types"
             )
-        if "://" in self.path and not self.path.startswith(("file://", "s3://", "s3a://")):
+        delta = self.format == "delta"
+        if (delta and in_catalog(self.format, self.path)) or self.partition_by is not None or self.output is not None:
+            raise ValueError(
+                f"table {self.name} is of mode upsert: it takes the good rows, and has no partition_by; in Delta it lies at a path, "
+                "since a rewind takes it back to an older version by its log"
+            )
+        if delta and "://" in self.path and not self.path.startswith(("file://", "s3://", "s3a://")):
             raise ValueError(f"table {self.name} is of mode upsert, which needs a folder or s3://…")
         if self.typed is not None and self.keys not in (None, ("kafka_key",)):
             raise ValueError(

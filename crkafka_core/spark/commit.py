@@ -12,12 +12,10 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.spark import parquet_table, upsert
 from crkafka_core.spark.current import current
-from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.formats import table_of
 from crkafka_core.spark.keys import keys_of, refuse_keyed
 from crkafka_core.spark.strangers import strangers
 from crkafka_core.spark.table_format import Rows, TableFormat, Where
-from crkafka_core.tables.delta_log import log_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.on_snapshot import until_done
@@ -38,10 +36,9 @@ def write(
         assert isinstance(rows, DataFrame)
         return parquet_table.write(region, permit, rows, expected)
     form = table_of(spark, region, permit.table)
-    if isinstance(form, DeltaTable) and (keys := keys_of(region, permit.table.name)):
-        log = log_of(region, permit.table)
+    if keys := keys_of(region, permit.table.name):
         assert isinstance(rows, DataFrame)
-        return upsert.write(form, log, permit, hold, rows, keys)
+        return upsert.write(region, form, permit, hold, rows, keys)
     return until_done(permit.table, lambda: _write_once(region, form, permit, hold, rows, expected))
 
 

@@ -219,7 +219,6 @@ class DeltaTable(TableFormat):
         return new_file.written_by_spark(self.log.storage(), folder)
 
     def property(self, name: str) -> str:
-        """Of the table's own; empty when it has none of this name."""
         told = self._told(lambda there: there.property(name), "")
         if told is not None:
             return told
@@ -271,6 +270,10 @@ class DeltaTable(TableFormat):
     def clean(self) -> None:
         location.list_by_few(self.spark)
         self.spark.sql(f"VACUUM {self.name}").collect()
+
+    def read_at(self, version: str) -> DataFrame:
+        reader = self.spark.read.option("versionAsOf", version)
+        return reader.format("delta").load(self.path) if self.path else reader.table(self.name)
 
     def read(self) -> DataFrame:
         return self.spark.read.format("delta").load(self.path) if self.path else self.spark.read.table(self.name)

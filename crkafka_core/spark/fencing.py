@@ -12,6 +12,7 @@ from crkafka_core.model.rows import Table
 from crkafka_core.plane import epochs
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
+from crkafka_core.spark import iceberg_upsert
 from crkafka_core.spark.adopted import adopting, adopts
 from crkafka_core.spark.current import current
 from crkafka_core.spark.formats import session_for, table_of
@@ -34,6 +35,8 @@ def fence(spark: SparkSession | None, region: Handle, name: str) -> Table:
     if adopts(region, name, spark):
         return adopting(spark, region, name, adopt.fence)
     if keys := keys_of(region, name):
+        if region.plane.read(lambda reader, row: plane.of(reader, name)).format == "iceberg":
+            return iceberg_upsert.fence(session_for(spark, name), region, name, keys)
         return put_back.fence(region, name, keys, CHECKPOINT)
     return writing.fence(
         region,

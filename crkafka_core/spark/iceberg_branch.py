@@ -25,6 +25,8 @@ from crkafka_core.tables.log import Moved
 from crkafka_core.tables.stamp import Stamp
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+KEPT = "crkafka"
+"""The tag of the snapshot that is acknowledged, of a table that may have to go back to it."""
 _log = logging.getLogger(__name__)
 _OURS = re.compile(r"crkafka_(\d+)_[0-9a-f]{8}")
 _TRIES = 10
@@ -44,21 +46,24 @@ class Branch:
         """In SQL, to read and to write it as a table."""
         return f"{self._table}.branch_{self._name}"
 
-    def make(self) -> None:
-        """At its start; the branches of writers before us, which died or come too late, go."""
+    def drop_left_over(self) -> None:
+        """The branches of writers before us, which died or come too late."""
         left = self._refs().where("type = 'BRANCH'").select("name").collect()
         for found in filter(None, (_OURS.fullmatch(row[0]) for row in left)):
             if int(found[1]) <= self._stamp.number:
                 self._alter(f"DROP BRANCH IF EXISTS `{found[0]}`")
+
+    def make(self) -> None:
+        """At its start."""
         self._alter(f"CREATE BRANCH `{self._name}` AS OF VERSION {self.start} RETAIN 1 DAYS")
 
-    def publish(self) -> None:
-        """Let `main` be where the branch is. Raises `Moved` if somebody else has moved `main` since the start."""
-        self._check_start()
+    def publish(self) -> str:
+        """Let `main` be where the branch is, which snapshot that is. Raises `Moved` if somebody else has moved `main` since the start."""
+        head = self.head()
         for _ in range(_TRIES):
             try:
                 iceberg_catalog.call(self._spark, self._table, "fast_forward", branch="main", to=self._name).collect()
-                return
+                return head
             except Exception as error:  # classic and Connect wrap Iceberg's in classes of their own
                 if "Cannot fast-forward" in str(error):
                     raise self.moved() from error
@@ -67,14 +72,23 @@ class Branch:
                 _log.info("main of table %s is moved once more: its metadata has changed", self._stamp.table)
         raise self.moved()
 
+    def keep(self, snapshot: str) -> None:
+        """Let `expire_snapshots` leave this one; the one that was kept before may go."""
+        try:
+            self._alter(f"CREATE OR REPLACE TAG `{KEPT}` AS OF VERSION {snapshot}")
+        except Exception as error:  # what was published counts
+            _log.warning("snapshot %s of table %s may be expired: %s", snapshot, self._stamp.table, error)
+
     def drop(self) -> None:
         self._alter(f"DROP BRANCH IF EXISTS `{self._name}`")
 
     def is_there(self) -> bool:
         return bool(self._refs().where(F.col("name") == self._name).collect())
 
-    def _check_start(self) -> None:
-        """Refuse what does not go back to the start: Iceberg writes to a branch that was dropped meanwhile as if it began at `main`."""
+    def head(self) -> str:
+        """Its snapshot. Refused if that does not go back to the start: Iceberg writes to a branch that was dropped meanwhile as if it
+        began at `main`.
+        """
         head = self._refs().where(F.col("name") == self._name).select("snapshot_id").collect()
         summary = F.col("summary").getItem(STAMP)
         ours = self._spark.table(f"{self._table}.snapshots").where(summary.contains(self._stamp.token))
@@ -84,6 +98,7 @@ class Branch:
             at = parents[at]
         if str(at) != self.start:
             raise self.moved()
+        return str(head[0][0])
 
     def moved(self) -> Moved:
         return Moved(f"Table {self._stamp.table} has changed since version {self.start}.")
@@ -105,9 +120,17 @@ class Branch:
 def staged(spark: SparkSession, table: str, stamp: Stamp, start: str) -> Iterator[Branch]:
     """A branch that begins at that snapshot; afterwards it is gone."""
     branch = Branch(spark, table, stamp, start)
+    branch.drop_left_over()
+    with made(branch):
+        yield branch
+
+
+@contextmanager
+def made(branch: Branch) -> Iterator[None]:
+    """It is there meanwhile."""
     branch.make()
     try:
-        yield branch
+        yield
     except CrkafkaError:
         raise
     except Exception as error:
@@ -118,4 +141,4 @@ def staged(spark: SparkSession, table: str, stamp: Stamp, start: str) -> Iterato
         try:
             branch.drop()
         except Exception as error:  # what was published counts
-            _log.warning("a branch of table %s stays until its next write: %s", stamp.table, error)
+            _log.warning("branch %s stays until the table's next write: %s", branch.name, error)

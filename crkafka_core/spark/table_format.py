@@ -161,9 +161,21 @@ class TableFormat(ABC):
     def make_fenced(self, stamp: Stamp) -> None:
         """Make the table with nothing but the fence in it: a first write under way is refused then. Columns come with the first rows."""
 
+    def untouched_since(self, version: str) -> bool:
+        """Whether nobody has changed rows since that version; an empty one: the table never had any."""
+        return not any(entry.changes_rows for entry in self.history(version).seen)
+
+    @abstractmethod
+    def property(self, name: str) -> str:
+        """Of the table's own; empty when it has none of this name."""
+
     @abstractmethod
     def read(self) -> DataFrame:
         """All rows."""
+
+    @abstractmethod
+    def read_at(self, version: str) -> DataFrame:
+        """All rows of that version."""
 
     @abstractmethod
     def compact(self) -> tuple[int, int]:

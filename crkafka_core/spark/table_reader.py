@@ -41,6 +41,4 @@ def _kept_by_keys(spark: SparkSession, region: Handle, form: TableFormat, table:
     state = region.plane.read(lambda reader, row: state_at(reader, row, table))
     if not state.version:
         return form.read().where(F.lit(False)) if table.version else no_records(spark)
-    if not any(s.changes_rows for s in form.history(state.version).seen):
-        return form.read()
-    return spark.read.format("delta").option("versionAsOf", state.version).load(location.uri(table.path))
+    return form.read() if form.untouched_since(state.version) else form.read_at(state.version)

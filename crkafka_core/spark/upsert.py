@@ -1,18 +1,18 @@
-"""A Delta table that keeps the last record of each key: one MERGE for the checkpoints of a pass (SPEC K6).
+"""A table that keeps the last record of each key: one MERGE for the checkpoints of a pass (SPEC K6).
 
-A write: the table is put back to what SQL has acknowledged, if anybody has changed it since → the rows' last record for each key →
+A write to Delta: the table is put back to what SQL has acknowledged, if anybody has changed it since → the rows' last record for each key →
 MERGE, whose transaction number the log takes once, in order (docs/clients.md P5). A rewind puts the table back to the version of the latest
 acknowledged commit that is on the line; the checkpoints from there to the target are written again.
 
-Each permit has two numbers in the log, that of putting back and that of the MERGE after it: a writer that comes late is below both of
-whoever came after it, so that it can neither merge nor put back.
+Each permit has two numbers in Delta's log, that of putting back and that of the MERGE after it: a writer that comes late is below both of
+whoever came after it, so that it can neither merge nor put back. In Iceberg both are done on a branch (`iceberg_upsert`).
 """
 
 from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -23,12 +23,15 @@ from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.plane.permits import Permit
-from crkafka_core.spark import location
+from crkafka_core.spark import iceberg_upsert, location
 from crkafka_core.spark.delta_table import DeltaTable, beside_compaction
+from crkafka_core.spark.iceberg_branch import Branch
+from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.spark.table_format import kinds
+from crkafka_core.spark.table_format import TableFormat, kinds
 from crkafka_core.tables import put_back
-from crkafka_core.tables.delta_log import DeltaLog
+from crkafka_core.tables.delta_log import log_of
+from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.stamp import MAINTAIN, Stamp
 from crkafka_core.tables.writing import Written
@@ -41,22 +44,49 @@ _connect = threading.Lock()
 
 
 def write(
-    form: DeltaTable, log: DeltaLog, permit: Permit, hold: Hold, frame: DataFrame, keys: Sequence[str]
+    region: Handle, form: TableFormat, permit: Permit, hold: Hold, frame: DataFrame, keys: Sequence[str]
 ) -> Written:
     """Merge the rows of the permitted checkpoints into the table."""
-    stamp = Stamp.of(permit.plan.uid, permit.commit)
     if not permit.plan.rows:
         return Written("", 0)
-    version = put_back.acknowledged(log, permit, stamp, keys, CHECKPOINT)
     rows = _marked(frame, form.table.name, keys).persist()
     try:
         count = _count(rows, form.table.name, keys)
-        _widen(form, rows.drop(DELETED), stamp)
-        hold.check()
-        _merge(form, _last(rows, keys), keys, stamp)
+        into = _into_iceberg if isinstance(form, IcebergTable) else _into_delta
+        return Written(into(region, form, permit, hold, rows, keys), count)
     finally:
         rows.unpersist()
-    return Written(put_back.merged(log, stamp, version), count)
+
+
+def _into_delta(
+    region: Handle, form: TableFormat, permit: Permit, hold: Hold, rows: DataFrame, keys: Sequence[str]
+) -> str:
+    assert isinstance(form, DeltaTable)
+    stamp, log = Stamp.of(permit.plan.uid, permit.commit), log_of(region, permit.table)
+    version = put_back.acknowledged(log, permit, stamp, keys, CHECKPOINT)
+    _widen(form, rows.drop(DELETED), stamp)
+    hold.check()
+    settings = {
+        "spark.databricks.delta.write.txnAppId": stamp.app,
+        "spark.databricks.delta.write.txnVersion": str(put_back.number_of_merge(stamp)),
+        "spark.databricks.delta.commitInfo.userMetadata": stamp.to_json(kind="merge"),
+    }
+    _merge(form.spark, form.name, form.read().schema, _last(rows, keys), keys, settings)
+    return put_back.merged(log, stamp, version)
+
+
+def _into_iceberg(
+    region: Handle, form: TableFormat, permit: Permit, hold: Hold, rows: DataFrame, keys: Sequence[str]
+) -> str:
+    assert isinstance(form, IcebergTable)
+    stamp = Stamp.of(permit.plan.uid, permit.commit)
+
+    def merge(branch: Branch) -> None:
+        _widen(form, rows.drop(DELETED), stamp)
+        settings = {iceberg_upsert.STAMP_SETTING: stamp.to_json(kind="merge")}
+        _merge(form.spark, branch.name, form.spark.table(branch.name).schema, _last(rows, keys), keys, settings)
+
+    return iceberg_upsert.write(region, form, permit, hold, keys, merge)
 
 
 def _marked(frame: DataFrame, table: str, keys: Sequence[str]) -> DataFrame:
@@ -105,10 +135,14 @@ def _last(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     return rows.withColumn("crkafka_at", at).where("crkafka_at = 1").drop("crkafka_at")
 
 
-def _widen(form: DeltaTable, rows: DataFrame, stamp: Stamp) -> None:
-    """Columns that the table has not got yet, also inside of structs, come with an append of no rows."""
+def _widen(form: TableFormat, rows: DataFrame, stamp: Stamp) -> None:
+    """Columns that the table has not got yet, also inside of structs; in Delta they come with an append of no rows."""
     there = form.read().schema
     form.must_fit(there, rows.schema)
+    if isinstance(form, IcebergTable):
+        form.add_columns(rows.schema)
+        return
+    assert isinstance(form, DeltaTable)
     if {path.lower() for path, _ in kinds(rows.schema)} <= {path.lower() for path, _ in kinds(there)}:
         return
     form.let_take(there, rows.schema)
@@ -116,13 +150,19 @@ def _widen(form: DeltaTable, rows: DataFrame, stamp: Stamp) -> None:
     writer.option("userMetadata", stamp.to_json(kind=MAINTAIN)).save(form.path)
 
 
-def _merge(form: DeltaTable, rows: DataFrame, keys: Sequence[str], stamp: Stamp) -> None:
-    there = form.read().schema
+def _merge(
+    spark: SparkSession,
+    into: str,
+    there: StructType,
+    rows: DataFrame,
+    keys: Sequence[str],
+    settings: Mapping[str, str],
+) -> None:
     rows = rows.to(StructType([*there.fields, rows.schema[DELETED]]))  # null is what they lack, also inside of structs
     columns = ["`" + c.replace("`", "``") + "`" for c in there.names]
-    with _as_writer(form.spark, stamp) as session, _view(rows, session) as view:
+    with _as_writer(spark, settings) as session, _view(rows, session) as view:
         merge = (
-            f"MERGE INTO {form.name} t USING {view} s ON {' AND '.join(f't.`{k}` <=> s.`{k}`' for k in keys)} "
+            f"MERGE INTO {into} t USING {view} s ON {' AND '.join(f't.`{k}` <=> s.`{k}`' for k in keys)} "
             f"WHEN MATCHED AND s.{DELETED} THEN DELETE "
             f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{c} = s.{c}' for c in columns)} "
             f"WHEN NOT MATCHED AND NOT s.{DELETED} THEN INSERT ({', '.join(columns)}) VALUES ({', '.join(f's.{c}' for c in columns)})"
@@ -131,16 +171,11 @@ def _merge(form: DeltaTable, rows: DataFrame, keys: Sequence[str], stamp: Stamp)
 
 
 @contextmanager
-def _as_writer(spark: SparkSession, stamp: Stamp) -> Iterator[SparkSession]:
-    """A session in which a MERGE carries the commit's number: settings of a session are all that Delta takes it from."""
-    settings = {
-        "spark.databricks.delta.write.txnAppId": stamp.app,
-        "spark.databricks.delta.write.txnVersion": str(put_back.number_of_merge(stamp)),
-        "spark.databricks.delta.commitInfo.userMetadata": stamp.to_json(kind="merge"),
-    }
+def _as_writer(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session in which a MERGE carries the commit's number: settings of a session are all that it is taken from."""
     if not location.is_connect(spark):
         session = spark.newSession()  # nobody else's commits carry the number then
-        for key, value in settings.items():
+        for key, value in {**_catalogs(spark, session), **settings}.items():
             session.conf.set(key, value)
         yield session
         return
@@ -152,6 +187,12 @@ def _as_writer(spark: SparkSession, stamp: Stamp) -> Iterator[SparkSession]:
         finally:
             for key in settings:
                 spark.conf.unset(key)
+
+
+def _catalogs(spark: SparkSession, new: SparkSession) -> dict[str, str]:
+    """Settings of those that only this session has, as it has folders of Iceberg tables."""
+    here, there = spark.conf.getAll, new.conf.getAll
+    return {k: v for k, v in here.items() if k.startswith("spark.sql.catalog.") and there.get(k) != v}
 
 
 @contextmanager

@@ -126,7 +126,7 @@ def _difference(log: DeltaLog, snapshot: Snapshot, state: State) -> tuple[list[N
     back = [file for path, file in wanted.items() if path not in there]
     storage = log.storage()
     if not all(storage.exists(file.path) for file in back):
-        raise _gone(log.table, state, "its files were vacuumed")
+        raise gone_for_good(log.table, state, "its files were vacuumed", _KEEP)
     gone = [file for path, file in there.items() if path not in wanted]
     return new_file.from_footers(storage, (Stored(file.path, file.bytes) for file in back)), gone
 
@@ -137,17 +137,21 @@ def _files_at(log: DeltaLog, snapshot: Snapshot, state: State) -> list[DataFile]
     try:
         return log.at(state.version).files() if state.version else []
     except VersionGone as gone:
-        raise _gone(log.table, state, "the log has been cleaned of it") from gone
+        raise gone_for_good(log.table, state, "the log has been cleaned of it", _KEEP) from gone
 
 
 class Gone(Refused):
     """A version to go back to is not kept any more. Reaction: the table is made anew."""
 
 
-def _gone(table: Table, state: State, why: str) -> Gone:
+_KEEP = "delta.deletedFileRetentionDuration and delta.logRetentionDuration"
+
+
+def gone_for_good(table: Table, state: State, why: str, keep: str) -> Gone:
+    """`keep`: what says how long older versions are kept."""
     return Gone(
         f"Table {table.name} at {table.path} cannot go back to checkpoint {state.checkpoint}, its version {state.version}: {why}.",
-        hint=f"{how_to_fill_anew(table.name)} Old versions are kept by delta.deletedFileRetentionDuration and delta.logRetentionDuration.",
+        hint=f"{how_to_fill_anew(table.name)} Old versions are kept by {keep}.",
     )
 
 

@@ -303,14 +303,17 @@ def test_K6_tables_of_one_shape_take_its_outputs() -> None:
         ({"keys": ["id"]}, "names keys, which are for mode: upsert"),
         ({"mode": "upsert"}, r"names no keys; write keys: \[id\]"),
         ({"mode": "merge"}, "must be one of append, upsert"),
-        ({"mode": "upsert", "keys": ["id"], "shape": None}, "upsert, which is for Delta tables with a shape or types"),
         (
-            {"mode": "upsert", "keys": ["id"], "format": "iceberg"},
-            "upsert, which is for Delta tables with a shape or types",
+            {"mode": "upsert", "keys": ["id"], "shape": None},
+            "upsert, which is for Delta and Iceberg tables with a shape or types",
+        ),
+        (
+            {"mode": "upsert", "keys": ["id"], "format": "parquet"},
+            "upsert, which is for Delta and Iceberg tables with a shape or types",
         ),
         (
             {"mode": "upsert", "keys": ["id"], "path": "main.bronze.a"},
-            "has neither a name in a catalog nor partition_by",
+            "in Delta it lies at a path",
         ),
         ({"mode": "upsert", "keys": ["id"], "path": "hdfs://n/a"}, "which needs a folder or s3"),
         ({"mode": "upsert", "keys": ["id"], "output": "dead"}, "it takes the good rows"),

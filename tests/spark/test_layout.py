@@ -187,13 +187,18 @@ def test_a_table_may_be_in_a_catalog_by_its_name(spark: SparkSession, tmp_path: 
         spark.sql("DROP TABLE IF EXISTS spark_catalog.default.orders_in_catalog")
 
 
-@pytest.mark.parametrize("path", ["my-lake.db.orders", "or-ders"])
-def test_names_may_have_hyphens(spark: SparkSession, tmp_path: Path, shop: Any, path: str) -> None:
+KEYED: dict[str, Any] = {"mode": "upsert", "keys": ["partition", "offset"]}
+
+
+@pytest.mark.parametrize(("path", "keys"), [("my-lake.db.orders", {}), ("my-own.db.orders", KEYED), ("or-ders", {})])
+def test_names_may_have_hyphens(
+    spark: SparkSession, tmp_path: Path, shop: Any, path: str, keys: dict[str, Any]
+) -> None:
     """Of a catalog no table was written then, and one at such a path not maintained."""
     for key, value in {"type": "hadoop", "warehouse": str(tmp_path / "lake"), "cache-enabled": "false"}.items():
-        spark.conf.set(f"spark.sql.catalog.my-lake.{key}", value)
-    spark.conf.set("spark.sql.catalog.my-lake", "org.apache.iceberg.spark.SparkCatalog")
-    landing = made(tmp_path, format="iceberg", path=path if "." in path else str(tmp_path / path))
+        spark.conf.set(f"spark.sql.catalog.{path.partition('.')[0]}.{key}", value)
+    spark.conf.set(f"spark.sql.catalog.{path.partition('.')[0]}", "org.apache.iceberg.spark.SparkCatalog")
+    landing = made(tmp_path, format="iceberg", path=path if "." in path else str(tmp_path / path), **keys)
     advanced(spark, landing, 2)
     tables.maintain(spark, landing.region, "orders")
     landing.rewind(1)
@@ -217,7 +222,7 @@ def test_a_partition_by_time_takes_a_session_in_utc(spark: SparkSession, tmp_pat
     assert {r[0] for r in found.selectExpr("unix_seconds(at) - offset").collect()} == {1762065000}
 
 
-@pytest.mark.parametrize("keys", [{}, {"mode": "upsert", "keys": ["partition", "offset"]}])
+@pytest.mark.parametrize("keys", [{}, KEYED])
 def test_a_table_that_is_there_takes_its_first_column_of_times_without_a_zone(
     spark: SparkSession, tmp_path: Path, shop: Any, keys: dict[str, Any]
 ) -> None:

@@ -173,14 +173,16 @@ def test_K6_what_others_did_to_rows_of_older_checkpoints_is_undone_though_their_
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("more", [{"format": "delta"}, {"format": "delta", "mode": "upsert"}, {"format": "iceberg"}])
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize("mode", ["append", "upsert"])
 def test_K6_fields_may_have_names_that_are_syntax_to_spark(
-    spark: SparkSession, tmp_path: Path, more: dict[str, Any]
+    spark: SparkSession, tmp_path: Path, format: str, mode: str
 ) -> None:
     file, names = tmp_path / "order.json", ["k8s.io/name", "@timestamp", "it`s", "value", "Topic", "select"]
     file.write_text(json.dumps(schema(id="integer")))
     values = {("orders", o): json.dumps(dict.fromkeys([*names, "late.too"], o)).encode() for o in range(4)}
-    landing = made(tmp_path, values, {"name": "typed", "typed": {"json": str(file)}, **more}, keys=lambda o: b"%d" % o)
+    table = {"name": "typed", "typed": {"json": str(file)}, "format": format, "mode": mode}
+    landing = made(tmp_path, values, table, keys=lambda o: b"%d" % o)
     for there in (names, [*names, "late.too"]):
         file.write_text(json.dumps(schema(**dict.fromkeys(there, "integer")) | {"required": []}))
         landing.land(2)

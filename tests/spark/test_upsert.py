@@ -16,7 +16,8 @@ from crkafka_core.model.errors import ConfigError, LeaseLost, Refused
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
-from crkafka_core.spark import tables, upsert
+from crkafka_core.spark import iceberg_catalog, iceberg_upsert, tables, upsert
+from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.tables import put_back, writing
 from crkafka_core.testing.landing import Landing
@@ -68,6 +69,11 @@ def shop(program: Callable[[str, str], Any]) -> Any:
     return program("latest", SHAPE)
 
 
+@pytest.fixture(params=["delta", "iceberg"])
+def format(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 def made(place: Place, function: str = "latest", keys: tuple[str, ...] = ("id",), **more: Any) -> Landing:
     table = {
         "name": "now",
@@ -102,11 +108,23 @@ def rows_in(spark: SparkSession, landing: Landing) -> dict[str, int]:
     return {r.id: r.offset for r in rows}
 
 
-def direct(landing: Landing) -> dict[str, int]:
+def direct(spark: SparkSession, landing: Landing) -> dict[str, int]:
     """The same by a program that knows nothing of us."""
-    read = lake(landing, landing.config.tables[0].path).to_pyarrow_table(columns=["id", "offset"]).to_pylist()
-    assert len({r["id"] for r in read}) == len(read)
-    return {r["id"]: r["offset"] for r in read}
+    table = landing.config.tables[0]
+    if table.format == "delta":
+        read = [(r["id"], r["offset"]) for r in lake(landing, table.path).to_pyarrow_table().to_pylist()]
+    else:
+        there = spark.table(iceberg_catalog.named(spark, table.path))
+        read = [(r["id"], r["offset"]) for r in there.collect()]
+        assert "main" in branches(spark, landing) <= {"main", "crkafka"}
+    assert len(dict(read)) == len(read)
+    return dict(read)
+
+
+def branches(spark: SparkSession, landing: Landing) -> set[str]:
+    """And tags."""
+    name = iceberg_catalog.named(spark, landing.config.tables[0].path)
+    return {r[0] for r in spark.table(f"{name}.refs").select("name").collect()}
 
 
 def advanced(spark: SparkSession, landing: Landing, *rows: int) -> None:
@@ -128,37 +146,39 @@ def acknowledged(landing: Landing) -> int:
 
 
 def test_the_last_record_of_each_key_and_a_rewind_brings_back_what_later_ones_replaced(
-    spark: SparkSession, place: Place, shop: Any
+    spark: SparkSession, place: Place, format: str, shop: Any
 ) -> None:
-    landing = made(place)
+    landing = made(place, format=format)
     landing.land(6), landing.land(0), landing.land(5)
     tables.advance(spark, landing.region, "now")  # three checkpoints by one commit
-    assert rows_in(spark, landing) == direct(landing) == truth(11)
+    assert rows_in(spark, landing) == direct(spark, landing) == truth(11)
     assert "crkafka_deleted" not in tables.read_table(spark, landing.region, "now").columns
     advanced(spark, landing, 9, 4)
-    assert direct(landing) == truth(24)
+    assert direct(spark, landing) == truth(24)
     assert tables.look(spark, landing.region, "now").clean
     landing.rewind(4)
     assert rows_in(spark, landing) == truth(20)
     tables.fence_all(spark, landing.region)
-    assert rows_in(spark, landing) == direct(landing) == truth(20)
+    assert rows_in(spark, landing) == direct(spark, landing) == truth(20)
     landing.land(4)
     landing.rewind(1)  # in the middle of the first commit: what it had before is made anew
     tables.fence_all(spark, landing.region)
-    assert (acknowledged(landing), direct(landing)) == (0, {})
+    assert (acknowledged(landing), direct(spark, landing)) == (0, {})
     tables.advance(spark, landing.region, "now")
-    assert rows_in(spark, landing) == direct(landing) == truth(6)
+    assert rows_in(spark, landing) == direct(spark, landing) == truth(6)
     advanced(spark, landing, 8)
-    assert direct(landing) == truth(14)
+    assert direct(spark, landing) == truth(14)
     assert tables.look(spark, landing.region, "now").clean
 
 
 @pytest.mark.soak
-def test_deletes_of_what_is_not_there_are_a_commit_like_any_other(spark: SparkSession, place: Place, shop: Any) -> None:
-    landing = made(place)
+def test_deletes_of_what_is_not_there_are_a_commit_like_any_other(
+    spark: SparkSession, place: Place, format: str, shop: Any
+) -> None:
+    landing = made(place, format=format)
     shop.GONE[0] = "true"
     advanced(spark, landing, 6)
-    assert (acknowledged(landing), direct(landing)) == (1, {})
+    assert (acknowledged(landing), direct(spark, landing)) == (1, {})
     shop.GONE[0] = "offset % 5 = 4"
     advanced(spark, landing, 5)
     assert rows_in(spark, landing) == {f"{p}-{o % 7}": o for p in range(2) for o in (6, 7, 8, 10)}
@@ -184,10 +204,10 @@ LONG = pytest.mark.soak
     ],
 )
 def test_a_crash_at_any_step_and_a_retry_leave_each_key_once(
-    spark: SparkSession, place: Place, shop: Any, monkeypatch: pytest.MonkeyPatch, step: str, rewound: bool
+    spark: SparkSession, place: Place, format: str, shop: Any, monkeypatch: pytest.MonkeyPatch, step: str, rewound: bool
 ) -> None:
     """Between them the shape changes: what was deleted by the first try may not be gone."""
-    landing = made(place)
+    landing = made(place, format=format)
     start = 0
     if step not in STEPS[:2]:
         advanced(spark, landing, 6)
@@ -203,9 +223,9 @@ def test_a_crash_at_any_step_and_a_retry_leave_each_key_once(
     if rewound:
         landing.rewind(2)
         tables.fence_all(spark, landing.region)
-        assert direct(landing) == truth(start)
+        assert direct(spark, landing) == truth(start)
     tables.advance(spark, landing.region, "now")
-    assert rows_in(spark, landing) == direct(landing) == truth(start + 6 if rewound else start + 9)
+    assert rows_in(spark, landing) == direct(spark, landing) == truth(start + 6 if rewound else start + 9)
     assert tables.look(spark, landing.region, "now").clean
 
 
@@ -225,6 +245,7 @@ def die(patch: pytest.MonkeyPatch, step: str) -> None:
     patch.setattr(writing, "give_up", lambda *_: None)
     if step == STEPS[0]:
         patch.setattr(put_back, "acknowledged", dead)
+        patch.setattr(IcebergTable, "make", dead)
     elif step == STEPS[1]:
         patch.setattr(upsert, "_widen", dead)
     elif step == STEPS[2]:
@@ -237,23 +258,27 @@ def die(patch: pytest.MonkeyPatch, step: str) -> None:
 
 @pytest.mark.parametrize("step", ["_merge", pytest.param("put_back", marks=LONG)])
 def test_who_comes_late_changes_nothing(
-    spark: SparkSession, place: Place, shop: Any, monkeypatch: pytest.MonkeyPatch, step: str
+    spark: SparkSession, place: Place, format: str, shop: Any, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """It sleeps before its merge, or before putting back what another had left; meanwhile others take its place."""
-    landing = made(place)
+    landing = made(place, format=format)
     advanced(spark, landing, 6)
     landing.land(6)
     if step == "put_back":
         with monkeypatch.context() as patch, pytest.raises(Crash):
-            die(patch, STEPS[3])
+            die(patch, STEPS[4])
             tables.advance(spark, landing.region, "now")
         leases_end(landing)
-    where: Any = upsert if step == "_merge" else put_back
+    where: Any = upsert if step == "_merge" else put_back if format == "delta" else iceberg_upsert
+    step = step if hasattr(where, step) else f"_{step}"
     original: Callable[..., Any] = getattr(where, step)
 
     def late(*given: Any) -> Any:
         monkeypatch.setattr(where, step, original)
-        monkeypatch.setattr(writing.Hold, "check", lambda _: None)  # it does not know, and only the log stands between
+        for ask in ("check", "confirm"):
+            monkeypatch.setattr(
+                writing.Hold, ask, lambda _: None
+            )  # it does not know, and only the table stands between
         leases_end(landing)
         tables.advance(spark, landing.region, "now")
         advanced(spark, landing, 5)
@@ -262,20 +287,20 @@ def test_who_comes_late_changes_nothing(
     monkeypatch.setattr(where, step, late)
     with pytest.raises((LeaseLost, Refused)):
         tables.advance(spark, landing.region, "now")
-    assert rows_in(spark, landing) == direct(landing) == truth(17)
+    assert rows_in(spark, landing) == direct(spark, landing) == truth(17)
     assert tables.look(spark, landing.region, "now").clean
 
 
 @pytest.mark.soak
 def test_a_session_that_cannot_be_doubled_carries_the_commits_number_only_for_the_merge(
-    spark: SparkSession, place: Place, shop: Any, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, place: Place, format: str, shop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one of Spark Connect."""
     landing, merge = made(place), upsert._merge
     advanced(spark, landing, 6)
     monkeypatch.setattr(upsert, "location", SimpleNamespace(is_connect=lambda _: True))
     advanced(spark, landing, 5)
-    assert rows_in(spark, landing) == direct(landing) == truth(11)
+    assert rows_in(spark, landing) == direct(spark, landing) == truth(11)
     landing.land(6)
 
     def fails(*given: Any) -> None:
@@ -289,13 +314,13 @@ def test_a_session_that_cannot_be_doubled_carries_the_commits_number_only_for_th
         assert spark.conf.get(f"spark.databricks.{setting}", None) is None
     leases_end(landing)
     tables.advance(spark, landing.region, "now")
-    assert rows_in(spark, landing) == direct(landing) == truth(17)
+    assert rows_in(spark, landing) == direct(spark, landing) == truth(17)
     assert tables.look(spark, landing.region, "now").clean
 
 
 @pytest.mark.soak
 def test_what_others_write_is_undone_and_what_they_compact_is_not(spark: SparkSession, place: Place, shop: Any) -> None:
-    landing = made(place)
+    landing = made(place, format=format)
     advanced(spark, landing, 6, 6)
     path = landing.config.tables[0].path
     tables.maintain(spark, landing.region, "now")
@@ -305,10 +330,10 @@ def test_what_others_write_is_undone_and_what_they_compact_is_not(spark: SparkSe
     assert tables.look(spark, landing.region, "now").foreign == 1
     assert rows_in(spark, landing) == truth(12)
     tables.mend(spark, landing.region, "now")
-    assert direct(landing) == truth(12)
+    assert direct(spark, landing) == truth(12)
     lake(landing, path).delete("offset < 9")
     advanced(spark, landing, 6)
-    assert rows_in(spark, landing) == direct(landing) == truth(18)
+    assert rows_in(spark, landing) == direct(spark, landing) == truth(18)
 
 
 @pytest.mark.soak  # tests/tables/test_put_back.py does it without Spark
@@ -322,12 +347,38 @@ def test_a_version_that_was_vacuumed_is_said_before_anything_changes(
     landing.rewind(1)
     with pytest.raises(Refused, match=r"cannot go back to checkpoint 1, its version \d+: its files were vacuumed"):
         tables.fence_all(spark, landing.region)
-    assert direct(landing) == truth(12)
+    assert direct(spark, landing) == truth(12)
+
+
+def test_of_iceberg_what_others_write_is_undone_and_a_snapshot_that_is_gone_is_said(
+    spark: SparkSession, place: Place, shop: Any
+) -> None:
+    landing = made(place, format="iceberg")
+    advanced(spark, landing, 6, 6)
+    name = iceberg_catalog.named(spark, landing.config.tables[0].path)
+    tables.maintain(spark, landing.region, "now")
+    assert tables.look(spark, landing.region, "now").clean
+    spark.table(name).where("offset < 9").writeTo(name).append()
+    assert tables.look(spark, landing.region, "now").foreign == 1
+    assert rows_in(spark, landing) == truth(12)
+    tables.mend(spark, landing.region, "now")
+    assert direct(spark, landing) == truth(12)
+    catalog, _, table = name.partition(".")
+    of = f"table => '{table.strip('`')}', older_than => current_timestamp(), retain_last => 1"
+    spark.sql(f"CALL {catalog}.system.expire_snapshots({of})").collect()
+    spark.sql(f"DELETE FROM {name} WHERE offset > 9").collect()
+    spark.sql(f"CALL {catalog}.system.expire_snapshots({of})").collect()
+    advanced(spark, landing, 5)  # the acknowledged snapshot is kept
+    assert rows_in(spark, landing) == direct(spark, landing) == truth(17)
+    landing.rewind(1)
+    with pytest.raises(Refused, match=r"cannot go back to checkpoint 1, its version \d+: its snapshot has expired"):
+        tables.fence_all(spark, landing.region)
+    assert direct(spark, landing) == truth(17)
 
 
 @pytest.mark.soak
-def test_columns_may_become_more(spark: SparkSession, place: Place, shop: Any) -> None:
-    landing = made(place)
+def test_columns_may_become_more(spark: SparkSession, place: Place, format: str, shop: Any) -> None:
+    landing = made(place, format=format)
     advanced(spark, landing, 6)
     shop.MORE.append("named_struct('a', offset) AS more")
     advanced(spark, landing, 6)
@@ -340,11 +391,13 @@ def test_columns_may_become_more(spark: SparkSession, place: Place, shop: Any) -
     assert found.where("offset >= 18").count() and not found.where("offset >= 18 AND more IS NOT NULL").count()
     landing.rewind(1)
     tables.fence_all(spark, landing.region)
-    assert direct(landing) == truth(6)
+    assert direct(spark, landing) == truth(6)
 
 
-def test_fields_inside_of_structs_and_lists_come_and_go(spark: SparkSession, place: Place, shop: Any) -> None:
-    landing = made(place)
+def test_fields_inside_of_structs_and_lists_come_and_go(
+    spark: SparkSession, place: Place, format: str, shop: Any
+) -> None:
+    landing = made(place, format=format)
     given = [
         ("named_struct('a', 1)", "array(named_struct('a', 1))", "map('k', named_struct('a', 1))"),
         ("named_struct('a', 2)", "array(named_struct('b', 'x', 'a', 2))", "map('k', named_struct('a', 2))"),
@@ -387,20 +440,25 @@ def test_rows_that_cannot_be_kept_by_key_are_refused(
         advanced(spark, landing, 8)
 
 
-def test_other_keys_no_keys_and_a_rewrite_are_refused(spark: SparkSession, place: Place, shop: Any) -> None:
-    landing = made(place)
+def test_other_keys_no_keys_and_a_rewrite_are_refused(
+    spark: SparkSession, place: Place, format: str, shop: Any
+) -> None:
+    landing = made(place, format=format)
     advanced(spark, landing, 6)
     with pytest.raises(Refused, match="rows of single checkpoints cannot be written again"):
         tables.rewrite(spark, landing.region, "now", [1])
     landing.land(6)
-    for config in (made(place, keys=("id", "partition")), made(place, mode=None, keys=None)):
+    for config in (
+        made(place, keys=("id", "partition"), format=format),
+        made(place, mode=None, keys=None, format=format),
+    ):
         object.__setattr__(landing.region, "config", config.region.config)
         with pytest.raises(Refused, match="has one row for each id, and is declared with one for each"):
             tables.advance(spark, landing.region, "now")
     landing.rewind(1)  # nor does a program of the older configuration fence it
     with pytest.raises(Refused, match="has one row for each id, and is declared with one for each record"):
         tables.fence_all(spark, landing.region)
-    assert direct(landing) == truth(6)
+    assert direct(spark, landing) == truth(6)
 
 
 @pytest.mark.soak
