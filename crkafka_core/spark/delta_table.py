@@ -118,8 +118,7 @@ class DeltaTable(TableFormat):
         told = self._told(lambda there: there.counts(CHECKPOINT, least, greatest), none)
         if told is not None:
             return told
-        near = F.col(CHECKPOINT).between(least, greatest)
-        return {r[0]: r[1] for r in self._collected(lambda: self.read().where(near).groupBy(CHECKPOINT).count())}
+        return self._counted(least, greatest, self._collected)
 
     def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> None:
         if frame is None:

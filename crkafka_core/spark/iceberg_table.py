@@ -137,8 +137,7 @@ class IcebergTable(TableFormat):
             for _, checkpoint, _, rows, _ in files:
                 found[checkpoint] += rows
             return dict(found)
-        near = self.spark.table(self.name).where(F.col(CHECKPOINT).between(least, greatest))
-        return {row[0]: row[1] for row in near.groupBy(CHECKPOINT).count().collect()}
+        return self._counted(least, greatest, lambda asked: asked().collect())
 
     def _files(self, least: int, greatest: int, at: str = "") -> list[Row]:
         """Files that may have rows of these checkpoints: kind, lowest and highest checkpoint, rows, path. `at`: in that snapshot."""

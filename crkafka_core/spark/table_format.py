@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from crkafka_core.model.errors import ConfigError
@@ -137,6 +138,27 @@ class TableFormat(ABC):
         """Rows of these checkpoints; those without are left out."""
         near = self._counts(min(ids), max(ids)) if ids else {}
         return {i: near[i] for i in ids if i in near}
+
+    def _counted(
+        self, least: int, greatest: int, answer: Callable[[Callable[[], DataFrame]], list[Row]]
+    ) -> dict[int, int]:
+        """By reading the rows; without those near a data file that is lost: it cannot be read, and `lost` tells of them."""
+        lost: Collection[Range | None] = ()
+
+        def counted() -> DataFrame:
+            near = self.read().where(F.col(CHECKPOINT).between(least, greatest))
+            for each in lost:
+                near = near.where(F.lit(False) if each is None else ~F.col(CHECKPOINT).between(*each))
+            return near.groupBy(CHECKPOINT).count()
+
+        try:
+            found = answer(counted)
+        except Exception:  # classic and Connect wrap Java's in classes of their own
+            lost = self.lost().values()
+            if not lost:
+                raise
+            found = answer(counted)
+        return {row[0]: row[1] for row in found}
 
     @abstractmethod
     def _counts(self, least: int, greatest: int) -> dict[int, int]:

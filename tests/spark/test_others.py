@@ -156,6 +156,21 @@ def test_a_data_file_that_is_lost_is_told_and_mended(shop: Shop) -> None:
     assert shop.look().clean
 
 
+def test_a_joined_file_that_is_lost_is_told_and_mended(shop: Shop) -> None:
+    """Its rows can only be counted by reading them."""
+    shop.advance(6)
+    tables.maintain(shop.spark, shop.landing.region, "tens")
+    files = shop.spark.table(f"{shop.name}.files").select("file_path").collect() if shop.format == "iceberg" else []
+    (path,) = [r[0] for r in files] or DeltaTable(str(shop.path)).file_uris()
+    shop.advance()
+    Path(path.removeprefix("file:")).unlink()
+    assert len(shop.look().lost) == 1
+    assert len(shop.look().miscounted) == 6
+    shop.mend()
+    assert shop.rows() == shop.right(*range(1, 8))
+    assert shop.look().clean
+
+
 @pytest.fixture(params=["delta", "delta with deletion vectors", "iceberg"])
 def raw(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
     """Three checkpoints of a table that adopts segments."""
