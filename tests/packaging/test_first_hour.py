@@ -17,6 +17,7 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,7 @@ class Stranger:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # who runs the tests may ignore it
             )
 
     def close_terminal(self) -> None:
