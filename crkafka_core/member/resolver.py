@@ -246,11 +246,20 @@ class Resolver(Loop):
     def _proposals(
         self, topics: Mapping[str, TopicInfo], known: starts.Resolved, ids: Mapping[TP, str]
     ) -> dict[TP, starts.Proposal]:
-        """Offsets for what nobody has seen; at birth for all that there is, in one transaction (SPEC S3)."""
+        """Offsets for what nobody has seen, at birth in one transaction (SPEC S3); also for what this member does not hold.
+
+        Static members that were away for a moment get back what they had. What Kafka has got meanwhile would be nobody's, and a
+        partition that is known and nobody's makes the group rebalance (SPEC G8, docs/clients.md K31).
+        """
+        wanted = {tp: info.id for topic, info in topics.items() for tp in info.tps(topic)} | dict(ids)
         if known.born:
-            wanted = {tp: ids[tp] for tp in known.missing}
-        else:
-            wanted = {tp: info.id for topic, info in topics.items() for tp in info.tps(topic)} | dict(ids)
+            first = self._plane.read(lambda reader, region: starts.known(reader))
+            by_name = {initial.topic: initial.topic_id for initial in first.values()}
+            wanted = {
+                tp: topic_id
+                for tp, topic_id in wanted.items()
+                if tp in known.missing or (tp not in first and by_name.get(tp.topic, topic_id) == topic_id)
+            }
         if not wanted:
             return {}
         proposed = start_positions.propose(self._config, self._admin, self._plane.uid, wanted, born=known.born)

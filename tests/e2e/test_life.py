@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from crkafka_core.model.offsets import TP
 from crkafka_core.testing.scenario import Scenario
 
 Make = Callable[..., Scenario]
@@ -112,6 +113,27 @@ def test_19_a_new_topic_that_matches_the_pattern_is_consumed_within_seconds(scen
     s.until(lambda: any(tp.topic == names[1] for tp in _held(s)), "the new topic is held", timeout=30)
     s.settle()
     assert time.monotonic() - began < 40, "and not after the five minutes that a client waits by itself"
+    s.finish_and_verify(rows=400)
+
+
+def test_19_what_kafka_has_got_while_all_static_members_were_away_is_read(scenario: Make) -> None:
+    """They come back to the assignment that they had, without a rebalance: it was nobody's, and nobody was told."""
+    from crkafka_core.testing.pytest_services import unique
+
+    prefix = unique("shop").replace("-", "")
+    names = [f"{prefix}.a", f"{prefix}.b"]
+    s = scenario(names=[], topics=0, pattern=f"^{prefix}\\..*", rate=0, settle=False, begin=False)
+    s.kafka.topics.create(names[0], 2)
+    s.host.begin()
+    s.wait_running()
+    s.generator.send(names[0], 200, partitions=2)
+    s.region.stop()
+    s.kafka.topics.create(names[1], 2)
+    s.kafka.topics.add_partitions(names[0], 4)
+    s.generator.send(names[1], 200, partitions=2)
+    s.region.start()
+    wanted = {TP(name, p) for name, count in zip(names, (4, 2), strict=True) for p in range(count)}
+    s.until(lambda: set(_held(s)) == wanted, "all partitions are held", timeout=40)
     s.finish_and_verify(rows=400)
 
 
