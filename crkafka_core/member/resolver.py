@@ -20,7 +20,7 @@ from crkafka_core.model.errors import ConfigError, CrkafkaError, NotOwner, Servi
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Member, Region, StartReason
+from crkafka_core.model.rows import Initial, Member, Region, StartReason
 from crkafka_core.plane import alarms, halting, restored, starts
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
@@ -164,14 +164,14 @@ class Resolver(Loop):
         if not self._checked_outside_sql:
             self._check_outside_sql(stamp.epoch)
         topics = self._topics()
-        self._check_topics(topics, stamp.epoch)
+        first = self._check_topics(topics, stamp.epoch)
         ids = {tp: topics[tp.topic].id for tp in question.held if tp.topic in topics}
         if len(ids) < len(question.held):
             raise ServiceUnavailable(
                 f"Kafka does not describe {', '.join(sorted({tp.topic for tp in question.held} - topics.keys()))} yet."
             )
         known = self._known(ids, stamp.epoch)
-        proposals = self._proposals(topics, known, ids)
+        proposals = self._proposals(topics, known, ids, first)
         gaps = self._gaps(known)
         if gaps and self._topics() != topics:
             # One that was made anew meanwhile would be taken for a log that was cut.
@@ -228,13 +228,14 @@ class Resolver(Loop):
         self._plane.do(lambda tx: restored.check(tx, seen, by=self._plane.name), epoch=epoch)
         self._checked_outside_sql = True
 
-    def _check_topics(self, topics: Mapping[str, TopicInfo], epoch: int) -> None:
-        """A known topic that this member reads and Kafka no longer has stops the region, without resets (SPEC S4).
+    def _check_topics(self, topics: Mapping[str, TopicInfo], epoch: int) -> Mapping[TP, Initial]:
+        """A known topic that this member reads and Kafka no longer has stops the region, without resets (SPEC S4). All that are known.
 
         What another configuration of the region reads, before or after a change, others look at.
         """
         mine = subscription.dump(self._config.topics, self._config.pattern)
-        known = self._plane.read(lambda reader, region: {i.topic: i.topic_id for i in starts.known(reader).values()})
+        first = self._plane.read(lambda reader, region: starts.known(reader))
+        known = {i.topic: i.topic_id for i in first.values()}
         gone = {topic: i for topic, i in known.items() if topic not in topics and subscription.reads(mine, topic)}
         if gone:
             self._runtime.sleep(_CONFIRM)
@@ -242,9 +243,14 @@ class Resolver(Loop):
             gone = {topic: i for topic, i in gone.items() if topic not in still}
         if gone:
             self._plane.do(lambda tx: starts.topics_gone(tx, gone, member=self._plane.name), epoch=epoch)
+        return first
 
     def _proposals(
-        self, topics: Mapping[str, TopicInfo], known: starts.Resolved, ids: Mapping[TP, str]
+        self,
+        topics: Mapping[str, TopicInfo],
+        known: starts.Resolved,
+        ids: Mapping[TP, str],
+        first: Mapping[TP, Initial],
     ) -> dict[TP, starts.Proposal]:
         """Offsets for what nobody has seen, at birth in one transaction (SPEC S3); also for what this member does not hold.
 
@@ -253,7 +259,6 @@ class Resolver(Loop):
         """
         wanted = {tp: info.id for topic, info in topics.items() for tp in info.tps(topic)} | dict(ids)
         if known.born:
-            first = self._plane.read(lambda reader, region: starts.known(reader))
             by_name = {initial.topic: initial.topic_id for initial in first.values()}
             wanted = {
                 tp: topic_id
