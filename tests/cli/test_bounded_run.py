@@ -47,7 +47,7 @@ def test_a_region_that_nobody_hosts_is_hosted_meanwhile(
         done.append("consumed")
         return SimpleNamespace()
 
-    monkeypatch.setattr(Region, "init", lambda self: None)
+    monkeypatch.setattr(Region, "init", lambda self, **_: None)
     monkeypatch.setattr(cuts, "members", members)
     monkeypatch.setattr(cuts, "kafka_away", lambda *_: "")
     monkeypatch.setattr(cuts.caught_up, "consume", consume)

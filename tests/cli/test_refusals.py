@@ -60,7 +60,7 @@ def test_a_rewind_that_would_lose_rows_of_a_forgotten_topic_is_refused_before_it
 def test_what_is_not_there_is_refused_before_anything_starts(
     crkafka: Crkafka, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
-    for module in ("replaying", "mending", "declared"):
+    for module in ("replaying", "mending", "tables"):
         monkeypatch.setattr(f"crkafka_core.cli.{module}.open_session", _no_session)
     plane.do(lambda tx: tx.put(Table("orders", "bronze", "parquet", "bronze", acknowledged=2)))
     answer = crkafka(*arguments)

@@ -393,7 +393,7 @@ def appended(form: TableFormat, rows: DataFrame) -> None:
         rows.write.format("delta").mode("append").save(form.path)
     else:
         assert isinstance(form, IcebergTable)
-        rows.writeTo(form._name).append()
+        rows.writeTo(form.name).append()
 
 
 @pytest.mark.parametrize("format", [*TRANSACTIONAL, "parquet"])
