@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from crkafka_core.model.offsets import TP
+from crkafka_core.testing.pytest_services import unique
 from crkafka_core.testing.scenario import Scenario
 
 Make = Callable[..., Scenario]
@@ -96,10 +97,8 @@ def _held(s: Scenario) -> set:  # type: ignore[type-arg]
     return {tp for m in s.region.status().members if m.status == "LIVE" for tp in m.partitions or ()}
 
 
-def test_19_a_new_topic_that_matches_the_pattern_is_consumed_within_seconds(scenario: Make) -> None:
-    """SPEC M7; fault 19."""
-    from crkafka_core.testing.pytest_services import unique
-
+def by_pattern(scenario: Make) -> tuple[Scenario, list[str]]:
+    """A region that reads the first of two topics, and runs; the other one, which matches its pattern, is not there yet."""
     prefix = unique("shop").replace("-", "")
     names = [f"{prefix}.a", f"{prefix}.b"]
     s = scenario(names=[], topics=0, pattern=f"^{prefix}\\..*", rate=0, settle=False, begin=False)
@@ -107,6 +106,12 @@ def test_19_a_new_topic_that_matches_the_pattern_is_consumed_within_seconds(scen
     s.host.begin()
     s.wait_running()
     s.generator.send(names[0], 200, partitions=2)
+    return s, names
+
+
+def test_19_a_new_topic_that_matches_the_pattern_is_consumed_within_seconds(scenario: Make) -> None:
+    """SPEC M7; fault 19."""
+    s, names = by_pattern(scenario)
     began = time.monotonic()
     s.kafka.topics.create(names[1], 2)
     s.generator.send(names[1], 200, partitions=2)
@@ -118,15 +123,7 @@ def test_19_a_new_topic_that_matches_the_pattern_is_consumed_within_seconds(scen
 
 def test_19_what_kafka_has_got_while_all_static_members_were_away_is_read(scenario: Make) -> None:
     """They come back to the assignment that they had, without a rebalance: it was nobody's, and nobody was told."""
-    from crkafka_core.testing.pytest_services import unique
-
-    prefix = unique("shop").replace("-", "")
-    names = [f"{prefix}.a", f"{prefix}.b"]
-    s = scenario(names=[], topics=0, pattern=f"^{prefix}\\..*", rate=0, settle=False, begin=False)
-    s.kafka.topics.create(names[0], 2)
-    s.host.begin()
-    s.wait_running()
-    s.generator.send(names[0], 200, partitions=2)
+    s, names = by_pattern(scenario)
     s.region.stop()
     s.kafka.topics.create(names[1], 2)
     s.kafka.topics.add_partitions(names[0], 4)

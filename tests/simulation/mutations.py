@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
@@ -44,10 +43,11 @@ from crkafka_core.segments import owner
 from crkafka_core.tables import last_commit, leftover
 from crkafka_core.testing.simulation import Fault, Plan, plan
 from crkafka_core.testing.simulation.plan import RENEWED
+from tests.simulation.breakage import Breakage, put
 
 
 @dataclass(frozen=True)
-class Mutation:
+class Mutation(Breakage):
     """A breakage, and the rules by which the oracle may find it."""
 
     name: str
@@ -61,12 +61,6 @@ class Mutation:
     def plan(self, seed: int) -> Plan:
         chosen = replace(plan(seed), faults=self.faults, chaos=14.0) if self.faults else plan(seed)
         return replace(chosen, **self.region)
-
-    @contextmanager
-    def planted(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            self.plant(stack)
-            yield
 
 
 MUTATIONS: list[Mutation] = []
@@ -101,10 +95,6 @@ def mutation(
     return add
 
 
-def _set(stack: ExitStack, where: Any, name: str, value: Any) -> None:
-    stack.enter_context(patch.object(where, name, value))
-
-
 @mutation("I4", "I8", faults=KILLS_IN_CUTS)
 def merge_counts_instead_of_comparing_sets(stack: ExitStack) -> None:
     """A contribution counts, whoever made it: members are known by their name only, and a loss aborts nothing."""
@@ -113,7 +103,7 @@ def merge_counts_instead_of_comparing_sets(stack: ExitStack) -> None:
         complete = len(contributions) >= len(expected)
         return (set() if complete else {e.member for e in expected} - {c.member for c in contributions}), set()
 
-    _set(stack, merge, "wrong_sets", counts)
+    put(stack, merge, "wrong_sets", counts)
     _loss_forgets_the_cut(stack)
 
 
@@ -124,7 +114,7 @@ def _loss_forgets_the_cut(stack: ExitStack) -> None:
         if tx.region().phase is not Phase.CUTTING:
             real(tx, member, cause)
 
-    _set(stack, resets, "loss", loss)
+    put(stack, resets, "loss", loss)
 
 
 @mutation("I8", "I4", faults=KILLS_IN_CUTS)
@@ -143,19 +133,19 @@ def a_partition_is_forgotten_in_the_merged_map(stack: ExitStack) -> None:
             tx.delete(cuts.MergedOffset, *where, ("partition", "=", gone.partition))
         return real(tx, region, row, contributions, merged)
 
-    _set(stack, cuts, "_close", close)
+    put(stack, cuts, "_close", close)
 
 
 @mutation("I4", "I1", "G8")
 def a_merge_does_not_look_for_uncovered_partitions(stack: ExitStack) -> None:
     real = merge.broken
-    _set(
+    put(
         stack,
         merge,
         "broken",
         lambda e, o, line: "" if real(e, o, line).startswith("nobody contributed") else real(e, o, line),
     )
-    _set(stack, settle, "missing", _without(settle.missing, "nobody holds"))
+    put(stack, settle, "missing", _without(settle.missing, "nobody holds"))
 
 
 def _without(real: Callable[..., str], words: str) -> Callable[..., str]:
@@ -168,17 +158,17 @@ def _without(real: Callable[..., str], words: str) -> Callable[..., str]:
 
 @mutation("G8")
 def resume_before_settled(stack: ExitStack) -> None:
-    _set(stack, settling, "unready", lambda reader, region: "")
+    put(stack, settling, "unready", lambda reader, region: "")
 
 
 @mutation("G8", faults=CUT_OFF_IN_REBALANCES)
 def generations_are_not_compared(stack: ExitStack) -> None:
-    _set(stack, settle, "missing", _without(settle.missing, "members report different generations"))
+    put(stack, settle, "missing", _without(settle.missing, "members report different generations"))
 
 
 @mutation("G8")
 def resume_before_all_have_reset(stack: ExitStack) -> None:
-    _set(stack, settle, "unready", settle.missing)
+    put(stack, settle, "unready", settle.missing)
 
 
 @mutation("I7", "I1")
@@ -190,7 +180,7 @@ def starts_from_a_stale_head(stack: ExitStack) -> None:
         found = real(reader, replace(region, head=row.parent) if row else region, topic_ids)
         return replace(found, base=region.head)
 
-    _set(stack, starts, "lookup", lookup)
+    put(stack, starts, "lookup", lookup)
 
 
 @mutation(
@@ -213,7 +203,7 @@ def answers_with_an_old_stamp_are_believed(stack: ExitStack) -> None:
             self.set(resolving=self.s.stamp)
         real(self, event)
 
-    _set(stack, machine._Member, "hear", hear)
+    put(stack, machine._Member, "hear", hear)
 
 
 @mutation("M8", faults=RESETS)
@@ -230,14 +220,14 @@ def the_gate_opens_while_resetting(stack: ExitStack) -> None:
     def fetches(self: State) -> bool:
         return self.desired is not None and self.ready and not self.leaves
 
-    _set(stack, State, "submits", property(submits))
-    _set(stack, State, "fetches", property(fetches))
+    put(stack, State, "submits", property(submits))
+    put(stack, State, "fetches", property(fetches))
 
 
 @mutation("M3", "I2")
 def segments_are_kept_on_reset(stack: ExitStack) -> None:
     real = machine._Member.do
-    _set(
+    put(
         stack,
         machine._Member,
         "do",
@@ -248,9 +238,9 @@ def segments_are_kept_on_reset(stack: ExitStack) -> None:
 @mutation("M3", "I7", "I2", faults=REBALANCES)
 def a_revocation_asks_for_no_reset(stack: ExitStack) -> None:
     table = {**phase.CLIENT, (ClientState.RECORDS_FETCHED, ClientEvent.REVOKE): ClientState.SUBSCRIBED}
-    _set(stack, machine, "CLIENT", table)
+    put(stack, machine, "CLIENT", table)
     real = members.withdraw
-    _set(stack, members, "withdraw", lambda *args, **kwargs: real(*args, **{**kwargs, "wants_reset": False}))
+    put(stack, members, "withdraw", lambda *args, **kwargs: real(*args, **{**kwargs, "wants_reset": False}))
 
 
 @mutation("D4", "I6", "V1")
@@ -265,7 +255,7 @@ def an_abort_does_not_raise_the_epoch(stack: ExitStack) -> None:
             tx.set_region(epoch=before.epoch)
         return tx.region()
 
-    _set(stack, epochs, "raise_epoch", raise_epoch)
+    put(stack, epochs, "raise_epoch", raise_epoch)
 
 
 @mutation("X4", faults=REWINDS_IN_RESETS)
@@ -273,7 +263,7 @@ def a_rewind_supersedes_nothing(stack: ExitStack) -> None:
     def rewind(tx: Any, target: int, cause: str) -> None:
         tx.set_region(head=target)
 
-    _set(stack, epochs, "rewind", rewind)
+    put(stack, epochs, "rewind", rewind)
 
 
 @mutation("D3", "D1", "I2", "I8", "M3", "I10")
@@ -286,7 +276,7 @@ def a_cut_does_not_close_the_gate(stack: ExitStack) -> None:
         real(self, d)
         self.set(gate=gate)
 
-    _set(stack, machine._Member, "cut", cut)
+    put(stack, machine._Member, "cut", cut)
 
 
 @mutation("I4", "I8", "I1", faults=KILLS_IN_CUTS)
@@ -299,8 +289,8 @@ def incarnations_are_not_compared(stack: ExitStack) -> None:
         row = reader.get(cuts.rows.Member, name)
         return row if row is not None and row.incarnation != incarnation else real_of(reader, name, incarnation)
 
-    _set(stack, roster, "of", of)
-    _set(stack, cuts, "_mismatch", lambda checkpoint, expected, part: None)
+    put(stack, roster, "of", of)
+    put(stack, cuts, "_mismatch", lambda checkpoint, expected, part: None)
     real = view._cut
 
     def desired_cut(reader: Any, region: Any, name: str, incarnation: str) -> Any:
@@ -311,12 +301,12 @@ def incarnations_are_not_compared(stack: ExitStack) -> None:
         )
         return real(reader, region, name, found[0].incarnation if found else incarnation)
 
-    _set(stack, view, "_cut", desired_cut)
+    put(stack, view, "_cut", desired_cut)
 
 
 @mutation("T3", "I13")
 def orphans_are_taken_for_granted(stack: ExitStack) -> None:
-    _set(stack, retire, "named", lambda reader: set())
+    put(stack, retire, "named", lambda reader: set())
 
 
 @mutation("I1", "I2", "I7")
@@ -326,7 +316,7 @@ def a_merge_believes_any_beginning(stack: ExitStack) -> None:
     def believe(expected: Any, offsets: list[ContributedOffset], line: Any) -> str:
         return ""
 
-    _set(stack, merge, "broken", believe)
+    put(stack, merge, "broken", believe)
     starts_from_a_stale_head(stack)
 
 
@@ -340,25 +330,25 @@ def initial_offsets_follow_the_head(stack: ExitStack) -> None:
         tx.put(*moved)
         return real(tx, **kwargs)
 
-    _set(stack, starts, "resolve", resolve)
+    put(stack, starts, "resolve", resolve)
 
 
 @mutation("G8", "I8", "G9")
 def a_cut_opens_whenever_somebody_asks(stack: ExitStack) -> None:
-    _set(stack, settle, "unready", lambda *a, **k: "")
+    put(stack, settle, "unready", lambda *a, **k: "")
 
 
 @mutation("I10")
 def nothing_flows_after_the_first_merge(stack: ExitStack) -> None:
     real = State.fetches.fget
     assert real is not None
-    _set(stack, State, "fetches", property(lambda self: real(self) and self.base == 0))
+    put(stack, State, "fetches", property(lambda self: real(self) and self.base == 0))
 
 
 @mutation("I10")
 def one_partition_is_never_fetched(stack: ExitStack) -> None:
     real = event_loop.paused
-    _set(stack, event_loop, "paused", lambda tp, *rest: tp == TP("t0", 0) or real(tp, *rest))
+    put(stack, event_loop, "paused", lambda tp, *rest: tp == TP("t0", 0) or real(tp, *rest))
 
 
 @mutation("I10")
@@ -371,18 +361,18 @@ def a_merge_moves_no_base_of_a_member_in_sql(stack: ExitStack) -> None:
         tx.put(*(replace(m, base=row.parent) for m in there))
         return found
 
-    _set(stack, cuts, "_close", close)
+    put(stack, cuts, "_close", close)
 
 
 @mutation("D1")
 def a_merge_moves_no_base_of_a_machine(stack: ExitStack) -> None:
     """It adopts the head as a stranger's: all that was fetched is dropped and fetched again after each cut."""
-    _set(stack, machine._Member, "merged", lambda self, d: None)
+    put(stack, machine._Member, "merged", lambda self, d: None)
 
 
 @mutation("I10")
 def asks_for_a_cut_are_ignored(stack: ExitStack) -> None:
-    _set(stack, triggers, "ask", lambda tx, **_: None)
+    put(stack, triggers, "ask", lambda tx, **_: None)
 
 
 RESTORES = tuple(Fault(4.0 + 2 * i, "restore", value=0.1 + 0.15 * i) for i in range(5))
@@ -391,13 +381,13 @@ RESTORES = tuple(Fault(4.0 + 2 * i, "restore", value=0.1 + 0.15 * i) for i in ra
 @mutation("T3", "I7", "I1", "I2", "M8", "I10", "I8", "machine", faults=RESTORES)
 def an_older_control_plane_is_trusted(stack: ExitStack) -> None:
     """Nobody compares SQL with what lies outside of it, nor with what was seen of it."""
-    _set(stack, restored, "beyond", lambda reader, region, seen: "")
+    put(stack, restored, "beyond", lambda reader, region, seen: "")
     nobody_remembers_what_was_seen_of_sql(stack)
 
 
 @mutation("I7", "I10", "D3", "M8", faults=RESTORES)
 def nobody_remembers_what_was_seen_of_sql(stack: ExitStack) -> None:
-    _set(stack, MemberPlane, "_is_older", lambda self, epoch, version, head: False)
+    put(stack, MemberPlane, "_is_older", lambda self, epoch, version, head: False)
 
 
 CONFIGURES = tuple(Fault(4.0 + 3 * i, "configure", value=(0.6, 0.3, 0.8)[i]) for i in range(3))
@@ -405,33 +395,33 @@ CONFIGURES = tuple(Fault(4.0 + 3 * i, "configure", value=(0.6, 0.3, 0.8)[i]) for
 
 @mutation("I10", faults=CONFIGURES, partitions=(2, 2), period=1.0)
 def a_topic_that_leaves_the_configuration_stays_known(stack: ExitStack) -> None:
-    _set(stack, members, "drop_topics", lambda tx: None)
+    put(stack, members, "drop_topics", lambda tx: None)
 
 
 @mutation("I4", "I7", "I10", faults=CONFIGURES, partitions=(2, 2), period=1.0)
 def who_reads_a_forgotten_topic_says_anew_where_it_begins(stack: ExitStack) -> None:
-    _set(stack, starts, "_remember", lambda tx, topic_ids: None)
+    put(stack, starts, "_remember", lambda tx, topic_ids: None)
 
 
 @mutation("X9", faults=tuple(Fault(4.0 + 2 * i, "skip", i, 0.9) for i in range(5)))
 def what_a_person_gives_up_is_forgotten_with_the_next_reset(stack: ExitStack) -> None:
-    _set(stack, starts, "_accepted_gaps", lambda reader, base: {})
+    put(stack, starts, "_accepted_gaps", lambda reader, base: {})
 
 
 @mutation("T1", faults=tuple(Fault(3.0 + i, "read", value=0.9) for i in range(8)), period=0.3)
 def retirement_does_not_ask_who_reads(stack: ExitStack) -> None:
-    _set(stack, retire, "_readers", lambda reader, region: [])
+    put(stack, retire, "_readers", lambda reader, region: [])
 
 
 @mutation("V3", faults=tuple(Fault(3.0 + i, "consume") for i in range(8)))
 def a_bounded_run_believes_that_all_is_reached(stack: ExitStack) -> None:
-    _set(stack, goals, "missing", lambda reader, epoch, token: frozenset())
+    put(stack, goals, "missing", lambda reader, epoch, token: frozenset())
 
 
 @mutation("I10", "machine", faults=tuple(Fault(4.0 + 2 * i, "undeclare", value=0.3) for i in range(4)), tables=1)
 def a_table_that_is_declared_again_begins_its_numbers_anew(stack: ExitStack) -> None:
     """The format drops what it takes for commits that it has."""
-    _set(stack, tables, "commits", lambda reader, table: [])
+    put(stack, tables, "commits", lambda reader, table: [])
 
 
 LOST_ANSWERS = tuple(Fault(3.0 + i, ("lake fails", "writer kill")[i % 2], i, 0.5) for i in range(9))
@@ -440,12 +430,12 @@ LOST_ANSWERS = tuple(Fault(3.0 + i, ("lake fails", "writer kill")[i % 2], i, 0.5
 @mutation("I2", faults=LOST_ANSWERS, tables=1, adopts=True)
 def a_table_is_not_asked_what_it_has(stack: ExitStack) -> None:
     """A commit whose answer was lost is made again."""
-    _set(stack, last_commit, "standing", lambda reader, table, facts: last_commit.Standing.ACKNOWLEDGED)
+    put(stack, last_commit, "standing", lambda reader, table, facts: last_commit.Standing.ACKNOWLEDGED)
 
 
 @mutation("I10", tables=1, adopts=True, aided=False, faults=(Fault(4.0, "reset"),))
 def hosts_feed_no_table(stack: ExitStack) -> None:
-    _set(stack, feeder.Feeder, "_feed", lambda self: False)
+    put(stack, feeder.Feeder, "_feed", lambda self: False)
 
 
 @mutation(
@@ -453,13 +443,13 @@ def hosts_feed_no_table(stack: ExitStack) -> None:
 )
 def hosts_fence_no_table(stack: ExitStack) -> None:
     real = feeder.due
-    _set(stack, feeder, "due", lambda reader, region: ([], real(reader, region)[1]))
+    put(stack, feeder, "due", lambda reader, region: ([], real(reader, region)[1]))
 
 
 @mutation("X4", faults=tuple(Fault(5.0 + 2 * i, "rewind", value=0.1) for i in range(4)), tables=1, adopts=True)
 def a_fence_takes_nothing_out(stack: ExitStack) -> None:
     nothing = leftover.Leaving([], [], lambda batch: np.zeros(batch.num_rows, bool), [])
-    _set(stack, leftover, "superseded", lambda *_, **keys: nothing)
+    put(stack, leftover, "superseded", lambda *_, **keys: nothing)
 
 
 @mutation(
@@ -477,18 +467,18 @@ def a_table_that_is_newer_than_sql_is_believed(stack: ExitStack) -> None:
     newer = last_commit.Standing.NEWER
     real = last_commit.standing
     old = last_commit.Standing.ACKNOWLEDGED
-    _set(stack, last_commit, "standing", lambda *of: old if real(*of) is newer else real(*of))
-    _set(stack, restored, "beyond", lambda reader, region, seen: "")
+    put(stack, last_commit, "standing", lambda *of: old if real(*of) is newer else real(*of))
+    put(stack, restored, "beyond", lambda reader, region, seen: "")
 
 
 @mutation("T3", faults=tuple(Fault(4.0 + 2 * i, "copy", value=0.9) for i in range(5)), tables=1, adopts=True)
 def a_copy_of_the_control_plane_is_not_told_from_it(stack: ExitStack) -> None:
-    _set(stack, owner, "check", lambda storage, uid, place, *, region: owner.read(storage, uid))
+    put(stack, owner, "check", lambda storage, uid, place, *, region: owner.read(storage, uid))
 
 
 @mutation("upgrade", faults=(Fault(5.0, "upgrade"),))
 def an_older_program_goes_on_after_an_upgrade(stack: ExitStack) -> None:
-    _set(stack, transact, "check_protocol", lambda region, spoken: None)
+    put(stack, transact, "check_protocol", lambda region, spoken: None)
 
 
 @mutation("I10", faults=tuple(Fault(4.0 + 2 * i, "restore", value=0.05 * i) for i in range(4)))
@@ -501,7 +491,7 @@ def a_launch_number_from_before_sql_went_back_is_drawn_again(stack: ExitStack) -
         held = tx.get(cuts.rows.Member, name)
         return min(number, held.launch) if held is not None else number
 
-    _set(stack, members, "launch", launch)
+    put(stack, members, "launch", launch)
 
 
 PAUSES = tuple(Fault(3.0 + i, "pause", i, 0.1 + i / 8) for i in range(6))
@@ -512,51 +502,51 @@ FAILURES = tuple(Fault(3.0 + 0.4 * i, "trouble", i) for i in range(25))
 
 @mutation("P2", faults=PAUSES)
 def a_pause_mark_is_ignored(stack: ExitStack) -> None:
-    _set(stack, event_loop, "paused", lambda *of: False)
+    put(stack, event_loop, "paused", lambda *of: False)
 
 
 @mutation("S4", faults=(*PAUSES, *CUT_LOGS), data_loss="gap")
 def a_seek_tells_no_leader_epoch(stack: ExitStack) -> None:
     """What is paused is not told that its log was cut, and goes on behind what has grown there since."""
     real = event_loop.EventLoop._sought
-    _set(stack, event_loop.EventLoop, "_sought", lambda self, stamp, offsets, epochs: real(self, stamp, offsets, {}))
+    put(stack, event_loop.EventLoop, "_sought", lambda self, stamp, offsets, epochs: real(self, stamp, offsets, {}))
 
 
 @mutation("I2", faults=MADE_ANEW)
 def a_merge_does_not_compare_the_ids_of_topics(stack: ExitStack) -> None:
-    _set(stack, cuts, "_wrong_topics", lambda *of: "")
+    put(stack, cuts, "_wrong_topics", lambda *of: "")
 
 
 @mutation("X4", faults=(*MADE_ANEW, Fault(9.0, "initial"), Fault(11.0, "initial"), Fault(13.0, "initial")))
 def a_rewind_does_not_ask_what_nobody_reads_again(stack: ExitStack) -> None:
-    _set(stack, resets, "_read_by_nobody", lambda *of: [])
+    put(stack, resets, "_read_by_nobody", lambda *of: [])
 
 
 @mutation("I10")
 def nothing_is_ever_retired(stack: ExitStack) -> None:
-    _set(stack, Driver, "_retire", lambda self: None)
+    put(stack, Driver, "_retire", lambda self: None)
 
 
 @mutation("I10", faults=RESETS)
 def orphans_are_left_where_they_are(stack: ExitStack) -> None:
-    _set(stack, region_retire, "collect_orphans", lambda *of: 0)
+    put(stack, region_retire, "collect_orphans", lambda *of: 0)
 
 
 @mutation(
     "T1", faults=tuple(Fault(3.0 + 2 * i, "writer stall", i, 0.9) for i in range(6)), tables=1, adopts=True, period=0.3
 )
 def retirement_does_not_ask_tables(stack: ExitStack) -> None:
-    _set(stack, retire, "_bound", lambda reader, region: retire._lowest(retire._readers(reader, region), region.head))
+    put(stack, retire, "_bound", lambda reader, region: retire._lowest(retire._readers(reader, region), region.head))
 
 
 @mutation("V1", period=0.3)
 def an_idle_region_makes_checkpoints(stack: ExitStack) -> None:
-    _set(stack, cuts, "_nothing_new", lambda merged, parent: False)
+    put(stack, cuts, "_nothing_new", lambda merged, parent: False)
 
 
 @mutation("I10", faults=SCALES)
 def a_person_scales_in_vain(stack: ExitStack) -> None:
-    _set(stack, life, "scale", lambda tx, wanted, *, by: tx.region())
+    put(stack, life, "scale", lambda tx, wanted, *, by: tx.region())
 
 
 @mutation("I10", faults=SCALES, members=4)
@@ -566,26 +556,26 @@ def who_is_scaled_in_stays(stack: ExitStack) -> None:
     def desired(reader: Any, region: Any, *of: Any) -> Any:
         return replace(real(reader, region, *of), wanted=region.phase is not Phase.IDLE)
 
-    _set(stack, view, "desired", desired)
+    put(stack, view, "desired", desired)
 
 
 @mutation("X6", faults=FAILURES)
 def failures_in_a_row_stop_nothing(stack: ExitStack) -> None:
     real = resets.reset_policy.decide
-    _set(stack, resets.reset_policy, "decide", lambda *of: replace(real(*of), stop=""))
+    put(stack, resets.reset_policy, "decide", lambda *of: replace(real(*of), stop=""))
 
 
 @mutation("X6", faults=FAILURES)
 def no_reset_waits_before_the_next(stack: ExitStack) -> None:
     real = epochs.rest
-    _set(stack, epochs, "rest", lambda tx, cause, wait=0.0: real(tx, cause))
+    put(stack, epochs, "rest", lambda tx, cause, wait=0.0: real(tx, cause))
 
 
 @mutation("X6", faults=tuple(Fault(3.0 + 2 * i, "kafka down", value=0.9) for i in range(5)), period=1.0)
 def nobody_tells_that_no_merge_comes(stack: ExitStack) -> None:
-    _set(stack, alarms, "watch_merges", lambda tx: None)
+    put(stack, alarms, "watch_merges", lambda tx: None)
 
 
 @mutation("I10", commit_at_drain=False)
 def what_is_merged_is_never_committed(stack: ExitStack) -> None:
-    _set(stack, event_loop.EventLoop, "_commit_quietly", lambda self, offsets, checkpoint: None)
+    put(stack, event_loop.EventLoop, "_commit_quietly", lambda self, offsets, checkpoint: None)

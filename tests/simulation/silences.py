@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -23,22 +23,17 @@ from crkafka_core.protocol import signals as sg
 from crkafka_core.region.host import LEASE as HOST
 from crkafka_core.region.lease import DriverLease
 from tests.simulation import promises
+from tests.simulation.breakage import Breakage, put
 from tests.simulation.promises import Promise
 
 
 @dataclass(frozen=True)
-class Silence:
+class Silence(Breakage):
     """A breakage, and the promise that it breaks."""
 
     name: str
     breaks: Promise
     plant: Callable[[ExitStack], None]
-
-    @contextmanager
-    def planted(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            self.plant(stack)
-            yield
 
 
 SILENCES: list[Silence] = []
@@ -50,10 +45,6 @@ def silence(breaks: Promise) -> Callable[[Callable[[ExitStack], None]], Callable
         return plant
 
     return add
-
-
-def _set(stack: ExitStack, where: Any, name: str, value: Any) -> None:
-    stack.enter_context(patch.object(where, name, value))
 
 
 # A member
@@ -68,7 +59,7 @@ def a_resolver_that_fails_says_nothing(stack: ExitStack) -> None:
         post = self._post
         self._post = lambda event: None if isinstance(event, sg.NotStarted) else post(event)
 
-    _set(stack, Resolver, "__init__", init)
+    put(stack, Resolver, "__init__", init)
 
 
 @silence(promises.a_start_that_kafka_holds_up_is_asked_for_again)
@@ -79,7 +70,7 @@ def a_start_that_was_not_resolved_is_not_asked_for_again(stack: ExitStack) -> No
         if not isinstance(event, sg.NotStarted):
             real(self, event)
 
-    _set(stack, machine._Member, "hear_of_starts", hear)
+    put(stack, machine._Member, "hear_of_starts", hear)
 
 
 @silence(promises.a_seek_that_fails_is_made_again)
@@ -89,13 +80,13 @@ def a_seek_that_failed_counts_as_done(stack: ExitStack) -> None:
             self._consumer.seek(offsets, leader_epochs)
         return sg.Sought(stamp)
 
-    _set(stack, EventLoop, "_sought", sought)
+    put(stack, EventLoop, "_sought", sought)
 
 
 @silence(promises.a_seek_that_fails_is_made_again)
 def a_seek_that_failed_is_told_to_nobody(stack: ExitStack) -> None:
     real = machine._Member.hear_of_starts
-    _set(
+    put(
         stack,
         machine._Member,
         "hear_of_starts",
@@ -105,7 +96,7 @@ def a_seek_that_failed_is_told_to_nobody(stack: ExitStack) -> None:
 
 @silence(promises.a_save_that_fails_resets_at_once)
 def a_failed_save_is_swallowed(stack: ExitStack) -> None:
-    _set(stack, Submitter, "_break_save", lambda self, epoch, why, error: None)
+    put(stack, Submitter, "_break_save", lambda self, epoch, why, error: None)
 
 
 def _a_failed_commit_ends_as(outcome: sg.Outcome | None) -> Callable[[ExitStack], None]:
@@ -123,7 +114,7 @@ def _a_failed_commit_ends_as(outcome: sg.Outcome | None) -> Callable[[ExitStack]
                 elif outcome is not None:
                     self.post(sg.Committed(cut, outcome))
 
-        _set(stack, EventLoop, "_commit_drained", commit)
+        put(stack, EventLoop, "_commit_drained", commit)
 
     return plant
 
@@ -149,7 +140,7 @@ def _dropped(effect: type[Any]) -> Callable[[ExitStack], None]:
             else:
                 self.dropped = True
 
-        _set(stack, Reporter, "_carry_out", carry_out)
+        put(stack, Reporter, "_carry_out", carry_out)
 
     return plant
 
@@ -169,27 +160,27 @@ for _effect, _promise in (
 @silence(promises.what_fails_while_sql_is_away_is_told_afterwards)
 def the_reporter_drops_what_sql_did_not_hear(stack: ExitStack) -> None:
     real = Reporter._try
-    _set(stack, Reporter, "_try", lambda self, effect: real(self, effect) or True)
+    put(stack, Reporter, "_try", lambda self, effect: real(self, effect) or True)
 
 
 @silence(promises.a_stranger_in_the_group_is_named)
 def a_resolver_looks_for_nobody(stack: ExitStack) -> None:
-    _set(stack, Resolver, "_look", lambda self, what, look: None)
+    put(stack, Resolver, "_look", lambda self, what, look: None)
 
 
 @silence(promises.a_peer_that_does_not_renew_is_lost_by_its_lease)
 def a_lost_peer_is_never_reported(stack: ExitStack) -> None:
-    _set(stack, Observer, "_lose", lambda self, peer: None)
+    put(stack, Observer, "_lose", lambda self, peer: None)
 
 
 @silence(promises.A_MAIN_THREAD_HANGS)
 def a_lost_peer_is_never_seen(stack: ExitStack) -> None:
-    _set(stack, LossWatch, "lost", lambda self, peers, now: [])
+    put(stack, LossWatch, "lost", lambda self, peers, now: [])
 
 
 @silence(promises.a_partition_that_nobody_holds_makes_the_group_rebalance)
 def nobody_forces_a_rebalance(stack: ExitStack) -> None:
-    _set(stack, Observer, "_watch_unheld", lambda self, desired, peers: None)
+    put(stack, Observer, "_watch_unheld", lambda self, desired, peers: None)
 
 
 @silence(promises.who_does_not_reach_sql_stops_before_its_lease_ends_and_leaves_after_it)
@@ -197,7 +188,7 @@ def a_watchdog_that_says_nothing(stack: ExitStack) -> None:
     def turn(self: Any, patience: float = 0.1) -> bool:
         return not self._over.wait(patience)
 
-    _set(stack, Watchdog, "turn", turn)
+    put(stack, Watchdog, "turn", turn)
 
 
 def _posts(stack: ExitStack, unwanted: type[Any]) -> None:
@@ -209,7 +200,7 @@ def _posts(stack: ExitStack, unwanted: type[Any]) -> None:
         post = self._post
         self._post = lambda event: None if isinstance(event, unwanted) else post(event)
 
-    _set(stack, Watchdog, "__init__", init)
+    put(stack, Watchdog, "__init__", init)
 
 
 @silence(promises.who_does_not_reach_sql_stops_before_its_lease_ends_and_leaves_after_it)
@@ -221,47 +212,47 @@ def a_watchdog_does_not_tell_that_the_lease_ends(stack: ExitStack) -> None:
 def an_isolated_member_stays(stack: ExitStack) -> None:
     """Neither told to end, nor ended."""
     _posts(stack, sg.Broken)
-    _set(stack, Watchdog, "doom", lambda self, code=None: None)
+    put(stack, Watchdog, "doom", lambda self, code=None: None)
 
 
 @silence(promises.A_MAIN_THREAD_HANGS)
 def a_process_that_hangs_is_not_ended(stack: ExitStack) -> None:
-    _set(stack, Watchdog, "doom", lambda self, code=None: None)
+    put(stack, Watchdog, "doom", lambda self, code=None: None)
 
 
 @silence(promises.A_MAIN_THREAD_HANGS)
 def a_lease_is_renewed_though_a_thread_hangs(stack: ExitStack) -> None:
-    _set(stack, main, "_standstill", lambda *of: 0.0)
+    put(stack, main, "_standstill", lambda *of: 0.0)
 
 
 @silence(promises.A_MAIN_THREAD_HANGS)
 def a_process_that_hangs_does_not_ask_whether_it_was_lost(stack: ExitStack) -> None:
-    _set(stack, MemberPlane, "check_registered", lambda self: None)
+    put(stack, MemberPlane, "check_registered", lambda self: None)
 
 
 @silence(promises.AN_OBSERVER_HANGS)
 def an_observer_that_hangs_is_not_seen(stack: ExitStack) -> None:
-    _set(stack, Observer, "stuck_for", lambda self, now: 0.0)
+    put(stack, Observer, "stuck_for", lambda self, now: 0.0)
 
 
 @silence(promises.A_REPORTER_HANGS)
 def a_reporter_that_hangs_is_not_seen(stack: ExitStack) -> None:
-    _set(stack, Reporter, "stuck_for", lambda self, now: 0.0)
+    put(stack, Reporter, "stuck_for", lambda self, now: 0.0)
 
 
 @silence(promises.A_WRITE_HANGS)
 def a_process_thread_that_hangs_is_not_seen(stack: ExitStack) -> None:
-    _set(stack, Submitter, "stuck_for", lambda self, now: 0.0)
+    put(stack, Submitter, "stuck_for", lambda self, now: 0.0)
 
 
 @silence(promises.DROPPING_HANGS)
 def a_drop_of_segments_that_hangs_is_not_seen(stack: ExitStack) -> None:
-    _set(stack, Submitter, "tidying_for", lambda self, now: 0.0)
+    put(stack, Submitter, "tidying_for", lambda self, now: 0.0)
 
 
 @silence(promises.without_faults_nothing_is_reset_and_cuts_come_in_time)
 def a_member_does_not_renew_its_lease(stack: ExitStack) -> None:
-    _set(stack, members, "renew", lambda *of: None)
+    put(stack, members, "renew", lambda *of: None)
 
 
 # Rights of drivers, hosts, feeders and writers
@@ -288,11 +279,11 @@ def a_host_does_not_renew_its_lease(stack: ExitStack) -> None:
 
 def _of_kind(stack: ExitStack, kind: str) -> None:
     real = DriverLease._renew
-    _set(stack, DriverLease, "_renew", lambda self: _waits(self) if self._kind == kind else real(self))
+    put(stack, DriverLease, "_renew", lambda self: _waits(self) if self._kind == kind else real(self))
 
 
 def a_writer_does_not_renew_its_hold(stack: ExitStack) -> None:
-    _set(stack, permits, "renew", lambda tx, permit: permit.lease)
+    put(stack, permits, "renew", lambda tx, permit: permit.lease)
 
 
 for _promise in promises.SLOW_WRITES:
@@ -308,4 +299,4 @@ def a_reader_does_not_renew_its_hold(stack: ExitStack) -> None:
     def renew(tx: Any, lease: Any, length: float) -> Any:
         return lease if lease.kind == reading.KIND else real(tx, lease, length)
 
-    _set(stack, leases, "renew", renew)
+    put(stack, leases, "renew", renew)

@@ -280,11 +280,9 @@ def test_K6_a_table_typed_by_a_registry_follows_added_reordered_and_widened_fiel
     assert [r["offset"] for r in rows_of(spark, landing, "failed")] == [1]
 
 
-@pytest.mark.spark
-def test_K6_bad_records_are_skipped_and_counted_or_stop_the_table_and_other_topics_are_left_out(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    file = tmp_path / "order.json"
+def of_two_topics(folder: Path, *tables: dict[str, str]) -> Landing:
+    """Tables of the orders alone, one of two of which is bad."""
+    file = folder / "order.json"
     file.write_text(json.dumps(schema(id="integer")))
     values = {
         ("orders", 0): b'{"id": 1}',
@@ -293,12 +291,15 @@ def test_K6_bad_records_are_skipped_and_counted_or_stop_the_table_and_other_topi
         ("refunds", 1): b"another kind",
     }
     typed = {"format": "delta", "typed": {"json": str(file)}, "topics": ["orders"]}
-    landing = made(
-        tmp_path,
-        values,
-        {"name": "lenient", **typed, "on_bad_record": "skip"},
-        {"name": "strict", **typed, "on_bad_record": "stop"},
-        topics=["orders", "refunds"],
+    return made(folder, values, *({**typed, **each} for each in tables), topics=["orders", "refunds"])
+
+
+@pytest.mark.spark
+def test_K6_bad_records_are_skipped_and_counted_or_stop_the_table_and_other_topics_are_left_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    landing = of_two_topics(
+        tmp_path, {"name": "lenient", "on_bad_record": "skip"}, {"name": "strict", "on_bad_record": "stop"}
     )
     landing.land(2)
     done = tables.advance(spark, landing.region, "lenient")
@@ -317,16 +318,7 @@ def test_K6_a_table_of_some_topics_beside_its_dead_letters_has_all_its_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Those of other topics were said to be missing, by every look at it."""
-    file = tmp_path / "order.json"
-    file.write_text(json.dumps(schema(id="integer")))
-    values = {
-        ("orders", 0): b'{"id": 1}',
-        ("orders", 1): b"bad",
-        ("refunds", 0): b"of",
-        ("refunds", 1): b"another kind",
-    }
-    typed = {"name": "typed", "format": "delta", "typed": {"json": str(file)}, "topics": ["orders"]}
-    landing = made(tmp_path, values, typed, topics=["orders", "refunds"])
+    landing = of_two_topics(tmp_path, {"name": "typed"})
     landing.land(2)
     tables.advance(spark, landing.region, "typed")
     assert tables.look(spark, landing.region, "typed").clean

@@ -100,6 +100,13 @@ class LakeStorage(SimulatedStorage):
         return ROW_BYTES * len(rows)
 
 
+def reach(world: World, owner: Owner, table: str) -> None:
+    """Others move before it is done; and now and then it is not known whether it was."""
+    world.scheduler.give_way()
+    if world.faults.strikes(owner, "lake fails"):
+        raise TableUnavailable(f"Table {table} does not answer.")
+
+
 class SimulatedLog:
     """Of one table, as one process reaches it."""
 
@@ -109,10 +116,7 @@ class SimulatedLog:
         self._world, self._owner = world, owner
 
     def reach(self) -> None:
-        """Others move before it is done; and now and then it is not known whether it was."""
-        self._world.scheduler.give_way()
-        if self._world.faults.strikes(self._owner, "lake fails"):
-            raise TableUnavailable(f"Table {self.table.name} does not answer.")
+        reach(self._world, self._owner, self.table.name)
 
     def snapshot(self) -> SimulatedSnapshot | None:
         self.reach()

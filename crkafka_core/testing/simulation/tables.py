@@ -16,13 +16,12 @@ from crkafka_core.plane.reading import KafkaRange, ReadPlan
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.tables import adopt, writing
 from crkafka_core.tables.hold import Hold
-from crkafka_core.tables.log import TableUnavailable
 from crkafka_core.tables.stamp import Stamp, dropped
 from crkafka_core.tables.writing import Fenced, Written
 from crkafka_core.testing.simulation.actors import Restarted, SimulatedRegion
 from crkafka_core.testing.simulation.broker import between
 from crkafka_core.testing.simulation.history import Violation
-from crkafka_core.testing.simulation.lake import Lake, logs
+from crkafka_core.testing.simulation.lake import Lake, logs, reach
 from crkafka_core.testing.simulation.storage import Tuple
 
 if TYPE_CHECKING:
@@ -194,17 +193,11 @@ class SparkWriter(Writer):
 
     def _take(self, permit: Permit, rows: dict[int, tuple[Tuple, ...]], *, only: set[int] | None = None) -> None:
         """Of what is there, `only` these checkpoints stay: a format looks at that as it commits."""
-        self._reach()
+        reach(self.world, self, self.lake.name)
         gone = set() if only is None else set(self.lake.written) - only
         if not self.lake.write(permit.commit.number, rows, gone):
             raise dropped(Stamp.of(permit.plan.uid, permit.commit))
-        self._reach()
-
-    def _reach(self) -> None:
-        """As `SimulatedLog.reach`."""
-        self.world.scheduler.give_way()
-        if self.world.faults.strikes(self, "lake fails"):
-            raise TableUnavailable(f"Table {self.lake.name} does not answer.")
+        reach(self.world, self, self.lake.name)
 
 
 def writers(world: World) -> list[TableActor]:
