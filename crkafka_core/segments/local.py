@@ -21,6 +21,7 @@ class LocalStorage(Storage):
     """A folder of this machine, or one that all machines mount."""
 
     is_local = True
+    puts_new = True
 
     def __init__(self, root: str, mode: int = 0o600) -> None:
         self.root = Path(root).expanduser().absolute()

@@ -42,6 +42,7 @@ class ObjectStorage(Storage):
         self.url = url.rstrip("/")
         self._options = dict(options)
         self._scheme = urlsplit(url).scheme
+        self.puts_new = self._scheme in ("s3", "s3a")
         self._files, self._root = self._connect()
 
     def uri(self, path: str) -> str:
@@ -82,8 +83,6 @@ class ObjectStorage(Storage):
         output.close()
 
     def put_new(self, path: str, data: bytes) -> bool:
-        if self._scheme not in ("s3", "s3a"):
-            return super().put_new(path, data)
         bucket, _, key = self._full(path).partition("/")
         return put_new(bucket, key, data, self._options | self._from_query())
 

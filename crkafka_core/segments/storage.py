@@ -51,6 +51,8 @@ class Storage(ABC):
     """As configured, made absolute: what SQL keeps and other processes open."""
     is_local = False
     """Only processes of this machine can open it."""
+    puts_new = False
+    """It has `put_new`."""
 
     @staticmethod
     def open(url: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
@@ -102,7 +104,7 @@ class Storage(ABC):
         """Write a small file whole, in place of one that may be there; a reader sees the old or the new one."""
 
     def put_new(self, path: str, data: bytes) -> bool:
-        """Write a small file whole, if there is none of this name; False: there is one. In a folder or in S3."""
+        """Write a small file whole, if there is none of this name; False: there is one. Asked only where it `puts_new`."""
         raise NotImplementedError(self.url)
 
     @abstractmethod

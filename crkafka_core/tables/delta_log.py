@@ -150,11 +150,16 @@ class DeltaLog(TableLog):
         try:
             if delta is None:
                 return 0
-            if not _clustered(delta):
+            if not self.writes_alone(delta):
                 return len(delta.vacuum(dry_run=False))
             return sum(map(self.folder.delete, delta.vacuum(dry_run=True)))
         except (lake.exceptions.DeltaError, OSError) as error:
             raise self.trouble(error) from error
+
+    def writes_alone(self, delta: DeltaTable) -> bool:
+        """Whether CLUSTER BY has brought features that deltalake refuses, none that asks more of a commit, and we can make it ourselves."""
+        features = set(delta.protocol().writer_features or ())
+        return self.folder.puts_new and features <= log_end.CLUSTERED and not features <= {"appendOnly", "invariants"}
 
     def checkpoint(self, version: int) -> None:
         """Write a checkpoint of the log, and clean it, as deltalake does beside its own commits; they count, whatever becomes of it."""
@@ -414,7 +419,7 @@ class Snapshot(interface.Snapshot):
         *,
         changes_rows: bool = True,
     ) -> int:
-        if _clustered(self._delta):
+        if self._log.writes_alone(self._delta):
             return self._commit_clustered(add, remove, stamp.to_json(**about), facts, changes_rows)
         lake = _deltalake()
         from deltalake.transaction import AddAction, RemoveAction
@@ -459,12 +464,6 @@ class Snapshot(interface.Snapshot):
         if log_end.checkpoint_is_due(version, self._delta.metadata().configuration):
             log.checkpoint(version)
         return version
-
-
-def _clustered(delta: DeltaTable) -> bool:
-    """Whether CLUSTER BY has brought features that deltalake refuses, and there is no other that asks more of a commit."""
-    features = set(delta.protocol().writer_features or ())
-    return features <= log_end.CLUSTERED and not features <= {"appendOnly", "invariants"}
 
 
 def bounds(file: DataFile, column: str) -> tuple[int, int] | None:

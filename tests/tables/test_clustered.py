@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from crkafka_core.model.errors import LeaseLost, Refused
+from crkafka_core.segments.local import LocalStorage
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import log_end, writing
 from crkafka_core.tables.log import Moved, storage_of
@@ -213,3 +214,15 @@ def test_of_two_commits_at_once_the_store_itself_refuses_one(
         other.commit((), (), Stamp("u", "bronze", 9, "other"), {})
     with lake.storage.open_read(f"_delta_log/{one.version + 1:020d}.json") as source:
         assert b"one" in source.read()
+
+
+def test_where_a_commit_of_our_own_cannot_be_made_the_feature_is_named(
+    lake: Clustered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a store that has no write of a file only if it is new."""
+    filled(lake, 2)
+    lake.land()
+    monkeypatch.setattr(LocalStorage, "puts_new", False)
+    with pytest.raises(Refused, match="ClusteredTable"):
+        lake.advance()
+    assert lake.rows() == upto(10)
