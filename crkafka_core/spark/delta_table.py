@@ -23,7 +23,7 @@ from crkafka_core.tables import new_file
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, bounds, changes_rows
 from crkafka_core.tables.log import lost
 from crkafka_core.tables.new_file import NewFile
-from crkafka_core.tables.stamp import History, LogEntry, Stamp
+from crkafka_core.tables.stamp import MAINTAIN, History, LogEntry, Stamp
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -133,7 +133,7 @@ class DeltaTable(TableFormat):
             frame = _checkpoint_first(frame)
         self._check_partitions(frame, first)
         self._check_times(frame)
-        self.let_take(there, frame.schema)
+        self._let_take(there, frame.schema)
         if based_on and self._in_place_of_lost(frame, where, stamp):
             return
         writer = frame.write.format("delta").mode("overwrite").options(**self.options)
@@ -152,7 +152,16 @@ class DeltaTable(TableFormat):
             writer = writer.option("replaceWhere", where.sql())
         beside_compaction(lambda: writer.save(self.path) if self.path else writer.saveAsTable(self.name))
 
-    def let_take(self, there: StructType, new: StructType) -> None:
+    def widen(self, rows: DataFrame, stamp: Stamp) -> None:
+        there = self.read().schema
+        self.must_fit(there, rows.schema)
+        if {path.lower() for path, _ in kinds(rows.schema)} <= {path.lower() for path, _ in kinds(there)}:
+            return
+        self._let_take(there, rows.schema)
+        writer = rows.where(F.lit(False)).write.format("delta").mode("append").option("mergeSchema", "true")
+        writer.option("userMetadata", stamp.to_json(kind=MAINTAIN)).save(self.path)
+
+    def _let_take(self, there: StructType, new: StructType) -> None:
         """Turn on what Delta asks a table for that is there and gets its first times without a zone; it does so itself with a new one."""
         before, after = ({kind for _, kind in kinds(each)} for each in (there, new))
         if "timestamp_ntz" in after - before:
@@ -296,8 +305,10 @@ def beside_compaction(commit: Callable[[], object]) -> None:
 
 
 def _checkpoint_first(frame: DataFrame) -> DataFrame:
-    others = (c.replace("`", "``") for c in frame.columns if c != CHECKPOINT)
-    return frame.select(CHECKPOINT, *(f"`{c}`" for c in others))  # in quotes: a dot in a name would lead into a struct
+    others = (c for c in frame.columns if c != CHECKPOINT)
+    return frame.select(
+        CHECKPOINT, *map(location.identifier, others)
+    )  # in quotes: a dot in a name would lead into a struct
 
 
 def _plain(there: Snapshot, columns: StructType | None) -> bool:

@@ -21,6 +21,7 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.spark import iceberg_catalog
 from crkafka_core.spark.iceberg_branch import Branch, staged
 from crkafka_core.spark.iceberg_catalog import STAMP, TIDY
+from crkafka_core.spark.location import identifier
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_format import ANY, Range, TableFormat, Where, joined
 from crkafka_core.tables.log import Moved, storage_of
@@ -153,7 +154,7 @@ class IcebergTable(TableFormat):
         elif self.table.shape:
             self._accept_any()
         elif self.spark.table(self.name).columns == [CHECKPOINT]:  # a fence has made it
-            self.add_columns(frame.schema)
+            self._add_columns(frame.schema)
         self.needs_column(frame.columns)
         there = self.spark.table(self.name).schema
         self.needs_column(there.fieldNames())
@@ -220,8 +221,11 @@ class IcebergTable(TableFormat):
     def _no_rows(self) -> DataFrame:
         return self.spark.createDataFrame([], f"{CHECKPOINT} BIGINT")
 
-    def add_columns(self, new: StructType) -> None:
-        """Let the table have these columns, also inside of others."""
+    def widen(self, rows: DataFrame, stamp: Stamp) -> None:
+        self.must_fit(self.spark.table(self.name).schema, rows.schema)
+        self._add_columns(rows.schema)
+
+    def _add_columns(self, new: StructType) -> None:
         missing = _missing(self.spark.table(self.name).schema, new, "")
         if added := ", ".join(f"{path} {_ddl(kind)}" for path, kind in missing):
             self.spark.sql(f"ALTER TABLE {self.name} ADD COLUMNS ({added})").collect()
@@ -287,7 +291,7 @@ def _missing(there: DataType, new: DataType, path: str) -> Iterator[tuple[str, D
         known = {f.name.lower(): f for f in there}
         for field in new:
             old = known.get(field.name.lower())
-            at = f"{path}." * bool(path) + _quoted((old or field).name)
+            at = f"{path}." * bool(path) + identifier((old or field).name)
             yield from [(at, field.dataType)] if old is None else _missing(old.dataType, field.dataType, at)
     elif isinstance(there, ArrayType) and isinstance(new, ArrayType):
         yield from _missing(there.elementType, new.elementType, f"{path}.element")
@@ -295,14 +299,10 @@ def _missing(there: DataType, new: DataType, path: str) -> Iterator[tuple[str, D
         yield from _missing(there.valueType, new.valueType, f"{path}.value")
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _ddl(kind: DataType) -> str:
     """A type in SQL, whatever its fields are called."""
     if isinstance(kind, StructType):
-        return f"struct<{', '.join(f'{_quoted(f.name)}: {_ddl(f.dataType)}' for f in kind)}>"
+        return f"struct<{', '.join(f'{identifier(f.name)}: {_ddl(f.dataType)}' for f in kind)}>"
     if isinstance(kind, ArrayType):
         return f"array<{_ddl(kind.elementType)}>"
     if isinstance(kind, MapType):

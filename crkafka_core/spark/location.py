@@ -32,9 +32,14 @@ def uri(root: str, relative: str = "") -> str:
     return whole
 
 
+def identifier(name: str) -> str:
+    """One name in SQL, whatever it is made of."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def quoted(name: str) -> str:
     """A table's name in a catalog as SQL takes it, also with a hyphen."""
-    return ".".join(f"`{part}`" for part in name.split("."))
+    return ".".join(map(identifier, name.split(".")))
 
 
 def refuse_tolerant(spark: SparkSession) -> None:

@@ -183,6 +183,10 @@ class TableFormat(ABC):
     def make_fenced(self, stamp: Stamp) -> None:
         """Make the table with nothing but the fence in it: a first write under way is refused then. Columns come with the first rows."""
 
+    @abstractmethod
+    def widen(self, rows: DataFrame, stamp: Stamp) -> None:
+        """Let the table have the columns of these rows, also inside of structs; no row comes."""
+
     def untouched_since(self, version: str) -> bool:
         """Whether nobody has changed rows since that version; an empty one: the table never had any."""
         return not any(entry.changes_rows for entry in self.history(version).seen)

@@ -28,12 +28,12 @@ from crkafka_core.spark.delta_table import DeltaTable, beside_compaction
 from crkafka_core.spark.iceberg_branch import Branch
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.spark.table_format import TableFormat, kinds
+from crkafka_core.spark.table_format import TableFormat
 from crkafka_core.tables import put_back
 from crkafka_core.tables.delta_log import log_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
-from crkafka_core.tables.stamp import MAINTAIN, Stamp
+from crkafka_core.tables.stamp import Stamp
 from crkafka_core.tables.writing import Written
 
 DELETED = "crkafka_deleted"
@@ -64,7 +64,7 @@ def _into_delta(
     assert isinstance(form, DeltaTable)
     stamp, log = Stamp.of(permit.plan.uid, permit.commit), log_of(region, permit.table)
     version = put_back.acknowledged(log, permit, stamp, keys, CHECKPOINT)
-    _widen(form, rows.drop(DELETED), stamp)
+    form.widen(rows.drop(DELETED), stamp)
     hold.check()
     settings = {
         "spark.databricks.delta.write.txnAppId": stamp.app,
@@ -82,7 +82,7 @@ def _into_iceberg(
     stamp = Stamp.of(permit.plan.uid, permit.commit)
 
     def merge(branch: Branch) -> None:
-        _widen(form, rows.drop(DELETED), stamp)
+        form.widen(rows.drop(DELETED), stamp)
         settings = {iceberg_upsert.STAMP_SETTING: stamp.to_json(kind="merge")}
         _merge(form.spark, branch.name, form.spark.table(branch.name).schema, _last(rows, keys), keys, settings)
 
@@ -135,21 +135,6 @@ def _last(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     return rows.withColumn("crkafka_at", at).where("crkafka_at = 1").drop("crkafka_at")
 
 
-def _widen(form: TableFormat, rows: DataFrame, stamp: Stamp) -> None:
-    """Columns that the table has not got yet, also inside of structs; in Delta they come with an append of no rows."""
-    there = form.read().schema
-    form.must_fit(there, rows.schema)
-    if isinstance(form, IcebergTable):
-        form.add_columns(rows.schema)
-        return
-    assert isinstance(form, DeltaTable)
-    if {path.lower() for path, _ in kinds(rows.schema)} <= {path.lower() for path, _ in kinds(there)}:
-        return
-    form.let_take(there, rows.schema)
-    writer = rows.where(F.lit(False)).write.format("delta").mode("append").option("mergeSchema", "true")
-    writer.option("userMetadata", stamp.to_json(kind=MAINTAIN)).save(form.path)
-
-
 def _merge(
     spark: SparkSession,
     into: str,
@@ -159,10 +144,10 @@ def _merge(
     settings: Mapping[str, str],
 ) -> None:
     rows = rows.to(StructType([*there.fields, rows.schema[DELETED]]))  # null is what they lack, also inside of structs
-    columns = ["`" + c.replace("`", "``") + "`" for c in there.names]
+    columns = [location.identifier(c) for c in there.names]
     with _as_writer(spark, settings) as session, _view(rows, session) as view:
         merge = (
-            f"MERGE INTO {into} t USING {view} s ON {' AND '.join(f't.`{k}` <=> s.`{k}`' for k in keys)} "
+            f"MERGE INTO {into} t USING {view} s ON {' AND '.join(f't.{k} <=> s.{k}' for k in map(location.identifier, keys))} "
             f"WHEN MATCHED AND s.{DELETED} THEN DELETE "
             f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{c} = s.{c}' for c in columns)} "
             f"WHEN NOT MATCHED AND NOT s.{DELETED} THEN INSERT ({', '.join(columns)}) VALUES ({', '.join(f's.{c}' for c in columns)})"

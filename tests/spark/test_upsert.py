@@ -17,6 +17,7 @@ from crkafka_core.model.rows import Lease
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
 from crkafka_core.spark import iceberg_catalog, iceberg_upsert, tables, upsert
+from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.tables import put_back, writing
@@ -247,7 +248,8 @@ def die(patch: pytest.MonkeyPatch, step: str) -> None:
         patch.setattr(put_back, "acknowledged", dead)
         patch.setattr(IcebergTable, "make", dead)
     elif step == STEPS[1]:
-        patch.setattr(upsert, "_widen", dead)
+        patch.setattr(DeltaTable, "widen", dead)
+        patch.setattr(IcebergTable, "widen", dead)
     elif step == STEPS[2]:
         patch.setattr(upsert, "_merge", dead)
     elif step == STEPS[3]:
