@@ -31,6 +31,30 @@ Context = dg.OpExecutionContext | dg.AssetExecutionContext
 Write = Callable[["SparkSession | None"], "Committed | None"]
 
 
+@dataclass
+class SparkIfNeeded:
+    """Work that may do without Spark; it is started where that turns out not to be so."""
+
+    spark: SparkSessionResource
+    tell: Callable[[str], None]
+    session: SparkSession | None
+
+    @classmethod
+    def of(cls, table: Table, spark: SparkSessionResource, tell: Callable[[str], None]) -> SparkIfNeeded:
+        return cls(spark, tell, spark.session() if plane.needs_spark(table) else None)
+
+    def do(self, write: Write) -> Committed | None:
+        from crkafka_core.tables.log import NeedsSpark
+
+        if self.session is None:
+            try:
+                return write(None)
+            except NeedsSpark as needs:  # segments that are retired, or a feature of Delta that only Spark writes
+                self.tell(str(needs))
+            self.session = self.spark.session()
+        return write(self.session)
+
+
 @dataclass(frozen=True)
 class TableRun:
     """A run that writes one declared table."""
@@ -92,22 +116,19 @@ class TableRun:
             )
 
     def _written(self, write: Write) -> Committed | None:
-        from crkafka_core.tables.log import NeedsSpark
-
         tell, name = self.context.log.info, self.name
-        session = self.spark.session() if plane.needs_spark(self._free()) else None
+
+        def told(session: SparkSession | None) -> Committed | None:
+            with telling(tell, lambda s: f"table {name} is still being written, for {s:.0f} s now"):
+                return write(session)
+
+        lazily = SparkIfNeeded.of(self._free(), self.spark, tell)
         while True:
             try:
-                with telling(tell, lambda s: f"table {name} is still being written, for {s:.0f} s now"):
-                    return write(session)
+                return lazily.do(told)
             except LeaseHeld:  # taken meanwhile
                 self.region.plane.wait(self.region.read(lambda _, row: row.version), PAUSE_S)
                 self._free()
-            except NeedsSpark as needs:  # segments that are retired, or a feature of Delta that only Spark writes
-                if session is not None:
-                    raise
-                tell(str(needs))
-                session = self.spark.session()
 
     def _free(self) -> Table:
         """The table, once nobody writes it or those of its shape: for as long as its writer goes on, this run waits."""

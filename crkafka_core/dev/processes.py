@@ -48,12 +48,17 @@ def _still_ending(pid: int) -> bool:
         return False
 
 
+def parent_of(pid: int) -> int:
+    """The process that has started it, as Linux tells. Raises OSError where it is not there."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+
+
 def children_of(pid: int) -> list[int]:
-    """Processes that this one has started, as Linux tells."""
+    """Processes that this one has started."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if (entry / "stat").read_text().rpartition(") ")[2].split()[1] == str(pid):
+            if parent_of(int(entry.name)) == pid:
                 found.append(int(entry.name))
     return found
 

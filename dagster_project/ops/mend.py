@@ -8,6 +8,7 @@ from pydantic import Field
 from crkafka_core.plane import tables as plane_tables
 from dagster_project.failures import as_dagster_failure
 from dagster_project.resources import RegionResource, SparkSessionResource
+from dagster_project.writing import SparkIfNeeded
 
 if TYPE_CHECKING:
     from crkafka_core.tables.writing import Committed
@@ -40,14 +41,9 @@ def _mended(
 ) -> "Committed | None":
     """What was written; Spark is started only where it is needed."""
     from crkafka_core.spark import tables
-    from crkafka_core.tables.log import NeedsSpark
 
-    if not region.read(lambda reader, row: plane_tables.needs_spark(plane_tables.of(reader, name))):
-        try:
-            return tables.mend(None, region.handle, name)
-        except NeedsSpark as needs:  # segments that are retired, or a feature of Delta that only Spark writes
-            context.log.info(str(needs))
-    return tables.mend(spark.session(), region.handle, name)
+    table = region.read(lambda reader, row: plane_tables.of(reader, name))
+    return SparkIfNeeded.of(table, spark, context.log.info).do(lambda s: tables.mend(s, region.handle, name))
 
 
 @dg.graph(description="Undo what others have committed to the region's tables: what the check nothing_foreign finds.")

@@ -175,11 +175,10 @@ def appended(context: dg.SensorEvaluationContext, setup: SensorSetup, region: Re
     """
     if not owner.owns(context.instance, setup.region):
         return None
-    name = setup.names.partitions
-    latest = context.instance.get_paginated_dynamic_partitions(name, limit=1, ascending=False).results
+    latest = partitions.latest(context.instance, setup.names)
     cursor = PublishCursor()
-    if latest and latest[0].isdecimal():
-        cursor = PublishCursor(region.uid, top=int(latest[0]), told=int(latest[0]), compared=now)
+    if latest.isdecimal():
+        cursor = PublishCursor(region.uid, top=int(latest), told=int(latest), compared=now)
     tick = tick_of(context, setup, cursor)
     if isinstance(tick, dg.SkipReason) or tick.change.more:
         return None

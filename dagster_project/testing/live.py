@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from crkafka_core.dev.ports import free_ports
+from crkafka_core.dev.processes import parent_of
 
 T = TypeVar("T")
 
@@ -275,5 +276,5 @@ def _under(pid: int, ancestor: int) -> bool:
     while pid > 1:
         if pid == ancestor:
             return True
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        pid = parent_of(pid)
     return False
