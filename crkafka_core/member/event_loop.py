@@ -325,8 +325,8 @@ class EventLoop:
                 self._commit_drained(cut)
             case sg.CommitStarts(offsets, base):
                 self._commit_quietly(offsets, base)
-            case sg.ForceRebalance():
-                _log.warning("nobody holds some partitions: the group is made to rebalance")
+            case sg.ForceRebalance(why):
+                _log.warning("%s: the group is made to rebalance", why)
                 self._nudge()
             case sg.Merged(cut, offsets_committed):
                 self._merged(cut, offsets_committed)

@@ -200,7 +200,7 @@ class MemberProcess:
             runtime=runtime,
         )
         ends = StallWatch(admin, loop.reading, runtime)
-        resolver = Resolver(config, plane, admin, storage, loop.post, ends=ends, runtime=runtime)
+        resolver = Resolver(config, plane, admin, storage, loop.post, limits=limit, ends=ends, runtime=runtime)
         observer = Observer(plane, limit, loop.post, runtime=runtime)
         watchdog = Watchdog(
             plane,

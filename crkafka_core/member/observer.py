@@ -128,7 +128,7 @@ class Observer(Loop):
             self._unheld_since = now
         elif now - self._unheld_since > self._unheld_timeout:
             self._unheld_since = None
-            self._post(sg.Unheld())
+            self._post(sg.WronglyShared("nobody holds some partitions"))
 
     def _lose(self, peer: Member) -> None:
         why, by = "its lease was not renewed", self._plane.name

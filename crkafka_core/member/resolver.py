@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from crkafka_core.config import RegionConfig
@@ -17,6 +17,7 @@ from crkafka_core.member import start_positions
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.member.stall_watch import StallWatch
 from crkafka_core.model.errors import ConfigError, CrkafkaError, NotOwner, ServiceUnavailable
+from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
@@ -50,11 +51,13 @@ class Resolver(Loop):
         storage: Storage,
         post: Callable[[sg.Event], None],
         *,
+        limits: Limits,
         ends: StallWatch,
         runtime: Runtime = THREADS,
     ) -> None:
         super().__init__("resolver", runtime)
         self._ends = ends
+        self._unheld_timeout = limits.unheld_timeout
         self._config = config
         self._plane = plane
         self._admin = admin
@@ -66,6 +69,8 @@ class Resolver(Loop):
         self.unavailable = ""
         """What a start waits for: told with the metrics, since an attempt that Kafka holds up does not count (SPEC X6)."""
         self._refused_since: float | None = None
+        self._gone_since: float | None = None
+        """Since when this member holds partitions of a topic that Kafka does not describe."""
         self._strangers_at = runtime.now() + _IDLE
         self._questions: queue.SimpleQueue[sg.Resolve | None] = queue.SimpleQueue()
 
@@ -106,7 +111,7 @@ class Resolver(Loop):
             return True
         try:
             self._post(self._answer(question))
-            self.unavailable, self._refused_since = "", None
+            self.unavailable, self._refused_since, self._gone_since = "", None, None
             return True
         except ServiceUnavailable as error:
             _log.warning("resolving starts: %s", error)
@@ -166,10 +171,9 @@ class Resolver(Loop):
         topics = self._topics()
         first = self._check_topics(topics, stamp.epoch)
         ids = {tp: topics[tp.topic].id for tp in question.held if tp.topic in topics}
-        if len(ids) < len(question.held):
-            raise ServiceUnavailable(
-                f"Kafka does not describe {', '.join(sorted({tp.topic for tp in question.held} - topics.keys()))} yet."
-            )
+        if gone := {tp.topic for tp in question.held} - topics.keys():
+            self._give_back(gone)
+            raise ServiceUnavailable(f"Kafka does not describe {', '.join(sorted(gone))} yet.")
         known = self._known(ids, stamp.epoch)
         proposals = self._proposals(topics, known, ids, first)
         gaps = self._gaps(known)
@@ -198,6 +202,14 @@ class Resolver(Loop):
         offsets = {tp: resolved.offsets[tp] for tp in question.held}
         topic_ids = {tp.topic: ids[tp] for tp in question.held}
         return sg.Started(stamp, offsets, topic_ids, resolved.leader_epochs)
+
+    def _give_back(self, gone: Collection[str]) -> None:
+        """Static members that were away for a moment get back what they had, also of a topic that was deleted meanwhile (K31)."""
+        now = self._runtime.now()
+        self._gone_since = now if self._gone_since is None else self._gone_since
+        if now - self._gone_since > self._unheld_timeout:
+            self._gone_since = None
+            self._post(sg.WronglyShared(f"a share of {', '.join(sorted(gone))} is held, which Kafka does not describe"))
 
     def _known(self, ids: Mapping[TP, str], epoch: int) -> starts.Resolved:
         """What SQL says of these starts. A topic that was made anew is forgotten first, where a gap is accepted (SPEC S4)."""

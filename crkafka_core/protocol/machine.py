@@ -211,9 +211,9 @@ class _Member:
                 self.do(sg.Refresh())
             case sg.Broken(why):
                 self.end(ExitKind.FAILED, why)
-            case sg.Unheld():
+            case sg.WronglyShared(why):
                 if self.s.held is not None and self.s.step is Step.NONE:
-                    self.do(sg.ForceRebalance())
+                    self.do(sg.ForceRebalance(why))
             case sg.Stop():
                 self.set(stopping=True)
 

@@ -188,8 +188,11 @@ class Broken(Event):
     why: str
 
 
-class Unheld(Event):
-    """A known partition is held by nobody in a stable group, and it is this member's turn to do something (SPEC G8)."""
+@dataclass(frozen=True)
+class WronglyShared(Event):
+    """Only a rebalance mends what the group's members hold, and it is this member's turn to make one (SPEC G8)."""
+
+    why: str
 
 
 class Stop(Event):
@@ -346,8 +349,11 @@ class Tell(Effect):
     text: str
 
 
+@dataclass(frozen=True)
 class ForceRebalance(Effect):
     """Make the Kafka group assign its partitions anew (SPEC G8)."""
+
+    why: str
 
 
 class Refresh(Effect):

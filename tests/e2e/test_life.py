@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.phase import Phase
 from crkafka_core.testing.pytest_services import unique
 from crkafka_core.testing.scenario import Scenario
 
@@ -131,6 +132,40 @@ def test_19_what_kafka_has_got_while_all_static_members_were_away_is_read(scenar
     s.region.start()
     wanted = {TP(name, p) for name, count in zip(names, (4, 2), strict=True) for p in range(count)}
     s.until(lambda: set(_held(s)) == wanted, "all partitions are held", timeout=40)
+    s.finish_and_verify(rows=400)
+
+
+def test_20_a_topic_that_was_deleted_while_all_static_members_were_away_holds_nobody_up(scenario: Make) -> None:
+    """They get its partitions back with what they had, and Kafka describes it no more: none of them could say where it starts."""
+    s = scenario(topics=2, partitions=2, rate=0)
+    s.generator.send(s.topics[0], 200, partitions=2)
+    s.cut()
+    s.region.stop()
+    s.kafka.topics.delete(s.topics[1])
+    s.region.start()
+    s.wait_phase(Phase.STOPPED)
+    s.region.forget(s.topics[1])
+    s.region.start()
+    s.wait_running(timeout=40)
+    s.generator.send(s.topics[0], 200, partitions=2)
+    s.finish_and_verify(rows=400)
+
+
+def test_M7_a_topic_that_left_the_configuration_while_all_static_members_were_away_holds_nobody_up(
+    scenario: Make,
+) -> None:
+    s = scenario(topics=2, partitions=2, rate=0)
+    s.generator.send(s.topics[0], 200, partitions=2)
+    s.cut()
+    s.region.stop()
+    s.host.end()
+    s.config = s.region.config = s.config.model_copy(update={"topics": (s.topics[0],)})
+    s.region.init()
+    s.host = s.new_host()
+    s.region.start()
+    s.host.begin()
+    s.wait_running(timeout=40)
+    s.generator.send(s.topics[0], 200, partitions=2)
     s.finish_and_verify(rows=400)
 
 

@@ -11,6 +11,7 @@ from crkafka_core.kafka.errors import NotAllowed
 from crkafka_core.loop import Threads
 from crkafka_core.member.resolver import Resolver
 from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import StartReason
 from crkafka_core.plane.starts import Resolved
@@ -38,7 +39,9 @@ class Asked(Resolver):
         self.stopped: list[str] = []
         self.posted: list[sg.Event] = []
         nothing: Any = None
-        super().__init__(nothing, nothing, nothing, nothing, self.posted.append, ends=nothing, runtime=clock)
+        super().__init__(
+            nothing, nothing, nothing, nothing, self.posted.append, limits=Limits(), ends=nothing, runtime=clock
+        )
 
     def _answer(self, question: sg.Resolve) -> sg.Event:
         error = self.answers.pop(0)

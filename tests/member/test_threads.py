@@ -256,7 +256,7 @@ def test_g8_a_partition_that_nobody_holds_makes_one_member_force_a_rebalance(pla
     for observer in observers:
         observer.start()
     patience = 1.5 if phase is Phase.CUTTING else 15.0
-    forced = until(lambda: any(isinstance(e, sg.Unheld) for e in said["orders/0"]), patience)
+    forced = until(lambda: any(isinstance(e, sg.WronglyShared) for e in said["orders/0"]), patience)
     assert forced is (phase is not Phase.CUTTING)
     if forced:
         plane.do(
@@ -271,12 +271,12 @@ def test_g8_a_partition_that_nobody_holds_makes_one_member_force_a_rebalance(pla
             )
         )
         time.sleep(0.5)
-        count = len([e for e in said["orders/0"] if isinstance(e, sg.Unheld)])
+        count = len([e for e in said["orders/0"] if isinstance(e, sg.WronglyShared)])
         time.sleep(0.7)
-        assert len([e for e in said["orders/0"] if isinstance(e, sg.Unheld)]) == count
+        assert len([e for e in said["orders/0"] if isinstance(e, sg.WronglyShared)]) == count
     for observer in observers:
         observer.end()
-    assert not any(isinstance(e, sg.Unheld) for e in said["orders/1"]), "it is the turn of one of them only"
+    assert not any(isinstance(e, sg.WronglyShared) for e in said["orders/1"]), "it is the turn of one of them only"
 
 
 def test_g3_a_member_whose_client_takes_no_such_property_says_so_to_sql(

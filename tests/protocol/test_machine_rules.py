@@ -188,13 +188,13 @@ def test_d2_a_cut_is_given_up_once() -> None:
 
 
 def test_g8_a_rebalance_is_forced_only_by_who_holds_something_and_is_in_no_cut() -> None:
-    assert kinds(Machine().hear(sg.Unheld())) == []
+    assert kinds(Machine().hear(sg.WronglyShared("nobody holds t-0"))) == []
     m = Machine().flowing()
-    assert kinds(m.hear(sg.Unheld())) == ["ForceRebalance"]
+    assert kinds(m.hear(sg.WronglyShared("nobody holds t-0"))) == ["ForceRebalance"]
     m.hear(
         sg.Observed(replace(RUNNING, version=2, phase=Phase.CUTTING, cut=OpenCut(7, 0, 1, ("r/0",), frozenset({P0}))))
     )
-    assert kinds(m.hear(sg.Unheld())) == []
+    assert kinds(m.hear(sg.WronglyShared("nobody holds t-0"))) == []
 
 
 def test_g3_what_only_a_new_process_can_mend_ends_this_one() -> None:
