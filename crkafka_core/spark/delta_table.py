@@ -19,10 +19,10 @@ from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.spark import location
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_format import Range, Rows, TableFormat, Where, kinds
-from crkafka_core.tables import new_file
+from crkafka_core.tables import file_statistics
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, bounds, changes_rows
+from crkafka_core.tables.file_statistics import NewFile
 from crkafka_core.tables.log import lost
-from crkafka_core.tables.new_file import NewFile
 from crkafka_core.tables.stamp import MAINTAIN, History, LogEntry, Stamp
 
 _log = logging.getLogger(__name__)
@@ -224,7 +224,7 @@ class DeltaTable(TableFormat):
         frame = _checkpoint_first(frame)
         writer = frame.write.options(**self.options).option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         writer.parquet(f"{self.path}/{folder}")
-        return new_file.written_by_spark(self.log.storage(), folder)
+        return file_statistics.written_by_spark(self.log.storage(), folder)
 
     def property(self, name: str) -> str:
         told = self._told(lambda there: there.property(name), "")

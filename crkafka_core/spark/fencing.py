@@ -20,7 +20,7 @@ from crkafka_core.spark.keys import keys_of, refuse_keyed
 from crkafka_core.spark.schema import CHECKPOINT
 from crkafka_core.spark.strangers import strangers
 from crkafka_core.spark.table_format import TableFormat, Where
-from crkafka_core.tables import adopt, put_back, writing
+from crkafka_core.tables import adopt, delta_upsert, writing
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.on_snapshot import until_done
 from crkafka_core.tables.stamp import Stamp, check_owner
@@ -37,7 +37,7 @@ def fence(spark: SparkSession | None, region: Handle, name: str) -> Table:
     if keys := keys_of(region, name):
         if region.plane.read(lambda reader, row: plane.of(reader, name)).format == "iceberg":
             return iceberg_upsert.fence(session_for(spark, name), region, name, keys)
-        return put_back.fence(region, name, keys, CHECKPOINT)
+        return delta_upsert.fence(region, name, keys, CHECKPOINT)
     return writing.fence(
         region,
         name,

@@ -22,11 +22,11 @@ from crkafka_core.spark.iceberg_branch import Branch, made, staged
 from crkafka_core.spark.iceberg_catalog import STAMP
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.tables import writing
+from crkafka_core.tables.delta_upsert import KEYS, check_keys, gone_for_good
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.log import Moved
 from crkafka_core.tables.on_snapshot import until_done
-from crkafka_core.tables.put_back import KEYS, check_keys, gone_for_good
 from crkafka_core.tables.stamp import PUT_BACK, History, Stamp, check_known, check_owner
 from crkafka_core.tables.writing import Fenced
 

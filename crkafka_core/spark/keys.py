@@ -5,7 +5,7 @@ from __future__ import annotations
 from crkafka_core.model.errors import Refused
 from crkafka_core.plane.table_versions import how_to_fill_anew
 from crkafka_core.spark.table_format import TableFormat
-from crkafka_core.tables import put_back
+from crkafka_core.tables import delta_upsert
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.stamp import History
 
@@ -29,4 +29,4 @@ def refuse_rewrite(region: Handle, name: str) -> None:
 def refuse_keyed(form: TableFormat, history: History) -> None:
     """Refuse to treat a table that is kept by keys as one with a row for each record: what came over a row could not be brought back."""
     if history.version and form.table.shape:
-        put_back.check_keys(form.table, form.property(put_back.KEYS), ())
+        delta_upsert.check_keys(form.table, form.property(delta_upsert.KEYS), ())

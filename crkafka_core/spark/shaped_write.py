@@ -43,7 +43,7 @@ from crkafka_core.spark.table_format import Files, Rows
 from crkafka_core.spark.task_files import Output
 from crkafka_core.spark.tasks import Then
 from crkafka_core.spark.typed import TypedShape, Typing, bad, good
-from crkafka_core.tables import new_file, writing
+from crkafka_core.tables import file_statistics, writing
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.log import storage_of
@@ -241,7 +241,7 @@ def _in_files(
     rows = {}
     for name, of in tables.items():
         found = (Stored(path, size) for path, size in made[name].files.items())
-        rows[name] = Files(of.columns, new_file.from_footers(storage_of(of.table, mode), found))
+        rows[name] = Files(of.columns, file_statistics.from_footers(storage_of(of.table, mode), found))
     return Outputs(rows, counts, _undecoded(family, counts))
 
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.tables.new_file import NewFile
+from crkafka_core.tables.file_statistics import NewFile
 from crkafka_core.tables.stamp import History, LogEntry, Stamp, dropped
 
 

@@ -30,9 +30,9 @@ from crkafka_core.spark.parquet_table import sweep
 from crkafka_core.spark.table_reader import read_table
 from crkafka_core.tables import adopt, writing
 from crkafka_core.tables.audit import TableAudit
+from crkafka_core.tables.delta_upsert import undo
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
-from crkafka_core.tables.put_back import undo
 from crkafka_core.tables.writing import Committed, Written
 
 Shape = Callable[[DataFrame], DataFrame]

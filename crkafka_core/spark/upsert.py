@@ -29,7 +29,7 @@ from crkafka_core.spark.iceberg_branch import Branch
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_format import TableFormat
-from crkafka_core.tables import put_back
+from crkafka_core.tables import delta_upsert
 from crkafka_core.tables.delta_log import log_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
@@ -63,16 +63,16 @@ def _into_delta(
 ) -> str:
     assert isinstance(form, DeltaTable)
     stamp, log = Stamp.of(permit.plan.uid, permit.commit), log_of(region, permit.table)
-    version = put_back.acknowledged(log, permit, stamp, keys, CHECKPOINT)
+    version = delta_upsert.acknowledged(log, permit, stamp, keys, CHECKPOINT)
     form.widen(rows.drop(DELETED), stamp)
     hold.check()
     settings = {
         "spark.databricks.delta.write.txnAppId": stamp.app,
-        "spark.databricks.delta.write.txnVersion": str(put_back.number_of_merge(stamp)),
+        "spark.databricks.delta.write.txnVersion": str(delta_upsert.number_of_merge(stamp)),
         "spark.databricks.delta.commitInfo.userMetadata": stamp.to_json(kind="merge"),
     }
     _merge(form.spark, form.name, form.read().schema, _last(rows, keys), keys, settings)
-    return put_back.merged(log, stamp, version)
+    return delta_upsert.merged(log, stamp, version)
 
 
 def _into_iceberg(

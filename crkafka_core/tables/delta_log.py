@@ -21,17 +21,17 @@ from urllib.parse import unquote
 from crkafka_core.config.location import split_endpoint
 from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused
 from crkafka_core.model.rows import Table
-from crkafka_core.segments import footer
+from crkafka_core.segments import read_footer
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable, without_secrets
 from crkafka_core.segments.storage import Storage
+from crkafka_core.tables import file_statistics, log_end
 from crkafka_core.tables import log as interface
-from crkafka_core.tables import log_end, new_file
+from crkafka_core.tables.file_statistics import NewFile
 from crkafka_core.tables.files import Added
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import DataFile, MarkedRows, Moved, NeedsSpark, TableLog, TableUnavailable, storage_of
 from crkafka_core.tables.log_end import End
-from crkafka_core.tables.new_file import NewFile
 from crkafka_core.tables.stamp import MAINTAIN, Facts, LogEntry, Stamp
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class Snapshot(interface.Snapshot):
         path, rows = unquote(row["path"]), row.get("num_records")
         if rows is None:  # a table's properties may leave it out of the log's checkpoints
             with suppress(SegmentMissing):  # of an older version, and vacuumed
-                rows = footer.row_count(self._log.storage(), path)
+                rows = read_footer.row_count(self._log.storage(), path)
         kept = next((flags for uri, flags in marked.items() if uri.endswith("/" + path)), None)
         if kept is not None and rows is not None:
             rows -= kept.count(False)
@@ -364,7 +364,7 @@ class Snapshot(interface.Snapshot):
         *,
         holds: int = 0,
     ) -> int:
-        facts, files = stamp.facts(holds, self.version + 1), list(map(new_file.of_segment, add))
+        facts, files = stamp.facts(holds, self.version + 1), list(map(file_statistics.of_segment, add))
         if not remove:
             return self._add(files, stamp, facts, about)
         return self._commit(files, remove, stamp, facts, about)
@@ -396,7 +396,7 @@ class Snapshot(interface.Snapshot):
         self, add: Sequence[Added], remove: Collection[DataFile], stamp: Stamp, about: Mapping[str, object]
     ) -> int:
         """Put the same rows into other files; the new version. Raises `Moved` if there is a later one."""
-        return self._commit(map(new_file.of_segment, add), remove, stamp, {}, about, changes_rows=False)
+        return self._commit(map(file_statistics.of_segment, add), remove, stamp, {}, about, changes_rows=False)
 
     def exchange(
         self,

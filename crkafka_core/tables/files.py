@@ -20,8 +20,8 @@ from crkafka_core.model.rows import Segment
 from crkafka_core.model.selection import Selection
 from crkafka_core.plane.reading import KafkaRange, ReadPlan
 from crkafka_core.segments import rows as parquet
-from crkafka_core.segments.footer import footer
 from crkafka_core.segments.path import SegmentName
+from crkafka_core.segments.read_footer import footer
 from crkafka_core.segments.scan import scan_segment
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables.stamp import Stamp

@@ -17,8 +17,8 @@ from urllib.parse import quote
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.local import LocalStorage
 from crkafka_core.segments.storage import Storage
+from crkafka_core.tables.file_statistics import NewFile
 from crkafka_core.tables.log import DataFile
-from crkafka_core.tables.new_file import NewFile
 
 PLAIN_WRITER = 2
 """Up to this version of its protocol nothing has to be written that we do not write."""

@@ -20,7 +20,7 @@ from crkafka_core.spark import iceberg_catalog, iceberg_upsert, tables, upsert
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.tables import put_back, writing
+from crkafka_core.tables import delta_upsert, writing
 from crkafka_core.testing.landing import Landing
 from tests.spark.place import Place, lake
 
@@ -245,7 +245,7 @@ def die(patch: pytest.MonkeyPatch, step: str) -> None:
 
     patch.setattr(writing, "give_up", lambda *_: None)
     if step == STEPS[0]:
-        patch.setattr(put_back, "acknowledged", dead)
+        patch.setattr(delta_upsert, "acknowledged", dead)
         patch.setattr(IcebergTable, "make", dead)
     elif step == STEPS[1]:
         patch.setattr(DeltaTable, "widen", dead)
@@ -271,7 +271,7 @@ def test_who_comes_late_changes_nothing(
             die(patch, STEPS[4])
             tables.advance(spark, landing.region, "now")
         leases_end(landing)
-    where: Any = upsert if step == "_merge" else put_back if format == "delta" else iceberg_upsert
+    where: Any = upsert if step == "_merge" else delta_upsert if format == "delta" else iceberg_upsert
     step = step if hasattr(where, step) else f"_{step}"
     original: Callable[..., Any] = getattr(where, step)
 
@@ -338,7 +338,7 @@ def test_what_others_write_is_undone_and_what_they_compact_is_not(spark: SparkSe
     assert rows_in(spark, landing) == direct(spark, landing) == truth(18)
 
 
-@pytest.mark.soak  # tests/tables/test_put_back.py does it without Spark
+@pytest.mark.soak  # tests/tables/test_delta_upsert.py does it without Spark
 def test_a_version_that_was_vacuumed_is_said_before_anything_changes(
     spark: SparkSession, place: Place, shop: Any
 ) -> None:

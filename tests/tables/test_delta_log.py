@@ -15,7 +15,7 @@ from deltalake.schema import PrimitiveType
 
 from crkafka_core.model.rows import Table
 from crkafka_core.segments.storage import Storage
-from crkafka_core.tables import new_file
+from crkafka_core.tables import file_statistics
 from crkafka_core.tables.delta_log import DeltaLog
 
 ALL = (-(2**63), 2**63 - 1)
@@ -91,6 +91,6 @@ def test_times_of_which_python_knows_no_year_have_no_bounds(tmp_path: Path) -> N
     }
     pq.write_table(pa.table(rows), tmp_path / "x.parquet")
     storage = Storage.open(tmp_path)
-    (told,) = new_file.from_footers(storage, storage.list(""))
+    (told,) = file_statistics.from_footers(storage, storage.list(""))
     said = json.loads(told.statistics)
     assert (told.rows, said["maxValues"], said["nullCount"]) == (1, {"n": 7}, {"far": 0, "never": 0, "n": 0})

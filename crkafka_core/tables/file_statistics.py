@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from crkafka_core.segments import footer
+from crkafka_core.segments import read_footer
 from crkafka_core.segments.storage import Storage, Stored
 from crkafka_core.tables.files import Added, Bounds
 
@@ -47,7 +47,7 @@ def from_footers(storage: Storage, files: Iterable[Stored]) -> list[NewFile]:
 
 
 def _of_footer(storage: Storage, file: Stored) -> NewFile:
-    rows, columns = footer.columns(storage, file.path)
+    rows, columns = read_footer.columns(storage, file.path)
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     for name, column in columns.items():

@@ -19,12 +19,12 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.table_versions import State, how_to_fill_anew, state_at
 from crkafka_core.segments.storage import Stored
-from crkafka_core.tables import new_file, writing
+from crkafka_core.tables import file_statistics, writing
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, VersionGone, log_of
+from crkafka_core.tables.file_statistics import NewFile
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.log import DataFile, MarkedRows
-from crkafka_core.tables.new_file import NewFile
 from crkafka_core.tables.on_snapshot import on_what_is_there
 from crkafka_core.tables.stamp import PUT_BACK, LogEntry, Stamp, check_known, check_owner, dropped
 from crkafka_core.tables.writing import Fenced
@@ -128,7 +128,7 @@ def _difference(log: DeltaLog, snapshot: Snapshot, state: State) -> tuple[list[N
     if not all(storage.exists(file.path) for file in back):
         raise gone_for_good(log.table, state, "its files were vacuumed", _KEEP)
     gone = [file for path, file in there.items() if path not in wanted]
-    return new_file.from_footers(storage, (Stored(file.path, file.bytes) for file in back)), gone
+    return file_statistics.from_footers(storage, (Stored(file.path, file.bytes) for file in back)), gone
 
 
 def _files_at(log: DeltaLog, snapshot: Snapshot, state: State) -> list[DataFile]:

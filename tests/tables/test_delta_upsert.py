@@ -22,7 +22,7 @@ from crkafka_core.plane import cleanup, permits, restored
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.table_versions import State
-from crkafka_core.tables import put_back, writing
+from crkafka_core.tables import delta_upsert, writing
 from crkafka_core.tables.delta_log import DeltaLog
 from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.log import Moved
@@ -75,12 +75,12 @@ class Kept:
         stamp, log = Stamp.of(permit.plan.uid, permit.commit), DeltaLog(permit.table, self.s3)
         if not permit.plan.rows:
             return Written("", 0)
-        version = put_back.acknowledged(log, permit, stamp, ["id"], COLUMN)
+        version = delta_upsert.acknowledged(log, permit, stamp, ["id"], COLUMN)
         start, end = self.ends[permit.plan.line[0].parent], self.ends[permit.plan.checkpoints[-1]]
         self.merge(start, end, stamp)
         if dies:
             raise Crash
-        return Written(put_back.merged(log, stamp, version), end - start)
+        return Written(delta_upsert.merged(log, stamp, version), end - start)
 
     def merge(self, start: int, end: int, stamp: Stamp) -> None:
         last = {offset % 7: offset for offset in range(start, end)}
@@ -90,7 +90,7 @@ class Kept:
         said = CommitProperties(
             custom_metadata={"userMetadata": stamp.to_json()},
             max_commit_retries=0,
-            app_transactions=[Transaction(stamp.app, put_back.number_of_merge(stamp))],
+            app_transactions=[Transaction(stamp.app, delta_upsert.number_of_merge(stamp))],
         )
         table = self.lake()
         if "id" not in [field.name for field in table.schema().fields]:
@@ -114,7 +114,7 @@ class Kept:
         return DeltaTable(self.path, storage_options=options)
 
     def fence(self) -> Table:
-        return put_back.fence(self.region, "now", ["id"], COLUMN)
+        return delta_upsert.fence(self.region, "now", ["id"], COLUMN)
 
     def rows(self) -> dict[int, int]:
         """Key → offset."""
@@ -182,7 +182,7 @@ def test_of_those_who_make_one_table_at_once_one_does(tmp_path: Path) -> None:
             log = DeltaLog(table, {})
             start.wait()
             with contextlib.suppress(Moved):
-                log.create(Stamp(uid, "now", 1, "t"), pa.schema([(COLUMN, pa.int64())]), {put_back.KEYS: uid})
+                log.create(Stamp(uid, "now", 1, "t"), pa.schema([(COLUMN, pa.int64())]), {delta_upsert.KEYS: uid})
                 made.append(uid)
 
         threads = [threading.Thread(target=make, args=(uid,)) for uid in "abc"]
@@ -191,7 +191,7 @@ def test_of_those_who_make_one_table_at_once_one_does(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         snapshot = DeltaLog(table, {}).snapshot()
-        assert snapshot is not None and [snapshot.property(put_back.KEYS)] == made and snapshot.version == 0
+        assert snapshot is not None and [snapshot.property(delta_upsert.KEYS)] == made and snapshot.version == 0
 
 
 def test_in_an_object_store_too(
@@ -226,13 +226,13 @@ def test_numbers_of_who_comes_late_are_below_those_of_whoever_came_after_it(kept
     kept.land()
     kept.advance()
     with pytest.raises(WentBack):  # there are numbers of which it knows nothing
-        put_back.acknowledged(log, late, stamp, ["id"], COLUMN)
+        delta_upsert.acknowledged(log, late, stamp, ["id"], COLUMN)
     snapshot = log.snapshot()
     assert snapshot is not None
     with pytest.raises(LeaseLost):
-        put_back.put_back(log, snapshot, State(0, ""), stamp, put_back.number_of_merge(stamp))
+        delta_upsert.put_back(log, snapshot, State(0, ""), stamp, delta_upsert.number_of_merge(stamp))
     with pytest.raises(LeaseLost):
-        put_back.merged(log, stamp, 0)
+        delta_upsert.merged(log, stamp, 0)
     assert kept.rows() == kept.truth(2)
 
 
