@@ -140,6 +140,20 @@ def check_available(plane: ControlPlane, admin: Admin, target: int, *, otherwise
         )
 
 
+def check_gone(admin: Admin, region: str, topic: str, known: Mapping[TP, Initial]) -> None:
+    """Nobody forgets a topic that is read and there, with the id that is known; where Kafka does not answer, it may be gone."""
+    ids = {i.topic_id for tp, i in known.items() if tp.topic == topic}
+    try:
+        there = admin.topics([topic]).get(topic)
+    except ServiceUnavailable:
+        return
+    if there is not None and there.id and there.id in ids:
+        raise Refused(
+            f"Region {region} reads topic {topic}, which is there with the id that the region knows: nothing of it is to be forgotten.",
+            hint="Leave it out of `topics` or `pattern`, and `crkafka init`, if it is to be read no more.",
+        )
+
+
 def check_inside(admin: Admin, tp: TP, last: int) -> None:
     """Refuse to pass over offsets that the log has not: the region would start behind its end, which is data loss (SPEC X9, S4)."""
     end = admin.watermarks([tp], "read_uncommitted")[tp][1]

@@ -29,7 +29,7 @@ from crkafka_core.protocol import subscription
 from crkafka_core.region import cut as cutting
 from crkafka_core.region import retire as retiring
 from crkafka_core.region import waiting
-from crkafka_core.region.availability import check_available, check_inside, kafka_away
+from crkafka_core.region.availability import check_available, check_gone, check_inside, kafka_away
 from crkafka_core.region.host import hosting, only_host
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.segments import owner
@@ -249,6 +249,8 @@ class Region:
     def forget(self, topic: str, *, by: str = "") -> int:
         """A deleted or unsubscribed topic is carried forward from now on (SPEC S4)."""
         self.refuse_copy()
+        if subscription.reads(subscription.dump(self.config.topics, self.config.pattern), topic):
+            check_gone(self.admin(), self.config.region, topic, self.plane.read(lambda reader, _: starts.known(reader)))
         return self.plane.do(lambda tx: starts.forget(tx, topic, by=by or whoami()))
 
     def skip(self, tp: TP, first: int, last: int, *, by: str = "", token: str = "") -> int:

@@ -86,6 +86,8 @@ def test_20_topic_deleted_stops_the_region_until_it_is_forgotten(scenario: Make)
     s.cut()
     gone, stays = s.topics
     mark = s.mark()
+    with pytest.raises(Refused, match="nothing of it is to be forgotten"):
+        s.region.forget(gone)
     s.kafka.topics.delete(gone)
     s.wait_phase(Phase.STOPPED, timeout=60)
     assert gone in s.region.status().region.stop_reason

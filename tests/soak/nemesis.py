@@ -458,7 +458,7 @@ class Nemesis:
         self._stopped(topic)
         for tp, merged in self._merged(old).items():
             self.s.ledger.let_go(tp, merged, topic_id=old)
-        self._ask(lambda: self.s.region.forget(topic), ServiceUnavailable)
+        self._ask(lambda: self.s.region.forget(topic), CrkafkaError)
         self._goes_on()
 
     def _make(self, topic: str) -> None:
