@@ -29,6 +29,13 @@ def as_dagster_failure() -> Iterator[None]:
         ) from error
 
 
+def refuse_less_than(least: float, **given: float) -> None:
+    """A bound that a field of an op's configuration declares is told by pydantic in its own words, after a traceback."""
+    for name, value in given.items():
+        if value < least:
+            raise dg.Failure(f"`{name}` is {value:g}, and cannot be less than {least:g}.", allow_retries=False)
+
+
 @contextmanager
 def _concealing() -> Iterator[None]:
     """Dagster stores an error with all that caused it; what libraries quote of what we gave them is taken out."""

@@ -67,13 +67,12 @@ TAGS = {"host_members": ENDLESS, "stopped_alarm": ALONE}
 
 def make(names: Names, region: RegionResource, spark: SparkSessionResource) -> Jobs:
     """The region's jobs."""
-    members = max(1, region.settings.members)
     mark = {"kind": "topic", "what": "", "member": ""}
     launchpads: dict[str, dict[str, Any]] = {
         "replay": {
             "rewrite": {"after": 0, "upto": 1, "tables": [t.name for t in region.settings.tables], "dry_run": True}
         },
-        "scale_region": {"scale": {"members": members}},
+        "scale_region": {"scale": {"members": region.settings.members}},
         "reset_region": {"reset": {"to": "head", "cause": "", "dry_run": False}},
         "retire_checkpoints": {"retire": {"dry_run": False}},
         "cut": {"open_cut": {"cause": "by hand"}},

@@ -123,6 +123,11 @@ class Options(BaseModel):
                 f"Region {config.region} has no asset {unknown[0]!r}, which dagster.assets names.",
                 hint=f"There are: {', '.join(there)}.",
             )
+        if self.topics_prefix is not None and "topics" in self.assets:
+            raise ConfigError(
+                f"Region {config.region}: dagster.assets says what its topics have, and with topics_prefix no region has them alone.",
+                hint="Leave `topics` out of `assets`, and describe them in a `dg.AssetSpec` of your own.",
+            )
         chosen = {name: one.key for name, one in self.assets.items() if one.key is not None}
         if fixed := sorted(set(chosen) & set(RESERVED)):
             raise ConfigError(

@@ -95,7 +95,7 @@ def region(config: RegionConfig, stored: Stored) -> str:
         said += (
             f"; changed since `crkafka init`: {'; '.join(map(str, changed))}. Run it again, then start the host anew"
         )
-    if row.members_wanted != max(1, config.members):
+    if row.members_wanted != config.members:
         said += f"; {plural(row.members_wanted, 'member is', 'members are')} wanted, as `crkafka scale` says, and not {config.members}"
     return said
 

@@ -136,10 +136,10 @@ def _init(config: RegionConfig, as_json: bool) -> None:
         print(f"changed: {change}", flush=True)
     if done.changed:
         note("a host that runs takes over new tables at once, and all else when it is started anew")
-    if not done.made and done.members_wanted != max(1, config.members):
+    if not done.made and done.members_wanted != config.members:
         note(
             f"{plural(done.members_wanted, 'member is', 'members are')} wanted, as before: "
-            f"`crkafka scale {max(1, config.members)}` changes that"
+            f"`crkafka scale {config.members}` changes that"
         )
 
 

@@ -58,7 +58,7 @@ class RegionConfig(LimitKeys):
     """Topics by name; this or `pattern`."""
     pattern: StrictStr | None = None
     """Topics by regular expression, beginning with ^; matching topics made later join by themselves."""
-    members: StrictInt = Field(1, ge=0, le=MOST_MEMBERS)
+    members: StrictInt = Field(1, ge=1, le=MOST_MEMBERS)
     """Wanted number of members."""
     start: StartConfig = StartConfig()
     """Where partitions begin that the region has not consumed yet."""

@@ -79,7 +79,7 @@ class Region:
             name=config.region,
             uid=uuid.uuid4().hex,
             region_index=config.region_index,
-            members_wanted=max(1, config.members),
+            members_wanted=config.members,
             limits_json=limits.dump(config.limits()),
             config_json=config.to_json(),
             period=config.trigger.period or 0.0,

@@ -18,7 +18,7 @@ from crkafka_core.plane import checkpoints, triggers
 from crkafka_core.plane.leases import DRIVER
 from crkafka_core.region import Region
 from crkafka_core.region.lease import DriverLease
-from dagster_project.failures import as_dagster_failure
+from dagster_project.failures import as_dagster_failure, refuse_less_than
 from dagster_project.launch_ahead import AHEAD
 from dagster_project.names import ASKED_AT
 from dagster_project.resources import RegionResource
@@ -32,7 +32,6 @@ class OpenCut(dg.Config):
     patience: float = Field(
         120.0,
         description="Seconds to wait for a region that is settling, resetting, or in another cut, before giving up.",
-        ge=0,
     )
 
 
@@ -61,6 +60,7 @@ def driver(region: RegionResource, context: dg.OpExecutionContext) -> AbstractCo
     description="Open a cut: fixes who is expected to contribute what. Members begin to drain.",
 )
 def open_cut(context: dg.OpExecutionContext, config: OpenCut, region: RegionResource):  # type: ignore[no-untyped-def]
+    refuse_less_than(0, patience=config.patience)
     opened = None
     with as_dagster_failure(), driver(region, context) as lease:
         opened = _opened(context, config, region.open(), lease)

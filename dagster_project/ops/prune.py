@@ -7,6 +7,7 @@ from pydantic import Field
 
 from crkafka_core.model.plural import plural
 from dagster_project import partitions
+from dagster_project.failures import refuse_less_than
 from dagster_project.job_set import MATERIALIZING_NOTHING, WRITES
 from dagster_project.names import PARTITION, RANGE_END, Names
 from dagster_project.resources import RegionResource
@@ -19,13 +20,11 @@ class Prune(dg.Config):
 
     days: float = Field(
         14,
-        ge=0,
         description="Runs that succeeded or were cancelled are removed after so many days, and events of no run.",
     )
-    failures: float = Field(60, ge=0, description="Runs that failed, after so many days.")
+    failures: float = Field(60, description="Runs that failed, after so many days.")
     limit: int = Field(
         50_000,
-        ge=1,
         description="Runs that one run removes at most, and events of each kind of each asset; the next one goes on.",
     )
 
@@ -39,6 +38,8 @@ def prune(context: dg.OpExecutionContext, config: Prune, region: RegionResource)
         delete_events,  # private names of Dagster: where they have changed, no more than this op fails
     )
 
+    refuse_less_than(0, days=config.days, failures=config.failures)
+    refuse_less_than(1, limit=config.limit)
     instance, names = context.instance, region.names
     below = partitions.lowest(instance, names)
     ended = {

@@ -32,7 +32,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("unknown key of a table", {"tables": [{**TABLE, "pth": "x"}]}, "tables[0].pth", 'Did you mean "path"?'),
     ("wrong type", {"members": "two"}, "members", "must be a whole number, not 'two'"),
     ("a bool is not a number", {"members": True}, "members", "must be a whole number, not True"),
-    ("negative members", {"members": -1}, "members", "at least 0"),
+    ("no members", {"members": 0}, "members", "at least 1"),
     ("specific offset", {"start": {"offset": 17}}, "start", "a specific offset cannot be the start of a group"),
     ("specific offset as position", {"start": {"position": 17}}, "start.position", "a specific offset"),
     ("specific offset as start", {"start": 17}, "start", "a specific offset"),

@@ -204,6 +204,10 @@ def test_regions_that_read_one_topic_show_it_as_one_asset() -> None:
     topic = dg.AssetKey(["kafka", "orders"])
     assert {dg.AssetKey(["orders", "group"]), dg.AssetKey(["audit", "group"])} == set(graph.get(topic).child_keys)
     assert defs.resources["orders"].names.topic("orders") == topic  # type: ignore[index]
+    described = {**shared, "assets": {"topics": {"description": "All orders."}}}
+    with pytest.raises(Exception, match="Error while building") as caught:
+        load(attributes("orders", dagster=described))
+    assert "with topics_prefix no region has them alone" in str(caught.value.__cause__)
 
 
 def test_single_assets_are_called_and_described_as_told() -> None:

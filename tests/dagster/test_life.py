@@ -21,6 +21,21 @@ def test_a_region_is_started_scaled_and_stopped(seat: Seat) -> None:
     assert shown(seat.run("stop_region"), "stop") == {"phase": "IDLE", "head": 0}
 
 
+@pytest.mark.parametrize(
+    ("job", "op", "wrong"),
+    [
+        ("cut", "open_cut", {"patience": -1}),
+        ("prune_runs", "prune", {"days": -1}),
+        ("prune_runs", "prune", {"limit": 0}),
+    ],
+)
+def test_a_bound_is_told_in_one_sentence(seat: Seat, job: str, op: str, wrong: dict[str, int]) -> None:
+    result = seat.run(job, {op: wrong}, raise_on_error=False)
+    said = next(e for e in result.all_events if e.is_step_failure).event_specific_data.user_failure_data.description
+    ((name, value),) = wrong.items()
+    assert said.startswith(f"`{name}` is {value}, and cannot be less than")
+
+
 def test_what_is_older_than_is_kept_is_retired(landed: LandedSeat) -> None:
     for _ in range(4):
         landed.landing.land(10)
