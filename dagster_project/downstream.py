@@ -13,6 +13,9 @@ from dagster_project import partitions, windows
 from dagster_project.names import Names, key_of
 from dagster_project.resources import RegionResource
 
+Key = dg.AssetKey | str | Sequence[str]
+"""Of a user's asset, as `dg.asset` and its `deps` take it."""
+
 REMOVED = "crkafka/removed"
 """Metadata of the observation that tells so."""
 
@@ -55,13 +58,14 @@ def checkpointed(
 def superseded(
     instance: dg.DagsterInstance,
     region: RegionResource,
-    asset: dg.AssetKey,
+    asset: Key,
     by: dg.TimeWindowPartitionsDefinition | None = None,
 ) -> list[str]:
     """Partitions of an asset that were materialized from checkpoints which a rewind has left behind, oldest first.
 
     Once their rows are removed, `removed` takes them off this list; an hour or day leaves it when it is materialized again.
     """
+    asset = dg.AssetKey.from_coercible(asset)
     if by is not None:
         return windows.outdated(instance, region, asset, by)
 
@@ -82,8 +86,9 @@ def superseded(
     return [key for key in left_in if key not in done]
 
 
-def removed(instance: dg.DagsterInstance, asset: dg.AssetKey, keys: Sequence[str]) -> None:
+def removed(instance: dg.DagsterInstance, asset: Key, keys: Sequence[str]) -> None:
     """Tell that the rows of these superseded partitions are gone from the asset; a checkpoint's number never comes again (SPEC C5)."""
+    asset = dg.AssetKey.from_coercible(asset)
     for key in keys:
         instance.report_runless_asset_event(
             dg.AssetObservation(
@@ -93,7 +98,7 @@ def removed(instance: dg.DagsterInstance, asset: dg.AssetKey, keys: Sequence[str
 
 
 def nothing_superseded(
-    asset: dg.AssetKey,
+    asset: Key,
     region: str,
     *,
     by: dg.TimeWindowPartitionsDefinition | None = None,

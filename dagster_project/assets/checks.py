@@ -43,6 +43,7 @@ def of_records(names: Names) -> dg.AssetChecksDefinition:
         name=names.of("records_checks"),
         description="Reads the latest checkpoints back, and compares them with what was merged.",
         required_resource_keys={names.slug},
+        can_subset=True,  # else nobody can execute them on the page of an asset that is not materialized by a run
         specs=[dg.AssetCheckSpec(name, asset=names.records, description=text) for name, (text, _) in RECORDS.items()],
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
@@ -55,7 +56,8 @@ def of_records(names: Names) -> dg.AssetChecksDefinition:
             "rows": sum(c.rows for c in chosen),
             "first": chosen[0].id if chosen else 0,
         }
-        for name, (_, invariants) in RECORDS.items():
+        for name in sorted(key.name for key in context.selected_asset_check_keys):
+            _, invariants = RECORDS[name]
             wrong = [str(finding) for finding in found.kept if finding.invariant in invariants]
             yield dg.AssetCheckResult(
                 check_name=name,
@@ -139,15 +141,15 @@ def _evaluated(
         name=name,
         description="Evaluates by hand what the observing sensor evaluates by itself; reads SQL only.",
         required_resource_keys={names.slug},
+        can_subset=True,
         specs=specs,
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         region: RegionResource = getattr(context.resources, names.slug)
         declared = [t.name for t in region.settings.tables]
         view = observe.view_of(region.read(status_of), names=names, declared=declared, fresh=options.fresh)
-        wanted = {spec.key for spec in specs}
         for outcome in view.outcomes:
-            if dg.AssetCheckKey(outcome.asset, outcome.check) in wanted:
+            if dg.AssetCheckKey(outcome.asset, outcome.check) in context.selected_asset_check_keys:
                 yield outcome.result
 
     return checks

@@ -22,8 +22,9 @@ from dagster_project.sensors import owner
 from dagster_project.sensors.cursor import Cursor
 from dagster_project.sensors.shared import SensorSetup, read_or_skip
 
-CHUNK = 500
-"""Changes of one tick: the daemon takes some 3 ms for a partition and 8 ms for an event, and 60 s at most (docs/clients.md D1, D5)."""
+CHUNK = 200
+"""Changes of one tick: the daemon takes some 3 ms for a partition and 8 ms for an event, ten times that on a busy machine, and where its
+sensors share one thread all others wait meanwhile (docs/clients.md D1, D5)."""
 
 WHOLE = 600.0
 """Seconds after which everything is compared again: somebody may have deleted a partition by hand."""

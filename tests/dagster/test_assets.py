@@ -113,8 +113,10 @@ def test_a_backfill_that_is_too_large_is_refused_with_the_way_to_replay(
     assert "3 checkpoints of region orders are too many" in said and "`after: 0` and `upto: 3`" in said
 
 
-def outcome(seat: LandedSeat) -> dict[str, tuple[bool, str]]:
-    keys = [dg.AssetCheckKey(seat.names.records, n) for n in ("contiguous", "rows_equal_segments", "no_duplicates")]
+def outcome(seat: LandedSeat, *names: str) -> dict[str, tuple[bool, str]]:
+    """As a person executes them on the page of `records`: all, or some by name."""
+    chosen = names or ("contiguous", "rows_equal_segments", "no_duplicates")
+    keys = [dg.AssetCheckKey(seat.names.records, name) for name in chosen]
     job = dg.define_asset_job("checks", selection=dg.AssetSelection.checks(*keys))
     made = dg.Definitions.merge(seat.defs, dg.Definitions(jobs=[job])).resolve_job_def("checks")
     result = made.execute_in_process(instance=seat.instance)
@@ -129,6 +131,7 @@ def test_checks_pass_on_what_was_landed_well(landed: LandedSeat) -> None:
         "rows_equal_segments": True,
         "no_duplicates": True,
     }
+    assert outcome(landed, "contiguous") == {"contiguous": (True, "")}
 
 
 def test_a_segment_that_was_changed_a_row_twice_and_a_hole_are_each_found(landed: LandedSeat) -> None:
@@ -305,7 +308,7 @@ def test_what_a_rewind_left_in_a_users_asset_is_listed_until_it_is_removed(lande
         """The user's."""
 
     def outcome() -> dg.AssetCheckEvaluation:
-        check = nothing_superseded(mine, "orders")
+        check = nothing_superseded("totals", "orders")
         merged = dg.Definitions.merge(
             landed.defs,
             dg.Definitions(
@@ -329,7 +332,7 @@ def test_what_a_rewind_left_in_a_users_asset_is_listed_until_it_is_removed(lande
     landed.publish()
     assert superseded(landed.instance, landed.resource, mine) == [key_of(2)]  # 3 was never in it
     assert not outcome().passed and key_of(2) in (outcome().description or "")
-    removed(landed.instance, mine, [key_of(2)])
+    removed(landed.instance, "totals", [key_of(2)])
     assert outcome().passed and superseded(landed.instance, landed.resource, mine) == []
 
 

@@ -123,7 +123,10 @@ def test_an_outage_of_sql_loses_nobody(value: float) -> None:
 def test_the_others_go_on_while_one_is_away(kind: str, after_a_rebalance: bool) -> None:
     """Faults 9, 43, 44: a cut completes within 35 s although the fault lasts for 60; also if a rebalance was just under way (SPEC G4)."""
     tried = 0
-    for seed in (*SEEDS, 172):  # 172: the queue of the other one is full when a rebalance waits for it, and nobody empties it
+    for seed in (
+        *SEEDS,
+        172,
+    ):  # 172: the queue of the other one is full when a rebalance waits for it, and nobody empties it
         away = Fault(AT + 0.1, kind, seed, 6.0, "RESETTING" if after_a_rebalance else "")
         faults = (Fault(AT, "rebalance"), away) if after_a_rebalance else (away,)
         history = one_fault(seed, *faults, chaos=50.0, members=2)
