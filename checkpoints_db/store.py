@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine
 
 from checkpoints_db.address import Address
 from checkpoints_db.engines import make_engine
+from checkpoints_db.identity import identity
 from checkpoints_db.reader import OnStatement, SqlReader
 from checkpoints_db.retry import Patience, Tries, is_schema, is_transient, is_unreachable
 from checkpoints_db.statements import Statements
@@ -66,12 +67,7 @@ class SqlStore:
     # --- Store ---
 
     def place(self) -> Place:
-        if self.address.postgres:
-            return Place(self._retried(lambda left: self._postgres_place()), str(self.address))
-        return Place(
-            "sqlite in memory" if self.address.path is None else f"sqlite:{self.address.path.resolve()}",
-            str(self.address),
-        )
+        return Place(self._retried(lambda left: identity(self.address, lambda: self.engine)), str(self.address))
 
     def run(self, region: str, work: Callable[[Tx], T]) -> T:
         return self._retried(lambda left: self._once(region, work, None, left))
@@ -190,24 +186,6 @@ class SqlStore:
     def _hook(self, what: str) -> None:
         if self.on_statement is not None:
             self.on_statement(what)
-
-    def _postgres_place(self) -> str:
-        """The cluster's own number, which a dump that is restored elsewhere does not have, then database and schema.
-
-        Who may not ask for it takes the numbers of our tables: they are the same by whichever address, and others in a restored dump.
-        """
-        with self.engine.connect() as connection:
-            database, schema = connection.exec_driver_sql(
-                "SELECT (SELECT oid FROM pg_database WHERE datname = current_database()), current_schema()"
-            ).one()
-            if connection.exec_driver_sql("SELECT has_function_privilege('pg_control_system()', 'EXECUTE')").scalar():
-                system = connection.exec_driver_sql("SELECT system_identifier FROM pg_control_system()").scalar()
-            else:
-                system = connection.exec_driver_sql(
-                    "SELECT string_agg(oid::text, '.' ORDER BY relname) FROM pg_class WHERE relkind = 'r' "
-                    "AND relnamespace = current_schema()::regnamespace AND relname IN ('checkpoint', 'member', 'region')"
-                ).scalar()
-        return f"postgresql:{system}/{database}/{schema}"
 
     def _snapshot(self) -> Connection:
         connection = self.engine.connect()

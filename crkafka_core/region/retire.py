@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from crkafka_core.control import Tx
@@ -14,8 +14,8 @@ from crkafka_core.plane import cleanup, leases, restored
 from crkafka_core.plane import retire as rules
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region.lease import DriverLease
+from crkafka_core.region.orphans import collect_orphans
 from crkafka_core.segments import owner
-from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.storage import Storage
 
 CHUNK = 50
@@ -76,31 +76,6 @@ def _retire(tx: Tx, lease: Lease | None, looked: Region, checkpoints: list[int])
 def own(plane: ControlPlane, storage: Storage, region: Region) -> None:
     """Leave the mark, with what has been issued by now: who opens a copy or an older state is refused by it (SPEC T3)."""
     owner.claim(storage, region.uid, plane.place(), epoch=region.epoch, checkpoint=region.next_checkpoint - 1)
-
-
-def collect_orphans(plane: ControlPlane, storage: Storage, region: Region, files: Iterable[str]) -> int:
-    """Remove files that no contribution names and none can name any more: those begun before the head (SPEC T3).
-
-    They are left by killed members and aborted cuts, or are of retired checkpoints whose deletion was interrupted. A file begun at
-    the head or after it stays: a newer state of this control plane may name it. `region` is as it was right after `files` were
-    listed, the names are read after that, so that what a cut names meanwhile is kept.
-    """
-
-    def over(path: str) -> bool:
-        name = SegmentName.parse(path)
-        return name is not None and name.epoch <= region.epoch and name.parent < region.head
-
-    storage.end_uploads(region.uid, over)
-    old = [path for path in files if over(path)]
-    if not old:
-        return 0
-
-    def named(tx: Tx) -> set[str]:
-        restored.same(tx, region)
-        return rules.named(tx)
-
-    kept = plane.do(named)
-    return sum(storage.each(storage.delete, [path for path in old if path not in kept]))
 
 
 def delete_all(storage: Storage, uid: str) -> int:
