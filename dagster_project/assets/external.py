@@ -13,8 +13,9 @@ def topics(config: RegionConfig, names: Names, options: Options) -> list[dg.Asse
     """One asset per topic; with a pattern, one for all that match it. None where regions share them: then they are only named."""
     if options.topics_prefix is not None:
         return []
-    about = {topic: (f"The topic {topic} in Kafka.", {"topic": topic}) for topic in config.topics or ()} or {
-        "by_pattern": (f"All topics that match {config.pattern}.", {"pattern": config.pattern or ""})
+    by = f" The job {names.of('observe_group')} observes them on a schedule: ends and lag. Nothing materializes them."
+    about = {topic: (f"Records of topic {topic} in Kafka.{by}", {"topic": topic}) for topic in config.topics or ()} or {
+        "by_pattern": (f"Records of all topics that match {config.pattern}.{by}", {"pattern": config.pattern or ""})
     }
     return [
         dg.AssetSpec(
