@@ -54,7 +54,7 @@ GATHERING = 2.0
 """Seconds for which a new member waits for the others before it joins the group."""
 TELL_EVERY = 60.0
 """Seconds between two events about records that could not be kept whole: a topic can be full of them."""
-FULL = 1.0
+FULL = 5.0
 """Seconds without a poll while the queue is full. Such a poll pauses what flows, which throws away what the client has fetched ahead;
 but a rebalance waits for a poll of each member, also of one whose queue nobody empties: its cut waits for the group to be settled."""
 RESTING = 0.05
