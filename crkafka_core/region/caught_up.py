@@ -13,7 +13,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.model.rows import Region as Row
-from crkafka_core.plane import goals, pauses, starts
+from crkafka_core.plane import goals, leases, pauses, starts, triggers
 from crkafka_core.region import waiting
 from crkafka_core.region.region import Region
 
@@ -59,21 +59,26 @@ def _known(reader: Reader, row: Row) -> tuple[list[TP], tuple[TP, ...]]:
 
 
 def _cut_at_the_ends(region: Region, token: str, total: int, progress: Callable[[str], None]) -> Checkpoint:
-    """A cut of the epoch in which the ends were reached; a reset in between makes the word of members void."""
-    for attempt in range(1, 1_000_000):
-        epoch = _await_reached(region, token, total, progress)
+    """A cut of the epoch in which the ends were reached; a reset in between makes the word of members void.
+
+    On the way, where nobody drives, the cuts that members ask for: until then they submit nothing more (SPEC V2).
+    """
+    attempt = 1
+    while True:
+        due = _await_due(region, token, total, progress)
+        mine = f"{token}-{attempt}" if due.reached else f"{token}-asked-{due.epoch}-{due.head}"
         try:
-            cut = region.cut(cause="caught up", token=f"{token}-{attempt}", progress=progress)
+            cut = region.cut(cause=due.cause, token=mine, progress=progress)
         except ServiceUnavailable:
             raise
         except Refused as refused:
             progress(str(refused))
             region.await_running(progress=progress)
             region.runtime.sleep(waiting.TICK)
-            continue
-        if cut.epoch == epoch:
-            return cut
-    raise AssertionError("unreachable")
+        else:
+            if due.reached and cut.epoch == due.epoch:
+                return cut
+        attempt += due.reached
 
 
 def still_to_reach(reader: Reader, row: Row, token: str) -> frozenset[TP]:
@@ -84,11 +89,22 @@ def still_to_reach(reader: Reader, row: Row, token: str) -> frozenset[TP]:
     return left - pauses.paused_now(reader, left)
 
 
-def _await_reached(region: Region, token: str, total: int, progress: Callable[[str], None]) -> int:
-    """The epoch in which all ends were reached."""
-    said = -1
+@dataclass(frozen=True)
+class _Due:
+    """A cut that the run has to open."""
 
-    def answer(reader: Reader, row: Row) -> int | None:
+    epoch: int
+    head: int
+    cause: str
+    reached: bool
+    """All ends were reached: it is the last one."""
+
+
+def _await_due(region: Region, token: str, total: int, progress: Callable[[str], None]) -> _Due:
+    """Until all ends were reached, or a member asks for a cut that nobody else would open."""
+    said, counted = -1, region.config.trigger.operator_driven
+
+    def answer(reader: Reader, row: Row) -> _Due | None:
         nonlocal said
         if row.phase in (Phase.STOPPED, Phase.IDLE):
             raise RegionStopped(
@@ -98,8 +114,13 @@ def _await_reached(region: Region, token: str, total: int, progress: Callable[[s
         if len(left) != said:
             said = len(left)
             progress(f"{total - said} of {plural(total, 'partition')} caught up")
-        return row.epoch if not left and row.phase is Phase.RUNNING else None
+        if not left and row.phase is Phase.RUNNING:
+            return _Due(row.epoch, row.head, "caught up", reached=True)
+        asked = triggers.cause(reader, row, period=None, counted=counted)
+        if asked and not leases.held(reader, leases.DRIVER):
+            return _Due(row.epoch, row.head, asked, reached=False)
+        return None
 
-    epoch = waiting.until(region.plane, answer)
-    assert epoch is not None
-    return epoch
+    due = waiting.until(region.plane, answer)
+    assert due is not None
+    return due

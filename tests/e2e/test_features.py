@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -66,6 +67,18 @@ def test_V3_bounded_run_reaches_the_ends_also_behind_control_records(scenario: M
     assert done.left_out == (TP(s.topics[0], 1),)
     assert done.checkpoint.rows == 30
     s.region.resume("partition", f"{s.topics[0]}[1]")
+    s.finish_and_verify()
+
+
+def test_V3_bounded_run_opens_the_cuts_that_members_ask_for_where_nobody_drives(scenario: Make) -> None:
+    """SPEC V2, V3: a member that has submitted its count submits nothing more before a cut, so the ends were never reached."""
+    s = scenario(trigger={"tuples": 100}, rate=0, session=8.0)
+    s.generator.send(s.topics[0], 1_000, partitions=4)
+    run = threading.Thread(target=consume, args=(s.region,), daemon=True)
+    run.start()
+    run.join(30)
+    assert not run.is_alive(), s.account()
+    assert sum(c.rows for c in s.region.checkpoints()) == 1_000
     s.finish_and_verify()
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from crkafka_core.config.sections import TriggerConfig
 from crkafka_core.model.errors import CrkafkaError, NotRunning, Refused, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
@@ -109,7 +110,7 @@ def test_v3_the_end_of_a_topic_that_was_made_anew_meanwhile_is_not_waited_for(ki
 class LostReply:
     """A region whose first cut is made, and nobody hears of it."""
 
-    config = SimpleNamespace(kafka={})
+    config = SimpleNamespace(kafka={}, trigger=TriggerConfig(manual=True))
 
     def __init__(self, kit: Kit) -> None:
         self.kit, self.plane, self.end, self.lost = kit, kit.plane, 10, False
