@@ -97,16 +97,20 @@ def _refuse_unwanted(region: Region, who: Registration) -> None:
 
 
 def _check_subscription(reader: Reader, region: Region, who: Registration) -> None:
-    """An older configuration may read a topic until it is carried forward; from then on nobody brings it back (SPEC S4)."""
+    """An older configuration may read a topic until it is carried forward; from then on nobody brings it back (SPEC S4).
+
+    Where a live member reads it all the same, it was deleted: another that is started again as it was brings nothing back.
+    """
     if who.subscription in (region.subscription_json, subscriptions.UNKNOWN):
         return
+    readers = [region.subscription_json, *(m.subscription_json for m in roster.live(reader))]
     late = sorted(
         {
             i.topic
             for i in starts.initials(reader)
             if i.forgotten
             and subscriptions.reads(who.subscription, i.topic)
-            and not subscriptions.reads(region.subscription_json, i.topic)
+            and not any(subscriptions.reads(each, i.topic) for each in readers)
         }
     )
     if late:

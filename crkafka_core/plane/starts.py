@@ -306,14 +306,14 @@ def _data_loss(tx: Tx, region: Region, member: str, lost: Mapping[TP, _Lost]) ->
 
 
 def topics_gone(tx: Tx, gone: Mapping[str, str], *, member: str) -> DataLoss | None:
-    """Known topics that Kafka no longer has, with the id they had: the region stops until a person forgets them (SPEC S4)."""
-    still = {
-        i.topic: i.topic_id
-        for i in initials(tx)
-        if not i.forgotten
-        and gone.get(i.topic) == i.topic_id
-        and subscription.reads(tx.region().subscription_json, i.topic)
-    }
+    """Known topics that Kafka no longer has, with the id they had: the region stops until a person forgets them (SPEC S4).
+
+    `member` reads them. One that the configuration does not read any more is carried forward at once: no member can hold it.
+    """
+    there = {i.topic: i.topic_id for i in known(tx).values() if gone.get(i.topic) == i.topic_id}
+    still = {topic: id_ for topic, id_ in there.items() if subscription.reads(tx.region().subscription_json, topic)}
+    for topic in sorted(there.keys() - still.keys()):
+        forget(tx, topic, by="the change of configuration, and Kafka has deleted it")
     if not still:
         return None
     return _data_loss(

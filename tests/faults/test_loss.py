@@ -227,6 +227,21 @@ def test_76_a_topic_that_leaves_while_the_region_runs_is_given_back_by_static_me
     _land(s, 500)
 
 
+def test_76_a_topic_that_left_and_was_deleted_while_old_members_ran_is_carried_forward(scenario: Make) -> None:
+    """SPEC S4; fault 76: they read it by their configuration, and no member could ever hold it again."""
+    s = scenario(topics=2, partitions=2, rate=0)
+    for topic in s.topics:
+        s.generator.send(topic, 200, partitions=2)
+    s.until(lambda: s.submitted() >= 400, "all is submitted")
+    s.cut()
+    s.config = s.region.config = s.config.model_copy(update={"topics": (s.topics[1],)})
+    s.region.init()
+    s.kafka.topics.delete(s.topics[0])
+    s.generator.send(s.topics[1], 100, partitions=2)
+    s.until(lambda: {tp.topic for tp in s.held()} == {s.topics[1]}, "Kafka has taken it from them")
+    _land(s, 500)
+
+
 @pytest.mark.parametrize("table", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_56_new_region_on_an_old_group_is_refused_unless_it_adopts(scenario: Make, table: bool) -> None:
     """SPEC S2, G6; fault 56: SQL is lost; `default` refuses the commits of the other uid, `adopt` starts at its last merged offset,

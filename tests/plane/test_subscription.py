@@ -147,6 +147,19 @@ def test_76_a_dropped_topic_is_never_called_deleted(old: Kit) -> None:
     assert old.row.phase is Phase.RUNNING
 
 
+def test_76_a_dropped_topic_that_kafka_has_deleted_waits_for_no_restart_of_old_members(old: Kit) -> None:
+    """They read it, and nobody can hold it any more: its partitions were nobody's until the host was restarted."""
+    _configure(old, NEW)
+    old.do(lambda tx: starts.topics_gone(tx, {"u": "another"}, member="orders/0"))
+    assert _known(old) == {"t", "u"}
+    old.do(lambda tx: starts.topics_gone(tx, {"u": "id-u"}, member="orders/0"))
+    assert (old.row.phase, _known(old)) == (Phase.RUNNING, {"t"})
+    for number in (0, 1):  # their host starts them again as they were
+        old.do(lambda tx, n=f"orders/{number}": members.fail(tx, n, old.live[n], "x"))  # type: ignore[misc]
+        _register(old, number, OLD)
+    assert _known(old) == {"t"}
+
+
 def test_76_a_late_process_of_the_old_configuration_brings_the_topic_back_no_more(old: Kit) -> None:
     _configure(old, NEW)
     for number in (0, 1):
