@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from crkafka_core.config import RegionConfig
@@ -99,6 +99,8 @@ class Resolver(Loop):
             look()
         except CrkafkaError as error:
             _log.info("%s: %s", what, error)
+        except Exception:  # a thread that died in silence would leave a member that never starts anything again
+            _log.exception("%s", what)
 
     def _topics(self) -> dict[str, TopicInfo]:
         """What the configuration reads, as far as Kafka has it now."""
@@ -170,12 +172,14 @@ class Resolver(Loop):
             self._check_outside_sql(stamp.epoch)
         topics = self._topics()
         first = self._check_topics(topics, stamp.epoch)
-        ids = {tp: topics[tp.topic].id for tp in question.held if tp.topic in topics}
-        if gone := {tp.topic for tp in question.held} - topics.keys():
-            self._give_back(gone)
-            raise ServiceUnavailable(f"Kafka does not describe {', '.join(sorted(gone))} yet.")
+        there = {tp: info.id for topic, info in topics.items() for tp in info.tps(topic)}
+        if gone := {str(tp) if tp.topic in topics else tp.topic for tp in question.held - there.keys()}:
+            names = ", ".join(sorted(gone))
+            self._give_back(names)
+            raise ServiceUnavailable(f"Kafka does not describe {names} yet.")
+        ids = {tp: there[tp] for tp in question.held}
         known = self._known(ids, stamp.epoch)
-        proposals = self._proposals(topics, known, ids, first)
+        proposals = self._proposals(there, known, first)
         gaps = self._gaps(known)
         if gaps and self._topics() != topics:
             # One that was made anew meanwhile would be taken for a log that was cut.
@@ -203,13 +207,14 @@ class Resolver(Loop):
         topic_ids = {tp.topic: ids[tp] for tp in question.held}
         return sg.Started(stamp, offsets, topic_ids, resolved.leader_epochs)
 
-    def _give_back(self, gone: Collection[str]) -> None:
-        """Static members that were away for a moment get back what they had, also of a topic that was deleted meanwhile (K31)."""
+    def _give_back(self, gone: str) -> None:
+        """Static members that were away for a moment get back what they had, also of a topic that was deleted meanwhile, or made anew with
+        fewer partitions (docs/clients.md K31)."""
         now = self._runtime.now()
         self._gone_since = now if self._gone_since is None else self._gone_since
         if now - self._gone_since > self._unheld_timeout:
             self._gone_since = None
-            self._post(sg.WronglyShared(f"a share of {', '.join(sorted(gone))} is held, which Kafka does not describe"))
+            self._post(sg.WronglyShared(f"a share of {gone} is held, which Kafka does not describe"))
 
     def _known(self, ids: Mapping[TP, str], epoch: int) -> starts.Resolved:
         """What SQL says of these starts. A topic that was made anew is forgotten first, where a gap is accepted (SPEC S4)."""
@@ -258,25 +263,21 @@ class Resolver(Loop):
         return first
 
     def _proposals(
-        self,
-        topics: Mapping[str, TopicInfo],
-        known: starts.Resolved,
-        ids: Mapping[TP, str],
-        first: Mapping[TP, Initial],
+        self, there: Mapping[TP, str], known: starts.Resolved, first: Mapping[TP, Initial]
     ) -> dict[TP, starts.Proposal]:
         """Offsets for what nobody has seen, at birth in one transaction (SPEC S3); also for what this member does not hold.
 
         Static members that were away for a moment get back what they had. What Kafka has got meanwhile would be nobody's, and a
         partition that is known and nobody's makes the group rebalance (SPEC G8, docs/clients.md K31).
         """
-        wanted = {tp: info.id for topic, info in topics.items() for tp in info.tps(topic)} | dict(ids)
-        if known.born:
-            by_name = {initial.topic: initial.topic_id for initial in first.values()}
-            wanted = {
-                tp: topic_id
-                for tp, topic_id in wanted.items()
-                if tp in known.missing or (tp not in first and by_name.get(tp.topic, topic_id) == topic_id)
-            }
+        by_name = {initial.topic: initial.topic_id for initial in first.values()}
+        wanted = {
+            tp: topic_id
+            for tp, topic_id in there.items()
+            if not known.born
+            or tp in known.missing
+            or (tp not in first and by_name.get(tp.topic, topic_id) == topic_id)
+        }
         if not wanted:
             return {}
         proposed = start_positions.propose(self._config, self._admin, self._plane.uid, wanted, born=known.born)

@@ -151,6 +151,27 @@ def test_20_a_topic_that_was_deleted_while_all_static_members_were_away_holds_no
     s.finish_and_verify(rows=400)
 
 
+def test_20_a_topic_that_was_made_anew_with_fewer_partitions_while_all_static_members_were_away_holds_nobody_up(
+    scenario: Make,
+) -> None:
+    """They get back partitions that are there no more, of a topic that is."""
+    s = scenario(partitions=4, rate=0)
+    topic = s.topics[0]
+    s.generator.send(topic, 200, partitions=4)
+    s.until(lambda: s.submitted() >= 200, "all is submitted")
+    s.cut()
+    s.region.stop()
+    s.kafka.topics.delete(topic)
+    s.kafka.topics.create(topic, 1)
+    s.region.start()
+    s.wait_phase(Phase.STOPPED)
+    s.region.forget(topic)
+    s.region.start()
+    s.generator.send(topic, 100, partitions=1)
+    s.wait_running(timeout=40)
+    s.until(lambda: s.cut_soon().id and sum(c.rows for c in s.region.checkpoints()) == 300, "the new one lands")
+
+
 def test_M7_a_topic_that_left_the_configuration_while_all_static_members_were_away_holds_nobody_up(
     scenario: Make,
 ) -> None:

@@ -80,6 +80,16 @@ def test_x6_rights_that_stay_away_stop_the_region_with_the_reason() -> None:
     assert len(resolver.stopped) == pytest.approx(100, abs=5), "not before a minute of refusals"
 
 
+def test_g3_an_odd_error_of_a_look_is_not_the_end_of_the_thread() -> None:
+    """The member went on without it: at the next reset nothing started any more."""
+    clock = Clock()
+    resolver = Asked([None], clock)
+    clock.time += 60
+    assert resolver.turn(0.0), "its looks have nothing to look at here"
+    resolver.answer_all()
+    assert [type(event) for event in resolver.posted] == [sg.Started]
+
+
 def test_a_wrong_configuration_stops_at_once() -> None:
     resolver = Asked([ConfigError("A start position that is none.")], Clock())
     resolver.answer_all()
