@@ -96,7 +96,7 @@ def _resume(tx: Tx, region: Region) -> None:
         return
     missing = settling.unsettled(tx, region)
     if missing:
-        alarms.unsettled(tx, missing)
+        alarms.unsettled(tx, "; ".join(filter(None, (missing, _held_up(tx)))))
         if region.settled_at:
             tx.set_region(settled_at=0.0)
     elif not region.settled_at:

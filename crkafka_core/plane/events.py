@@ -61,6 +61,8 @@ def last(reader: Reader, count: int) -> list[Event]:
     return reader.select(Event, order=("seq",), desc=True, limit=count)[::-1]
 
 
+ASKED = "cut asked"
+"""That a member has submitted its count."""
 BAD = "bad records"
 """Kind of the event that counts the records of a commit that could not be decoded."""
 FENCED = "table fence"

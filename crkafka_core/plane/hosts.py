@@ -6,7 +6,7 @@ from crkafka_core.control import Reader
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Lease, Member, MemberStatus, Region
-from crkafka_core.plane import leases, roster
+from crkafka_core.plane import leases, limits, roster
 
 LEASE = "host"
 """Kind of the lease of who runs the members."""
@@ -29,9 +29,12 @@ def missing(reader: Reader, region: Region) -> str:
     if lease.until <= now:
         silent = f"{now - lease.until + lease.length:.0f} s"
         return f"the host of its members, {lease.holder}, has shown no life for {silent}: {RUNS_THEM}"
-    if there or region.phase not in (Phase.RUNNING, Phase.CUTTING):
+    starting = (
+        region.phase not in (Phase.RUNNING, Phase.CUTTING) and now <= region.reset_at + limits.of(region).settle_timeout
+    )
+    if there or starting:
         return ""
-    return f"no member is there: {lease.holder} should start them anew; if it is gone, {RUNS_THEM}"
+    return f"no member is there: {lease.holder} should start them anew, and tells why they do not come; if it is gone, {RUNS_THEM}"
 
 
 def wanted(reader: Reader, region: Region) -> str:

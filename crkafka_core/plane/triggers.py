@@ -20,7 +20,7 @@ def ask(tx: Tx, *, member: str, incarnation: str, epoch: int, head: int) -> None
         raise Stale(f"{member} asked for a cut in epoch {epoch} from head {head}; the region is past it.")
     if (region.asked_epoch, region.asked_head) != (epoch, head):
         tx.set_region(asked_epoch=epoch, asked_head=head, asked_by=member)
-        events.log(tx, "cut asked", "trigger count reached", member=member)
+        events.log(tx, events.ASKED, "trigger count reached", member=member)
 
 
 def due_at(region: Region, *, period: float | None, counted: bool) -> float | None:

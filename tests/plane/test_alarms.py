@@ -8,7 +8,7 @@ import pytest
 
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import ResetCause
-from crkafka_core.plane import advance, alarms, cuts, halting, life, permits, resets
+from crkafka_core.plane import advance, alarms, cuts, halting, life, permits, resets, triggers
 from crkafka_core.plane.status import status_of
 from tests.plane.conftest import LIMITS
 
@@ -80,6 +80,25 @@ def test_75_where_no_cut_comes_by_time_resets_that_follow_each_other_are_the_ala
     assert len(_told(kit)) == 1 and "the storage is away" in _told(kit)[0]
     kit.advance(600.0)
     assert kit.plane.read(status_of).alarm == "", "it has been running since; that nobody cuts is nobody's failure"
+
+
+def test_v2_a_cut_that_a_member_asked_for_and_nobody_opens_is_an_alarm(make_kit: type[Kit]) -> None:
+    """It submits nothing more until then, and where no cut comes by time nothing told that its driver is away."""
+    kit = make_kit(period=0.0).running()
+    kit.advance(600.0)
+    name, row = "orders/1", kit.row
+    kit.do(lambda tx: triggers.ask(tx, member=name, incarnation=kit.live[name], epoch=row.epoch, head=row.head))
+    kit.advance(60.0)
+    assert kit.plane.read(status_of).alarm == ""
+    kit.now += 1.0
+    assert kit.plane.read(advance.due)
+    kit.advance()
+    (told,) = _told(kit)
+    assert told.startswith("orders/1 asked for a cut 61 s ago") and told.endswith("`crkafka cut` opens one")
+    assert kit.plane.read(status_of).alarm == told
+    kit.cut()
+    kit.advance(600.0)
+    assert kit.plane.read(status_of).alarm == ""
 
 
 def test_x6_a_region_that_never_came_to_run_is_alarmed_from_its_start_on(kit: Kit) -> None:

@@ -218,6 +218,10 @@ HOSTLESS: dict[str, tuple[Callable[[Kit], object], str]] = {
         "no member is there: `crkafka host` runs them",
     ),
     "its host is beginning": (lambda kit: (kit.do(lambda tx: life.start(tx, by="me")), hold(kit, "anna")), ""),
+    "its host alive, and no member came": (
+        lambda kit: (kit.do(lambda tx: life.start(tx, by="me")), _later(kit), hold(kit, "anna")),
+        "no member is there: anna should start them anew",
+    ),
     "running, its host alive": (lambda kit: hold(kit.running(), "anna"), ""),
     "killed a moment ago": (
         lambda kit: (hold(kit.running(), "anna"), _no_member(kit)),

@@ -47,6 +47,17 @@ def test_g8_an_unsettled_group_is_alarmed_once_in_an_attempt_with_what_is_missin
     assert len(kit.events("unsettled")) == 2
 
 
+def test_g8_the_alarm_says_what_a_member_waits_for_that_reports_nothing(kit: Kit) -> None:
+    """It was in that member's log alone."""
+    kit.do(lambda tx: life.start(tx, by="test"))
+    incarnation = kit.register(0)
+    waits = {"unavailable": "Kafka does not describe t[3] yet."}
+    kit.do(lambda tx: members.renew(tx, "orders/0", incarnation, waits))
+    kit.advance(LIMITS.settle_timeout + 1.0)
+    (alarm,) = kit.events("unsettled")
+    assert alarm.text.endswith("from orders/0; orders/0: Kafka does not describe t[3] yet.")
+
+
 def test_g8_a_settled_group_is_not_alarmed(kit: Kit) -> None:
     kit.running()
     kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
