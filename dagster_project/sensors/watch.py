@@ -36,13 +36,17 @@ class WatchState:
     """Whether the region can be advanced."""
     fencing: str
     """Who lets a table follow a rewind at this moment."""
+    waits_for_fence: bool
+    """Whether somebody has to let a table follow: the region waits for it, or no host does it beside the region, as of one that was
+    declared again."""
 
 
 def state_of(reader: Reader, region: Region) -> WatchState:
     there = tuple(roster.live(reader))
-    owed = epochs.unfenced(reader) if region.phase is Phase.REWINDING else []
+    owed = epochs.unfenced(reader) if region.phase is Phase.REWINDING or region.phase in epochs.FLOWING else []
     fencing = next((who for t in owed if (who := tables.fencer(reader, t))), "")
-    return WatchState(region, reader.now(), there, advance.due(reader, region, there), fencing)
+    left = bool(owed) and (region.phase is Phase.REWINDING or not all(tables.feeder_of(reader, t) for t in owed))
+    return WatchState(region, reader.now(), there, advance.due(reader, region, there), fencing, left)
 
 
 def tend(region: RegionResource, state: WatchState, every: int) -> list[str]:
@@ -70,10 +74,11 @@ def _lose(tx: Tx, *, member: Member) -> None:
 def requests(setup: SensorSetup, state: WatchState, context: dg.SensorEvaluationContext) -> list[dg.RunRequest]:
     """Runs that the region waits for."""
     row = state.region
-    if row.phase is Phase.REWINDING:
+    if state.waits_for_fence:
         if state.fencing or on_its_way(context.instance, setup.names.tags, setup.names.of("reset_region")):
             return []
-        key = run_key(row, "rewind", attempt(state.now, row.phase_since))
+        since = row.phase_since if row.phase is Phase.REWINDING else row.created_at
+        key = run_key(row, "rewind", attempt(state.now, since))
         config = {"ops": {"reset": {"config": {"cause": row.reset_cause}}}}
         return [
             dg.RunRequest(

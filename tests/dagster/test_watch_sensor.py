@@ -12,7 +12,7 @@ import pytest
 
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Member
-from crkafka_core.plane import halting, permits
+from crkafka_core.plane import halting, leases, permits, tables
 from crkafka_core.testing.hand_member import HandMember
 from dagster_project import consistent_region
 from dagster_project.names import FOLLOWS
@@ -101,6 +101,24 @@ def test_a_rewind_launches_a_run_that_lets_tables_follow(landed: LandedSeat) -> 
     (request,) = landed.tick("watch").run_requests
     assert request.job_name == "orders_reset_region"
     assert FOLLOWS in request.tags and request.run_config["ops"]["reset"]["config"].keys() == {"cause"}
+
+
+@pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]])
+def test_a_table_that_was_declared_again_gets_its_fence_where_no_host_feeds_it(landed: LandedSeat) -> None:
+    """Until then nothing is written to any table of the region, and no rewind was there that would have asked for it."""
+    landed.landing.land(1)
+    do = landed.region.plane.do
+    permit = do(lambda tx: permits.permit_commit(tx, "bronze", holder="a run", token="t"))
+    assert permit is not None
+    do(lambda tx: permits.fail_commit(tx, permit, "ended"))
+    table = permit.table
+    do(lambda tx: tables.undeclare(tx, "bronze"))
+    do(lambda tx: tables.declare(tx, "bronze", table.format, table.path))
+    do(lambda tx: tx.set_region(phase=Phase.RUNNING))
+    (request,) = landed.tick("watch").run_requests
+    assert request.job_name == "orders_reset_region" and FOLLOWS in request.tags
+    do(lambda tx: leases.take(tx, tables.FEEDER, holder="a host", token="h", length=60.0))
+    assert not landed.tick("watch").run_requests, "it does it by itself"
 
 
 def test_a_stopped_region_alarms_once_and_its_check_fails(landed: LandedSeat) -> None:
