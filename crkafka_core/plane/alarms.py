@@ -9,7 +9,7 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import Alarm, Event, Member, Region, Reset, ResetCause
+from crkafka_core.model.rows import Alarm, Member, Region, Reset, ResetCause
 from crkafka_core.plane import events, hosts, lateness, limits, roster
 
 UNSETTLED, STRANGERS, NO_MERGE, NO_LAST_CUT = "unsettled", "foreign members", "no merge", "no last cut"
@@ -64,9 +64,9 @@ def _not_cut(reader: Reader, region: Region) -> str:
     """Where cuts come by count: a member that has asked for one submits nothing before it, and somebody has to open it (SPEC V2)."""
     if region.phase is not Phase.RUNNING or (region.asked_epoch, region.asked_head) != (region.epoch, region.head):
         return ""
-    asked = reader.select(Event, ("kind", "=", events.ASKED), order=("seq",), desc=True, limit=1)
-    ago = reader.now() - asked[0].at if asked else 0.0
-    if ago <= AT_LEAST:
+    asked = events.asked_at(reader)
+    ago = reader.now() - asked
+    if not asked or ago <= AT_LEAST:
         return ""
     return (
         f"{region.asked_by} asked for a cut {ago:.0f} s ago, and submits nothing until then: whoever opens cuts, `crkafka host` or "

@@ -71,6 +71,12 @@ UNDECLARED = "table undeclared"
 """That a table, which its text names, is let go."""
 
 
+def asked_at(reader: Reader) -> float:
+    """When a member last asked for a cut, as far as it is told any more, else 0; for people."""
+    asked = reader.select(Event, ("kind", "=", ASKED), order=("seq",), desc=True, limit=1)
+    return asked[0].at if asked else 0.0
+
+
 def bad_records(reader: Reader) -> dict[str, int]:
     """Table → records that could not be decoded when they first came in, since the table was declared; for people.
 
