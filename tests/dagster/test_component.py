@@ -349,6 +349,7 @@ def test_a_launchpad_begins_with_what_can_be_launched(job: str, config: dict[str
     made = defs.resolve_job_def(f"orders_{job}")
     assert made.run_config == {"ops": {op: {"config": keys} for op, keys in config.items()}}
     assert dg.validate_run_config(made, made.run_config)
+    assert defs.resolve_job_def("orders_check_data").run_config == {"resources": {}}
 
 
 def test_definitions_are_loaded_without_a_warning_of_dagster() -> None:
