@@ -13,7 +13,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.model.rows import Region as Row
-from crkafka_core.plane import goals, leases, pauses, starts, triggers
+from crkafka_core.plane import goals, hosts, leases, pauses, starts, triggers
 from crkafka_core.region import waiting
 from crkafka_core.region.region import Region
 
@@ -102,7 +102,7 @@ class _Due:
 
 def _await_due(region: Region, token: str, total: int, progress: Callable[[str], None]) -> _Due:
     """Until all ends were reached, or a member asks for a cut that nobody else would open."""
-    said, counted = -1, region.config.trigger.operator_driven
+    said, counted = (-1, False), region.config.trigger.operator_driven
 
     def answer(reader: Reader, row: Row) -> _Due | None:
         nonlocal said
@@ -111,9 +111,10 @@ def _await_due(region: Region, token: str, total: int, progress: Callable[[str],
                 f"Region {row.name} is {row.phase.lower()}: {row.stop_reason or 'no members are wanted'}."
             )
         left = still_to_reach(reader, row, token)
-        if len(left) != said:
-            said = len(left)
-            progress(f"{total - said} of {plural(total, 'partition')} caught up")
+        nobody = hosts.missing(reader, row)
+        if (len(left), bool(nobody)) != said:
+            said = len(left), bool(nobody)
+            progress(f"{total - len(left)} of {plural(total, 'partition')} caught up{f'; {nobody}' if nobody else ''}")
         if not left and row.phase is Phase.RUNNING:
             return _Due(row.epoch, row.head, "caught up", reached=True)
         asked = triggers.cause(reader, row, period=None, counted=counted)

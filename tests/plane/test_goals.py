@@ -13,7 +13,7 @@ from crkafka_core.model.errors import CrkafkaError, NotRunning, Refused, Service
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Initial
-from crkafka_core.plane import cuts, goals, life, roster, starts, view
+from crkafka_core.plane import cuts, goals, hosts, leases, life, roster, starts, view
 from crkafka_core.region import waiting
 from crkafka_core.region.caught_up import consume, still_to_reach
 
@@ -144,6 +144,25 @@ def test_v3_a_run_whose_cut_was_made_without_a_reply_goes_on_with_its_ends(kit: 
     region.end, kit.now = 20, kit.now + 60.0
     assert consume(region, token="run", progress=reach).checkpoint.id == 1
     assert _aims(kit) == {}
+
+
+def test_v3_a_run_whose_members_have_no_host_any_more_says_so(kit: Kit) -> None:
+    """Those of a machine that is gone are live as far as SQL knows: it waited without a word, and nobody would ever come."""
+    kit.running()
+    kit.do(lambda tx: leases.take(tx, hosts.LEASE, holder="anna", token="t", length=30.0))
+    said: list[str] = []
+
+    def progress(text: str) -> None:
+        said.append(text)
+        kit.now += 40.0
+        if len(said) == 2:
+            raise KeyboardInterrupt
+
+    region: Any = LostReply(kit)
+    with pytest.raises(KeyboardInterrupt):
+        consume(region, token="run", progress=progress)
+    assert said[0] == "0 of 2 partitions caught up"
+    assert said[1].startswith("0 of 2 partitions caught up; the host of its members, anna, has shown no life for")
 
 
 def test_78_a_goal_that_is_gone_was_not_reached(kit: Kit) -> None:
