@@ -55,7 +55,9 @@ def no_merge(reader: Reader, region: Region) -> str:
     why = f"; it is {region.phase}"
     if region.phase is Phase.CUTTING:
         why += f": checkpoint {region.open_cut} is not complete"
-    elif region.phase is not Phase.RUNNING:
+    elif region.phase is Phase.RUNNING:
+        why += ", and no cut is open: `crkafka show` tells what one waits for, and `crkafka host` or Dagster opens them"
+    else:
         why += f": {region.reset_cause}"
     return f"no checkpoint was merged for {now - since:.0f} s, with a period of {region.period:g} s{why}"
 

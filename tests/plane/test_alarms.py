@@ -29,7 +29,10 @@ def test_x6_three_periods_without_a_merge_are_an_alarm_until_the_next_merge(kit:
     assert kit.plane.read(advance.due), "somebody looks under the lock, though the region is RUNNING"
     for _ in range(3):
         kit.advance(10.0)
-    assert _told(kit) == ["no checkpoint was merged for 191 s, with a period of 60 s; it is RUNNING"]
+    (told,) = _told(kit)
+    assert told.startswith(
+        "no checkpoint was merged for 191 s, with a period of 60 s; it is RUNNING, and no cut is open"
+    )
     assert not kit.plane.read(advance.due), "once it is told, there is nothing to do"
     assert "no checkpoint was merged for 211 s" in kit.plane.read(status_of).alarm
     kit.cut()
@@ -128,7 +131,7 @@ def test_x6_a_rewind_that_a_person_asked_for_begins_the_wait_anew(make_kit: type
     kit.advance(180.0)
     assert kit.row.phase is Phase.RUNNING and not _told(kit)
     kit.advance(1.0)
-    assert _told(kit) == ["no checkpoint was merged for 181 s, with a period of 60 s; it is RUNNING"]
+    assert [text.partition(",")[0] for text in _told(kit)] == ["no checkpoint was merged for 181 s"]
 
 
 def test_x6_a_reset_that_nobody_asked_for_begins_no_wait_anew(kit: Kit) -> None:
