@@ -130,9 +130,8 @@ def _check_data(
         names.of(CHECKS_DATA),
         selection=dg.AssetSelection.checks(of_records, *of_tables),
         executor_def=dg.in_process_executor,
-        config={
-            "resources": {}
-        },  # else the launchpad begins with all of the region's configuration, once for each resource
+        # Else the launchpad begins with all of the region's configuration, once for each resource.
+        config={"resources": {}},
         description="Run the checks that read the data: the latest checkpoints, and the tables.",
         tags=names.tags,
     )

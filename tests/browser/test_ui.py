@@ -50,6 +50,13 @@ def test_the_numbers_are_plotted(stage: Stage, page: Page, shot: Shot) -> None:
     shot("plots")
 
 
+def test_a_check_can_be_executed_on_the_page_of_what_no_run_makes(stage: Stage, page: Page, shot: Shot) -> None:
+    for asset in ("records", "group"):
+        page.goto(f"{stage.dagster.url}/assets/orders/{asset}?view=checks")
+        expect(page.get_by_role("button", name="execute Execute", exact=True)).to_be_enabled(timeout=30_000)
+        shot(f"checks-of-{asset}")
+
+
 def test_the_graph_shows_topic_group_and_records(stage: Stage, page: Page, shot: Shot) -> None:
     page.goto(f"{stage.dagster.url}/asset-groups")
     for name in ("records", "group"):

@@ -16,7 +16,7 @@ from crkafka_core.model.errors import ConfigError, LeaseLost, Refused
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
-from crkafka_core.spark import iceberg_catalog, iceberg_upsert, tables, upsert
+from crkafka_core.spark import iceberg_catalog, iceberg_upsert, location, tables, upsert
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.names import CHECKPOINT
@@ -300,7 +300,7 @@ def test_a_session_that_cannot_be_doubled_carries_the_commits_number_only_for_th
     """As one of Spark Connect."""
     landing, merge = made(place), upsert._merge
     advanced(spark, landing, 6)
-    monkeypatch.setattr(upsert, "location", SimpleNamespace(is_connect=lambda _: True))
+    monkeypatch.setattr(upsert, "location", SimpleNamespace(is_connect=lambda _: True, identifier=location.identifier))
     advanced(spark, landing, 5)
     assert rows_in(spark, landing) == direct(spark, landing) == truth(11)
     landing.land(6)
