@@ -213,7 +213,10 @@ class _Commit:
                 leaving.files.extend(missing)
             else:
                 by_name, gone = content.among(there), content.gone_inside(there)
-                leaving = leftover.superseded(permit.table, log.storage(), by_name, gone, forgotten=forgotten)
+                source = self._region.storage()
+                leaving = leftover.superseded(
+                    permit.table, log.storage(), by_name, gone, source=source, forgotten=forgotten
+                )
             return Fenced(self._replace(snapshot, leaving, 0, holds))
 
         return on_a_snapshot(log, self._stamp, once)

@@ -24,6 +24,7 @@ from crkafka_core.tables.files import Added
 from crkafka_core.tables.log import DataFile
 from crkafka_core.tables.places import BEFORE, NOWHERE, Places, SortedFiles
 from crkafka_core.tables.stamp import Stamp
+from crkafka_core.tables.superseded_records import SupersededRecords
 
 Mask = Callable[[pa.RecordBatch], np.ndarray]
 
@@ -35,7 +36,8 @@ class Leaving:
     files: list[DataFile]
     torn: list[DataFile]
     """Those of `files` that also hold rows which stay."""
-    leaves: Mask
+    leaves: Callable[[DataFile], Mask]
+    """Which rows of a torn file leave, for its batches one after the other."""
     returning: list[Piece]
     """What belongs there and leaves with the rest."""
 
@@ -57,11 +59,12 @@ class Leaving:
 
 
 def superseded(
-    table: Table, storage: Storage, found: SortedFiles, gone: Sequence[Piece], *, forgotten: bool
+    table: Table, storage: Storage, found: SortedFiles, gone: Sequence[Piece], *, source: Storage, forgotten: bool
 ) -> Leaving:
     """What a rewind takes out. `gone`: what leaves, with its rows in files that name no checkpoint.
 
-    `forgotten`: SQL does not know the beginning any more, so that rows at these offsets may be an older topic's.
+    What cannot be told apart by offsets from rows of an archived checkpoint, which nobody may be able to bring back, is told apart by
+    the segments in `source`. `forgotten`: SQL does not know the beginning any more, so that rows at these offsets may be an older topic's.
     """
     leaving = [piece for piece in gone if piece.rows > 0 or not forgotten]
     left = set(map(id, leaving))
@@ -79,7 +82,12 @@ def superseded(
             f"where {allowed} can be; those of a topic made anew and those of the old one cannot be told apart.",
             hint=f"Nothing was removed. Mend the table by hand, or `crkafka undeclare {table.name}` and declare it at a new path.",
         )
-    out = _leaving([file for _, file in found.wrong], near, counts, at, groups)
+    mixed = {g for g in groups if any(p.segment is None and p.rows and id(p) not in left for p in at.groups[g])}
+    wanted = np.array(sorted(mixed), np.int64)
+    records = SupersededRecords(table.name, storage, near, lambda batch: np.isin(at.of(batch), wanted))
+    apart = bool(mixed) and records.find(source, [p for g in mixed for p in at.groups[g] if id(p) in left and p.rows])
+    groups -= mixed if apart else set()
+    out = _leaving([file for _, file in found.wrong], near, counts, at, groups, records if apart else None)
     out.take_back((piece for g in groups for piece in at.groups[g] if id(piece) not in left), found)
     return out
 
@@ -117,14 +125,27 @@ def foreign(
 
 
 def _leaving(
-    whole: list[DataFile], others: Sequence[DataFile], counts: Sequence[Counter[int]], at: Places, groups: set[int]
+    whole: list[DataFile],
+    others: Sequence[DataFile],
+    counts: Sequence[Counter[int]],
+    at: Places,
+    groups: set[int],
+    records: SupersededRecords | None = None,
 ) -> Leaving:
-    held = [(file, counted, sum(counted[g] for g in groups)) for file, counted in zip(others, counts, strict=True)]
-    torn = [file for file, counted, rows in held if 0 < rows < counted.total()]
-    wanted = np.array(sorted(groups), np.int64)
-    return Leaving(
-        [*whole, *(file for file, _, rows in held if rows)], torn, lambda batch: np.isin(at.of(batch), wanted), []
-    )
+    """All rows of these groups, and these records."""
+    torn, wanted = [], np.array(sorted(groups), np.int64)
+    for file, counted in zip(others, counts, strict=True):
+        rows = sum(counted[g] for g in groups) + (records.number_in(file) if records else 0)
+        if rows:
+            whole.append(file)
+        if 0 < rows < counted.total():
+            torn.append(file)
+
+    def leaves(file: DataFile) -> Mask:
+        found = records.mask_of(file) if records else None
+        return lambda batch: np.isin(at.of(batch), wanted) | (False if found is None else found(batch))
+
+    return Leaving(whole, torn, leaves, [])
 
 
 def rewritten(storage: Storage, table: Table, leaving: Leaving, stamp: Stamp) -> list[Added]:
@@ -135,10 +156,12 @@ def rewritten(storage: Storage, table: Table, leaving: Leaving, stamp: Stamp) ->
     ]
 
 
-def _staying_rows(storage: Storage, table: Table, file: DataFile, leaves: Mask, name: str) -> Added:
-    tally = files.Tally()
+def _staying_rows(
+    storage: Storage, table: Table, file: DataFile, leaves: Callable[[DataFile], Mask], name: str
+) -> Added:
+    tally, mask = files.Tally(), leaves(file)
     staying = (
-        batch.filter(pa.array(~leaves(batch))) for batch in places.batches(table.name, storage, file, only_key=False)
+        batch.filter(pa.array(~mask(batch))) for batch in places.batches(table.name, storage, file, only_key=False)
     )
     size = parquet.write(storage, name, tally.of(batch for batch in staying if batch.num_rows))
     return Added(name, size, tally.bounds())

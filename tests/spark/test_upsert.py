@@ -322,7 +322,7 @@ def test_a_session_that_cannot_be_doubled_carries_the_commits_number_only_for_th
 
 @pytest.mark.soak
 def test_what_others_write_is_undone_and_what_they_compact_is_not(spark: SparkSession, place: Place, shop: Any) -> None:
-    landing = made(place, format=format)
+    landing = made(place)
     advanced(spark, landing, 6, 6)
     path = landing.config.tables[0].path
     tables.maintain(spark, landing.region, "now")

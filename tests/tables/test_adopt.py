@@ -216,6 +216,29 @@ def test_rows_that_cannot_be_told_apart_stop_the_fence_before_anything_is_remove
         assert lake.rows() == sorted(upto(15) * 2)
 
 
+def test_a_rewind_takes_only_what_it_supersedes_out_of_files_with_rows_of_a_topic_that_was_made_anew(
+    lake: Lake,
+) -> None:
+    """The old one's checkpoints are archived, and Kafka has it no more: what leaves is told by its segments, and nothing is fetched."""
+    for _ in range(3):
+        lake.land(5)
+    lake.advance()
+    lake.landing.make_topics_anew()
+    lake.land(4)
+    lake.advance()
+    lake.landing.retire(1, 2, 3)
+    for _ in range(2):
+        lake.land(3)
+    lake.advance()
+    lake.compact()
+    lake.landing.rewind(4)
+    lake.fence()
+    assert lake.values() == lake.truth() and lake.look().clean
+    lake.land(6)
+    lake.advance()
+    assert lake.values() == lake.truth() and lake.look().clean
+
+
 class Late(threading.Thread):
     """A writer in a thread of its own that stops before one step, until it is let go."""
 
