@@ -36,8 +36,7 @@ class Leaving:
     files: list[DataFile]
     torn: list[DataFile]
     """Those of `files` that also hold rows which stay."""
-    leaves: Callable[[DataFile], Mask]
-    """Which rows of a torn file leave, for its batches one after the other."""
+    leaves: Mask
     returning: list[Piece]
     """What belongs there and leaves with the rest."""
 
@@ -141,9 +140,9 @@ def _leaving(
         if 0 < rows < counted.total():
             torn.append(file)
 
-    def leaves(file: DataFile) -> Mask:
-        found = records.mask_of(file) if records else None
-        return lambda batch: np.isin(at.of(batch), wanted) | (False if found is None else found(batch))
+    def leaves(batch: pa.RecordBatch) -> np.ndarray:
+        of_groups = np.isin(at.of(batch), wanted)
+        return of_groups | records.mask(batch) if records else of_groups
 
     return Leaving(whole, torn, leaves, [])
 
@@ -156,12 +155,10 @@ def rewritten(storage: Storage, table: Table, leaving: Leaving, stamp: Stamp) ->
     ]
 
 
-def _staying_rows(
-    storage: Storage, table: Table, file: DataFile, leaves: Callable[[DataFile], Mask], name: str
-) -> Added:
-    tally, mask = files.Tally(), leaves(file)
+def _staying_rows(storage: Storage, table: Table, file: DataFile, leaves: Mask, name: str) -> Added:
+    tally = files.Tally()
     staying = (
-        batch.filter(pa.array(~mask(batch))) for batch in places.batches(table.name, storage, file, only_key=False)
+        batch.filter(pa.array(~leaves(batch))) for batch in places.batches(table.name, storage, file, only_key=False)
     )
     size = parquet.write(storage, name, tally.of(batch for batch in staying if batch.num_rows))
     return Added(name, size, tally.bounds())

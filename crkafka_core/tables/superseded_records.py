@@ -16,56 +16,51 @@ from crkafka_core.tables.log import DataFile
 
 RECORD = ("topic", "partition", "offset", "timestamp", "key", "value")
 
-Where = Callable[[pa.RecordBatch], np.ndarray]
-"""Which rows of a batch are looked at."""
-
 
 class SupersededRecords:
-    """Which rows of some files are these records, by all that a segment has of them; of two that are equal one is as good as the other."""
+    """Which rows of some files are these records, by all that a segment has of them. `where`: which rows of a batch may be."""
 
-    def __init__(self, table: str, storage: Storage, files: Sequence[DataFile], where: Where) -> None:
+    def __init__(
+        self, table: str, storage: Storage, files: Sequence[DataFile], where: Callable[[pa.RecordBatch], np.ndarray]
+    ) -> None:
         self._table, self._storage, self._files, self._where = table, storage, files, where
-        self._in: dict[str, Counter[int]] = {}
+        self._records = Counter[int]()
+        self._rows: dict[str, int] = {}
 
     def find(self, source: Storage, pieces: Iterable[Piece]) -> bool:
-        """Whether each of them is there, by their segments in `source`; else nothing is said of any."""
-        left, wanted = Counter[int](), 0
+        """Whether each of them is there, and no more often than in its segments in `source`; else nothing is said of any."""
+        wanted = 0
         for piece in pieces:
             if piece.segment is None or not source.exists(piece.segment.path):
                 return False
             wanted += piece.rows
             for batch in parquet.batches(source, piece.segment.path, RECORD, only=True):
-                left.update(_marks(batch))
+                self._records.update(_marks(batch))
+        found = Counter[int]()
         for file in self._files:
-            here = self._in[file.path] = Counter[int]()
-            for batch in places.batches(self._table, self._storage, file, only_key=False):
-                here.update(_take(left, batch, self._where(batch)).values())
-        return sum(here.total() for here in self._in.values()) == wanted
+            here = [
+                mark
+                for batch in places.batches(self._table, self._storage, file, only_key=False)
+                for mark in self._among(batch).values()
+            ]
+            found.update(here)
+            self._rows[file.path] = len(here)
+        return found.total() == wanted and found <= self._records
 
     def number_in(self, file: DataFile) -> int:
-        return self._in[file.path].total()
+        return self._rows[file.path]
 
-    def mask_of(self, file: DataFile) -> Where:
-        """Which rows of the file they are; for its batches one after the other."""
-        left = Counter(self._in[file.path])
+    def mask(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Which rows they are."""
+        taken = np.zeros(batch.num_rows, bool)
+        taken[list(self._among(batch))] = True
+        return taken
 
-        def mask(batch: pa.RecordBatch) -> np.ndarray:
-            taken = np.zeros(batch.num_rows, bool)
-            taken[list(_take(left, batch, self._where(batch)))] = True
-            return taken
-
-        return mask
-
-
-def _take(left: Counter[int], batch: pa.RecordBatch, where: np.ndarray) -> dict[int, int]:
-    """Row → mark of those that are among the ones left, and are not any more."""
-    at = np.flatnonzero(where)
-    taken: dict[int, int] = {}
-    for i, mark in zip(at.tolist(), _marks(batch.take(pa.array(at))), strict=True):
-        if left[mark] > 0:
-            left[mark] -= 1
-            taken[i] = mark
-    return taken
+    def _among(self, batch: pa.RecordBatch) -> dict[int, int]:
+        """Row → mark."""
+        at = np.flatnonzero(self._where(batch))
+        marks = _marks(batch.take(pa.array(at)))
+        return {i: mark for i, mark in zip(at.tolist(), marks, strict=True) if mark in self._records}
 
 
 def _marks(batch: pa.RecordBatch) -> list[int]:

@@ -22,7 +22,7 @@ from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import adopt, audit, last_commit, writing
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, open_log
-from crkafka_core.tables.log import Moved
+from crkafka_core.tables.log import Moved, NeedsSpark
 from crkafka_core.tables.stamp import OtherRegion, Stamp
 from tests.tables.conftest import STEPS, Crash, Lake, dies_at, upto
 
@@ -216,8 +216,9 @@ def test_rows_that_cannot_be_told_apart_stop_the_fence_before_anything_is_remove
         assert lake.rows() == sorted(upto(15) * 2)
 
 
+@pytest.mark.parametrize("doubled", [False, True], ids=["", "and doubled"])
 def test_a_rewind_takes_only_what_it_supersedes_out_of_files_with_rows_of_a_topic_that_was_made_anew(
-    lake: Lake,
+    lake: Lake, doubled: bool
 ) -> None:
     """The old one's checkpoints are archived, and Kafka has it no more: what leaves is told by its segments, and nothing is fetched."""
     for _ in range(3):
@@ -231,7 +232,14 @@ def test_a_rewind_takes_only_what_it_supersedes_out_of_files_with_rows_of_a_topi
         lake.land(3)
     lake.advance()
     lake.compact()
+    if doubled:  # by somebody else: it cannot be said any more which of two equal ones is whose
+        write_deltalake(lake.delta(), lake.delta().to_pyarrow_table(), mode="append")
     lake.landing.rewind(4)
+    if doubled:
+        with pytest.raises(NeedsSpark):
+            lake.fence()
+        lake.fence(fetch=lake.fetch)
+        return
     lake.fence()
     assert lake.values() == lake.truth() and lake.look().clean
     lake.land(6)
