@@ -174,6 +174,7 @@ class SimulatedConsumer:
             if self.world.faults.misbehaves(self.member, "seek is lost"):
                 if self._next.get(tp, 0) != offset:
                     self.world.faults.hit("seek is lost", self.member)
+                    self.world.faults.troubled = True
             else:
                 self._next[tp] = offset
                 self._read.pop(tp, None)

@@ -49,8 +49,9 @@ STOPS = frozenset(
 """Kinds of faults that, often enough, are a cause to be STOPPED: losses, forced resets, failures (SPEC X6)."""
 ENOUGH = 3
 """Fewer of them never are."""
-HEARD = 2.0
-"""Simulated seconds after the end of the faults by which the control plane has heard of all failures among them."""
+HEARD = 4.0
+"""Simulated seconds after the end of the faults by which the control plane has heard of all failures among them, those of a client that
+was not where it was told to go included: that shows once records flow."""
 
 
 class Progress:
