@@ -147,7 +147,7 @@ def check_gone(admin: Admin, region: str, topic: str, known: Mapping[TP, Initial
         there = admin.topics([topic]).get(topic)
     except ServiceUnavailable:
         return
-    if there is not None and there.id and there.id in ids:
+    if there is not None and there.id and ids == {there.id}:
         raise Refused(
             f"Region {region} reads topic {topic}, which is there with the id that the region knows: nothing of it is to be forgotten.",
             hint="Leave it out of `topics` or `pattern`, and `crkafka init`, if it is to be read no more.",

@@ -10,8 +10,9 @@ import pytest
 from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
 from crkafka_core.model.errors import DataLoss, Refused
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Initial
 from crkafka_core.plane import resets
-from crkafka_core.region.availability import check_available, check_inside
+from crkafka_core.region.availability import check_available, check_gone, check_inside
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -51,6 +52,24 @@ def test_x9_offsets_that_the_log_has_not_are_not_passed_over() -> None:
     check_inside(kafka, P0, 20)
     with pytest.raises(Refused, match=r"t\[0\] ends before offset 21: 200 is not there"):
         check_inside(kafka, P0, 200)
+
+
+@pytest.mark.parametrize(
+    ("ids", "refused"), [(("id-t", "id-t"), True), (("old", "old"), False), (("old", "id-t"), False), (("", ""), False)]
+)
+def test_s4_only_a_topic_that_is_there_as_it_is_known_is_not_forgotten(ids: tuple[str, str], refused: bool) -> None:
+    """One that was made anew may be known by both ids: a partition that came later has the new one (found by seed 250004957)."""
+    known = {
+        tp: Initial("r", topic_id, tp.partition, "t", 0, "beginning")
+        for tp, topic_id in zip((P0, P1), ids, strict=True)
+    }
+    kafka = cast(KafkaAdmin, Kafka(topic_id="id-t" if ids[1] else ""))
+    if refused:
+        with pytest.raises(Refused, match="nothing of it is to be forgotten"):
+            check_gone(kafka, "r", "t", known)
+        return
+    check_gone(kafka, "r", "t", known)
+    check_gone(cast(KafkaAdmin, Kafka(partitions=0)), "r", "t", known)
 
 
 def _check(kit: Kit, target: int, **holds: Any) -> None:
