@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from crkafka_core.control import Reader
 from crkafka_core.loop import THREADS, Loop, Runtime
+from crkafka_core.member.lasting import Lasting
 from crkafka_core.model.desired import Desired
 from crkafka_core.model.errors import CrkafkaError, NoSuchRegion, ServiceUnavailable, TooOld
 from crkafka_core.model.limits import Limits
@@ -40,7 +41,7 @@ class Observer(Loop):
         self._post = post
         self._losses = LossWatch(limits.session_timeout)
         self._unheld_timeout = limits.unheld_timeout
-        self._unheld_since: float | None = None
+        self._unheld = Lasting()
         self._unheld_look_at = 0.0
         self._kicked = threading.Event()
         self._over = False
@@ -123,11 +124,9 @@ class Observer(Loop):
         stable = bool(peers) and all(p.assignment_json for p in peers) and len({p.generation for p in peers}) == 1
         mine = stable and desired.phase in _HOLDING and min(p.name for p in peers) == self._plane.name
         if not mine or not self._plane.read(settling.unheld):
-            self._unheld_since = None
-        elif self._unheld_since is None:
-            self._unheld_since = now
-        elif now - self._unheld_since > self._unheld_timeout:
-            self._unheld_since = None
+            self._unheld.over()
+        elif self._unheld.seconds(now) > self._unheld_timeout:
+            self._unheld.over()
             self._post(sg.WronglyShared("nobody holds some partitions"))
 
     def _lose(self, peer: Member) -> None:

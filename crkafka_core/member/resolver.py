@@ -14,6 +14,7 @@ from crkafka_core.kafka.edge import Admin
 from crkafka_core.kafka.errors import NotAllowed
 from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.member import start_positions
+from crkafka_core.member.lasting import Lasting
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.member.stall_watch import StallWatch
 from crkafka_core.model.errors import ConfigError, CrkafkaError, NotOwner, ServiceUnavailable
@@ -68,9 +69,9 @@ class Resolver(Loop):
         """The ids of the topics as the client of this process first met them."""
         self.unavailable = ""
         """What a start waits for: told with the metrics, since an attempt that Kafka holds up does not count (SPEC X6)."""
-        self._refused_since: float | None = None
-        self._gone_since: float | None = None
-        """Since when this member holds partitions of a topic that Kafka does not describe."""
+        self._refused = Lasting()
+        self._gone = Lasting()
+        """This member holds partitions that Kafka does not describe."""
         self._strangers_at = runtime.now() + _IDLE
         self._questions: queue.SimpleQueue[sg.Resolve | None] = queue.SimpleQueue()
 
@@ -113,14 +114,16 @@ class Resolver(Loop):
             return True
         try:
             self._post(self._answer(question))
-            self.unavailable, self._refused_since, self._gone_since = "", None, None
+            self.unavailable = ""
+            self._refused.over()
+            self._gone.over()
             return True
         except ServiceUnavailable as error:
             _log.warning("resolving starts: %s", error)
             self.unavailable = str(error)
         except ConfigError as error:
             _log.error("resolving starts: %s", error)
-            if not isinstance(error, NotAllowed) or self._refused_too_long():
+            if not isinstance(error, NotAllowed) or self._refused.seconds(self._runtime.now()) >= _REFUSED_FOR:
                 self._stop_region(str(error), question.stamp.epoch)
             else:
                 self.unavailable = str(error)
@@ -133,11 +136,6 @@ class Resolver(Loop):
         self._runtime.sleep(_PAUSE)
         self._post(sg.NotStarted(question.stamp))
         return True
-
-    def _refused_too_long(self) -> bool:
-        now = self._runtime.now()
-        self._refused_since = now if self._refused_since is None else self._refused_since
-        return now - self._refused_since >= _REFUSED_FOR
 
     def _name_strangers(self) -> None:
         """A group that does not settle may have members that are none of ours: name them (SPEC G8)."""
@@ -210,10 +208,8 @@ class Resolver(Loop):
     def _give_back(self, gone: str) -> None:
         """Static members that were away for a moment get back what they had, also of a topic that was deleted meanwhile, or made anew with
         fewer partitions (docs/clients.md K31)."""
-        now = self._runtime.now()
-        self._gone_since = now if self._gone_since is None else self._gone_since
-        if now - self._gone_since > self._unheld_timeout:
-            self._gone_since = None
+        if self._gone.seconds(self._runtime.now()) > self._unheld_timeout:
+            self._gone.over()
             self._post(sg.WronglyShared(f"a share of {gone} is held, which Kafka does not describe"))
 
     def _known(self, ids: Mapping[TP, str], epoch: int) -> starts.Resolved:

@@ -10,7 +10,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Alarm, Member, Region, Reset, ResetCause
-from crkafka_core.plane import events, hosts, lateness, limits, roster
+from crkafka_core.plane import events, hosts, lateness, limits, roster, triggers
 
 UNSETTLED, STRANGERS, NO_MERGE, NO_LAST_CUT = "unsettled", "foreign members", "no merge", "no last cut"
 """Kinds of alarms; the first two come once in an epoch at most, the others once until the next merge."""
@@ -64,7 +64,7 @@ def no_merge(reader: Reader, region: Region) -> str:
 
 def _not_cut(reader: Reader, region: Region) -> str:
     """Where cuts come by count: a member that has asked for one submits nothing before it, and somebody has to open it (SPEC V2)."""
-    if region.phase is not Phase.RUNNING or (region.asked_epoch, region.asked_head) != (region.epoch, region.head):
+    if triggers.due_at(region, period=None, counted=True) is None:
         return ""
     asked = events.asked_at(reader)
     ago = reader.now() - asked

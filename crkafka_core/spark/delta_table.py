@@ -306,9 +306,7 @@ def beside_compaction(commit: Callable[[], object]) -> None:
 
 def _checkpoint_first(frame: DataFrame) -> DataFrame:
     others = (c for c in frame.columns if c != CHECKPOINT)
-    return frame.select(
-        CHECKPOINT, *map(location.identifier, others)
-    )  # in quotes: a dot in a name would lead into a struct
+    return frame.select(CHECKPOINT, *map(location.identifier, others))  # a bare dot would lead into a struct
 
 
 def _plain(there: Snapshot, columns: StructType | None) -> bool:

@@ -82,13 +82,18 @@ def superseded(
             hint=f"Nothing was removed. Mend the table by hand, or `crkafka undeclare {table.name}` and declare it at a new path.",
         )
     mixed = {g for g in groups if any(p.segment is None and p.rows and id(p) not in left for p in at.groups[g])}
-    wanted = np.array(sorted(mixed), np.int64)
-    records = SupersededRecords(table.name, storage, near, lambda batch: np.isin(at.of(batch), wanted))
-    apart = bool(mixed) and records.find(source, [p for g in mixed for p in at.groups[g] if id(p) in left and p.rows])
-    groups -= mixed if apart else set()
-    out = _leaving([file for _, file in found.wrong], near, counts, at, groups, records if apart else None)
+    told = [p for g in mixed for p in at.groups[g] if id(p) in left and p.rows]
+    records = SupersededRecords.found(table.name, storage, near, _rows_of(at, mixed), told, source) if mixed else None
+    if records is not None:
+        groups -= mixed
+    out = _leaving([file for _, file in found.wrong], near, counts, at, groups, records)
     out.take_back((piece for g in groups for piece in at.groups[g] if id(piece) not in left), found)
     return out
+
+
+def _rows_of(at: Places, groups: Collection[int]) -> Mask:
+    wanted = np.array(sorted(groups), np.int64)
+    return lambda batch: np.isin(at.of(batch), wanted)
 
 
 def _leaves(group: Sequence[Piece], left: set[int]) -> bool:
@@ -132,7 +137,7 @@ def _leaving(
     records: SupersededRecords | None = None,
 ) -> Leaving:
     """All rows of these groups, and these records."""
-    torn, wanted = [], np.array(sorted(groups), np.int64)
+    torn, of_groups = [], _rows_of(at, groups)
     for file, counted in zip(others, counts, strict=True):
         rows = sum(counted[g] for g in groups) + (records.number_in(file) if records else 0)
         if rows:
@@ -141,8 +146,7 @@ def _leaving(
             torn.append(file)
 
     def leaves(batch: pa.RecordBatch) -> np.ndarray:
-        of_groups = np.isin(at.of(batch), wanted)
-        return of_groups | records.mask(batch) if records else of_groups
+        return of_groups(batch) | records.mask(batch) if records else of_groups(batch)
 
     return Leaving(whole, torn, leaves, [])
 
@@ -157,8 +161,6 @@ def rewritten(storage: Storage, table: Table, leaving: Leaving, stamp: Stamp) ->
 
 def _staying_rows(storage: Storage, table: Table, file: DataFile, leaves: Mask, name: str) -> Added:
     tally = files.Tally()
-    staying = (
-        batch.filter(pa.array(~leaves(batch))) for batch in places.batches(table.name, storage, file, only_key=False)
-    )
+    staying = (batch.filter(pa.array(~leaves(batch))) for batch in places.batches(table.name, storage, file, None))
     size = parquet.write(storage, name, tally.of(batch for batch in staying if batch.num_rows))
     return Added(name, size, tally.bounds())

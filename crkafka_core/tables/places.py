@@ -267,10 +267,12 @@ class _Offsets:
         return np.concatenate(twice)
 
 
-def batches(table: str, storage: Storage, file: DataFile, *, only_key: bool = True) -> Iterator[pa.RecordBatch]:
-    """Rows of a file of the table that are not marked as deleted beside it."""
+def batches(
+    table: str, storage: Storage, file: DataFile, columns: Sequence[str] | None = KEY
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a file of the table that are not marked as deleted beside it, with these columns or all."""
     try:
-        yield from parquet.batches(storage, file.path, KEY, only=only_key, kept=file.kept)
+        yield from parquet.batches(storage, file.path, columns or KEY, only=columns is not None, kept=file.kept)
     except parquet.OtherColumns:
         raise Refused(
             f"Table {table} has columns under other names in its file {file.path} (column mapping).",

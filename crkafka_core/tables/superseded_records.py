@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,34 +19,34 @@ RECORD = ("topic", "partition", "offset", "timestamp", "key", "value")
 
 
 class SupersededRecords:
-    """Which rows of some files are these records, by all that a segment has of them. `where`: which rows of a batch may be."""
+    """Which rows of some files are these records, by all that a segment has of them."""
 
-    def __init__(
-        self, table: str, storage: Storage, files: Sequence[DataFile], where: Callable[[pa.RecordBatch], np.ndarray]
-    ) -> None:
-        self._table, self._storage, self._files, self._where = table, storage, files, where
-        self._records = Counter[int]()
+    def __init__(self, records: Counter[int], where: Callable[[pa.RecordBatch], np.ndarray]) -> None:
+        """`where`: which rows of a batch may be."""
+        self._records, self._where = records, where
         self._rows: dict[str, int] = {}
 
-    def find(self, source: Storage, pieces: Iterable[Piece]) -> bool:
-        """Whether each of them is there, and no more often than in its segments in `source`; else nothing is said of any."""
-        wanted = 0
-        for piece in pieces:
-            if piece.segment is None or not source.exists(piece.segment.path):
-                return False
-            wanted += piece.rows
-            for batch in parquet.batches(source, piece.segment.path, RECORD, only=True):
-                self._records.update(_marks(batch))
-        found = Counter[int]()
-        for file in self._files:
-            here = [
-                mark
-                for batch in places.batches(self._table, self._storage, file, only_key=False)
-                for mark in self._among(batch).values()
-            ]
-            found.update(here)
-            self._rows[file.path] = len(here)
-        return found.total() == wanted and found <= self._records
+    @classmethod
+    def found(
+        cls,
+        table: str,
+        storage: Storage,
+        files: Iterable[DataFile],
+        where: Callable[[pa.RecordBatch], np.ndarray],
+        pieces: Collection[Piece],
+        source: Storage,
+    ) -> Self | None:
+        """None: not each of them is in the table's files, as often as in its segments in `source`, so that nothing is said of any."""
+        paths = [p.segment.path for p in pieces if p.segment is not None and source.exists(p.segment.path)]
+        if len(paths) < len(pieces):
+            return None
+        batches = (batch for path in paths for batch in parquet.batches(source, path, RECORD, only=True))
+        told, found = cls(Counter(mark for batch in batches for mark in _marks(batch)), where), Counter[int]()
+        for file in files:
+            here = Counter(m for b in places.batches(table, storage, file, RECORD) for m in told._among(b).values())
+            found += here
+            told._rows[file.path] = here.total()
+        return told if found.total() == sum(p.rows for p in pieces) and found <= told._records else None
 
     def number_in(self, file: DataFile) -> int:
         return self._rows[file.path]

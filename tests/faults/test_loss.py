@@ -33,6 +33,16 @@ def _land(s: Scenario, rows: int) -> None:
     )
 
 
+def _two_topics(scenario: Make) -> Scenario:
+    """With 200 records of each, all of them merged."""
+    s = scenario(topics=2, partitions=2, rate=0)
+    for topic in s.topics:
+        s.generator.send(topic, 200, partitions=2)
+    s.until(lambda: s.submitted() >= 400, "all is submitted")
+    s.cut()
+    return s
+
+
 def test_20_topic_recreated_quickly_stops_the_region_with_both_ids(scenario: Make) -> None:
     """SPEC S4, C3 (docs/clients.md R9, K22); faults 20, 64, 83: after `forget` the new topic starts by its own id, also when the old one's
     leader epoch was above 0, as after any restart of a broker: a client that knew the old one never reads it."""
@@ -79,11 +89,7 @@ def test_20_topic_recreated_quickly_stops_the_region_with_both_ids(scenario: Mak
 
 def test_20_topic_deleted_stops_the_region_until_it_is_forgotten(scenario: Make) -> None:
     """SPEC S4; faults 20 and 59: without resets; its offsets are carried forward afterwards."""
-    s = scenario(topics=2, partitions=2, rate=0)
-    for topic in s.topics:
-        s.generator.send(topic, 200, partitions=2)
-    s.until(lambda: s.submitted() >= 400, "all is submitted")
-    s.cut()
+    s = _two_topics(scenario)
     gone, stays = s.topics
     mark = s.mark()
     with pytest.raises(Refused, match="nothing of it is to be forgotten"):
@@ -182,11 +188,7 @@ def test_21_a_transactional_log_that_expired_as_a_whole_is_passed_over_by_hand(s
 
 def test_59_topic_dropped_from_the_configuration_is_carried_forward(scenario: Make) -> None:
     """SPEC S4; fault 59."""
-    s = scenario(topics=2, partitions=2, rate=0)
-    for topic in s.topics:
-        s.generator.send(topic, 200, partitions=2)
-    s.until(lambda: s.submitted() >= 400, "all is submitted")
-    s.cut()
+    s = _two_topics(scenario)
     s.region.stop()
     s.until(lambda: not s.host.pids(), "the members have ended")
     s.host.end()
@@ -212,11 +214,7 @@ def test_76_a_topic_that_leaves_while_the_region_runs_is_given_back_by_static_me
     scenario: Make,
 ) -> None:
     """SPEC S4; fault 76: they read less than before, so the group rebalances; the simulated broker does as this one."""
-    s = scenario(topics=2, partitions=2, rate=0)
-    for topic in s.topics:
-        s.generator.send(topic, 200, partitions=2)
-    s.until(lambda: s.submitted() >= 400, "all is submitted")
-    s.cut()
+    s = _two_topics(scenario)
     s.config = s.config.model_copy(update={"topics": (s.topics[1],)})
     s.region.config = s.config
     s.region.init()
@@ -229,11 +227,7 @@ def test_76_a_topic_that_leaves_while_the_region_runs_is_given_back_by_static_me
 
 def test_76_a_topic_that_left_and_was_deleted_while_old_members_ran_is_carried_forward(scenario: Make) -> None:
     """SPEC S4; fault 76: they read it by their configuration, and no member could ever hold it again."""
-    s = scenario(topics=2, partitions=2, rate=0)
-    for topic in s.topics:
-        s.generator.send(topic, 200, partitions=2)
-    s.until(lambda: s.submitted() >= 400, "all is submitted")
-    s.cut()
+    s = _two_topics(scenario)
     s.config = s.region.config = s.config.model_copy(update={"topics": (s.topics[1],)})
     s.region.init()
     s.kafka.topics.delete(s.topics[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -155,7 +156,8 @@ def test_76_a_dropped_topic_that_kafka_has_deleted_waits_for_no_restart_of_old_m
     old.do(lambda tx: starts.topics_gone(tx, {"u": "id-u"}, member="orders/0"))
     assert (old.row.phase, _known(old)) == (Phase.RUNNING, {"t"})
     for number in (0, 1):  # their host starts them again as they were
-        old.do(lambda tx, n=f"orders/{number}": members.fail(tx, n, old.live[n], "x"))  # type: ignore[misc]
+        name = f"orders/{number}"
+        old.do(partial(members.fail, name=name, incarnation=old.live[name], why="x"))
         _register(old, number, OLD)
     assert _known(old) == {"t"}
 
