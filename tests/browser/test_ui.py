@@ -123,7 +123,8 @@ def test_a_reset_from_the_launchpad_supersedes_partitions(stage: Stage, page: Pa
     (run,) = runs(stage, pipelineName="orders_reset_region")
     assert stage.dagster.finished(run["runId"], 240) == "SUCCESS"
     gone = {key_of(i) for i in range(3, before.head + 1)}
-    assert not gone & set(stage.keys())
+    # A tick that began before the reset may add what it read then; the next tick takes it out.
+    stage.dagster.until(lambda: not gone & set(stage.keys()), 60, "what was superseded has left")
     assert stage.keys()[:2] == [key_of(1), key_of(2)]
     # It goes on from there: new checkpoints follow, none of the superseded ones comes back.
     stage.dagster.until(lambda: len(stage.keys()) >= 4, 240, "new checkpoints have followed")
