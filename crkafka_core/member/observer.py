@@ -93,9 +93,7 @@ class Observer(Loop):
     def _observe(self, patience: float) -> Desired:
         """The whole is compared: SQL that went back and on since has the old version, and says something else (SPEC G10)."""
         desired, due, peers = self._plane.read(self._snapshot)
-        self._plane.observed(
-            desired.epoch, desired.version, desired.head, desired.cut.id if desired.cut is not None else 0
-        )
+        self._plane.observed(desired.epoch, desired.version, desired.head, desired.issued)
         if desired != self._last or self._kicked.is_set():
             self._kicked.clear()
             self._post(sg.Observed(desired))

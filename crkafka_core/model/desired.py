@@ -58,6 +58,8 @@ class Desired:
     """Another incarnation of this name is registered."""
     wanted: bool
     """A member of this name is wanted: false after scale-in, and in an idle region."""
+    issued: int = 0
+    """The highest number of a checkpoint that was ever opened."""
     assembled: bool = True
     """As many members as are wanted are registered and live."""
     cut: OpenCut | None = None

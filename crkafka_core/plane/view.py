@@ -28,6 +28,7 @@ def desired(
         registered=row is not None and mine and row.status is MemberStatus.LIVE,
         superseded=row is not None and not mine and row.launch > launch,
         wanted=region.phase is not Phase.IDLE and roster.index(name) < region.members_wanted,
+        issued=region.next_checkpoint - 1,
         assembled=len(live(rows)) >= region.members_wanted,
         cut=_cut(reader, region, name, incarnation) if region.open_cut else None,
         marks=pauses.marks(reader),

@@ -262,7 +262,10 @@ class _Member:
     def observed(self, desired: Desired) -> None:
         last = self.s.desired
         if last is not None and (
-            desired.uid != last.uid or desired.epoch < last.epoch or desired.version < last.version
+            desired.uid != last.uid
+            or desired.epoch < last.epoch
+            or desired.version < last.version
+            or (desired.epoch == last.epoch and desired.issued < last.issued)
         ):
             self.end(
                 ExitKind.FAILED, f"the control plane went back: epoch {desired.epoch} after {last.epoch} (SPEC G10)"

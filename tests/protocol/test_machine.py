@@ -278,6 +278,13 @@ def test_G10_a_control_plane_that_went_back_ends_the_member(player: Player, chan
     assert player.state.ended is ExitKind.FAILED
 
 
+def test_G10_a_cut_that_vanishes_and_that_sql_never_opened_ends_the_member(player: Player) -> None:
+    """It is no cut that had nothing new: that one keeps its number (found by seed 250003296)."""
+    player.see(phase=Phase.CUTTING, issued=7, cut=OpenCut(7, player.state.base, 1, ("r/0",), HELD))
+    assert kinds(player.see(phase=Phase.RUNNING, issued=6, cut=None)) == ["Exit"]
+    assert player.state.ended is ExitKind.FAILED
+
+
 def test_X3_trouble_in_a_drain_gives_the_cut_up_and_elsewhere_asks_for_a_reset(player: Player) -> None:
     assert player.hear(sg.Trouble(1, "disk full", ResetCause.UNAVAILABLE)) == [
         sg.AskReset(1, "disk full", ResetCause.UNAVAILABLE)
