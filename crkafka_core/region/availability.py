@@ -78,7 +78,7 @@ class Holds:
 
     def unusable(self, known: Mapping[TP, Initial]) -> Iterator[str]:
         """Topics that no checkpoint can be restored of: deleted, or made anew under their old name."""
-        for topic, topic_id in sorted({i.topic: i.topic_id for i in known.values()}.items()):
+        for topic, topic_id in sorted({(i.topic, i.topic_id) for i in known.values()}):
             now = self.topics.get(topic)
             if now is None:
                 yield starts.deleted(topic, topic_id)

@@ -12,7 +12,7 @@ from crkafka_core.model.errors import DataLoss, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Initial
 from crkafka_core.plane import resets
-from crkafka_core.region.availability import check_available, check_gone, check_inside
+from crkafka_core.region.availability import Holds, check_available, check_gone, check_inside
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit
@@ -70,6 +70,17 @@ def test_s4_only_a_topic_that_is_there_as_it_is_known_is_not_forgotten(ids: tupl
         return
     check_gone(kafka, "r", "t", known)
     check_gone(cast(KafkaAdmin, Kafka(partitions=0)), "r", "t", known)
+
+
+@pytest.mark.parametrize("ids", [("id-t", "old"), ("old", "id-t")])
+def test_x4_a_topic_that_is_known_by_two_ids_cannot_be_gone_back_to(ids: tuple[str, str]) -> None:
+    """It was made anew, and a partition that came later is known by the new id."""
+    known = {
+        tp: Initial("r", topic_id, tp.partition, "t", 0, "beginning")
+        for tp, topic_id in zip((P0, P1), ids, strict=True)
+    }
+    (said,) = Holds.of(cast(KafkaAdmin, Kafka()), known).unusable(known)
+    assert said == "topic t was made anew: the region knows it with the id old, and it has the id id-t now"
 
 
 def _check(kit: Kit, target: int, **holds: Any) -> None:
