@@ -387,7 +387,7 @@ def an_older_control_plane_is_trusted(stack: ExitStack) -> None:
 
 @mutation("I7", "I10", "D3", "M8", faults=RESTORES)
 def nobody_remembers_what_was_seen_of_sql(stack: ExitStack) -> None:
-    put(stack, MemberPlane, "_is_older", lambda self, epoch, version, head: False)
+    put(stack, MemberPlane, "_is_older", lambda self, epoch, version, head, issued: False)
 
 
 CONFIGURES = tuple(Fault(4.0 + 3 * i, "configure", value=(0.6, 0.3, 0.8)[i]) for i in range(3))
