@@ -251,7 +251,7 @@ def tables(config: RegionConfig, stored: Stored) -> str:
             )
     for row in known.values():
         here = is_local(row.path) and not in_catalog(row.format, row.path)
-        if row.acknowledged and here and not Path(row.path.removeprefix("file://"), _LOG.get(row.format, "")).is_dir():
+        if row.version and here and not Path(row.path.removeprefix("file://"), _LOG.get(row.format, "")).is_dir():
             raise DataLoss(
                 f"Table {row.name} has rows up to checkpoint {row.acknowledged}, and what its folder {row.path} had is gone.",
                 hint=f"Put it back; or `crkafka undeclare {row.name}`, and declare it at another path.",

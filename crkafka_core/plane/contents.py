@@ -150,17 +150,17 @@ def belonging(reader: Reader, region: Region, table: Table) -> Callable[[int], b
     What a rewind left behind is never forgotten, and no table is behind what is: retirement waits for it (SPEC T1).
     """
     live = set(live_in(reader, region, table))
-    begins = min(_before_line(reader, region), table.acknowledged)
+    begins = min(before_line(reader, region), table.acknowledged)
     known = {c.id for c in reader.select(Checkpoint, ("id", "<=", begins))}
     return lambda checkpoint: checkpoint in live or (checkpoint <= begins and checkpoint not in known)
 
 
 def forgotten(reader: Reader, region: Region) -> bool:
     """Whether SQL does not know the beginning of the line any more (SPEC T2)."""
-    return _before_line(reader, region) > 0
+    return before_line(reader, region) > 0
 
 
-def _before_line(reader: Reader, region: Region) -> int:
+def before_line(reader: Reader, region: Region) -> int:
     """What led to the oldest checkpoint of the line that SQL still knows; 0: birth."""
     line = reader.line(region.head)
     oldest = reader.get(Checkpoint, line[0]) if line else None

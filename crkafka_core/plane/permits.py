@@ -60,6 +60,7 @@ def permit_commit(
         plan = reading.plan(tx, region, ids=ids)
         return Permit(table, mine, _take(tx, table, holder, token), plan)
     if ids is None:
+        table = _begun(tx, region, table)
         plan = _next(tx, region, table, upto, limit)
         kind, after, last = ADVANCE, table.acknowledged, plan.checkpoints[-1] if plan.line else table.acknowledged
     else:
@@ -69,6 +70,20 @@ def permit_commit(
         return None
     lease = _take(tx, table, holder, token)
     return _permit(tx, table, lease, plan, kind=kind, after=after, upto=last, token=token)
+
+
+def _begun(tx: Tx, region: Region, table: Table) -> Table:
+    """One that has nothing yet begins where the history does: what led to its first checkpoint cannot be read any more (SPEC T2)."""
+    if tables.last_write(tx, table) is not None:
+        return table
+    forgotten = contents.before_line(tx, region)
+    if table.acknowledged >= forgotten:
+        return table
+    begun = replace(table, acknowledged=forgotten)
+    tx.put(begun)
+    text = f"{table.name}: behind checkpoint {forgotten}, since what led to it is not archived any more"
+    events.log(tx, "table begins", text, checkpoint=forgotten)
+    return begun
 
 
 def _next(tx: Tx, region: Region, table: Table, upto: int | None, limit: int | None) -> reading.ReadPlan:

@@ -18,7 +18,7 @@ from crkafka_core.model.rows import (
     StartReason,
     Table,
 )
-from crkafka_core.plane import checkpoints, epochs, events, leases, limits
+from crkafka_core.plane import checkpoints, epochs, events, leases, limits, tables
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def retire(tx: Tx, checkpoints: Sequence[int]) -> list[str]:
             f"{plural(len(allowed & set(checkpoints)), 'checkpoint')}, {plural(len(paths), 'segment')}",
             checkpoint=max(allowed, default=0),
         )
-    _forget_history(tx, region)
+    forget_history(tx, region)
     return paths
 
 
@@ -131,14 +131,15 @@ def _compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _forget_history(tx: Tx, region: Region) -> None:
-    """Archived rows beyond `history` go (SPEC T2)."""
+def forget_history(tx: Tx, region: Region) -> None:
+    """Archived rows beyond `history` go (SPEC T2), but for what a table has begun to get and lacks: it would end before a hole."""
     keep = limits.of(region).history
     if keep:
         retired: list[Cond] = [("status", "=", CheckpointStatus.RETIRED)]
         kept = tx.column(Checkpoint, "id", *retired, order=("id",), desc=True, limit=keep + 1)
         if len(kept) > keep:
-            tx.delete(Checkpoint, *retired, ("id", "<=", kept[-1]))
+            had = (t.acknowledged for t in tx.select(Table) if tables.last_write(tx, t) is not None)
+            tx.delete(Checkpoint, *retired, ("id", "<=", min([kept[-1], *had])))
 
 
 def named(reader: Reader) -> set[str]:

@@ -44,5 +44,6 @@ def check_held(config: RegionConfig, plan: ReadPlan) -> None:
     raise DataLoss(
         f"Region {plan.region}: checkpoint {first.checkpoint} is archived, and Kafka no longer holds its records: {first.tp} "
         f"[{first.start}, {first.stop}), while Kafka begins at {ends[first.tp][0]}.",
-        hint=f"Of what was asked for, {rest}.",
+        hint=f"Of what was asked for, {rest}. A table that has nothing yet begins where the archive does: `history` with fewer "
+        "checkpoints, `crkafka init` and `crkafka retire` let it begin later.",
     )

@@ -57,8 +57,13 @@ def test_check_refuses_another_group(crkafka: Crkafka, region_file: Path, plane:
 
 def test_check_finds_a_table_whose_folder_is_gone(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
     def declared(tx: Tx) -> None:
-        tx.put(Table("orders", "bronze", "parquet", str(region_file.parent / "bronze"), acknowledged=2))
-        tx.put(Table("orders", "named", "iceberg", "lake.shop.orders", acknowledged=2))  # in a catalog: no folder
+        tx.put(Table("orders", "bronze", "parquet", str(region_file.parent / "bronze"), acknowledged=2, version="1"))
+        tx.put(
+            Table("orders", "named", "iceberg", "lake.shop.orders", acknowledged=2, version="1")
+        )  # in a catalog: no folder
+        tx.put(
+            Table("orders", "begun", "parquet", str(region_file.parent / "begun"), acknowledged=2)
+        )  # nothing is in it yet
 
     plane.do(declared)
     assert "Table bronze has rows up to checkpoint 2, and what its folder" in findings(crkafka)["tables"]
@@ -72,7 +77,7 @@ def test_check_does_not_take_files_that_a_writer_has_left_for_a_delta_table(
     """Where the host has tried to go on with a deleted table, its folder is there again."""
     log = region_file.parent / "bronze" / "_delta_log"
     log.parent.mkdir()
-    plane.do(lambda tx: tx.put(Table("orders", "bronze", "delta", str(log.parent), acknowledged=2)))
+    plane.do(lambda tx: tx.put(Table("orders", "bronze", "delta", str(log.parent), acknowledged=2, version="1")))
     assert "Table bronze has rows up to checkpoint 2, and what its folder" in findings(crkafka)["tables"]
     log.mkdir()
     assert "tables" not in findings(crkafka)
@@ -84,7 +89,11 @@ def test_check_goes_on_after_what_this_user_may_not_look_at(
     def forbidden(path: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(path))
 
-    plane.do(lambda tx: tx.put(Table("orders", "bronze", "parquet", str(region_file.parent / "t"), acknowledged=2)))
+    plane.do(
+        lambda tx: tx.put(
+            Table("orders", "bronze", "parquet", str(region_file.parent / "t"), acknowledged=2, version="1")
+        )
+    )
     monkeypatch.setattr("crkafka_core.cli.checks.Path.is_dir", forbidden)
     answer = crkafka("check")
     assert answer.code == 3 and "WRONG  tables: " in answer.out, answer

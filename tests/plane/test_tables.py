@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import pytest
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Table
-from crkafka_core.plane import events, life, permits, tables
+from crkafka_core.plane import cleanup, events, life, permits, tables
 from crkafka_core.testing.landing import Landing
 from tests.plane.bronze import allowed, fence, finish, table
 
@@ -215,3 +216,69 @@ def test_k6_a_table_is_declared_with_its_shape_and_which_of_its_outputs(kit: Kit
     life.declare(kit.plane.store, kit.row, (table,))
     (stored,) = kit.plane.read(lambda reader, _: life.tables_of(reader))
     assert (stored.shape, stored.output) == ("shop:f", "dead")
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+def test_T2_a_table_that_is_declared_once_checkpoints_are_forgotten_begins_behind_them(
+    landing: Landing, fenced: bool
+) -> None:
+    """It was refused for ever, since what led to the first one that is known is not there, and held back retirement."""
+    for _ in range(4):
+        landing.land(10)
+    finish(landing, allowed(landing))
+    landing.retire(1, 2, 3, history=1)
+    plane = landing.region.plane
+    plane.do(lambda tx: tables.declare(tx, "late", "parquet", "/t/late"))
+    if fenced:  # as one that is declared again
+        plane.do(lambda tx: permits.owe_fence(tx, "late"))
+        empty = plane.do(lambda tx: permits.permit_fence(tx, "late", holder="h", token="f"))
+        assert empty is not None
+        plane.do(lambda tx: permits.finish_fence(tx, empty, version="1"))
+    made = plane.do(lambda tx: permits.permit_commit(tx, "late", holder="h", token="t"))
+    assert made is not None
+    assert (made.table.acknowledged, made.commit.after, made.plan.checkpoints) == (2, 2, (3, 4))
+    said = plane.read(lambda reader, _: events.last(reader, 1))[0]
+    assert (said.kind, said.text) == (
+        "table begins",
+        "late: behind checkpoint 2, since what led to it is not archived any more",
+    )
+    done = plane.do(lambda tx: permits.finish_commit(tx, made, version="1", rows=40))
+    assert done.acknowledged == 4
+
+
+def test_T2_a_table_of_which_kafka_has_let_go_the_beginning_can_begin_later_by_a_shorter_history(
+    landing: Landing,
+) -> None:
+    """It keeps all else from being retired meanwhile."""
+    for _ in range(4):
+        landing.land(10)
+    finish(landing, allowed(landing))
+    landing.retire(1, 2, 3)
+    plane = landing.region.plane
+    plane.do(lambda tx: tables.declare(tx, "late", "parquet", "/t/late"))
+    plane.do(lambda tx: tx.set_region(limits_json=json.dumps({"retain": 1, "history": 1})))
+    plane.do(cleanup.clean_up)
+    made = plane.do(lambda tx: permits.permit_commit(tx, "late", holder="h", token="t"))
+    assert made is not None and made.plan.checkpoints == (3, 4)
+
+
+def test_T2_what_a_table_has_not_got_is_not_forgotten(landing: Landing) -> None:
+    """A shorter `history` left it before a hole for ever."""
+    for _ in range(5):
+        landing.land(10)
+    finish(landing, allowed(landing))
+    landing.retire(1, 2, 3, 4)
+    plane = landing.region.plane
+    plane.do(lambda tx: tables.declare(tx, "late", "parquet", "/t/late"))
+
+    def advance(token: str, limit: int | None) -> tuple[int, ...]:
+        made = plane.do(lambda tx: permits.permit_commit(tx, "late", holder="h", token=token, limit=limit))
+        assert made is not None
+        plane.do(lambda tx: permits.finish_commit(tx, made, version=token, rows=made.plan.rows))
+        return made.plan.checkpoints
+
+    assert advance("1", 1) == (1,)
+    landing.retire(history=1)
+    assert advance("2", None) == (2, 3, 4, 5)
+    landing.retire(history=1)
+    assert plane.read(lambda reader, row: reader.line(row.head)) == [4, 5]
