@@ -23,6 +23,8 @@ _ADOPTING = ("", "file", "s3", "s3a")
 """Schemes of paths at which Delta's log can be written without Spark."""
 _BOTH = (*_ADOPTING, "hdfs", "gs")
 """Schemes that Spark and Arrow call alike, so that both find a file there; a path without one may be a name in a catalog."""
+GOOD = "good"
+"""The output of a shape that a table takes unless it says another."""
 OPEN, DONE, FAILED = "OPEN", "DONE", "FAILED"
 
 
@@ -30,6 +32,8 @@ def declare(tx: Tx, name: str, format: str, path: str, *, shape: str = "", outpu
     """Declare a table; it starts at birth, owes no fence, and holds back retirement from now on."""
     region = tx.region()
     old = tx.get(Table, name)
+    if shape:
+        _refuse_taken(tx, name, shape, output)
     if old is not None:
         if (old.format, old.path) != (format, path):
             raise Refused(
@@ -62,6 +66,17 @@ def declare(tx: Tx, name: str, format: str, path: str, *, shape: str = "", outpu
     tx.add(table)
     events.log(tx, "table declared", f"{name}: {format} at {path}{_shape_in_words(table)}", by=by)
     return table
+
+
+def _refuse_taken(reader: Reader, name: str, shape: str, output: str) -> None:
+    """Each row of a shape is in one table: beside a second one for it neither could be written."""
+    for other in reader.select(Table, ("shape", "=", shape), ("name", "!=", name)):
+        if (other.output or GOOD) == (output or GOOD):
+            raise Refused(
+                f"Table {other.name} of region {other.region} takes the output {output or GOOD} of the shape {shape}, and {name} would "
+                "take it too: each row of a shape is in one table.",
+                hint=f"If {name} is to take its place: `crkafka undeclare {other.name}` first; its rows stay where they are.",
+            )
 
 
 def _reshaped(tx: Tx, old: Table, shape: str, output: str, *, by: str) -> Table:

@@ -139,6 +139,19 @@ def test_K6_tables_of_one_shape_are_siblings(landing: Landing) -> None:
     assert landing.region.plane.read(lambda reader, _: tables.siblings(reader, raw)) == [raw]
 
 
+def test_K6_two_tables_for_one_output_of_a_shape_are_refused(landing: Landing) -> None:
+    """As after another name in the configuration, such as of dead letters: neither was written any more, nor what is beside them."""
+    plane = landing.region.plane
+    for name, output in (("orders", ""), ("orders_dead", "dead")):
+        plane.do(lambda tx, n=name, o=output: tables.declare(tx, n, "delta", f"/t/{n}", shape="m:f", output=o))  # type: ignore[misc]
+    for output, other in (("good", "orders"), ("dead", "orders_dead")):
+        refused = rf"{other} of region orders takes the output {output} of the shape m:f, and new would.*`crkafka undeclare {other}` first"
+        with pytest.raises(Refused, match=refused):
+            plane.do(lambda tx, o=output: tables.declare(tx, "new", "delta", "/t/new", shape="m:f", output=o))  # type: ignore[misc]
+    plane.do(lambda tx: tables.undeclare(tx, "orders_dead"))
+    plane.do(lambda tx: tables.declare(tx, "new", "delta", "/t/new", shape="m:f", output="dead"))
+
+
 def test_two_tables_at_one_path_are_refused(landing: Landing) -> None:
     with pytest.raises(Refused, match="declared at one path: /t/bronze"):
         landing.region.plane.do(lambda tx: tables.declare(tx, "silver", "delta", "/t/bronze"))
