@@ -121,6 +121,7 @@ class DeltaTable(TableFormat):
         return self._counted(least, greatest, self._collected)
 
     def replace(self, frame: DataFrame | None, where: Where, stamp: Stamp, based_on: str) -> None:
+        rows = frame is not None
         if frame is None:
             frame = self.read().where(F.lit(False))
         self.needs_column(frame.columns)
@@ -131,7 +132,8 @@ class DeltaTable(TableFormat):
         first = not based_on or bare
         if first:  # in front, so that the log has its bounds for each file: it has those of the first 32 columns
             frame = _checkpoint_first(frame)
-        self._check_partitions(frame, first)
+        if rows:  # a fence brings none, and the region waits for it
+            self._check_partitions(frame, first)
         self._check_times(frame)
         self._let_take(there, frame.schema)
         if based_on and self._in_place_of_lost(frame, where, stamp):
@@ -173,7 +175,7 @@ class DeltaTable(TableFormat):
         where = Where(after=self.table.acknowledged, upto=upto)
 
         def as_it_stands(there: Snapshot) -> bool:
-            return there.at == self.table.version and _plain(there, columns) and not _has_any(there, where)
+            return there.at == self.table.version and self._fits(there, columns) and not _has_any(there, where)
 
         return not self.options and not location.is_pattern(self.path) and bool(self._told(as_it_stands, False))
 
@@ -184,7 +186,7 @@ class DeltaTable(TableFormat):
             return None  # of such times a footer tells no bounds
 
         def commit(there: Snapshot) -> int | None:
-            if there.at != based_on or not _plain(there, columns) or _has_any(there, where):
+            if there.at != based_on or not self._fits(there, columns) or _has_any(there, where):
                 return None
             if there.facts(stamp.app).number >= stamp.number:  # too late: Spark's commit is dropped, and that is told
                 return None
@@ -196,6 +198,10 @@ class DeltaTable(TableFormat):
             return count
 
         return self._told(commit, None)
+
+    def _fits(self, there: Snapshot, columns: StructType | None) -> bool:
+        """As `_plain`; a table that has to be partitioned, and is not, is Spark's to refuse."""
+        return _plain(there, columns) and (columns is None or not self.partition_by)
 
     def _in_place_of_lost(self, frame: DataFrame, where: Where, stamp: Stamp) -> bool:
         """Commit the rows by the log, where a file that has to leave is not there: Spark would read it. Only as a whole does one leave."""

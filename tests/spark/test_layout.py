@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,21 @@ def test_a_table_is_partitioned_as_it_is_declared(
     with pytest.raises(ConfigError, match=r"is partitioned by odd, and is declared with partition_by: \[partition\]"):
         object.__setattr__(landing.region, "config", other)
         advanced(spark, landing, 1)
+
+
+def test_a_table_with_rows_is_not_partitioned_later_and_follows_a_rewind_all_the_same(
+    spark: SparkSession, tmp_path: Path, shop: Any
+) -> None:
+    """It was written on as it was, in silence, until a reset: that waited for a fence which was refused."""
+    landing = made(tmp_path)
+    advanced(spark, landing, 2)
+    changed = replace(landing.region, config=made(tmp_path, partition_by=["odd"]).config)
+    landing.land(4)
+    with pytest.raises(ConfigError, match=r"is partitioned by nothing, and is declared with partition_by: \[odd\]"):
+        tables.advance(spark, changed, "orders")
+    landing.rewind(1)
+    tables.fence_all(spark, changed)
+    assert rows_in(spark, landing) == expected((1, 0, 4))
 
 
 def test_a_column_that_is_not_there_is_named_before_anything_is_written(
