@@ -165,39 +165,47 @@ def test_two_regions_on_a_stock_instance_are_published_and_wake_a_users_asset_be
         assert "Traceback" not in there.dagster.log.read_text()
 
 
-@pytest.mark.soak
-@pytest.mark.postgres
-@pytest.mark.timeout(1_800)
-def test_ten_regions_on_a_shared_instance_slow_nobodys_sensor(postgres: Postgres, tmp_path: Path) -> None:
-    """The second ready instance file: PostgreSQL, the queue, Dagster's own launcher; as the page has it for many regions, whose hosts
-    open the cuts. Two instances side by side, one with the regions and one without: whatever else the machine does slows both."""
-    seen: dict[int, list[float]] = {}
+@contextmanager
+def side_by_side(folder: Path, postgres: Postgres, settings: Path | None) -> Iterator[dict[int, Neighbourhood]]:
+    """Two instances, one with ten regions as the page has it for many, whose hosts open the cuts, and one without: whatever else the
+    machine does slows both."""
     with ExitStack() as stack:
         there: dict[int, Neighbourhood] = {}
         for regions in (0, 10):
-            database = unique("dagster").replace("-", "_")
-            url = postgres.url(database)
-            stack.callback(postgres.drop, database)
-            env = {"DAGSTER_POSTGRES_URL": url.replace("postgresql+psycopg://", "postgresql+psycopg2://")}
+            env = None
+            if settings is not None:
+                database = unique("dagster").replace("-", "_")
+                url = postgres.url(database)
+                stack.callback(postgres.drop, database)
+                env = {"DAGSTER_POSTGRES_URL": url.replace("postgresql+psycopg://", "postgresql+psycopg2://")}
             made = neighbourhood(
-                tmp_path / f"with{regions}",
+                folder / f"with{regions}",
                 regions,
-                settings=POSTGRES_SETTINGS,
+                settings=settings,
                 env=env,
-                url=postgres.url("regions"),
+                url=postgres.url(f"regions_{'stock' if settings is None else 'shared'}"),
                 cuts=False,
                 pace=30,
             )
             there[regions] = stack.enter_context(made)
+        yield there
+
+
+@pytest.mark.soak
+@pytest.mark.postgres
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("settings", [POSTGRES_SETTINGS, None], ids=["shared", "stock"])
+def test_ten_regions_slow_nobodys_sensor(postgres: Postgres, tmp_path: Path, settings: Path | None) -> None:
+    """On the second ready instance file, and on an instance as Dagster makes it, where all sensors share one thread."""
+    with side_by_side(tmp_path, postgres, settings) as there:
         for landing in there[10].landings:
             landing.land(5)
         there[10].await_published(240)
         with ThreadPoolExecutor(2) as both:
             seen = dict(zip(there, both.map(lambda one: one.intervals(120), there.values()), strict=True))
         without, beside = (statistics.median(seen[n]) for n in (0, 10))
-        alone, more = max(seen[0]), max(seen[10])
-        print(f"a neighbour's sensor is evaluated every {without:.2f} s, max {alone:.2f}")
-        print(f"beside ten regions every {beside:.2f} s, max {more:.2f}")
+        print(f"a neighbour's sensor is evaluated every {without:.2f} s, max {max(seen[0]):.2f}")
+        print(f"beside ten regions every {beside:.2f} s, max {max(seen[10]):.2f}")
         for one in there.values():
             assert one.dagster.finished(one.materialize_theirs(), 180) == "SUCCESS"
             assert "Traceback" not in one.dagster.log.read_text()
