@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -175,6 +175,22 @@ def counting(reader: Reader, region: Region, table: Table) -> dict[int, int]:
         if commit.status == DONE and commit.kind != FENCE:
             counts.update({i: commit.number for i in json.loads(commit.checkpoints_json) if belongs(i)})
     return counts
+
+
+def given(reader: Reader, region: Region, family: Collection[Table]) -> dict[int, int]:
+    """Live checkpoint → rows that one pass gave all of these tables, as they were counted against what was merged of the topics of then."""
+    passes: list[dict[int, tuple[str, int]]] = []
+    for table in family:
+        commits_, counted = {c.number: c for c in commits(reader, table)}, dict[int, Mapping[str, int]]()
+        of: dict[int, tuple[str, int]] = {}
+        for i, number in counting(reader, region, table).items():
+            commit = commits_[number]
+            if commit.counts_json or not commit.rows:
+                counts = counted.setdefault(number, json.loads(commit.counts_json or "{}"))
+                of[i] = commit.token, counts.get(str(i), 0)
+        passes.append(of)
+    both = set.intersection(*map(set, passes)) if passes else set[int]()
+    return {i: sum(of[i][1] for of in passes) for i in both if len({of[i][0] for of in passes}) == 1}
 
 
 def written(reader: Reader, region: Region, table: Table) -> dict[int, str]:

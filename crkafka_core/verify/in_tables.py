@@ -88,6 +88,8 @@ class State:
     """Checkpoints without rows."""
     versions: Mapping[str, Mapping[int, str]]
     """Table → checkpoint → the version with which its rows came."""
+    given: Mapping[int, int]
+    """Checkpoint → rows that one pass gave all of the tables."""
 
     @property
     def words(self) -> str:
@@ -131,6 +133,7 @@ def _state(reader: Reader, row: Region, family: Sequence[str]) -> State:
         {t.name: contents.counting(reader, row, t) for t in declared},
         frozenset(reader.column(Checkpoint, "id", ("rows", "=", 0))),
         {t.name: contents.written(reader, row, t) for t in declared},
+        contents.given(reader, row, declared),
     )
 
 
@@ -215,16 +218,32 @@ class Tables:
         """Each row is a record, and tells which one."""
         self.keys = {t.name: tuple(of.keys or ()) for t in state.family if (of := config.table(t.name)) is not None}
         """Table → columns of which it has one row for each value, if it does."""
+        skips = declared is not None and declared.on_bad_record == "skip"
+        self.of_others = self._of_other_topics(skips=skips)
+        """Checkpoints that were written when the configuration named other topics: which, nothing tells."""
         self.expected: dict[int, dict[TP, list[Range]]] = {c: defaultdict(list) for c in state.live}
         """Checkpoint → partition → what was merged of it, in the order of offsets."""
         for piece in state.pieces:
             for r in piece.ranges:
-                if self.topics is None or r.topic in self.topics:
+                if self.takes(piece.checkpoint, r.topic):
                     self.expected[piece.checkpoint][TP(r.topic, r.partition)].append(Range(r.start, r.stop, r.rows))
-        self.skipped = self._skipped(skips=declared is not None and declared.on_bad_record == "skip")
+        self.skipped = self._skipped(skips=skips)
         """Checkpoints with records that could not be decoded, and are in none of the tables."""
         options = region.config.resolve().storage_options
         self.storages = {t.name: storage_of(t.path, options) for t in state.family}
+
+    def takes(self, checkpoint: int, topic: str) -> bool:
+        """Whether records of the topic may be in the tables."""
+        return self.topics is None or topic in self.topics or checkpoint in self.of_others
+
+    def _of_other_topics(self, *, skips: bool) -> set[int]:
+        if self.topics is None:
+            return set()
+        due, erased = dict.fromkeys(self.state.live, 0), {p.checkpoint for p in self.state.pieces if p.erased}
+        for piece in self.state.pieces:
+            due[piece.checkpoint] += sum(r.rows for r in piece.ranges if r.topic in self.topics)
+        given = ((i, rows) for i, rows in self.state.given.items() if i in due and i not in erased)
+        return {i for i, rows in given if rows > due[i] or (rows < due[i] and not skips)}
 
     def _skipped(self, *, skips: bool) -> set[int]:
         """By what was told when they were written; where nothing tells, by today's configuration."""
@@ -524,8 +543,8 @@ class LastOfEachKey:
         self._belonging(rows)
         if self.there.typed and self.there.skipped:
             self.there.found.note(
-                f"table {self.table.name}: records that could not be decoded were skipped, and nothing tells which: its rows were not "
-                "compared with the last record of each key"
+                f"table {self.table.name}: records were left out, since they could not be decoded or other topics were named then, and "
+                "nothing tells which: its rows were not compared with the last record of each key"
             )
         elif self.there.typed:
             self._last_ones(rows)
@@ -634,7 +653,7 @@ class LastOfEachKey:
             gone = batch.column("value").is_null().to_pylist()
             columns = [batch.column(name).to_pylist() for name in ("key", "topic", "partition", "offset")]
             for key, topic, partition, offset, deleted in zip(*columns, gone, strict=True):
-                if self.there.topics is not None and topic not in self.there.topics:
+                if not self.there.takes(checkpoint, topic):
                     continue
                 place = checkpoint, topic, partition, offset
                 if (checkpoint, TP(topic, partition), offset) in erased:

@@ -7,6 +7,7 @@ import io
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -329,6 +330,35 @@ def test_K6_a_table_of_some_topics_beside_its_dead_letters_has_all_its_rows(
     assert tables.look(spark, landing.region, "typed").clean
     assert [r["kafka_offset"] for r in rows_of(spark, landing, "typed")] == [0]
     assert [r["offset"] for r in rows_of(spark, landing, "typed_dead")] == [1]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("then", "now", "mode"),
+    [
+        (["orders", "refunds"], ["orders"], "append"),
+        (["orders"], None, "append"),
+        (["refunds"], ["orders", "refunds"], "append"),
+        (["orders", "refunds"], ["orders"], "upsert"),
+    ],
+)
+def test_K6_what_was_written_of_other_topics_than_are_named_today_stays_and_is_no_damage(
+    spark: SparkSession, tmp_path: Path, then: list[str], now: list[str] | None, mode: str
+) -> None:
+    """`mend` took the rows of a topic out that the region does not read any more, and `verify` told of them."""
+    landing = of_two_topics(tmp_path, {"name": "typed", "topics": then, "mode": mode})
+    landing.land(2)
+    tables.advance(spark, landing.region, "typed")
+    found = {name: sorted(map(str, rows_of(spark, landing, name))) for name in ("typed", "typed_dead")}
+    assert sum(map(len, found.values())) == 2 * len(then)
+    changed = tuple(t.model_copy(update={"topics": now and tuple(now)}) for t in landing.config.tables)
+    region = replace(landing.region, config=landing.config.model_copy(update={"tables": changed}))
+    assert tables.look(spark, region, "typed").clean and tables.look(spark, region, "typed_dead").clean
+    assert tables.mend(spark, region, "typed") is None
+    findings = Findings()
+    assert in_tables.look(region, findings) == ("typed", "typed_dead")
+    assert list(map(str, findings.kept)) == []
+    assert {name: sorted(map(str, rows_of(spark, landing, name))) for name in found} == found
 
 
 def proto(*fields: tuple[str, int, int, str], name: str = "x.proto") -> pb.FileDescriptorProto:
