@@ -74,7 +74,7 @@ def permit_commit(
 
 def _begun(tx: Tx, region: Region, table: Table) -> Table:
     """One that has nothing yet begins where the history does: what led to its first checkpoint cannot be read any more (SPEC T2)."""
-    if tables.last_write(tx, table) is not None:
+    if table.acknowledged and tables.last_write(tx, table) is not None:
         return table
     forgotten = contents.before_line(tx, region)
     if table.acknowledged >= forgotten:

@@ -257,6 +257,9 @@ def test_T2_a_table_that_is_declared_once_checkpoints_are_forgotten_begins_behin
     )
     done = plane.do(lambda tx: permits.finish_commit(tx, made, version="1", rows=40))
     assert done.acknowledged == 4
+    plane.do(lambda tx: tx.put(replace(done, acknowledged=0)))  # as by a rewind of one with a row for each key
+    again = plane.do(lambda tx: permits.permit_commit(tx, "late", holder="h", token="a"))
+    assert again is not None and again.plan.checkpoints == (3, 4)
 
 
 def test_T2_a_table_of_which_kafka_has_let_go_the_beginning_can_begin_later_by_a_shorter_history(
