@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self
 
-from crkafka_core.config import RegionConfig
-from crkafka_core.control import Tx
+from crkafka_core.config import RegionConfig, redact
+from crkafka_core.control import Reader, Tx
 from crkafka_core.holder import whoami
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model import rows
-from crkafka_core.model.errors import ManualAssignment, NoSuchRegion, NotRunning, ServiceUnavailable, WentBack
+from crkafka_core.model.errors import ManualAssignment, NoSuchRegion, NotRunning, Refused, ServiceUnavailable, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import checkpoints, cuts, leases, life, limits, members, pauses, resets, skips, starts
 from crkafka_core.plane import restored as restoring
+from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.status import Status, status_of
 from crkafka_core.plane.stores import open_plane
 from crkafka_core.plane.transact import ControlPlane
@@ -85,7 +87,24 @@ class Region:
             period=config.trigger.period or 0.0,
             subscription_json=subscription.dump(config.topics, config.pattern),
         )
+        if configure:
+            self._refuse_storage_without_segments()
         return life.declare(self.plane.store, fresh, tables, configure=configure)
+
+    def _refuse_storage_without_segments(self) -> None:
+        """Another one than before: a table that has not got all would wait for ever for segments that lie where the old one is."""
+        try:
+            was, lacks, path = self.plane.read(_lacking)
+        except NoSuchRegion:
+            return
+        config = self.config
+        same = (was.get("storage"), was.get("storage_options", {})) == (config.storage, config.storage_options)
+        if was and path and not same and not self.storage().exists(path):
+            uid = path.partition("/")[0]
+            raise Refused(
+                f"{lacks}, whose segments lie in {redact(str(was.get('storage')))}: {redact(config.storage)} has none of them.",
+                hint=f"Copy the folder {uid} and owner-{uid}.json from there, or leave `storage` as it was until the table has all.",
+            )
 
     def start(self, *, by: str = "", restored: Literal["", "rewind"] = "", moved: bool = False) -> rows.Region:
         """Want the region to run; also leaves STOPPED. `restored` says how to go on after SQL went back in time (SPEC G10).
@@ -328,6 +347,17 @@ class Region:
                 finally:
                     if right.lost is None:
                         self.stop(progress=progress)
+
+
+def _lacking(reader: Reader, row: rows.Region) -> tuple[dict[str, Any], str, str]:
+    """The configuration of before; which table lacks what, and the path of a segment that it waits for: empty where none does."""
+    was = json.loads(row.config_json or "{}")
+    for table in life.tables_of(reader):
+        ids = set(plane_tables.behind(reader, row, table))
+        later = reader.select(rows.Segment, ("checkpoint", ">", table.acknowledged), order=("checkpoint",))
+        if first := next((s for s in later if s.checkpoint in ids), None):
+            return was, f"Table {table.name} lacks checkpoint {first.checkpoint}", first.path
+    return was, "", ""
 
 
 def _trust_and_start(tx: Tx, seen: restoring.Seen, *, by: str) -> rows.Region | WentBack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from checkpoints_db.schema import initialise, open_store
 from checkpoints_db.store import SqlStore
 from crkafka_core.cli import checks
 from crkafka_core.member.main import REFUSED, MemberProcess
-from crkafka_core.model.errors import NotOwner, WentBack
+from crkafka_core.model.errors import NotOwner, Refused, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Launch
@@ -26,6 +27,7 @@ from crkafka_core.region.retire import own
 from crkafka_core.spark import tables as spark_tables
 from crkafka_core.tables import adopt
 from crkafka_core.testing.landing import Landing
+from crkafka_core.testing.memory import MemoryStore
 
 Copy = Callable[[str], Region]
 
@@ -156,3 +158,22 @@ def test_67_an_older_state_of_the_control_plane_writes_and_sweeps_no_table(stage
             acts[act]()
     row = older.plane.read(lambda _, region: region)
     assert (row.phase, row.went_back, stage.version()) == (Phase.STOPPED, True, version)
+
+
+def test_a_storage_without_the_segments_that_a_table_waits_for_is_refused(tmp_path: Path) -> None:
+    """The table stood still for ever, with the question whether somebody had deleted them."""
+    bronze = {"name": "bronze", "format": "delta", "path": str(tmp_path / "bronze")}
+    landing = Landing(MemoryStore(), tmp_path, partitions=2, tables=[bronze])
+    moved = landing.config.model_copy(update={"storage": str(tmp_path / "moved")})
+    landing.land(5)
+    with pytest.raises(
+        Refused,
+        match=r"bronze lacks checkpoint 1, whose segments lie in .*/segments: .*/moved has none.*Copy the folder",
+    ):
+        Region(moved, landing.region.plane).init()
+    shutil.copytree(tmp_path / "segments", tmp_path / "moved")
+    region = Region(moved, landing.region.plane)
+    region.init()
+    assert adopt.advance(region, "bronze") is not None
+    again = Region(moved.model_copy(update={"storage": str(tmp_path / "third")}), landing.region.plane)
+    again.init()  # nothing waits for what is in the second one
