@@ -135,7 +135,7 @@ def _init(config: RegionConfig, as_json: bool) -> None:
     for change in done.changed:
         print(f"changed: {change}", flush=True)
     if done.changed:
-        note("a host that runs takes over new tables at once, and all else when it is started anew")
+        note("a host that runs goes by the configuration that it began with, also for new tables: start it anew")
     if not done.made and done.members_wanted != config.members:
         note(
             f"{plural(done.members_wanted, 'member is', 'members are')} wanted, as before: "

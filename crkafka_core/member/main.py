@@ -68,8 +68,8 @@ NO_RESTART = frozenset({CODES[ExitKind.SUPERSEDED], REFUSED})
 def why_not_again(code: int) -> str:
     """An end for good, in words."""
     return (
-        "was refused: the group is another region's, the region has another group, the control plane is a copy, or this program is too "
-        "old; its log says which"
+        "was refused: the group is another region's, the region has another group, the control plane is a copy, or this program or its "
+        "configuration is too old; its log says which"
         if code == REFUSED
         else "has been taken over by another process of its name"
     )

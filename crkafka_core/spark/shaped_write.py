@@ -326,8 +326,8 @@ def _topics(region: Handle, family: Sequence[Table]) -> tuple[str, ...] | None:
     if not declared and family[0].shape:
         name = family[0].name
         raise Refused(
-            f"Table {name} is not in the configuration any more, which says of which topics it has records.",
-            hint=f"Write it there again, or `crkafka undeclare {name}`.",
+            f"Table {name} is not in the configuration here, which says of which topics it has records.",
+            hint=f"Write it there again, or start anew what began before it was there, or `crkafka undeclare {name}`.",
         )
     return declared[0].topics if declared else None
 

@@ -43,6 +43,7 @@ def test_check_and_init_tell_what_has_changed(crkafka: Crkafka, region_file: Pat
     done = crkafka("init")
     assert "changed: topics: orders → orders, refunds\n" in done.out
     assert "`crkafka scale 3` changes that" in done.err
+    assert "goes by the configuration that it began with, also for new tables: start it anew" in done.err
     assert "changed" not in crkafka("init").out
 
 
