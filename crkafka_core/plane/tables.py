@@ -9,7 +9,7 @@ from dataclasses import replace
 from crkafka_core.config.location import in_catalog
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.errors import Refused
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region, Table, TableCommit
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region, Segment, Table, TableCommit
 from crkafka_core.plane import checkpoints, epochs, events, leases
 
 ADVANCE, REWRITE, FENCE = "advance", "rewrite", "fence"
@@ -256,6 +256,16 @@ def advanced(reader: Reader, table: Table, *, by: float) -> int:
 def behind(reader: Reader, region: Region, table: Table) -> list[int]:
     """Checkpoints on the line that the table has not acknowledged, oldest first."""
     return reader.line(region.head, after=table.acknowledged)
+
+
+def first_that_waits(reader: Reader, region: Region) -> tuple[Table, Segment] | None:
+    """A table that has not got all, and the first segment that it waits for; None where there is none."""
+    for table in reader.select(Table, order=("name",)):
+        ids = behind(reader, region, table)
+        kept = reader.select(Segment, ("checkpoint", "in", ids), order=("checkpoint",), limit=1) if ids else []
+        if kept:
+            return table, kept[0]
+    return None
 
 
 def rows_in(reader: Reader, table: Table, ids: Collection[int]) -> dict[int, int]:

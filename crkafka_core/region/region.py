@@ -7,10 +7,10 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self
+from typing import Literal, NoReturn, Self
 
 from crkafka_core.config import RegionConfig, redact
-from crkafka_core.control import Reader, Tx
+from crkafka_core.control import Tx
 from crkafka_core.holder import whoami
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.edge import Admin
@@ -94,15 +94,17 @@ class Region:
     def _refuse_storage_without_segments(self) -> None:
         """Another one than before: a table that has not got all would wait for ever for segments that lie where the old one is."""
         try:
-            was, lacks, path = self.plane.read(_lacking)
+            row, waits = self.plane.read(lambda reader, row: (row, plane_tables.first_that_waits(reader, row)))
         except NoSuchRegion:
             return
-        config = self.config
+        config, was = self.config, json.loads(row.config_json or "{}")
         same = (was.get("storage"), was.get("storage_options", {})) == (config.storage, config.storage_options)
-        if was and path and not same and not self.storage().exists(path):
-            uid = path.partition("/")[0]
+        if was and waits is not None and not same and not self.storage().exists(waits[1].path):
+            table, segment = waits
+            uid = segment.path.partition("/")[0]
             raise Refused(
-                f"{lacks}, whose segments lie in {redact(str(was.get('storage')))}: {redact(config.storage)} has none of them.",
+                f"Table {table.name} lacks checkpoint {segment.checkpoint}, whose segments lie in {redact(str(was.get('storage')))}: "
+                f"{redact(config.storage)} has none of them.",
                 hint=f"Copy the folder {uid} and owner-{uid}.json from there, or leave `storage` as it was until the table has all.",
             )
 
@@ -347,17 +349,6 @@ class Region:
                 finally:
                     if right.lost is None:
                         self.stop(progress=progress)
-
-
-def _lacking(reader: Reader, row: rows.Region) -> tuple[dict[str, Any], str, str]:
-    """The configuration of before; which table lacks what, and the path of a segment that it waits for: empty where none does."""
-    was = json.loads(row.config_json or "{}")
-    for table in life.tables_of(reader):
-        ids = set(plane_tables.behind(reader, row, table))
-        later = reader.select(rows.Segment, ("checkpoint", ">", table.acknowledged), order=("checkpoint",))
-        if first := next((s for s in later if s.checkpoint in ids), None):
-            return was, f"Table {table.name} lacks checkpoint {first.checkpoint}", first.path
-    return was, "", ""
 
 
 def _trust_and_start(tx: Tx, seen: restoring.Seen, *, by: str) -> rows.Region | WentBack:
