@@ -16,13 +16,18 @@ def keys_of(region: Handle, name: str) -> tuple[str, ...]:
     return () if declared is None else declared.keys or ()
 
 
-def refuse_rewrite(region: Handle, name: str) -> None:
-    """Rows of one checkpoint cannot be replaced where later ones have come over them."""
+def refuse_rewrite(region: Handle, name: str, *, joined: str = "") -> None:
+    """Rows of one checkpoint cannot be replaced where later ones have come over them. `joined`: a table that lacks its own."""
     if keys := keys_of(region, name):
+        back = (
+            f"`crkafka undeclare {joined}`, which joins it too late, and what the configuration was without it; or "
+            if joined
+            else ""
+        )
         raise Refused(
             f"Table {name} of region {region.config.region} keeps the last record of each {', '.join(keys)}: rows of single checkpoints "
             "cannot be written again.",
-            hint=how_to_fill_anew(name),
+            hint=back + how_to_fill_anew(name),
         )
 
 

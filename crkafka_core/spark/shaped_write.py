@@ -298,7 +298,7 @@ def _permit(region: Handle, table: Table, step: Step, plan: ReadPlan, tx: Tx, to
     """For the very checkpoints and records that were read; refused if they are not what the table has to get any more."""
     advancing = table.name in step.advancing
     if not advancing:
-        keys.refuse_rewrite(region, table.name)
+        keys.refuse_rewrite(region, table.name, joined=min(step.advancing, default=""))
     ids, upto = (None, step.ids[-1]) if advancing else (step.ids, None)
     permit = permits.permit_commit(tx, table.name, holder=holder(), token=token, ids=ids, upto=upto)
     if permit is None or permit.plan.checkpoints != step.ids:

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane import lateness
+from crkafka_core.plane import tables as plane
 from crkafka_core.spark import registry_columns, tables
 from crkafka_core.spark.decode_batch import BadRecord
 from crkafka_core.spark.decoders import Undecodable
@@ -359,6 +360,29 @@ def test_K6_what_was_written_of_other_topics_than_are_named_today_stays_and_is_n
     assert in_tables.look(region, findings) == ("typed", "typed_dead")
     assert list(map(str, findings.kept)) == []
     assert {name: sorted(map(str, rows_of(spark, landing, name))) for name in found} == found
+
+
+@pytest.mark.spark
+def test_K6_dead_letters_that_join_a_table_by_key_too_late_are_named_and_let_go(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Only the table itself was named, which was to be made anew; and the old configuration alone did not bring it back."""
+    landing = of_two_topics(tmp_path, {"name": "typed", "mode": "upsert", "on_bad_record": "skip"})
+    landing.land(1)
+    tables.advance(spark, landing.region, "typed")
+    (tmp_path / "later").mkdir()
+    later = of_two_topics(tmp_path / "later", {"name": "typed", "mode": "upsert"}).config.tables
+    for table in (dead := landing.config.tables[0].model_copy(update={"on_bad_record": None}), later[1]):
+        landing.declare(table.model_copy(update={"path": dead.path.replace("typed", table.name)}))
+    region = replace(landing.region, config=landing.config.model_copy(update={"tables": (dead, later[1])}))
+    landing.land(1)
+    with pytest.raises(
+        Refused, match="`crkafka undeclare typed_dead`, which joins it too late, and what the configuration was"
+    ):
+        tables.advance(spark, region, "typed")
+    region.plane.do(lambda tx: plane.undeclare(tx, "typed_dead"))
+    done = tables.advance(spark, landing.region, "typed")
+    assert done is not None and done.acknowledged == 2
 
 
 def proto(*fields: tuple[str, int, int, str], name: str = "x.proto") -> pb.FileDescriptorProto:
