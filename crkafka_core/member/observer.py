@@ -15,6 +15,7 @@ from crkafka_core.model.limits import Limits
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Member, Region
 from crkafka_core.plane import advance, members, roster, settling, view
+from crkafka_core.plane import limits as stored
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.settle import live
@@ -39,7 +40,8 @@ class Observer(Loop):
         super().__init__("observer", runtime)
         self._plane = plane
         self._post = post
-        self._losses = LossWatch(limits.session_timeout)
+        self._lease = limits.session_timeout
+        self._losses = LossWatch(self._lease)
         self._unheld_timeout = limits.unheld_timeout
         self._unheld = Lasting()
         self._unheld_look_at = 0.0
@@ -92,7 +94,9 @@ class Observer(Loop):
 
     def _observe(self, patience: float) -> Desired:
         """The whole is compared: SQL that went back and on since has the old version, and says something else (SPEC G10)."""
-        desired, due, peers = self._plane.read(self._snapshot)
+        desired, due, peers, lease = self._plane.read(self._snapshot)
+        # Who began before the limits were changed, or after that, has another one.
+        self._losses.lease = max(self._lease, lease)
         self._plane.observed(desired.epoch, desired.version, desired.head, desired.issued)
         if desired != self._last or self._kicked.is_set():
             self._kicked.clear()
@@ -131,19 +135,19 @@ class Observer(Loop):
         why, by = "its lease was not renewed", self._plane.name
         self._plane.do(lambda tx: members.lose(tx, peer.name, peer.incarnation, renewals=peer.renewals, by=by, why=why))
 
-    def _snapshot(self, reader: Reader, region: Region) -> tuple[Desired, bool, list[Member]]:
+    def _snapshot(self, reader: Reader, region: Region) -> tuple[Desired, bool, list[Member], float]:
         rows = roster.all_of(reader)
         plane = self._plane
         desired = view.desired(reader, region, rows, plane.name, plane.incarnation, plane.launched)
         there = live(rows)
-        return desired, advance.due(reader, region, there), there
+        return desired, advance.due(reader, region, there), there, stored.of(region).session_timeout
 
 
 class LossWatch:
     """Sees renewal counters stand still, by its own monotonic clock while it reaches SQL itself (SPEC G4)."""
 
     def __init__(self, lease: float) -> None:
-        self._lease = lease
+        self.lease = lease
         self._seen: dict[str, tuple[str, int, float]] = {}
         self._looked = float("-inf")
 
@@ -153,7 +157,7 @@ class LossWatch:
 
     def lost(self, peers: list[Member], now: float) -> list[Member]:
         """Members whose counter has stood still for a whole lease."""
-        if now - self._looked > self._lease / 2:
+        if now - self._looked > self.lease / 2:
             self.blind()  # a look that hung, or a process that was stopped: it did not see what happened meanwhile
         self._looked = now
         still = []
@@ -161,6 +165,6 @@ class LossWatch:
             seen = self._seen.get(peer.name)
             if seen is None or seen[:2] != (peer.incarnation, peer.renewals):
                 self._seen[peer.name] = (peer.incarnation, peer.renewals, now)
-            elif now - seen[2] > self._lease:
+            elif now - seen[2] > self.lease:
                 still.append(peer)
         return still

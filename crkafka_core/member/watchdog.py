@@ -7,9 +7,11 @@ import os
 import threading
 from collections.abc import Callable
 
+from crkafka_core.control import Tx
 from crkafka_core.loop import THREADS, Loop, Repeated, Runtime
 from crkafka_core.model.errors import Lost, NoSuchRegion, ServiceUnavailable, Superseded
 from crkafka_core.model.limits import Limits
+from crkafka_core.plane import limits as stored
 from crkafka_core.plane import members
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
@@ -102,7 +104,13 @@ class Watchdog(Loop):
                 self._plane.check_registered()
                 return True
             who, metrics = (self._plane.name, self._plane.incarnation), self._metrics()
-            self._plane.do(lambda tx: members.renew(tx, *who, metrics))
+
+            def renew(tx: Tx) -> float:
+                members.renew(tx, *who, metrics)
+                return stored.of(tx.region()).renew_every
+
+            # As often as those expect who began after the limits were changed.
+            self._pause = min(self._pause, self._plane.do(renew))
             self._renewed = sent
         except (Superseded, Lost, NoSuchRegion) as error:
             _log.warning("the lease is gone: %s", error)

@@ -23,7 +23,16 @@ from crkafka_core.model.errors import ConfigError, ServiceUnavailable, TooOld
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Event, Expected, Initial, Member, Region
+from crkafka_core.model.rows import (
+    Checkpoint,
+    CheckpointStatus,
+    Event,
+    Expected,
+    Initial,
+    Member,
+    MemberStatus,
+    Region,
+)
 from crkafka_core.plane import life, members, pauses
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.plane.transact import ControlPlane
@@ -72,6 +81,27 @@ def test_g4_who_did_not_look_for_a_while_has_seen_nothing() -> None:
     assert not any(watch.lost([peer(1)], 60.0 + t) for t in range(1, 11))
     assert watch.lost([peer(1)], 71.0)
     assert not watch.lost([peer(2)], 72.0)
+
+
+def test_g4_a_longer_lease_counts_at_once_also_for_who_began_with_a_shorter_one(plane: ControlPlane) -> None:
+    """Whoever was started again renewed at the new pace: the others took it for lost each time, until the region was stopped."""
+    register(plane, "b", 1)
+    observer = Observer(of(plane), Limits(session_timeout=0.5), lambda _: None)
+    observer.start()
+    time.sleep(1.5)
+    observer.end()
+    assert plane.read(lambda r, _: [m.status for m in r.select(Member)]) == [MemberStatus.LIVE] * 2
+
+
+def test_g4_a_shorter_lease_is_renewed_in_time_by_who_began_with_a_longer_one(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane.do(lambda tx: tx.set_region(limits_json='{"session_timeout": 0.3}'))
+    rig = Rig(plane, monkeypatch)
+    rig.start()
+    often = until(lambda: plane.read(lambda r, _: r.get(Member, "orders/0").renewals) >= 8, 4.0)  # type: ignore[union-attr]
+    rig.dog.end()
+    assert often
 
 
 def test_g10_a_control_plane_that_shows_less_than_before_stops_the_region(plane: ControlPlane) -> None:
