@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from crkafka_core.dev.kafka import KafkaCluster
@@ -58,6 +59,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     """Two workers with room for all members on either."""
     with SparkCluster(tmp_path_factory.mktemp("cluster"), workers=2, cores=5) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def virtual_machine_of_its_own() -> Iterator[None]:
+    """A session's jars are on the class path of the virtual machine that it begins: the next test's may be others."""
+    yield
+    if (gateway := SparkContext._gateway) is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # it ends with that
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 def on(master: str, kafka: KafkaCluster, folder: Path, **keys: Any) -> SparkScenario:
