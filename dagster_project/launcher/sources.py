@@ -1,6 +1,6 @@
 """What the definitions of a code location came from: every file that was read and every folder that was listed while they were made.
 
-Files of the environment are left out: a new environment is a new interpreter.
+Installed packages and Python's own files are left out: a new environment is a new interpreter.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,6 @@ class Sources:
     """`with Sources() as sources: …` keeps what the block reads; `changed` tells whether it is not so any more."""
 
     def __init__(self) -> None:
-        self._outside = tuple(
-            {sys.prefix, sys.base_prefix, *_real(sys.prefix, sys.base_prefix), "/proc", "/dev", "/sys"}
-        )
         self._open = False
         self._files: set[str] = set()
         self._folders: set[str] = set()
@@ -35,7 +33,7 @@ class Sources:
     def __exit__(self, *_: object) -> None:
         self._open = False
         modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-        self._files |= {file for file in modules if file and self._ours(file)}
+        self._files |= {file for file in modules if file and not is_left_out(file)}
         self._seen = {path: _state(path) for path in self._files | self._folders}
 
     def changed(self) -> str:
@@ -52,11 +50,13 @@ class Sources:
 
     def _add(self, to: set[str], path: str | os.PathLike[str]) -> None:
         full = str(Path.cwd() / os.fsdecode(path))
-        if self._ours(full) and "__pycache__" not in full:
+        if not is_left_out(full) and "__pycache__" not in full:
             to.add(full)
 
-    def _ours(self, path: str) -> bool:
-        return not path.startswith(self._outside)
+
+def is_left_out(path: str) -> bool:
+    """Whether a file or folder is none that definitions come from. Code may lie within the interpreter's own prefix: `/usr/src/app`."""
+    return f"{path}/".startswith(_LEFT_OUT)
 
 
 def _writes(args: tuple[Any, ...]) -> bool:
@@ -64,8 +64,13 @@ def _writes(args: tuple[Any, ...]) -> bool:
     return any(c in mode for c in "wax+") if isinstance(mode, str) else bool((flags or 0) & (os.O_WRONLY | os.O_RDWR))
 
 
-def _real(*paths: str) -> set[str]:
-    return {str(Path(path).resolve()) for path in paths}
+def _left_out() -> tuple[str, ...]:
+    libraries = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders = {*libraries, *(str(Path(path).resolve()) for path in libraries), "/proc", "/dev", "/sys"}
+    return tuple(f"{folder}/" for folder in folders)
+
+
+_LEFT_OUT = _left_out()
 
 
 def _state(path: str) -> object:
@@ -75,5 +80,5 @@ def _state(path: str) -> object:
             stat = Path(path).stat()
             return stat.st_mtime_ns, stat.st_size
         names = [entry for entry in Path(path).iterdir() if not entry.name.startswith((".", "__pycache__"))]
-        return sorted(e.name for e in names if e.suffix in (".py", ".yaml", ".yml") or (not e.suffix and e.is_dir()))
+        return sorted(e.name for e in names if e.suffix in (".py", ".yaml", ".yml") or e.is_dir())
     return None

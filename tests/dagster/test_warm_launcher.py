@@ -17,6 +17,7 @@ import pytest
 
 from dagster_project.compat.launcher import DefaultRunLauncher
 from dagster_project.launcher import warm
+from dagster_project.launcher.sources import is_left_out
 from dagster_project.launcher.warm import WarmRunLauncher, server_of, socket_of
 from dagster_project.launcher.zygote import told_to_go
 
@@ -153,13 +154,22 @@ def test_whatever_the_definitions_came_from_is_noticed(tmp_path: Path) -> None:
             assert changed(*rewrite(name, "changed")) == "/" + name, name
         (root / "code.py.txt").write_text("still not read")
         assert sources.changed() == ""
-        assert changed((root / "defs" / "b").mkdir, (root / "defs" / "b").rmdir) == "/defs"
+        for name in ("b", "shop.orders"):
+            assert changed((root / "defs" / name).mkdir, (root / "defs" / name).rmdir) == "/defs", name
         assert sources.changed() == ""
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr[-2_000:]
+
+
+def test_code_beside_and_within_the_prefix_of_the_interpreter_is_noticed() -> None:
+    """Debian's Python has the prefix /usr, beneath which images have /usr/src/app; `pip install -e git+…` clones into the environment."""
+    noticed = [f"{sys.prefix}/src/shop/defs.yaml", f"{sys.base_prefix}/src/app/defs.py", "/development/orders.yaml"]
+    assert [path for path in noticed if is_left_out(path)] == []
+    left_out = [str(dg.__file__), textwrap.__file__, str(Path(dg.__file__).parents[1]), "/proc", "/dev/null"]
+    assert [path for path in left_out if not is_left_out(path)] == []
 
 
 def test_a_zygote_starts_without_a_warning_in_dagsters_log() -> None:
