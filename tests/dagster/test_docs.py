@@ -101,3 +101,13 @@ def test_the_dbt_source_and_the_options_that_the_page_shows_are_right() -> None:
     assert set(Options.model_fields) <= documented
     jobs = {job.name.removeprefix("orders_") for job in repository.get_all_jobs()}
     assert {name for name in jobs if not name.startswith("__")} <= documented
+
+
+def test_the_credits_that_the_page_counts_are_the_steps_of_a_days_runs() -> None:
+    costs = PAGE.partition("### Retention and costs")[2].partition("\n#")[0]
+    header, *rows = [[cell.strip() for cell in line.split("|")] for line in costs.splitlines() if line.startswith("|")]
+    credits = {row[1]: row[header.index("Dagster+ credits")] for row in rows}
+    defs = consistent_region(region())
+    for row, job, a_day in (("`cuts: true`", "cut", 1_440), ("observations", "observe_group", 288)):
+        steps = len(defs.resolve_job_def(f"orders_{job}").nodes)
+        assert credits[row].startswith(f"{a_day * steps:,}"), row
