@@ -107,6 +107,8 @@ def _close(region: Region, dagster: LiveDagster) -> None:
     except KeyboardInterrupt:
         pass  # a second one: what still runs is not waited for
     finally:
+        for late in (signal.SIGINT, signal.SIGTERM):  # it takes 25 s at most
+            signal.signal(late, signal.SIG_IGN)
         dagster.stop()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -75,9 +76,14 @@ def test_it_counts_what_landed_by_thousands_and_names_one_checkpoint_as_one(
     assert "1, by 2 members; 1,500 rows in all" in said and "2, by 2 members; 1,501 rows in all" in said
 
 
-def test_a_second_interrupt_while_it_ends_is_no_traceback_and_ends_dagster() -> None:
+def test_further_interrupts_while_it_ends_are_no_traceback_and_dagster_is_ended() -> None:
     region: Any = Mock()
     dagster: Any = Mock()
     region.stop.side_effect = KeyboardInterrupt
-    demo._close(region, dagster)
+    dagster.stop.side_effect = lambda: signal.raise_signal(signal.SIGINT)
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    try:
+        demo._close(region, dagster)
+    finally:
+        signal.signal(signal.SIGINT, before[0]), signal.signal(signal.SIGTERM, before[1])
     dagster.stop.assert_called_once_with()
