@@ -91,7 +91,7 @@ class WarmRunLauncher(DefaultRunLauncher):
             return False
         path = socket_of(origin, server)
         with socket.socket(socket.AF_UNIX) as door:
-            pid = self._ask(door, origin, path, run.run_id)
+            pid = self._ask(door, origin, path, run)
             if pid is None:
                 return False
             self._instance.add_run_tags(run.run_id, {TAG: str(Process.of(pid))})
@@ -118,7 +118,7 @@ class WarmRunLauncher(DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        process = Process.parse(run.tags.get(TAG, "")) or self._cold(run)
+        process = Process.parse(run.tags.get(TAG, "")) or (self._cold(run) if starts_warm(run) else None)
         if process is None or not process.here or process.alive:  # monitoring fails a run whose state is unknown
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         return CheckRunHealthResult(WorkerStatus.FAILED, f"Process {process.pid} of the run has ended.")
@@ -146,13 +146,10 @@ class WarmRunLauncher(DefaultRunLauncher):
 
     # Zygotes
 
-    def _ask(self, door: socket.socket, origin: JobPythonOrigin, path: Path, run_id: str) -> int | None:
+    def _ask(self, door: socket.socket, origin: JobPythonOrigin, path: Path, run: dg.DagsterRun) -> int | None:
         """The process that will run it once it is told to go, or None: there is no zygote yet, it has other code, or it does not answer."""
-        request = {
-            "run_id": run_id,
-            "instance": serialize_value(self._instance.get_ref()),
-            "home": os.environ.get("DAGSTER_HOME", ""),
-        }
+        instance = serialize_value(self._instance.get_ref())
+        request = {"run_id": run.run_id, "instance": instance, "home": os.environ.get("DAGSTER_HOME", "")}
         try:
             door.settimeout(ANSWER)
             door.connect(str(path))
@@ -163,25 +160,23 @@ class WarmRunLauncher(DefaultRunLauncher):
             answer = {}
         if "pid" in answer:
             return int(answer["pid"])
-        self._start(origin, path)
+        where = run.remote_job_origin.location_name if run.remote_job_origin is not None else ""
+        self._start(origin, path, {"instance": instance, "location": where})
         return None
 
-    def _start(self, origin: JobPythonOrigin, path: Path) -> None:
+    def _start(self, origin: JobPythonOrigin, path: Path, about: Mapping[str, str]) -> None:
         with self._lock:
             if time.monotonic() - self._starting.get(str(path), -START) < START:
                 return
             self._starting[str(path)] = time.monotonic()
-        repository = origin.repository_origin
-        python = repository.executable_path or sys.executable
-        order = json.dumps(
-            {"origin": serialize_value(origin), "socket": str(path), "idle": self._idle, "parent": os.getpid()}
-        )
+        python = origin.repository_origin.executable_path or sys.executable
+        listens = {"socket": str(path), "idle": self._idle, "parent": os.getpid()}
+        order = json.dumps({"origin": serialize_value(origin), **listens, **about})
         child = subprocess.Popen(
             [python, "-m", "dagster_project.launcher.zygote"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
-            cwd=getattr(repository.code_pointer, "working_directory", None) or None,
         )
         assert child.stdin is not None
         child.stdin.write(order.encode())
@@ -207,13 +202,16 @@ def starts_warm(run: dg.DagsterRun) -> bool:
 
 
 def server_of(context: LaunchRunContext) -> str:
-    """The code server of the run's location, which is another one after a reload; empty when it is not of this machine."""
+    """The code server of the run's location, which is another one after a reload; empty when Dagster has not started it here.
+
+    One that it has started listens on a socket, and has this process's environment and folder. Behind a port, of this machine too, may be a
+    container, or a server with an environment of its own.
+    """
     origin = context.dagster_run.remote_job_origin
     if origin is None or context.workspace is None:
         return ""
     location: Any = context.workspace.get_code_location(origin.repository_origin.code_location_origin.location_name)
-    local = location.socket or location.host in ("localhost", "127.0.0.1", "::1")
-    return str(location.server_id) if local else ""
+    return str(location.server_id) if location.socket else ""
 
 
 def socket_of(origin: JobPythonOrigin, server: str) -> Path:

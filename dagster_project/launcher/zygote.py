@@ -34,6 +34,7 @@ GO = 30.0
 def main() -> None:
     order = json.load(sys.stdin)
     origin = compat.deserialize_value(order["origin"], compat.JobPythonOrigin)
+    os.environ.update(variables(order))
     with Sources() as sources:
         warm(origin)
     path = Path(order["socket"])
@@ -51,6 +52,12 @@ def main() -> None:
         with contextlib.suppress(OSError):
             if path.stat().st_ino == mine:  # a newer one may have taken the place
                 path.unlink()
+
+
+def variables(order: dict[str, Any]) -> dict[str, str]:
+    """What Dagster gives a code server beside its own environment: the variables of a `.env` file."""
+    loader = compat.deserialize_value(order["instance"], compat.InstanceRef).secrets_loader
+    return {} if loader is None else dict(loader.get_secrets_for_environment(order["location"] or None))
 
 
 def warm(origin: compat.JobPythonOrigin) -> None:

@@ -18,13 +18,19 @@ from dagster_project.testing.live import SETTINGS, LiveDagster
 pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.timeout(420)]
 
 DEFINITIONS = """
+import os
 import time
 
 import dagster as dg
 
 
+FROM_FILE = os.environ.get("CRKAFKA_OF_DOTENV", "")
+
+
 @dg.op(config_schema={"seconds": dg.Field(float, default_value=0.0)})
 def work(context):
+    if FROM_FILE != "there" or not os.path.exists("warm_definitions.py"):
+        raise dg.Failure(f"made without Dagster's .env file, {FROM_FILE!r}, or run in {os.getcwd()}")
     end = time.monotonic() + context.op_config["seconds"]
     while time.monotonic() < end:
         time.sleep(0.05)
@@ -44,9 +50,12 @@ defs = dg.Definitions(jobs=[quick])
 def dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDagster]:
     folder = tmp_path_factory.mktemp("warm")
     (folder / "warm_definitions.py").write_text(DEFINITIONS)
+    (folder / "shop").mkdir()
+    (folder / "shop" / ".env").write_text("CRKAFKA_OF_DOTENV=there\n")
     settings = folder / "settings.yaml"
     settings.write_text(SETTINGS.read_text().replace("poll_interval_seconds: 10", "poll_interval_seconds: 1"))
-    with LiveDagster(folder, "warm_definitions", settings=settings) as made:
+    env = {"DAGSTER_PROJECT_ENV_FILE_PATHS": '{"crkafka": "shop"}'}  # as `dg dev` tells each location its own
+    with LiveDagster(folder, "warm_definitions", settings=settings, env=env) as made:
         yield made
 
 

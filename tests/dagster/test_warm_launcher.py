@@ -15,7 +15,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_project.compat.launcher import DefaultRunLauncher
+from dagster_project.compat.launcher import GRPC_INFO_TAG, DefaultRunLauncher, WorkerStatus
 from dagster_project.launcher import warm
 from dagster_project.launcher.sources import is_left_out
 from dagster_project.launcher.warm import WarmRunLauncher, server_of, socket_of
@@ -34,8 +34,9 @@ def quick() -> None:
     work()
 
 
-def location(host: str = "localhost", server: str = "s1", **more: Any) -> Any:
-    return SimpleNamespace(host=host, socket=None, server_id=server, **more)
+def location(host: str = "localhost", server: str = "s1", socket: str | None = "/tmp/s.sock") -> Any:
+    """One whose server Dagster has started itself listens on a socket."""
+    return SimpleNamespace(host=host, socket=socket, server_id=server)
 
 
 def context(run: Any, there: Any) -> Any:
@@ -70,7 +71,12 @@ ASKS = {"crkafka/region": "orders"}
 
 @pytest.mark.parametrize(
     ("tags", "there"),
-    [({}, location()), (ASKS, location(host="code.example.org")), ({"crkafka/warm": "no"}, location())],
+    [
+        ({}, location()),
+        (ASKS, location(host="code.example.org", socket=None)),
+        (ASKS, location(socket=None)),  # a port may lead into a container, or to a server with another environment
+        ({"crkafka/warm": "no"}, location()),
+    ],
 )
 def test_who_did_not_ask_and_who_is_elsewhere_is_launched_as_usual(
     launcher: WarmRunLauncher,
@@ -94,11 +100,29 @@ def test_whatever_fails_the_run_is_launched_as_usual_and_its_process_forgotten(
         WarmRunLauncher, "_ask", lambda *_: 1
     )  # a process, but the connection is not there to tell it to go
     launcher.launch_run(context(run, location()))
-    broken = SimpleNamespace(host="localhost", socket=None)  # Dagster has changed: it has no server_id any more
+    broken = SimpleNamespace(
+        host="localhost", socket="/tmp/s.sock"
+    )  # Dagster has changed: it has no server_id any more
     launcher.launch_run(context(run, broken))
     assert cold == [run.run_id, run.run_id]
     kept = instance.get_run_by_id(run.run_id)
     assert kept is not None and kept.tags[warm.TAG] == ""
+
+
+@pytest.mark.parametrize(("tags", "seen"), [(ASKS, WorkerStatus.FAILED), ({}, WorkerStatus.RUNNING)])
+def test_only_runs_that_ask_for_it_are_looked_after(
+    launcher: WarmRunLauncher,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    tags: dict[str, str],
+    seen: WorkerStatus,
+) -> None:
+    """Behind a port of this machine may be somebody's container: the number of a process there means another one here, or none."""
+    ran = quick.execute_in_process(instance=instance, tags={**tags, GRPC_INFO_TAG: '{"host": "localhost"}'}).run_id
+    run = instance.get_run_by_id(ran)
+    assert run is not None
+    monkeypatch.setattr(warm, "_pid_of", lambda _: 4_194_304)
+    assert launcher.check_run_worker_health(run).status is seen
 
 
 def test_a_reloaded_location_has_another_warm_process() -> None:
