@@ -125,16 +125,15 @@ def mend(spark: SparkSession | None, region: Handle, name: str, *, shape: Shape 
         wrong = {*found.miscounted, *found.changed}
         return adopting(spark, region, name, partial(adopt.mend, checkpoints=wrong, anew=found.changed))
     log = log_if_reached(region, expected.table)
-    undone = (
-        bool(found.foreign) and not keys_of(region, name) and log is not None and undo(region, log, name, CHECKPOINT)
-    )
-    if any(keys_of(region, t.name) for t in expected.family):  # what others did leaves as after a rewind
-        if found.lost or (found.foreign and not (undone or found.strangers or keys_of(region, name))):
+    keyed = [t.name for t in expected.family if keys_of(region, t.name)]
+    undone = bool(found.foreign) and name not in keyed and log is not None and undo(region, log, name, CHECKPOINT)
+    if keyed:  # what others did leaves as after a rewind
+        if found.lost or (found.foreign and not (undone or found.strangers or name in keyed)):
             raise Refused(
                 f"What others did to table {name} cannot be undone: the version or the files before it are not kept any more, or "
                 "commits of this region came behind it.",
                 hint="Rows of single checkpoints cannot be written again beside a table that keeps one row for each key. "
-                + how_to_fill_anew(name),
+                + how_to_fill_anew(name if name in keyed else keyed[0]),
             )
         if not undone:
             region.plane.do(lambda tx: permits.owe_fence(tx, name))
