@@ -46,7 +46,7 @@ def fitter(kind: pa.DataType, path: str = "") -> Fit:
     if of.is_boolean(kind):
         return _checked(path, kind, lambda v: v, bool)
     if of.is_integer(kind):
-        return _checked(path, kind, lambda v: v, int)
+        return _checked(path, kind, _within(kind, path), int)
     if of.is_floating(kind):
         return _checked(path, kind, float, int, float, Decimal)
     if of.is_decimal(kind):
@@ -88,6 +88,20 @@ def _checked(path: str, kind: pa.DataType, make: Fit, *allowed: type) -> Fit:
         ):
             raise Misfit(f"column {path}: {_shown(value)} is no {kind}")
         return make(value)
+
+    return fit
+
+
+def _within(kind: pa.DataType, path: str) -> Fit:
+    """Only numbers that the column has room for."""
+    signed = of.is_signed_integer(kind)
+    end = 1 << (kind.bit_width - signed)
+    least = -end if signed else 0
+
+    def fit(value: Any) -> Any:
+        if least <= value < end:
+            return value
+        raise Misfit(f"column {path}: {_shown(value)} is no {kind}")
 
     return fit
 

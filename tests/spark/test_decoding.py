@@ -177,6 +177,8 @@ def test_what_is_wrong_is_no_row_and_says_why() -> None:
     found, reasons = decoded(WRONG, Json())  # type: ignore[arg-type]
     assert found == [None] * len(WRONG)
     assert reasons[WRONG.index(b'{"id": "1"}')] == "column id: '1' is no int64"
+    assert reasons[WRONG.index(b'{"id": 99999999999999999999}')] == "column id: 99999999999999999999 is no int64"
+    assert reasons[WRONG.index(b'{"few": 300}')] == "column few: 300 is no int8"
     assert decoded([b'{"id": 1, "who": "a'], Json())[1] == ["no JSON, from character 18 on"], "no parser's words"  # type: ignore[arg-type]
     assert reasons[WRONG.index(b"[1]")] == "a JSON list, not an object"
     assert reasons[WRONG.index(b'{"inner": {"n": "x"}}')] == "column inner.n: 'x' is no int32"
