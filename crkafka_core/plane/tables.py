@@ -47,7 +47,8 @@ def declare(tx: Tx, name: str, format: str, path: str, *, shape: str = "", outpu
     for other in tx.select(Table, ("path", "=", path)):
         raise Refused(
             f"Tables {other.name} and {name} of region {region.name} are declared at one path: {path}.",
-            hint="Each would take all rows of the region, and take them from the other: give one another path.",
+            hint="Each would take all rows of the region, and take them from the other: give one another path. A table takes no other name "
+            f"where it lies: keep {other.name}, or `crkafka undeclare {other.name}`, and {name} is filled at a path of its own.",
         )
     table = Table(
         region=region.name,

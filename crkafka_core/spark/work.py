@@ -200,7 +200,8 @@ def _ranges(config: RegionConfig, ranges: Sequence[KafkaRange], wanted: ReadRequ
                 raise DataLoss(
                     f"Checkpoint {item.checkpoint}: Kafka now gives {plural(count, 'record')} of {item.tp} [{item.start}, {item.stop}); "
                     f"{item.rows} were landed.",
-                    hint="Compaction or deletion changed them: this checkpoint cannot be read again from Kafka.",
+                    hint="Compaction or deletion changed them, or `isolation.level` is another than when they were read: this "
+                    "checkpoint cannot be read again from Kafka.",
                 )
     # Looked at last: the plan may be old when the task runs, and a topic can be made anew while it is read.
     admin = KafkaAdmin(kafka, client_id=f"crkafka-{config.region}-reads")

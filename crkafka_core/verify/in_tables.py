@@ -133,7 +133,7 @@ def _state(reader: Reader, row: Region, family: Sequence[str]) -> State:
         {t.name: contents.counting(reader, row, t) for t in declared},
         frozenset(reader.column(Checkpoint, "id", ("rows", "=", 0))),
         {t.name: contents.written(reader, row, t) for t in declared},
-        contents.given(reader, row, declared),
+        contents.given(reader, row, declared) if declared[0].shape else {},
     )
 
 

@@ -153,7 +153,9 @@ def test_K6_two_tables_for_one_output_of_a_shape_are_refused(landing: Landing) -
 
 
 def test_two_tables_at_one_path_are_refused(landing: Landing) -> None:
-    with pytest.raises(Refused, match="declared at one path: /t/bronze"):
+    with pytest.raises(
+        Refused, match=r"declared at one path: /t/bronze.*keep bronze, or `crkafka undeclare bronze`, and silver"
+    ):
         landing.region.plane.do(lambda tx: tables.declare(tx, "silver", "delta", "/t/bronze"))
 
 
