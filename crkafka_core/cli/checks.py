@@ -127,6 +127,7 @@ def refuse(row: Region, config: RegionConfig) -> None:
 
 def storage(config: RegionConfig, stored: Stored) -> str:
     """Also whose the segments are: a copy of the control plane, or an older state of it, would be refused (SPEC T3, G10)."""
+    from crkafka_core.region import Region as Opened
     from crkafka_core.segments import owner
     from crkafka_core.segments.storage import Storage
 
@@ -141,6 +142,9 @@ def storage(config: RegionConfig, stored: Stored) -> str:
             hint=restored.HINT,
         )
     found.check()
+    if row is not None:
+        with Opened.open(config) as opened:
+            opened.refuse_storage_without_segments()
     return f"{redact(config.storage)} can be written, read and deleted"
 
 
@@ -249,6 +253,8 @@ def tables(config: RegionConfig, stored: Stored) -> str:
                 f"Table {row.name} is declared as {row.format} at {row.path}, and written here as {declared.format} at {declared.path}.",
                 hint=f"Give the new one a name of its own, or `crkafka undeclare {row.name}` first.",
             )
+        if declared.shape:
+            plane_tables.refuse_taken(known.values(), declared.name, declared.shape, declared.output or "")
     for row in known.values():
         here = is_local(row.path) and not in_catalog(row.format, row.path)
         if row.version and here and not Path(row.path.removeprefix("file://"), _LOG.get(row.format, "")).is_dir():

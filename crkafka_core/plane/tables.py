@@ -32,8 +32,7 @@ def declare(tx: Tx, name: str, format: str, path: str, *, shape: str = "", outpu
     """Declare a table; it starts at birth, owes no fence, and holds back retirement from now on."""
     region = tx.region()
     old = tx.get(Table, name)
-    if shape:
-        _refuse_taken(tx, name, shape, output)
+    refuse_taken(tx.select(Table, ("shape", "=", shape)) if shape else (), name, shape, output)
     if old is not None:
         if (old.format, old.path) != (format, path):
             raise Refused(
@@ -69,10 +68,10 @@ def declare(tx: Tx, name: str, format: str, path: str, *, shape: str = "", outpu
     return table
 
 
-def _refuse_taken(reader: Reader, name: str, shape: str, output: str) -> None:
+def refuse_taken(others: Iterable[Table], name: str, shape: str, output: str) -> None:
     """Each row of a shape is in one table: beside a second one for it neither could be written."""
-    for other in reader.select(Table, ("shape", "=", shape), ("name", "!=", name)):
-        if (other.output or GOOD) == (output or GOOD):
+    for other in others:
+        if other.name != name and (other.shape, other.output or GOOD) == (shape, output or GOOD):
             raise Refused(
                 f"Table {other.name} of region {other.region} takes the output {output or GOOD} of the shape {shape}, and {name} would "
                 "take it too: each row of a shape is in one table.",

@@ -88,10 +88,10 @@ class Region:
             subscription_json=subscription.dump(config.topics, config.pattern),
         )
         if configure:
-            self._refuse_storage_without_segments()
+            self.refuse_storage_without_segments()
         return life.declare(self.plane.store, fresh, tables, configure=configure)
 
-    def _refuse_storage_without_segments(self) -> None:
+    def refuse_storage_without_segments(self) -> None:
         """Another one than before: a table that has not got all would wait for ever for segments that lie where the old one is."""
         try:
             row, waits = self.plane.read(lambda reader, row: (row, plane_tables.first_that_waits(reader, row)))

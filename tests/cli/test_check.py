@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from crkafka_core.control import Tx
-from crkafka_core.model.rows import Group, Region, Table
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Group, Region, Segment, Table
 from crkafka_core.plane import life
 from crkafka_core.plane.transact import ControlPlane
 from tests.cli.conftest import YAML, Crkafka, findings
@@ -70,6 +70,29 @@ def test_check_finds_a_table_whose_folder_is_gone(crkafka: Crkafka, region_file:
     assert "Table bronze has rows up to checkpoint 2, and what its folder" in findings(crkafka)["tables"]
     (region_file.parent / "bronze").mkdir()
     assert "tables" not in findings(crkafka)
+
+
+def test_check_tells_what_init_would_refuse_of_tables_and_storage(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane
+) -> None:
+    (region_file.parent / "order.json").write_text('{"type": "object", "properties": {"a": {"type": "integer"}}}')
+    typed = "tables: [{name: t, format: delta, path: t, typed: {json: order.json}%s}]\n"
+    region_file.write_text(YAML + typed % "")
+    assert crkafka("init").code == 0
+    region_file.write_text(YAML + typed % ", dead_letters: odd")
+    said = "Table t_dead of region orders takes the output dead of the shape crkafka.typed:t, and odd would take it too"
+    assert said in findings(crkafka)["tables"]
+    refused = crkafka("init")
+    assert (refused.code, said in refused.err) == (1, True), refused
+
+    def lacks(tx: Tx) -> None:
+        tx.put(Checkpoint("orders", 1, 0, 1, CheckpointStatus.MERGED, rows=1))
+        tx.put(Segment("orders", "uid/00000001/a-0-0.parquet", 1, "orders/0", "a", 1, 1, 1, "h", "[]"))
+        tx.set_region(head=1)
+
+    plane.do(lacks)
+    region_file.write_text((YAML + typed % "").replace("storage: ", "storage: moved/"))
+    assert "Table t lacks checkpoint 1, whose segments lie in" in findings(crkafka)["storage"]
 
 
 def test_check_does_not_take_files_that_a_writer_has_left_for_a_delta_table(
