@@ -20,10 +20,11 @@ pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.timeout(420)]
 DEFINITIONS = """
 import os
 import time
+from pathlib import Path
 
 import dagster as dg
 
-
+SAID = [file.read_text() for folder in Path("defs").iterdir() for file in folder.iterdir()]
 FROM_FILE = os.environ.get("CRKAFKA_OF_DOTENV", "")
 
 
@@ -31,6 +32,8 @@ FROM_FILE = os.environ.get("CRKAFKA_OF_DOTENV", "")
 def work(context):
     if FROM_FILE != "there" or not os.path.exists("warm_definitions.py"):
         raise dg.Failure(f"made without Dagster's .env file, {FROM_FILE!r}, or run in {os.getcwd()}")
+    if "fail" in SAID:
+        raise dg.Failure("the new YAML")
     end = time.monotonic() + context.op_config["seconds"]
     while time.monotonic() < end:
         time.sleep(0.05)
@@ -50,6 +53,8 @@ defs = dg.Definitions(jobs=[quick])
 def dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDagster]:
     folder = tmp_path_factory.mktemp("warm")
     (folder / "warm_definitions.py").write_text(DEFINITIONS)
+    (folder / "defs" / "orders").mkdir(parents=True)
+    (folder / "defs" / "orders" / "defs.yaml").write_text("well")
     (folder / "shop").mkdir()
     (folder / "shop" / ".env").write_text("CRKAFKA_OF_DOTENV=there\n")
     settings = folder / "settings.yaml"
@@ -114,6 +119,17 @@ def test_a_warm_run_whose_process_was_killed_is_seen_to_have_failed(dagster: Liv
     run, process = long(dagster)
     os.kill(process.pid, signal.SIGKILL)
     assert dagster.finished(run) == "FAILURE"
+
+
+def test_after_a_change_of_yaml_and_with_a_new_region_runs_have_the_new_definitions(dagster: LiveDagster) -> None:
+    defs = Path(dagster.folder) / "defs"
+    for name in ("orders", "shop.refunds"):
+        warm(dagster)
+        file = defs / name / "defs.yaml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("fail")
+        assert dagster.finished(dagster.launch("quick")) == "FAILURE"
+        file.write_text("well")
 
 
 def test_after_a_change_of_code_runs_have_the_new_code(dagster: LiveDagster) -> None:
