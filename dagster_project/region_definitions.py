@@ -26,7 +26,7 @@ from dagster_project.sensors import tables as tables_sensor
 from dagster_project.sensors.shared import SensorSetup, UnresolvedJob
 
 _made: WeakValueDictionary[str, RegionResource] = WeakValueDictionary()
-"""The regions of this process whose definitions somebody has, by the beginning of their jobs' names."""
+"""The regions of this process whose definitions somebody has, by the keys of their resources; the first begins their jobs' names."""
 
 
 def consistent_region(
@@ -76,19 +76,30 @@ def build(config: RegionConfig, options: Options) -> dg.Definitions:
 
 
 def _refuse_twins(region: RegionResource, names: Names) -> None:
-    """Regions of one code location whose jobs would have one name. Those that nobody has any more do not count."""
-    other = _made.get(names.slug)
-    if other is not None and other.settings.region != names.region:
+    """Regions of one code location whose jobs or resources would have one name."""
+    for key in (names.slug, names.spark, names.rows):
+        other = _other(key, names.region)
+        if other is not None:
+            same = other.names.slug == names.slug
+            what = (
+                f"the jobs of both would be called {names.of('…')}"
+                if same
+                else f"both would have a resource called {key}"
+            )
+            raise ConfigError(
+                f"Regions {other.settings.region} and {names.region} cannot be in one code location: {what}.",
+                hint="Rename one, or give it a code location of its own.",
+            )
+    _made.update(dict.fromkeys((names.slug, names.spark, names.rows), region))
+
+
+def _other(key: str, region: str) -> RegionResource | None:
+    """Another region that has this key. Those that nobody has any more do not count."""
+    if (other := _made.get(key)) is not None and other.settings.region != region:
         del other
         gc.collect()
-        other = _made.get(names.slug)
-    if other is not None and other.settings.region != names.region:
-        raise ConfigError(
-            f"Regions {other.settings.region} and {names.region} cannot be in one code location: the jobs of both would be called "
-            f"{names.of('…')}.",
-            hint="Rename one, or give it a code location of its own.",
-        )
-    _made[names.slug] = region
+        other = _made.get(key)
+    return other if other is not None and other.settings.region != region else None
 
 
 def _refuse_one_key(config: RegionConfig, names: Names) -> None:

@@ -99,6 +99,18 @@ def test_regions_whose_names_differ_by_punctuation_share_nothing_on_an_instance(
     assert consistent_region(attributes("shop-orders")), "a location that is loaded anew knows nothing of the old one"
 
 
+@pytest.mark.parametrize("pair", [("orders", "orders_spark"), ("orders_rows", "orders")])
+def test_regions_whose_resources_would_have_one_name_are_refused_with_a_sentence(pair: tuple[str, str]) -> None:
+    first, second = pair
+    kept = consistent_region(attributes(first))
+    said = (
+        f"Regions {first} and {second} cannot be in one code location: both would have a resource called {max(pair)}."
+    )
+    with pytest.raises(ConfigError, match=said):
+        consistent_region(attributes(second))
+    del kept
+
+
 @pytest.mark.parametrize("name", ["records", "group", "topics"])
 def test_a_table_called_as_an_asset_of_the_region_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"a table cannot be called {name} in Dagster"):
