@@ -16,6 +16,7 @@ from crkafka_core.config import BadConfiguration, RegionConfig, redact
 from crkafka_core.config.changes import Change, changes
 from crkafka_core.config.location import in_catalog, is_local, sqlite_file
 from crkafka_core.config.resolving import resolve
+from crkafka_core.config.typed import TypedConfig
 from crkafka_core.control import Place
 from crkafka_core.kafka.properties import RECEIVED_BESIDE, RECEIVED_BYTES, client_properties
 from crkafka_core.model.errors import ConfigError, CrkafkaError, DataLoss, Refused, WentBack, WrongRegion
@@ -235,6 +236,25 @@ def _belongs(config: RegionConfig, name: str, bound: Group) -> None:
             f"Group {name!r} belongs to region {bound.region} (index {bound.region_index}); members of {config.region} are refused.",
             hint="Give this region a group.id of its own.",
         )
+
+
+def registry(config: RegionConfig, _: Stored) -> str:
+    """Whether it is there, and has the subjects of the typed tables."""
+    from crkafka_core.spark.registry import Registry
+
+    assert config.registry is not None  # a table names it
+    asked = Registry(config.registry.url, config.registry.user, config.registry.headers, patience=_PATIENCE)
+    subjects = []
+    for typed in by_registry(config):
+        assert typed.subject is not None
+        asked.version(typed.subject, typed.version or "latest", serialized=typed.protobuf is not None)
+        subjects.append(typed.subject)
+    return f"has {', '.join(subjects)}"
+
+
+def by_registry(config: RegionConfig) -> list[TypedConfig]:
+    """What the tables are typed by that have their schema there."""
+    return [t.typed for t in config.tables if t.typed is not None and t.typed.registered]
 
 
 _LOG = {"delta": "_delta_log", "iceberg": "metadata"}

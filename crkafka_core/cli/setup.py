@@ -52,6 +52,8 @@ def check(config: RegionConfig, *, offline: bool = False) -> list[Finding]:
         of_group = _finding("group", lambda: checks.group(config, known))
         if of_group.ok or of_group.text != found[-1].text:  # what keeps both from Kafka is said once
             found.append(of_group)
+    if checks.by_registry(config):
+        found.append(_finding("registry", lambda: checks.registry(config, known)))
     if config.tables or known.tables:
         found.append(_finding("tables", lambda: checks.tables(config, known)))
     found.append(_finding("host", lambda: checks.host(config, known)))

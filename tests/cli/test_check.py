@@ -14,6 +14,7 @@ from crkafka_core.control import Tx
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Group, Region, Segment, Table
 from crkafka_core.plane import life
 from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.testing.schema_registry import FakeRegistry
 from tests.cli.conftest import YAML, Crkafka, findings
 
 
@@ -54,6 +55,23 @@ def test_check_refuses_another_group(crkafka: Crkafka, region_file: Path, plane:
     refused = crkafka("init")
     assert (refused.code, refused.err.startswith(said)) == (2, True), refused
     assert said in findings(crkafka)["region"], "what was refused has changed nothing"
+
+
+def test_check_asks_the_registry_for_the_subjects_of_typed_tables(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All was right, and the table stood still: its subject was misspelt, or no registry was there."""
+    monkeypatch.setattr("crkafka_core.cli.checks._PATIENCE", 0.1)
+    there = FakeRegistry()
+    table = "tables: [{name: typed, format: parquet, path: typed, typed: {avro: registry}}]"
+    region_file.write_text(f"{YAML}registry: {{url: '{there.url}'}}\n{table}\n")
+    path = "/subjects/orders-value/versions/latest"
+    there.answers[path] = [(404, {"error_code": 40401})]
+    assert "has no subject orders-value, version latest" in findings(crkafka)["registry"]
+    there.answers[path] = [(200, {"schema": "{}"})]
+    assert "registry" not in findings(crkafka)
+    there.close()
+    assert "does not serve schemas" in findings(crkafka)["registry"]
 
 
 def test_check_finds_a_table_whose_folder_is_gone(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
