@@ -86,6 +86,12 @@ def _begun(tx: Tx, region: Region, table: Table) -> Table:
     return begun
 
 
+def began_late(reader: Reader, table: Table) -> bool:
+    """Whether what it has acknowledged came by no commit: it begins behind what is forgotten."""
+    fits: list[Cond] = [("table", "=", table.name), ("status", "=", DONE), ("kind", "=", ADVANCE)]
+    return table.acknowledged > 0 and not reader.count(TableCommit, *fits, ("upto", "=", table.acknowledged))
+
+
 def _next(tx: Tx, region: Region, table: Table, upto: int | None, limit: int | None) -> reading.ReadPlan:
     end = region.head if upto is None else upto
     if end <= table.acknowledged:

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.plural import plural
+from crkafka_core.plane import permits
 from crkafka_core.plane.permits import Permit
 from crkafka_core.spark import iceberg_upsert, location
 from crkafka_core.spark.delta_table import DeltaTable, beside_compaction
@@ -47,6 +48,12 @@ def write(
     region: Handle, form: TableFormat, permit: Permit, hold: Hold, frame: DataFrame, keys: Sequence[str]
 ) -> Written:
     """Merge the rows of the permitted checkpoints into the table."""
+    if region.plane.read(lambda reader, _: permits.began_late(reader, permit.table)):
+        raise Refused(
+            f"Table {permit.table.name} has one row for each {', '.join(keys)}, and what led to checkpoint {permit.table.acknowledged} is "
+            "not archived any more: rows of keys that came before, and not since, would be missing.",
+            hint="Nothing was written. `crkafka undeclare` it, and let a region of its own read the topic from the beginning.",
+        )
     if not permit.plan.rows:
         return Written("", 0)
     rows = _marked(frame, form.table.name, keys).persist()

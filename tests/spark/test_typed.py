@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import lateness
 from crkafka_core.plane import tables as plane
 from crkafka_core.spark import registry_columns, tables
@@ -384,6 +385,27 @@ def test_K6_dead_letters_that_join_a_table_by_key_too_late_are_named_and_let_go(
     region.plane.do(lambda tx: plane.undeclare(tx, "typed_dead"))
     done = tables.advance(spark, landing.region, "typed")
     assert done is not None and done.acknowledged == 2
+
+
+@pytest.mark.spark
+def test_T2_a_table_by_key_does_not_begin_behind_what_is_forgotten(spark: SparkSession, tmp_path: Path) -> None:
+    """Put back after it was undeclared, it would lose the rows of keys that nobody has written since."""
+    landing = of_two_topics(
+        tmp_path, {"name": "typed", "mode": "upsert", "on_bad_record": "skip", "topics": ["refunds"]}
+    )
+    landing.land(1)
+    tables.advance(spark, landing.region, "typed")
+    version = DeltaTable(str(tmp_path / "typed")).version()
+    landing.region.plane.do(lambda tx: plane.undeclare(tx, "typed"))
+    landing.land(1)
+    landing.region.plane.do(lambda tx: tx.delete(Checkpoint, ("id", "=", 1)))
+    landing.declare(landing.config.tables[0])
+    for _ in range(2):
+        with pytest.raises(
+            Refused, match="what led to checkpoint 1 is not archived any more: rows of keys that came before"
+        ):
+            tables.advance(spark, landing.region, "typed")
+    assert DeltaTable(str(tmp_path / "typed")).version() == version
 
 
 def proto(*fields: tuple[str, int, int, str], name: str = "x.proto") -> pb.FileDescriptorProto:
