@@ -85,7 +85,8 @@ class Registry:
                 return _schema(json.load(answer))
         except urllib.error.HTTPError as error:
             code = _code(error) if error.code == 404 else 0
-            if code in (_NO_SUCH_SUBJECT, _NO_SUCH_VERSION):
+            of_subject = path.startswith("/subjects/")  # of which some registries say that the schema is not there
+            if code in (_NO_SUCH_SUBJECT, _NO_SUCH_VERSION) or (of_subject and code == _NO_SUCH_SCHEMA):
                 what = path.partition("?")[0].removeprefix("/subjects/").replace("/versions/", ", version ")
                 raise ConfigError(
                     f"The schema registry at {url} has no subject {what}.",
