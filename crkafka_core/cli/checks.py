@@ -19,7 +19,15 @@ from crkafka_core.config.resolving import resolve
 from crkafka_core.config.typed import TypedConfig
 from crkafka_core.control import Place
 from crkafka_core.kafka.properties import RECEIVED_BESIDE, RECEIVED_BYTES, client_properties
-from crkafka_core.model.errors import ConfigError, CrkafkaError, DataLoss, Refused, WentBack, WrongRegion
+from crkafka_core.model.errors import (
+    ConfigError,
+    CrkafkaError,
+    DataLoss,
+    NoControlPlane,
+    Refused,
+    WentBack,
+    WrongRegion,
+)
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Group, Initial, Region, Table
 from crkafka_core.plane import alarms, life, restored, roster, starts
@@ -52,6 +60,13 @@ def stored(config: RegionConfig) -> Stored:
     if (file := sqlite_file(config.resolved_control_plane())) is not None and not file.exists():
         _can_be_made(file)
         return Stored()
+    try:
+        return _stored(config)
+    except NoControlPlane:  # a database without our tables
+        return Stored()
+
+
+def _stored(config: RegionConfig) -> Stored:
     with control_plane(config) as there, there.store.read(config.region) as reader:
         return Stored(
             reader.get(Region),

@@ -34,6 +34,14 @@ def test_init_takes_the_place_of_a_configuration_that_only_an_older_version_took
     assert "changed" not in crkafka("init").out
 
 
+def test_check_before_init_says_so_where_the_database_is_there(crkafka: Crkafka, region_file: Path) -> None:
+    """As one of PostgreSQL is: it was called wrong, and `check` comes before `init`."""
+    folder = region_file.parent / "var"
+    folder.mkdir(exist_ok=True)
+    (folder / "crkafka.db").touch()
+    assert "ok     control plane: the region is not there yet: `crkafka init` makes it" in crkafka("check").out
+
+
 def test_check_and_init_tell_what_has_changed(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
     region_file.write_text(
         YAML.replace("topics: [orders]", "topics: [orders, refunds]").replace("members: 2", "members: 3")
