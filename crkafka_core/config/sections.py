@@ -174,8 +174,8 @@ class TableConfig(Typing):
 
     name: StrictStr = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
     """Letters, digits and underscores; unique in the region."""
-    format: Literal["parquet", "delta", "iceberg"]
-    """Of its files: parquet, delta or iceberg."""
+    format: Literal["parquet", "delta", "iceberg"] = "delta"
+    """Of its files: delta unless said, iceberg or parquet."""
     path: StrictStr
     """Folder or URL; or, of a Delta or Iceberg table, its name in a catalog of the Spark session, as `main.bronze.orders`."""
     options: dict[str, StrictStr] = Field(default_factory=dict)

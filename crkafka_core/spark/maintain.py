@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from pyspark.sql import SparkSession
 
+from crkafka_core.config.location import in_catalog, is_local
+from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables as plane
 from crkafka_core.spark import parquet_table
 from crkafka_core.spark.formats import session_for, table_of
@@ -33,6 +37,14 @@ def maintain(spark: SparkSession | None, region: Handle, name: str) -> Maintaine
     if not table.version:
         return Maintained(name)
     form = table_of(session_for(spark, name), region, table)
-    merged, into = form.compact()
-    form.clean()
+    with nullcontext() if _others_may_commit(table) else adopted.as_writer(region, name):
+        merged, into = form.compact()
+        form.clean()
     return Maintained(name, merged, into)
+
+
+def _others_may_commit(table: Table) -> bool:
+    """Elsewhere, as in an object store by S3A, the later of two drivers' commits may replace the other, whose rows are gone."""
+    if in_catalog(table.format, table.path):
+        return table.format == "iceberg"
+    return is_local(table.path) or table.path.startswith("hdfs:")

@@ -29,7 +29,7 @@ from crkafka_core.tables import files, writing
 from crkafka_core.tables.delta_log import DeltaLog, log_of
 from crkafka_core.tables.files import KEY, Added, Tally
 from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.hold import keeping
+from crkafka_core.tables.hold import Hold, keeping
 from crkafka_core.tables.log import DataFile, Moved
 from crkafka_core.tables.stamp import MAINTAIN, Stamp
 
@@ -197,14 +197,18 @@ def _added(name: str, size: int, tally: Tally, group: Sequence[DataFile]) -> Add
 
 def vacuum(region: Handle, log: DeltaLog) -> int:
     """Delete files that left the table longer ago than its retention; as its writer, so that nobody adopts one of them anew meanwhile."""
-    token, deadline = f"vacuum-{uuid.uuid4().hex}", time.monotonic() + PATIENCE
+    with as_writer(region, log.table.name):
+        return log.vacuum()
+
+
+def as_writer(region: Handle, name: str) -> Hold:
+    """The lease of the table's writer, once nobody else has it."""
+    token, deadline = f"maintain-{uuid.uuid4().hex}", time.monotonic() + PATIENCE
     while True:
         try:
-            lease = region.plane.do(lambda tx: permits.take(tx, log.table.name, holder=holder(), token=token))
-            break
+            lease = region.plane.do(lambda tx: permits.take(tx, name, holder=holder(), token=token))
+            return keeping(region, lease, lease.kind)
         except LeaseHeld:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-    with keeping(region, lease, lease.kind):
-        return log.vacuum()

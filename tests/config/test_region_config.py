@@ -100,6 +100,11 @@ def test_a_name_in_a_catalog_is_no_path(format: str, path: str, stays: bool, tmp
         assert RegionConfig.parse({**GOOD, **remote, "tables": [table]}).tables[0].path == path
 
 
+def test_k6_a_table_is_delta_unless_said() -> None:
+    found = RegionConfig.parse({**GOOD, "tables": [{"name": "bronze", "path": "lake.shop.orders"}]}).tables[0]
+    assert (found.format, found.path) == ("delta", "lake.shop.orders")
+
+
 def test_a_component_file_of_dagster_is_read_as_well(tmp_path: Path) -> None:
     file = tmp_path / "defs.yaml"
     indented = "".join("  " + line for line in TEN_LINES.splitlines(keepends=True))

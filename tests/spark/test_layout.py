@@ -13,8 +13,12 @@ from deltalake import DeltaTable as Lake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from crkafka_core.model.errors import ConfigError, LeaseLost
+from crkafka_core.model.errors import ConfigError, LeaseHeld, LeaseLost
+from crkafka_core.model.rows import Table
+from crkafka_core.plane import leases, permits
+from crkafka_core.plane import tables as plane_tables
 from crkafka_core.spark import formats, iceberg_catalog, tables
+from crkafka_core.spark import maintain as maintaining
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.testing.landing import Landing
@@ -301,6 +305,46 @@ def test_maintain_runs_beside_a_writer(spark: SparkSession, tmp_path: Path, shop
     assert not errors, [str(getattr(e, "java_exception", e)) for e in errors]
     assert rows_in(spark, landing) == expected(*((c, 4 * c - 4, 4 * c) for c in range(1, 8)))
     assert tables.look(spark, landing.region, "orders").clean
+
+
+@pytest.mark.parametrize(
+    ("format", "path", "may"),
+    [
+        ("delta", "/tables/orders", True),
+        ("delta", "hdfs://name/tables/orders", True),
+        ("iceberg", "main.bronze.orders", True),
+        ("delta", "main.bronze.orders", False),
+        ("delta", "s3://lake/orders", False),
+        ("iceberg", "s3a://lake/orders", False),
+    ],
+)
+def test_where_two_drivers_commits_are_not_safe_maintain_takes_its_turn(format: str, path: str, may: bool) -> None:
+    table = Table(region="orders", name="orders", format=format, path=path)
+    assert maintaining._others_may_commit(table) is may
+
+
+def test_maintain_in_an_object_store_waits_for_the_writer(
+    spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit of a compaction could replace that of the host beside it, whose rows were gone."""
+    landing = made(tmp_path)
+    advanced(spark, landing, 2)
+    monkeypatch.setattr(maintaining, "_others_may_commit", lambda _: False)
+    monkeypatch.setattr("crkafka_core.tables.maintain.PATIENCE", 0.3)
+    plane = landing.region.plane
+    lease = plane.do(lambda tx: permits.take(tx, "orders", holder="somebody", token="t"))
+    with pytest.raises(LeaseHeld, match="somebody"):
+        tables.maintain(spark, landing.region, "orders")
+    plane.do(lambda tx: leases.release(tx, lease))
+    seen: list[int] = []
+
+    def compact(self: DeltaTable) -> tuple[int, int]:
+        seen.append(plane.read(lambda reader, row: len(leases.held(reader, plane_tables.kind_of_lease("orders")))))
+        return 0, 0
+
+    monkeypatch.setattr(DeltaTable, "compact", compact)
+    tables.maintain(spark, landing.region, "orders")
+    assert seen == [1], "its own"
 
 
 @pytest.mark.parametrize("format", [pytest.param("iceberg", marks=pytest.mark.soak), "parquet"])

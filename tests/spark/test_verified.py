@@ -147,9 +147,7 @@ def test_of_a_typed_table_by_key_that_skips_records_the_rest_is_compared(spark: 
     found = Findings()
     in_tables.look(shop.landing.region, found)
     assert any("1 key has more than one row" in str(each) for each in found.kept)
-    assert [note.partition(",")[0] for note in found.notes] == [
-        "table typed: records that could not be decoded were skipped"
-    ]
+    assert [note.partition(",")[0] for note in found.notes] == ["table typed: records were left out"]
 
 
 def test_of_tables_of_a_program(spark: SparkSession, tmp_path: Path, program: Callable[[str, str], Any]) -> None:
