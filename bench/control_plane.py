@@ -197,7 +197,7 @@ def idle_regions(store: SqlStore, server: Postgres, seconds: float) -> Figure:
         version, renewed = 0, time.monotonic()
         while not stop.is_set():
             version = store.wait(name, version, 5.0)
-            plane.read(lambda reader, row: view.desired(reader, row, me, f"{me}@1"))
+            plane.read(lambda reader, row: view.desired(reader, row, roster.all_of(reader), me, f"{me}@1"))
             if time.monotonic() - renewed > Limits().renew_every:
                 plane.do(lambda tx: members.renew(tx, me, f"{me}@1"))
                 renewed = time.monotonic()
@@ -209,6 +209,7 @@ def idle_regions(store: SqlStore, server: Postgres, seconds: float) -> Figure:
     before, started = _cpu(server), time.monotonic()
     time.sleep(seconds)
     used = (_cpu(server) - before) / (time.monotonic() - started)
+    assert all(thread.is_alive() for thread in threads), "a member has ended: what was measured is nothing"
     stop.set()
     for thread in threads:
         thread.join(20)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from bench.figure import Figure
 from checkpoints_db import initialise
@@ -58,7 +59,7 @@ def measure(folder: Path, *, cuts: int = CUTS, period: float = PERIOD, settings:
         region.start(by="bench")
         with HandMember(config, region.plane):
             region.await_running(timeout=30)
-            kwargs = {} if settings else {"settings": None}
+            kwargs: dict[str, Any] = {} if settings else {"settings": None}
             with LiveDagster(folder, "bench_definitions", **kwargs) as dagster:
                 dagster.until(
                     lambda: len(merged(region)) >= cuts + WARM_UP,

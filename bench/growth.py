@@ -93,7 +93,7 @@ class Seen:
 def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="crk-bench-"))
     leash = Leash(folder / "kafka")
-    seen = []
+    seen: list[Seen] = []
     try:
         kafka = KafkaCluster(
             folder / "kafka", leash=leash, full_speed=True, settings={"message.max.bytes": "2000000"}

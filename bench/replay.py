@@ -50,7 +50,7 @@ def ours(spark: SparkSession, bootstrap: str, topic: str, folder: Path) -> DataF
     folder.mkdir()
     url = f"sqlite:///{folder}/crkafka.db"
     initialise(url)
-    given = {"bootstrap.servers": bootstrap, "group.id": folder.name}
+    given: dict[str, object] = {"bootstrap.servers": bootstrap, "group.id": folder.name}
     landing = Landing(open_store(url), folder, control_plane=url, kafka=given)
     each = ROWS // PARTITIONS // CHECKPOINTS
     line = tuple(
