@@ -153,6 +153,8 @@ T = TypeVar("T", pa.Table, pa.RecordBatch)
 
 
 def _as_written(found: T) -> T:
+    if found.schema.equals(SCHEMA):
+        return found
     names = [name for name in SCHEMA.names if name in found.schema.names]
     wanted = SCHEMA if names == SCHEMA.names else pa.schema([SCHEMA.field(name) for name in names])
     return found if found.schema.equals(wanted) else found.select(names).cast(wanted)
