@@ -261,9 +261,8 @@ def registry(config: RegionConfig, _: Stored) -> str:
     asked = Registry(config.registry.url, config.registry.user, config.registry.headers, patience=_PATIENCE)
     subjects = []
     for typed in by_registry(config):
-        assert typed.subject is not None
-        asked.version(typed.subject, typed.version or "latest", serialized=typed.protobuf is not None)
-        subjects.append(typed.subject)
+        asked.of_table(typed)
+        subjects.append(str(typed.subject))
     return f"has {', '.join(subjects)}"
 
 

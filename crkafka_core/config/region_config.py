@@ -30,7 +30,7 @@ from crkafka_core.config.problem import BadConfiguration, KeyedError, Problem, p
 from crkafka_core.config.quantity import Size
 from crkafka_core.config.resolved import Resolved
 from crkafka_core.config.resolving import resolve
-from crkafka_core.config.sections import HostConfig, StartConfig, TableConfig, TriggerConfig
+from crkafka_core.config.sections import GOOD, HostConfig, StartConfig, TableConfig, TriggerConfig
 from crkafka_core.config.topic import NO_TOPIC, is_topic
 from crkafka_core.config.typed import RegistryConfig, TypedConfig
 from crkafka_core.model.limits import MOST_MEMBERS, Limits
@@ -344,7 +344,7 @@ class RegionConfig(LimitKeys):
                 raise ValueError(f"two tables are called {name!r}; each needs a name of its own")
         for table in tables:
             secret.check_none(f"table {table.name}", table.path)
-        taken = [(t.shape, t.output or "good") for t in tables if t.shape is not None]
+        taken = [(t.shape, t.output or GOOD) for t in tables if t.shape is not None]
         for shape, output in taken:
             if taken.count((shape, output)) > 1:
                 raise ValueError(f"two tables take the output {output} of {shape}; each row of a shape is in one table")

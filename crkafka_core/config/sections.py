@@ -169,6 +169,10 @@ class TriggerConfig(BaseModel):
         return self.tuples is not None
 
 
+GOOD = "good"
+"""The output of a shape that a table takes unless it says another."""
+
+
 class TableConfig(Typing):
     """A declared table: it holds back retirement and follows resets."""
 
@@ -207,7 +211,7 @@ class TableConfig(Typing):
         implied: dict[str, Any] = {}
         if value.get("typed") is not None and value.get("keys") is None:
             implied["keys"] = ("kafka_key",)
-        if value.get("output") == "good":
+        if value.get("output") == GOOD:
             implied["output"] = None
         return {**value, **implied}
 

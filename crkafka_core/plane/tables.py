@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from crkafka_core.config.location import in_catalog
+from crkafka_core.config.sections import GOOD
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region, Segment, Table, TableCommit
@@ -23,8 +24,6 @@ _ADOPTING = ("", "file", "s3", "s3a")
 """Schemes of paths at which Delta's log can be written without Spark."""
 _BOTH = (*_ADOPTING, "hdfs", "gs")
 """Schemes that Spark and Arrow call alike, so that both find a file there; a path without one may be a name in a catalog."""
-GOOD = "good"
-"""The output of a shape that a table takes unless it says another."""
 OPEN, DONE, FAILED = "OPEN", "DONE", "FAILED"
 
 

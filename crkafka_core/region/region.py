@@ -93,13 +93,15 @@ class Region:
 
     def refuse_storage_without_segments(self) -> None:
         """Another one than before: a table that has not got all would wait for ever for segments that lie where the old one is."""
+        config = self.config
         try:
-            row, waits = self.plane.read(lambda reader, row: (row, plane_tables.first_that_waits(reader, row)))
+            was = json.loads(self.plane.read(lambda _, row: row.config_json) or "{}")
         except NoSuchRegion:
             return
-        config, was = self.config, json.loads(row.config_json or "{}")
-        same = (was.get("storage"), was.get("storage_options", {})) == (config.storage, config.storage_options)
-        if was and waits is not None and not same and not self.storage().exists(waits[1].path):
+        if not was or (was.get("storage"), was.get("storage_options", {})) == (config.storage, config.storage_options):
+            return
+        waits = self.plane.read(plane_tables.first_that_waits)
+        if waits is not None and not self.storage().exists(waits[1].path):
             table, segment = waits
             uid = segment.path.partition("/")[0]
             raise Refused(

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 
 from crkafka_core.config.resolving import remember, resolve
 from crkafka_core.config.secret import Url
+from crkafka_core.config.typed import TypedConfig
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 
 TIMEOUT = 10.0
@@ -65,6 +66,11 @@ class Registry:
         return self._get(
             f"/subjects/{quote(subject, safe='')}/versions/{version}{'?' if asked else ''}{'&'.join(asked)}"
         )
+
+    def of_table(self, typed: TypedConfig) -> Schema:
+        """What a table is typed by, as the registry has it now."""
+        assert typed.subject is not None  # checked where the configuration is read
+        return self.version(typed.subject, typed.version or "latest", serialized=typed.protobuf is not None)
 
     def _get(self, path: str) -> Schema:
         """The answer; asked again while there is none."""

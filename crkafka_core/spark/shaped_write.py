@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from crkafka_core.config.sections import GOOD
 from crkafka_core.control import Reader, Tx
 from crkafka_core.holder import holder
 from crkafka_core.model.errors import ConfigError, DataLoss, Refused, Stale
@@ -38,7 +39,7 @@ from crkafka_core.spark.decode_batch import BadRecord
 from crkafka_core.spark.one_pass import one_pass
 from crkafka_core.spark.registry import RegistryAway
 from crkafka_core.spark.schema import CHECKPOINT
-from crkafka_core.spark.shapes import DEAD, GOOD
+from crkafka_core.spark.shapes import DEAD
 from crkafka_core.spark.table_format import Files, Rows
 from crkafka_core.spark.task_files import Output
 from crkafka_core.spark.tasks import Then

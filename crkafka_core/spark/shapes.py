@@ -9,6 +9,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 
 from crkafka_core.config import RegionConfig
+from crkafka_core.config.sections import GOOD
 from crkafka_core.config.typed import name_of
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
@@ -17,7 +18,7 @@ from crkafka_core.spark.decode import Decoded
 from crkafka_core.spark.schema import CHECKPOINT
 from crkafka_core.spark.typed import TypedShape
 
-GOOD, DEAD = "good", "dead"
+DEAD = "dead"
 
 Shape = Callable[[DataFrame], DataFrame | Decoded | Mapping[str, DataFrame]]
 """Makes a table's rows of a checkpoint's, row by row, and keeps the column `crkafka_checkpoint`. Several outputs, by their names,

@@ -117,10 +117,10 @@ def source(typed: TypedConfig, registry: RegistryConfig | None, name: str) -> tu
                 f"Table {name} is typed by a schema that cannot be used: {error}.",
                 hint="Nothing was written; mend the file.",
             ) from None
-    assert registry is not None and typed.subject is not None  # checked where the configuration is read
+    assert registry is not None  # checked where the configuration is read
     asked = Registry(registry.url, registry.user, registry.headers)
     decoder: Decoder
-    found = asked.version(typed.subject, typed.version or "latest", serialized=typed.protobuf is not None)
+    found = asked.of_table(typed)
     if typed.avro is not None:
         decoder, columns = registry_columns.avro(asked, found)
     else:

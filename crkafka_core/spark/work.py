@@ -125,7 +125,6 @@ def rows_of(config_json: str, work: Work, wanted: ReadRequest) -> Iterator[pa.Re
 
 def _files(config: RegionConfig, files: Iterable[File], wanted: ReadRequest) -> Iterator[pa.RecordBatch]:
     storage, columns = Storage.of(config), wanted.of_record
-    as_read = wanted.columns == tuple(SCHEMA.names)
     for file in files:
         for batch in scan_segment(
             storage,
@@ -134,7 +133,7 @@ def _files(config: RegionConfig, files: Iterable[File], wanted: ReadRequest) -> 
             columns=columns,
             selection=wanted.selection.within(file.checkpoint),
         ):
-            yield batch if as_read else wanted.answer(batch, file.checkpoint)
+            yield wanted.answer(batch, file.checkpoint)
 
 
 def forget_archives() -> None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crkafka_core.config.json_columns import PREFIX
+from crkafka_core.config.sections import GOOD
 from crkafka_core.config.typed import name_of
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import ConfigError
@@ -304,7 +305,7 @@ class Tables:
 
     def place_columns(self, table: Table) -> list[str]:
         """Where a row tells its topic, partition and offset."""
-        prefix = PREFIX if self.typed and table.output in ("", "good") else ""
+        prefix = PREFIX if self.typed and table.output in ("", GOOD) else ""
         return [prefix + name for name in ("topic", "partition", "offset")]
 
     def belongs(self, checkpoint: int) -> bool:

@@ -99,7 +99,7 @@ def test_g4_a_shorter_lease_is_renewed_in_time_by_who_began_with_a_longer_one(
     plane.do(lambda tx: tx.set_region(limits_json='{"session_timeout": 0.3}'))
     rig = Rig(plane, monkeypatch)
     rig.start()
-    often = until(lambda: plane.read(lambda r, _: r.get(Member, "orders/0").renewals) >= 8, 4.0)  # type: ignore[union-attr]
+    often = until(lambda: plane.read(lambda r, _: r.select(Member)[0].renewals) >= 8, 4.0)
     rig.dog.end()
     assert often
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -143,11 +144,11 @@ def test_K6_two_tables_for_one_output_of_a_shape_are_refused(landing: Landing) -
     """As after another name in the configuration, such as of dead letters: neither was written any more, nor what is beside them."""
     plane = landing.region.plane
     for name, output in (("orders", ""), ("orders_dead", "dead")):
-        plane.do(lambda tx, n=name, o=output: tables.declare(tx, n, "delta", f"/t/{n}", shape="m:f", output=o))  # type: ignore[misc]
+        plane.do(partial(tables.declare, name=name, format="delta", path=f"/t/{name}", shape="m:f", output=output))
     for output, other in (("good", "orders"), ("dead", "orders_dead")):
         refused = rf"{other} of region orders takes the output {output} of the shape m:f, and new would.*`crkafka undeclare {other}` first"
         with pytest.raises(Refused, match=refused):
-            plane.do(lambda tx, o=output: tables.declare(tx, "new", "delta", "/t/new", shape="m:f", output=o))  # type: ignore[misc]
+            plane.do(partial(tables.declare, name="new", format="delta", path="/t/new", shape="m:f", output=output))
     plane.do(lambda tx: tables.undeclare(tx, "orders_dead"))
     plane.do(lambda tx: tables.declare(tx, "new", "delta", "/t/new", shape="m:f", output="dead"))
 
