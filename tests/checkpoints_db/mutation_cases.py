@@ -10,16 +10,19 @@ from typing import Any
 from checkpoints_db.testing.players import PARTITIONS, Player, new_region
 from crkafka_core.control import Store, Tx
 from crkafka_core.model.phase import Phase, Wanted
-from crkafka_core.model.rows import Lease, Region, Reset, ResetCause
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, Region, Reset, ResetCause
 from crkafka_core.plane import (
     advance,
     alarms,
+    cleanup,
     clock,
     cuts,
+    erasure,
     goals,
     halting,
     leases,
     life,
+    limits,
     members,
     pauses,
     permits,
@@ -28,6 +31,7 @@ from crkafka_core.plane import (
     restored,
     retire,
     roster,
+    skips,
     starts,
     tables,
     triggers,
@@ -251,6 +255,27 @@ def _overdue(stage: Stage) -> None:
     stage.plane.do(lambda tx: tx.set_region(reset_at=1.0))
 
 
+def _archived(stage: Stage) -> None:
+    """More retired checkpoints than `history` keeps, of which the table lacks none."""
+    for token in "xyz":
+        stage.cut(token)
+    _acknowledged(stage)
+    stage.plane.do(lambda tx: retire.retire(tx, retire.plan(tx, tx.region()).retire))
+    stage.plane.do(lambda tx: tx.set_region(limits_json=limits.dump(replace(limits.of(tx.region()), history=1))))
+    with stage.store.read(NAME) as reader:
+        assert len(reader.column(Checkpoint, "id", ("status", "=", CheckpointStatus.RETIRED))) > 2
+
+
+def _skip(stage: Stage) -> Callable[[Tx], Any]:
+    tp = next(iter(stage.players[0].held))
+    stands = stage.players[0].position[tp]
+    return lambda tx: skips.skip(tx, tp, stands, stands + 4, by="me", token="skip")
+
+
+def _erase(stage: Stage) -> Callable[[Tx], Any]:
+    return lambda tx: erasure.record(tx, tx.region().head, {PARTITIONS[0]: [5, 6]}, by="me")
+
+
 def _idle(stage: Stage) -> None:
     stage.plane.do(lambda tx: halting.idle(tx, "test"))
 
@@ -311,6 +336,9 @@ CASES: dict[str, Case] = {
     "stopped for a reason": (lambda s: s.open(1), lambda s: lambda tx: halting.halt(tx, "reason", member="m")),
     "scale": (_running, lambda s: lambda tx: life.scale(tx, 3, by="me")),
     "retire": (_acknowledged, lambda s: lambda tx: retire.retire(tx, retire.plan(tx, tx.region()).retire)),
+    "clean up": (_archived, lambda s: cleanup.clean_up),
+    "skip what no client can read": (lambda s: s.cut("a"), _skip),
+    "note what was erased": (lambda s: s.cut("a"), _erase),
     "forget a topic": (_running, lambda s: lambda tx: starts.forget(tx, "refunds", by="me")),
     "a topic is gone": (
         _running,
