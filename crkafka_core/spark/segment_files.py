@@ -48,7 +48,6 @@ def by_arrow(
 def frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: ReadRequest) -> DataFrame:
     """The rows of the plan's segments."""
     root = resolve(config.storage, "storage")
-    check_names(plan)
     if (
         plan.selection.erased
         or location.in_object_store(root)
@@ -56,6 +55,7 @@ def frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: Rea
         or _many_and_small(plan.segments)
     ):
         return by_arrow(spark, config, plan, wanted)
+    check_names(plan)
     paths = [location.uri(root, s.path) for s in plan.segments]
     location.list_on_driver(spark)
     try:
