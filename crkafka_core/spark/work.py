@@ -171,8 +171,8 @@ def filled(
 
 def _parts(batch: pa.RecordBatch, size: int) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Halves of halves, until each fits, with its bytes."""
-    takes = batch.get_total_buffer_size()  # all that its buffers hold: told at once, while its own part of them is counted
-    if takes > size // 16:  # larger, or a part of something larger
+    takes = batch.get_total_buffer_size()  # its buffers as a whole: told at once, while `nbytes` counts its own part
+    if takes > size // 16:  # large, or a part of something large
         takes = batch.nbytes
     if batch.num_rows <= 1 or takes <= size:
         yield batch, takes
