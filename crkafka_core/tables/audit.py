@@ -19,6 +19,7 @@ from crkafka_core.tables.files import checkpoints_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.last_commit import Standing
 from crkafka_core.tables.log import Logs, Snapshot, lost
+from crkafka_core.tables.on_snapshot import check_columns
 from crkafka_core.tables.places import Count, Places, SortedFiles
 
 LOOKS = 5
@@ -88,6 +89,7 @@ def look(region: Handle, name: str, logs: Logs = open_log) -> TableAudit:
             break
     if snapshot is None or content is None:
         return TableAudit(miscounted=tuple(sorted(rows)))
+    check_columns(table, snapshot)
     files = snapshot.files()
     gone = lost(log.storage(), files)
     there = content.among([file for file in files if file.path not in gone])

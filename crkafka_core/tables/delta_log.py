@@ -59,6 +59,7 @@ HARMLESS = (
     "UPGRADE PROTOCOL",
     "ADD FEATURE",
     "DROP FEATURE",
+    "Empty Commit",  # of DROP FEATURE
     "ROW TRACKING",
     "DOMAIN METADATA",
 )
@@ -239,7 +240,9 @@ class Snapshot(interface.Snapshot):
 
     @cached_property
     def columns(self) -> set[str]:
-        return {field["name"] for field in json.loads(self.schema)["fields"]}
+        """Without those that have another name in the table's files."""
+        fields = {field["name"]: field["metadata"] for field in json.loads(self.schema)["fields"]}
+        return {name for name, about in fields.items() if about.get("delta.columnMapping.physicalName", name) == name}
 
     @cached_property
     def schema(self) -> str:

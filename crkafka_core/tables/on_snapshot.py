@@ -64,7 +64,7 @@ def until_done(table: Table, one_look: Callable[[], T | None]) -> T:
 def check(region: Handle, permit: Permit, snapshot: Snapshot, stamp: Stamp) -> tuple[Facts, Standing]:
     """Whether the commit may be made on this snapshot, by what the table itself says of the last one."""
     table, facts = permit.table, snapshot.facts(stamp.app)
-    _check_columns(table, snapshot)
+    check_columns(table, snapshot)
     if not facts.number:
         check_owner(table, snapshot.since(""), stamp.uid)
         if facts.owner:  # of whom the log tells nothing any more
@@ -104,17 +104,19 @@ def _standing(permit: Permit, facts: Facts, reader: Reader, row: Region) -> tupl
     return standing, follows_restored, waits, permits.last_number(reader, table), acknowledged
 
 
-def _check_columns(table: Table, snapshot: Snapshot) -> None:
+def check_columns(table: Table, snapshot: Snapshot) -> None:
+    """Refuse what is no table of Kafka's records any more."""
     if snapshot.partition_columns:
         raise Refused(
             f"Table {table.name} at {table.path} is partitioned by {', '.join(snapshot.partition_columns)}: an older crkafka or "
             "another program made it.",
             hint=f"Declare {table.name} with another path; what is there stays as it is.",
         )
-    if not {field.name for field in SCHEMA} <= snapshot.columns:
+    if missing := [field.name for field in SCHEMA if field.name not in snapshot.columns]:
         raise Refused(
-            f"Table {table.name} at {table.path} lacks columns of Kafka's records: another program made it, or a column was dropped.",
-            hint=f"Declare {table.name} with another path; what is there stays as it is.",
+            f"Table {table.name} at {table.path} lacks {', '.join(missing)} of the columns of Kafka's records: it was renamed or dropped, "
+            "or another program made the table.",
+            hint=f"Give a renamed column its name back; else declare {table.name} with another path: what is there stays as it is.",
         )
 
 

@@ -276,5 +276,5 @@ def batches(
     except parquet.OtherColumns:
         raise Refused(
             f"Table {table} has columns under other names in its file {file.path} (column mapping).",
-            hint="Let it be as it was (RESTORE), or declare the table at another path.",
+            hint="Let it be as it was (RESTORE; of Iceberg rewrite_data_files once more), or declare the table at another path.",
         ) from None

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -247,3 +249,58 @@ def test_what_a_user_of_spark_does_to_a_raw_table_stays_harmless(spark: SparkSes
     raw.compact()
     raw.land(), tables.advance(spark, raw.region, "bronze")
     assert (raw.look().clean, values(spark, raw)) == (True, raw.truth())
+
+
+def test_of_a_raw_table_a_renamed_column_stops_the_next_commit_until_it_has_its_name_back(
+    spark: SparkSession, raw: Lake
+) -> None:
+    name = named(spark, raw)
+    if raw.format == "delta":
+        spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')").collect()
+    spark.sql(f"ALTER TABLE {name} RENAME COLUMN offset TO place").collect()
+    raw.land()
+    for stopped in (tables.advance, tables.mend):
+        with pytest.raises(Refused, match="lacks offset of the columns of Kafka's records: it was renamed"):
+            stopped(spark, raw.region, "bronze")
+    if raw.format == "iceberg":
+        raw.compact()
+    spark.sql(f"ALTER TABLE {name} RENAME COLUMN place TO offset").collect()
+    tables.advance(spark, raw.region, "bronze")
+    if raw.format == "iceberg":
+        with pytest.raises(Refused, match=r"under other names.*rewrite_data_files"):
+            raw.look()
+        raw.compact()
+    assert (raw.look().clean, values(spark, raw)) == (True, raw.truth())
+
+
+def test_a_column_that_was_dropped_and_added_again_is_not_the_one_that_segments_have(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Delta gives it another name in files: what came was null in every row."""
+    lake = Lake(tmp_path)
+    lake.land(), tables.advance(spark, lake.region, "bronze")
+    name = named(spark, lake)
+    for statement in (
+        "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+        "DROP COLUMN value",
+        "ADD COLUMN value BINARY",
+    ):
+        spark.sql(f"ALTER TABLE {name} {statement}").collect()
+    lake.land()
+    with pytest.raises(Refused, match="lacks value of the columns"):
+        tables.advance(spark, lake.region, "bronze")
+
+
+def test_what_is_left_of_a_feature_that_could_not_be_dropped_yet_is_no_commit_of_somebody_else(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Delta makes an empty commit, and says that the log's retention has to pass first."""
+    lake = Lake(tmp_path)
+    lake.land(), tables.advance(spark, lake.region, "bronze")
+    name = named(spark, lake)
+    for mode in ("name", "none"):
+        spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.columnMapping.mode' = '{mode}')").collect()
+    with pytest.raises((PySparkException, Py4JJavaError)):
+        spark.sql(f"ALTER TABLE {name} DROP FEATURE columnMapping TRUNCATE HISTORY").collect()
+    assert lake.delta().history(1)[0]["operation"] == "Empty Commit"
+    assert lake.look().clean
