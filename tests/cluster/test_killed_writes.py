@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 from checkpoints_db import initialise, open_store
 from crkafka_core.model.errors import LeaseHeld
-from crkafka_core.spark import session, tables
+from crkafka_core.plane import tables as plane
+from crkafka_core.spark import commit, session, tables, upsert
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.spark_cluster import SparkCluster
 from tests.cluster.conftest import QUICK, ancestors
@@ -27,14 +28,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(400)]
 
 PROGRAM = '''
 def slowly(rows):
-    """Each task says where it runs, and waits until it may go on."""
+    """Each task says where it runs, and waits until it may go on, if it has to wait at all."""
 
     def wait(batches):
         import os, time
         from pathlib import Path
 
         for batch in batches:
-            if batch.num_rows:
+            if batch.num_rows and Path({folder!r}, "wait").exists():
                 Path({folder!r}, "tasks", str(os.getpid())).touch()
                 while not Path({folder!r}, "go on").exists():
                     time.sleep(0.05)
@@ -54,16 +55,39 @@ def latest(rows):
 
 DRIVER = """
 import sys
+from pathlib import Path
 from checkpoints_db import open_store
 from crkafka_core.config import RegionConfig
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.spark import session, tables
 from crkafka_core.tables.handle import Opened
+from tests.cluster.test_killed_writes import wait_later
 
 config = RegionConfig.from_json(sys.argv[1])
+wait_later(Path(sys.argv[2])) if sys.argv[2:] else None
 tables.advance(session.open_session(config), Opened(config, ControlPlane(open_store(config.control_plane), config.region)), "orders")
 """
+
+
+def wait_later(folder: Path, patch: pytest.MonkeyPatch | None = None) -> None:
+    """Tasks wait from the second table's write on, when the first has been committed; of a table by key in its MERGE."""
+    import slow_shapes  # the program of the test
+
+    patch, write, last, written = patch or pytest.MonkeyPatch(), commit.write, upsert._last, list[int]()
+
+    def writes(*given: Any) -> Any:
+        written.append(1)
+        if len(written) == 2:
+            (folder / "wait").touch()
+        return write(*given)
+
+    def merges(*given: Any) -> Any:
+        (folder / "wait").touch()
+        return slow_shapes.slowly(last(*given))
+
+    patch.setattr(commit, "write", writes)
+    patch.setattr(upsert, "_last", merges)
 
 
 class Shop:
@@ -72,6 +96,7 @@ class Shop:
     def __init__(self, cluster: SparkCluster, folder: Path, declared: list[dict[str, Any]]) -> None:
         self.cluster, self.folder = cluster, folder
         (folder / "tasks").mkdir()
+        (folder / "wait").touch()
         (folder / "code").mkdir()
         (folder / "code" / "slow_shapes.py").write_text(PROGRAM.format(folder=str(folder)))
         url = f"sqlite:///{folder}/crkafka.db"
@@ -99,6 +124,12 @@ class Shop:
         """Python processes of the tasks that wait."""
         return [int(file.name) for file in (self.folder / "tasks").iterdir()]
 
+    def acknowledged(self) -> list[int]:
+        """Of each table the last checkpoint that it has."""
+        return self.landing.region.plane.read(
+            lambda reader, _: [plane.of(reader, t.name).acknowledged for t in self.landing.config.tables]
+        )
+
     def go_on(self) -> None:
         (self.folder / "go on").touch()
 
@@ -123,7 +154,10 @@ TWO = [
     {"name": "orders", "format": "delta", "shape": "slow_shapes:split", "output": "good"},
     {"name": "failed", "format": "iceberg", "shape": "slow_shapes:split", "output": "dead"},
 ]
-UPSERT = [{"name": "orders", "format": "delta", "shape": "slow_shapes:latest", "mode": "upsert", "keys": ["id"]}]
+
+
+def by_key(format: str) -> list[dict[str, Any]]:
+    return [{"name": "orders", "format": format, "shape": "slow_shapes:latest", "mode": "upsert", "keys": ["id"]}]
 
 
 @pytest.fixture
@@ -153,40 +187,55 @@ def until(condition: Callable[[], Any], what: str) -> None:
 
 
 @pytest.mark.parametrize("killed", ["executor", "driver"])
-@pytest.mark.parametrize("declared", [TWO, UPSERT], ids=["two", "upsert"])
+@pytest.mark.parametrize(
+    ("declared", "later"),
+    [(TWO, False), (TWO, True), (by_key("delta"), True), (by_key("iceberg"), True)],
+    ids=["two", "between two", "merge of Delta", "merge of Iceberg"],
+)
 def test_whoever_is_killed_while_tables_are_written_each_record_is_there_once(
-    shop_of: Callable[[list[dict[str, Any]]], Shop], declared: list[dict[str, Any]], killed: str
+    shop_of: Callable[[list[dict[str, Any]]], Shop],
+    declared: list[dict[str, Any]],
+    later: bool,
+    killed: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shop = shop_of(declared)
+    shop, so_far = shop_of(declared), [0, 3] if later and declared is TWO else [0 for _ in declared]
+    if later:
+        (shop.folder / "wait").unlink()
     for _ in range(3):
         shop.landing.land(10)
     if killed == "driver":
         driver = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, shop.landing.config.to_json()],
+            [sys.executable, "-c", DRIVER, shop.landing.config.to_json(), *([str(shop.folder)] if later else [])],
             cwd=Path(__file__).parents[2],
             env={**os.environ, "PYTHONPATH": str(shop.folder / "code")},
         )
-        until(shop.at_work, "a task writes")
+        until(lambda: shop.at_work() or driver.poll() is not None, "a task writes")
+        assert driver.poll() is None
         driver.kill()
         driver.wait()
+        assert shop.acknowledged() == so_far
         shop.go_on()
         spark = session.open_session(shop.landing.config)
         shop.advanced(spark)
     else:
         spark = session.open_session(shop.landing.config)
+        if later:
+            wait_later(shop.folder, monkeypatch)
         writes = threading.Thread(target=shop.advanced, args=(spark,))
         writes.start()
         until(shop.at_work, "a task writes")
         victim = next(pid for pid in shop.cluster.executors() if pid in ancestors(shop.at_work()[0]))
         os.kill(victim, signal.SIGKILL)
         until(lambda: victim not in shop.cluster.executors(), "the executor is gone")
+        assert shop.acknowledged() == so_far
         shop.go_on()
         writes.join(150)
         assert not writes.is_alive()
     shop.landing.land(10)
     shop.advanced(spark)
     everything = [(partition, offset) for partition in range(2) for offset in range(40)]
-    if declared is UPSERT:
+    if declared is not TWO:
         assert shop.rows(spark, "orders") == [(p, o) for p, o in everything if o >= 33]
     else:
         good, dead = shop.rows(spark, "orders"), shop.rows(spark, "failed")
