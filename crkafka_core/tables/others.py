@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from crkafka_core.model.rows import Table
 from crkafka_core.plane.contents import Piece
 from crkafka_core.tables import places
-from crkafka_core.tables.log import Snapshot
+from crkafka_core.tables.log import DataFile
 from crkafka_core.tables.stamp import LogEntry
 
 Touched = Callable[[str], tuple[int, int] | None]
 """From which checkpoint to which a version has brought or taken rows; None: nobody knows."""
+
+
+class History(Protocol):
+    """What a table tells of its commits, as a snapshot of its log does (`crkafka_core.tables.log`)."""
+
+    def since(self, version: str, ours: Collection[str] = ()) -> list[LogEntry]: ...
+    def changed_files(self, version: str) -> list[DataFile] | None: ...
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ def of_others(
 
 def of_adopted(
     table: Table,
-    snapshot: Snapshot,
+    snapshot: History,
     uid: str,
     pieces: Sequence[Piece],
     written: Mapping[int, str],

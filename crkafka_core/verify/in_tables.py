@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crkafka_core.config.json_columns import PREFIX
+from crkafka_core.config.location import in_catalog
 from crkafka_core.config.sections import GOOD
 from crkafka_core.config.typed import name_of
 from crkafka_core.control import Reader
@@ -30,16 +31,18 @@ from crkafka_core.plane.contents import Piece
 from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.spark.names import CHECKPOINT
+from crkafka_core.tables import delta_log, others
 from crkafka_core.tables import files as names
-from crkafka_core.tables import others
-from crkafka_core.tables.delta_log import Snapshot, log_of
+from crkafka_core.tables.delta_log import log_of
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import storage_of
 from crkafka_core.tables.places import may_hold
 from crkafka_core.tables.stamp import LogEntry
+from crkafka_core.verify.iceberg_files import IcebergFiles, OnlySpark
 from crkafka_core.verify.placing import NONE, NOWHERE, OVERLAP, Overlap, Places, Range, groups
 from crkafka_core.verify.verdict import Findings
 
+Snapshot = delta_log.Snapshot | IcebergFiles
 PATIENCE = 60.0
 """Seconds for which a table that is being written is waited for."""
 _SOON = 0.2
@@ -143,9 +146,9 @@ def _steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[Sta
     end, ask = time.monotonic() + PATIENCE, partial(_state, family=family)
     while True:
         before = region.plane.read(ask)
-        if unread := [t for t in before.family if not (t.format == "parquet" or tables.has_log(t.format, t.path))]:
+        if unread := [t for t in before.family if t.format != "parquet" and in_catalog(t.format, t.path)]:
             found.note(
-                f"{before.words}: only Spark reads {unread[0].format} at {unread[0].path}; `crkafka mend --look` does"
+                f"{before.words}: only Spark knows where {unread[0].path} of its catalog is; `crkafka mend --look` reads it"
             )
             return None
         if absent := _not_configured(region, before):
@@ -158,7 +161,7 @@ def _steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[Sta
             found.note(f"{before.words}: a rewind is still to be followed, and they were not compared")
             return None
         try:
-            snapshots = {t.name: log_of(region, t).snapshot() for t in before.family if t.format == "delta"}
+            snapshots = {t.name: _snapshot(region, t) for t in before.family if t.format != "parquet"}
         except ConfigError as error:
             found.note(f"{before.words}: could not be compared: {error.message}")
             return None
@@ -175,6 +178,13 @@ def _steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[Sta
             found.note(f"{before.words}: {unsteady}; they were not compared")
             return None
         _pause(_SOON)
+
+
+def _snapshot(region: Handle, table: Table) -> Snapshot | None:
+    if table.format == "delta":
+        return log_of(region, table).snapshot()
+    storage = storage_of(table.path, region.config.resolve().storage_options)
+    return IcebergFiles.open(storage, by_id=table.layout != tables.FILES)
 
 
 def _not_configured(region: Handle, state: State) -> str:
@@ -327,6 +337,8 @@ def compare(there: Tables) -> None:
             LastOfEachKey(there, table, rows.offsets if rest else {}).compare()
     except SegmentMissing as gone:
         there.say(there.state.family, gone.message)
+    except OnlySpark as only:
+        there.found.note(f"{there.state.words}: {only}; they were not compared")
     except parquet.OtherColumns as odd:
         there.found.note(
             f"{there.state.words}: the file {odd} lacks columns that tell its rows; they were not compared"
@@ -337,11 +349,15 @@ def _compare_history(there: Tables, table: Table) -> None:
     snapshot = there.snapshots.get(table.name)
     if table.name not in there.snapshots or not table.version:
         return
-    if snapshot is None or snapshot.version < int(table.version):
+    if snapshot is None or not _reaches(snapshot, table.version):
         is_ = "is not there" if snapshot is None else f"is at version {snapshot.version}"
         there.say([table], f"it {is_}, and version {table.version} was acknowledged")
     elif found := _of_others(there, table, snapshot):
         there.say([table], f"{plural(len(found), 'commit')} of somebody else, the first is version {found[0].version}")
+
+
+def _reaches(snapshot: Snapshot, version: str) -> bool:
+    return snapshot.reaches(version) if isinstance(snapshot, IcebergFiles) else snapshot.version >= int(version)
 
 
 def _of_others(there: Tables, table: Table, snapshot: Snapshot) -> Sequence[LogEntry]:
