@@ -7,6 +7,7 @@ from dataclasses import replace
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, Initial
 from crkafka_core.plane import contents, permits, tables
+from crkafka_core.plane.status import status_of
 from crkafka_core.testing.landing import Landing
 from tests.plane.bronze import allowed, fence, finish, landed, table
 
@@ -72,6 +73,8 @@ def test_x4_an_audit_counts_the_rows_that_are_live_and_not_those_left_behind(lan
     finish(landing, allowed(landing, "b"))
     counted = landing.region.plane.read(lambda r, region: contents.counted_in(r, region, tables.of(r, "bronze")))
     assert counted == {1: 20, 4: 80}
+    assert landing.region.plane.read(lambda r, row: contents.of_topics(r, row, [1, 4], ["orders"])) == counted
+    assert landing.region.plane.read(lambda r, row: contents.of_topics(r, row, [1, 4], ["other"])) == {1: 0, 4: 0}
 
 
 def test_t2_what_lies_in_a_table_is_told_of_kept_and_of_archived_checkpoints(landing: Landing) -> None:
@@ -122,3 +125,10 @@ def test_a7_of_a_table_of_a_shape_its_own_rows_are_told_where_a_commit_has_count
     made = allowed(landing, ids=(2, 3))
     landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=30))
     assert rows() == {1: 19, 4: 16, 5: 5}, "what was written again, and not counted apart"
+
+
+def test_status_has_the_head_itself(landing: Landing) -> None:
+    assert landing.region.plane.read(status_of).head is None
+    landing.land(10)
+    head = landing.region.plane.read(status_of).head
+    assert head is not None and (head.id, head.rows) == (1, 20)

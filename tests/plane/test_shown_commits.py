@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from crkafka_core.model.errors import Stale
-from crkafka_core.plane import permits, tables
+from crkafka_core.plane import events, permits, tables
 from crkafka_core.testing.landing import Landing
 from tests.plane.bronze import allowed, fence, finish, landed, table
 
@@ -29,6 +29,8 @@ def test_a_commit_that_the_table_shows_is_acknowledged_once_and_by_its_last_numb
     assert _acknowledge(landing, 1, 1)
     assert (table(landing).acknowledged, table(landing).version) == (1, "found")
     assert table(landing).rewind_epoch == 0, "all that it shows is live: it owes no fence"
+    (told,) = landing.region.plane.read(lambda reader, _: events.last(reader, 1))
+    assert told.text == "bronze: commit 1 was in the table, though nobody had said so"
     assert not _acknowledge(landing, 1, 1)
     clock.now += 100
     allowed(landing, "slow")

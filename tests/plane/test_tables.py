@@ -46,6 +46,16 @@ def test_a_table_is_behind_until_it_has_the_head_unless_it_is_left_to_others(lan
     assert late() == {}
 
 
+def test_how_far_a_table_was_by_a_time_is_told_by_its_commits(landing: Landing) -> None:
+    def advanced(by: float) -> int:
+        return landing.region.plane.read(lambda reader, _: tables.advanced(reader, table(landing), by=by))
+
+    landing.land(10)
+    assert advanced(9e9) == 0
+    finish(landing, allowed(landing))
+    assert (advanced(0), advanced(9e9)) == (0, 1)
+
+
 def test_a_table_declared_otherwise_is_refused(landing: Landing) -> None:
     with pytest.raises(Refused, match="declared as parquet"):
         landing.region.plane.do(lambda tx: tables.declare(tx, "bronze", "delta", "/t/bronze"))
@@ -258,6 +268,8 @@ def test_T2_a_table_that_is_declared_once_checkpoints_are_forgotten_begins_behin
         "table begins",
         "late: behind checkpoint 2, since what led to it is not archived any more",
     )
+    assert plane.do(lambda tx: permits.permit_commit(tx, "late", holder="h", token="t")) is not None
+    assert plane.read(lambda reader, _: events.last(reader, 1)) == [said], "it begins once"
     done = plane.do(lambda tx: permits.finish_commit(tx, made, version="1", rows=40))
     assert done.acknowledged == 4
     plane.do(lambda tx: tx.put(replace(done, acknowledged=0)))  # as by a rewind of one with a row for each key
