@@ -199,7 +199,7 @@ def test_whoever_is_killed_while_tables_are_written_each_record_is_there_once(
     killed: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shop, so_far = shop_of(declared), [0, 3] if later and declared is TWO else [0 for _ in declared]
+    shop, so_far = shop_of(declared), [3, 0] if later and declared is TWO else [0 for _ in declared]
     if later:
         (shop.folder / "wait").unlink()
     for _ in range(3):
