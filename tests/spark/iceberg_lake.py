@@ -14,6 +14,7 @@ from crkafka_core.spark import adopted, iceberg_catalog
 from crkafka_core.spark.iceberg_log import IcebergLog, IcebergSnapshot
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import TableLog
+from tests.spark.place import Place
 from tests.tables.conftest import Lake
 
 
@@ -25,10 +26,16 @@ class IcebergLake(Lake):
     snapshot = IcebergSnapshot
     errors = (PySparkException, Py4JJavaError)
 
-    def __init__(self, folder: Path, spark: SparkSession, **keys: object) -> None:
-        self.spark = spark
-        super().__init__(folder, **keys)
-        self.name = iceberg_catalog.named(spark, str(self.path))
+    def __init__(self, folder: Path, spark: SparkSession, at: Place | None = None, **keys: object) -> None:
+        """`at`: where the table and its segments lie; else in the folder."""
+        self.spark, self._at = spark, at or Place(folder, str(folder), {})
+        storage = {"storage": self._at.path("segments"), "storage_options": dict(self._at.options)}
+        super().__init__(folder, **storage, **keys)
+        self.name = iceberg_catalog.named(spark, self.place)
+
+    @property
+    def place(self) -> str:
+        return self._at.path("tables/bronze")
 
     def logs(self, region: Handle, table: Table) -> TableLog:
         return adopted.logs_of(self.spark)(region, table)
@@ -52,7 +59,7 @@ class IcebergLake(Lake):
         self.spark.sql(f"CALL {catalog}.system.{procedure}({given})").collect()
 
     def exists(self) -> bool:
-        return (self.path / "metadata").exists()
+        return self.spark.catalog.tableExists(self.name)
 
     def version(self) -> int:
         return max(0, len(self.snapshots()) - 1)

@@ -22,19 +22,21 @@ from crkafka_core.tables.stamp import OtherRegion, Stamp
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 from tests.spark.iceberg_lake import IcebergLake
+from tests.spark.place import IN_S3, Place
 from tests.tables.conftest import STEPS, Crash, dies_at, upto
 from tests.tables.test_adopt import Late
 from tests.tables.test_any_order import STEPS_EACH, told_of
 
 pytestmark = pytest.mark.spark
+HERE = pytest.mark.skipif(IN_S3, reason="it is about files of this machine")
 
 BEFORE_IT_COUNTS = "after the manifests"
 """The snapshot is written, and the table's metadata does not name it."""
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> IcebergLake:
-    return IcebergLake(tmp_path, spark)
+def lake(spark: SparkSession, place: Place) -> IcebergLake:
+    return IcebergLake(place.folder, spark, place)
 
 
 def right(lake: IcebergLake) -> None:
@@ -44,6 +46,7 @@ def right(lake: IcebergLake) -> None:
     assert lake.look().clean
 
 
+@HERE
 def test_rows_are_those_of_the_checkpoints_in_files_that_are_links_and_a_stream_reads_on(
     lake: IcebergLake, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -203,11 +206,11 @@ def test_what_a_user_does_to_the_table_is_harmless_or_seen_and_mended(lake: Iceb
 
 
 def test_another_table_and_a_control_plane_that_went_back_are_seen_from_the_table_alone(
-    lake: IcebergLake, spark: SparkSession, tmp_path: Path
+    lake: IcebergLake, spark: SparkSession, place: Place
 ) -> None:
     lake.land()
     lake.advance()
-    other = IcebergLake(tmp_path, spark)
+    other = IcebergLake(place.folder, spark, place)
     other.land()
     with pytest.raises(OtherRegion, match=lake.landing.uid):
         other.advance()
@@ -224,6 +227,7 @@ def test_another_table_and_a_control_plane_that_went_back_are_seen_from_the_tabl
     right(lake)
 
 
+@HERE
 def test_a_table_of_a_catalog_has_its_files_where_the_catalog_says(spark: SparkSession, tmp_path: Path) -> None:
     spark.conf.set("spark.sql.catalog.shop.type", "hadoop")
     spark.conf.set("spark.sql.catalog.shop.warehouse", str(tmp_path / "shop"))
@@ -269,6 +273,7 @@ def test_K5_a_connect_session_does_not_write_into_adopted_files(
 LONG = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 
+@HERE
 @pytest.mark.parametrize(
     ("seed", "steps"), [(4, 12), *(pytest.param(seed, STEPS_EACH, marks=LONG) for seed in range(4))]
 )

@@ -22,7 +22,9 @@ from crkafka_core.plane import restored
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.segments.batch import Batch
+from crkafka_core.segments.objects import ObjectStorage
 from crkafka_core.segments.scan import selected
+from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import adopt, audit, files, maintain, writing
 from crkafka_core.tables.audit import TableAudit
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, open_log
@@ -249,6 +251,9 @@ def dies_at(step: str, lake: type[Lake] = Lake) -> Callable[[pytest.MonkeyPatch]
 
     def arm(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(writing, "give_up", lambda *_: None)
+        patch.setattr(
+            ObjectStorage, "each", Storage.each
+        )  # whoever dies so in a thread of a pool is waited for for ever
         if step == "before the links":
             patch.setattr(files, "adopt", dead)
         elif step == "after a link":
