@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -16,6 +17,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pyarrow as pa
+from deltalake import DeltaTable
+
 from bench.figure import Figure, percentile
 from bench.plain_reader import READERS, TIME, File
 from bench.spark_source import ROWS
@@ -25,7 +29,7 @@ from crkafka_core.dev.leash import Leash
 from crkafka_core.region import Region
 from crkafka_core.region.driver import driving
 from crkafka_core.region.host import hosting
-from crkafka_core.tables import adopt
+from crkafka_core.tables import adopt, maintain
 from crkafka_core.testing.generator import Generator
 from crkafka_core.testing.landing import Landing
 from dagster_project.testing.live import LiveDagster
@@ -216,28 +220,35 @@ def _look(files: Files, over: threading.Event, ages: list[float]) -> None:
 
 
 def _commits(folder: Path) -> Iterable[Figure]:
-    """One checkpoint at a time, in a table of 10 and in one of 10,000 checkpoints."""
-    few, many = _advances(folder / "few", 10), _advances(folder / "many", MANY)
+    """One checkpoint at a time, in a table of 10 and in one of 10,000 checkpoints; and what `maintain` makes of the latter."""
+    few, many = _with_checkpoints(folder / "few", 10), _with_checkpoints(folder / "many", MANY)
+    few_s, many_s = _commit_s(few), _commit_s(many)
     yield Figure(
         13,
         f"commit of one checkpoint to a table of {MANY:,}, against one of 10",
-        many / few,
+        many_s / few_s,
         "×",
         1.3,
-        note=f"({few * 1000:.0f} and {many * 1000:.0f} ms)",
+        note=f"({few_s * 1000:.0f} and {many_s * 1000:.0f} ms)",
     )
+    yield _maintained(many)
 
 
-def _advances(folder: Path, before: int) -> float:
+def _with_checkpoints(folder: Path, count: int) -> Landing:
+    """A region with so many checkpoints in its raw Delta table."""
     folder.mkdir()
     url = f"sqlite:///{folder}/crkafka.db"
     initialise(url)
     table = {"name": "bronze", "format": "delta", "path": str(folder / "bronze")}
     landing = Landing(open_store(url), folder, partitions=2, control_plane=url, tables=[table])
-    for _ in range(before):
+    for _ in range(count):
         landing.land(1)
     while adopt.advance(landing.region, "bronze", limit=200):
         pass
+    return landing
+
+
+def _commit_s(landing: Landing) -> float:
     took = []
     for _ in range(COMMITS):
         landing.land(1)
@@ -245,3 +256,24 @@ def _advances(folder: Path, before: int) -> float:
         adopt.advance(landing.region, "bronze")
         took.append(time.perf_counter() - began)
     return median(took)
+
+
+def _maintained(landing: Landing) -> Figure:
+    """Its files once all checkpoints but the last are retired, against as many as their bytes fill, and that one's."""
+    landing.retire(*range(1, MANY + COMMITS))
+    table = DeltaTable(landing.config.tables[0].path)
+    before, partitions = len(table.file_uris()), len(table.partitions()) if table.metadata().partition_columns else 0
+    began = time.perf_counter()
+    maintain.maintain(landing.region, "bronze")
+    took = time.perf_counter() - began
+    table.update_incremental()
+    files = pa.table(table.get_add_actions(flatten=True))
+    due = math.ceil(sum(files["size_bytes"].to_pylist()) / maintain.TARGET) + landing.members
+    return Figure(
+        13,
+        f"files of a table of {MANY:,} checkpoints after `crkafka tables maintain`, against those that its bytes fill",
+        files.num_rows / due,
+        "×",
+        1.0,
+        note=f"({before:,} before, {files.num_rows} after, {took:.1f} s; {partitions} partitions)",
+    )
