@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import Any
+
+import pyarrow as pa
 
 from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.storage import Storage
@@ -22,10 +25,16 @@ _DATA, _POSITIONS = 0, 1
 _DELETED = 2
 """Status of a file that a snapshot has taken away."""
 _NUMBERS = ("int", "long")
+_KNOWN = (2, 3)
+"""Versions of Iceberg's format. In the first, commits have no numbers."""
 
 
 class OnlySpark(Exception):
     """The table has what is not read here."""
+
+
+class Unreadable(Exception):
+    """A file of the table is there, and is damaged."""
 
 
 class IcebergFiles:
@@ -49,7 +58,13 @@ class IcebergFiles:
             return None
         with storage.open_read(newest[0]) as source:
             text = source.read()
-        return cls(storage, json.loads(gzip.decompress(text) if text[:2] == b"\x1f\x8b" else text), by_id=by_id)
+        try:
+            about = json.loads(gzip.decompress(text) if text[:2] == b"\x1f\x8b" else text)
+            if about["format-version"] not in _KNOWN:
+                raise OnlySpark(f"version {about['format-version']} of Iceberg's format is not read here")
+            return cls(storage, about, by_id=by_id)
+        except (ValueError, KeyError, TypeError, StopIteration, OSError, EOFError, zlib.error) as error:
+            raise Unreadable(f"{newest[0]} cannot be read: {error!r}") from error
 
     @property
     def version(self) -> str:
@@ -59,8 +74,11 @@ class IcebergFiles:
         return str(self._about["last-sequence-number"])
 
     def reaches(self, version: str) -> bool:
-        """Whether it is at this version, or at a later one. One that is known by its id may have expired."""
-        return bool(self._snapshots) if self._by_id else int(version) <= int(self.version)
+        """Whether it is at this version, or at a later one. One that is known by its id may have expired, with all of ours before it."""
+        if not self._by_id:
+            return int(version) <= int(self.version)
+        ours = any(_STAMP in snapshot["summary"] for snapshot in self._line())
+        return self._named(version) is not None or not (int(version) in self._snapshots or ours or self._head is None)
 
     def since(self, version: str, ours: Collection[str] = ()) -> list[LogEntry]:
         """What was committed after a version, oldest first. `ours`: versions of which nobody asks who made them."""
@@ -85,7 +103,7 @@ class IcebergFiles:
 
     def touched(self, version: str, column: str) -> tuple[int, int] | None:
         """The least and the greatest value of a column in files that a version has brought or taken; None where nothing tells."""
-        files = self._brought_or_taken(version)
+        files = self._brought_or_taken(version, deletes=True)
         if files is None or any(column not in f.lowest or column not in f.highest for f in files):
             return None
         return min((f.lowest[column] for f in files), default=0), max((f.highest[column] for f in files), default=-1)
@@ -95,7 +113,12 @@ class IcebergFiles:
         snapshot = self._named(version)
         if snapshot is not None and snapshot["summary"]["operation"] == "delete":
             return []
-        return self._brought_or_taken(version)
+        return self._brought_or_taken(version, deletes=False)
+
+    def has_other(self, field: pa.Field) -> bool:
+        """Whether a column of a file is not the table's column of that name, which was dropped then, and added anew."""
+        told = (field.metadata or {}).get(b"PARQUET:field_id")
+        return told is not None and any(n == field.name and i != int(told) for i, (n, _) in self._columns.items())
 
     def files(self) -> list[DataFile]:
         """Those of this version."""
@@ -127,13 +150,14 @@ class IcebergFiles:
     def _named(self, version: str) -> Any | None:
         return next((s for s in self._line() if self._name(s) == version), None)
 
-    def _brought_or_taken(self, version: str) -> list[DataFile] | None:
+    def _brought_or_taken(self, version: str, *, deletes: bool) -> list[DataFile] | None:
+        """`deletes`: with files that only tell which rows are deleted, and nothing of these rows."""
         snapshot = self._named(version)
         if snapshot is None:
             return None
         id = snapshot["snapshot-id"]
         found = [e for e in self._entries(snapshot, of=id) if e["status"] and e["snapshot_id"] in (None, id)]
-        return [self._file(e["data_file"]) for e in found if e["data_file"]["content"] == _DATA]
+        return [self._file(e["data_file"]) for e in found if deletes or e["data_file"]["content"] == _DATA]
 
     def _entries(self, snapshot: Any, of: int | None = None) -> Iterator[Any]:
         """What the manifests of a snapshot say. `of`: only those that this snapshot has written."""
@@ -149,7 +173,12 @@ class IcebergFiles:
         except ImportError as error:
             raise OnlySpark('its manifests are read with fastavro (pip install "crkafka[iceberg]")') from error
         with self._storage.open_read(self._relative(path)) as source:
-            return list(fastavro.reader(source))
+            try:
+                return list(fastavro.reader(source))
+            except Exception as error:  # of many kinds
+                if "codec" in str(error):  # a library that is not installed
+                    raise OnlySpark(f"its manifests cannot be read: {error}") from error
+                raise Unreadable(f"{self._relative(path)} cannot be read: {error!r}") from error
 
     @cached_property
     def _folder(self) -> str:

@@ -38,7 +38,7 @@ from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import storage_of
 from crkafka_core.tables.places import may_hold
 from crkafka_core.tables.stamp import LogEntry
-from crkafka_core.verify.iceberg_files import IcebergFiles, OnlySpark
+from crkafka_core.verify.iceberg_files import IcebergFiles, OnlySpark, Unreadable
 from crkafka_core.verify.placing import NONE, NOWHERE, OVERLAP, Overlap, Places, Range, groups
 from crkafka_core.verify.verdict import Findings
 
@@ -160,10 +160,8 @@ def _steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[Sta
         if before.owes:
             found.note(f"{before.words}: a rewind is still to be followed, and they were not compared")
             return None
-        try:
-            snapshots = {t.name: _snapshot(region, t) for t in before.family if t.format != "parquet"}
-        except ConfigError as error:
-            found.note(f"{before.words}: could not be compared: {error.message}")
+        snapshots = _snapshots(region, before, found)
+        if snapshots is None:
             return None
         after = region.plane.read(ask)
         if not before.same(after):
@@ -178,6 +176,19 @@ def _steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[Sta
             found.note(f"{before.words}: {unsteady}; they were not compared")
             return None
         _pause(_SOON)
+
+
+def _snapshots(region: Handle, state: State, found: Findings) -> dict[str, Snapshot | None] | None:
+    """By table; None, with a note or a finding, where one cannot be read."""
+    try:
+        return {t.name: _snapshot(region, t) for t in state.family if t.format != "parquet"}
+    except ConfigError as error:
+        found.note(f"{state.words}: could not be compared: {error.message}")
+    except OnlySpark as only:
+        found.note(f"{state.words}: {only}; they were not compared")
+    except Unreadable as damaged:
+        found.add("K6", f"{state.words}: {damaged}")
+    return None
 
 
 def _snapshot(region: Handle, table: Table) -> Snapshot | None:
@@ -195,8 +206,11 @@ def _not_configured(region: Handle, state: State) -> str:
 
 
 def _of_ours_unacknowledged(state: State, table: Table, snapshot: Snapshot | None) -> bool:
+    """Where somebody else has taken the table back, its history shows older ones."""
     entries = snapshot.since(table.version) if snapshot is not None else ()
-    return any(e.changes_rows and e.stamp is not None and e.stamp.uid == state.uid for e in entries)
+    last = max((c.number for c in state.commits[table.name] if c.status == tables.DONE), default=0)
+    stamps = [e.stamp for e in entries if e.changes_rows and e.stamp is not None]
+    return any(stamp.uid == state.uid and stamp.number > last for stamp in stamps)
 
 
 @dataclass(frozen=True)
@@ -311,7 +325,14 @@ class Tables:
 
     def batches(self, file: File, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """These columns of a file, without rows that are marked as deleted beside it."""
-        return parquet.batches(self.storages[file.table.name], file.path, columns, only=True, kept=file.kept)
+        snapshot = self.snapshots.get(file.table.name)
+        try:
+            for batch in parquet.batches(self.storages[file.table.name], file.path, columns, only=True, kept=file.kept):
+                if isinstance(snapshot, IcebergFiles) and any(map(snapshot.has_other, batch.schema)):
+                    raise parquet.OtherColumns(file.path)
+                yield batch
+        except (pa.ArrowException, OSError) as error:
+            raise Unreadable(f"{file.path} cannot be read: {error}") from error
 
     def place_columns(self, table: Table) -> list[str]:
         """Where a row tells its topic, partition and offset."""
@@ -337,6 +358,8 @@ def compare(there: Tables) -> None:
             LastOfEachKey(there, table, rows.offsets if rest else {}).compare()
     except SegmentMissing as gone:
         there.say(there.state.family, gone.message)
+    except Unreadable as damaged:
+        there.say(there.state.family, str(damaged))
     except OnlySpark as only:
         there.found.note(f"{there.state.words}: {only}; they were not compared")
     except parquet.OtherColumns as odd:
@@ -350,7 +373,7 @@ def _compare_history(there: Tables, table: Table) -> None:
     if table.name not in there.snapshots or not table.version:
         return
     if snapshot is None or not _reaches(snapshot, table.version):
-        is_ = "is not there" if snapshot is None else f"is at version {snapshot.version}"
+        is_ = "is not there" if snapshot is None else f"is at version {snapshot.version or 'none'}"
         there.say([table], f"it {is_}, and version {table.version} was acknowledged")
     elif found := _of_others(there, table, snapshot):
         there.say([table], f"{plural(len(found), 'commit')} of somebody else, the first is version {found[0].version}")
@@ -428,7 +451,7 @@ class _RowByRow:
         )
         encoded = topic.dictionary_encode()
         topics, codes = encoded.dictionary.to_pylist(), _whole(encoded.indices)
-        partitions, offsets = _whole(partition), _whole(offset)
+        partitions, offsets = _numbers(file, partition), _numbers(file, offset)
         if file.one is not None:
             ids = np.full(batch.num_rows, file.one, np.int64)
         elif places is not None:
@@ -695,6 +718,13 @@ class LastOfEachKey:
 
     def _say(self, text: str, checkpoint: int = 0, tp: TP | None = None, offset: int | None = None) -> None:
         self.there.say([self.table], text, checkpoint, tp, offset)
+
+
+def _numbers(file: File, values: pa.Array) -> np.ndarray:
+    """Of a column that somebody else may have made."""
+    if not pa.types.is_integer(values.type):
+        raise parquet.OtherColumns(file.path)
+    return _whole(values)
 
 
 def _whole(values: pa.Array) -> np.ndarray:

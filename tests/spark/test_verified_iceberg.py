@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,19 @@ def test_of_a_raw_table_rows_deleted_beside_its_files_are_not_there(spark: Spark
         assert f"K6: table raw: 9 of 10 records are there (checkpoint 2, orders[{partition}], offset 12)" in found
 
 
+def test_of_a_typed_table_rows_deleted_beside_its_files_are_a_commit_of_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = IcebergShop(spark, tmp_path, typed(tmp_path))
+    shop.land(1)
+    shop.sql("ALTER TABLE {} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')", "typed")
+    shop.sql("DELETE FROM {} WHERE kafka_offset = 2 AND kafka_partition = 0", "typed")
+    shop.land(1)
+    found = shop.found()
+    assert any("1 commit of somebody else" in each for each in found), found
+    assert "K6: tables typed, typed_dead: 9 of 10 records are there (checkpoint 1, orders[0], offset 2)" in found
+
+
 def test_of_a_raw_table_that_was_put_back(spark: SparkSession, tmp_path: Path) -> None:
     shop = IcebergShop(spark, tmp_path, {"name": "raw"})
     shop.land(3)
@@ -72,6 +86,29 @@ def test_of_a_raw_table_that_was_put_back(spark: SparkSession, tmp_path: Path) -
     shop.call("set_current_snapshot", "raw", snapshot_id=str(rows[-2].snapshot_id))
     found = shop.found()
     assert "K6: table raw: 0 of 10 records are there (checkpoint 3, orders[0], offset 20)" in found
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.parametrize("expired", [False, True])
+def test_of_a_table_that_spark_writes_and_that_was_put_back(
+    spark: SparkSession, tmp_path: Path, mode: str, expired: bool
+) -> None:
+    """Its history shows commits of ours after the one that was acknowledged, since they are before it."""
+    shop = IcebergShop(spark, tmp_path, typed(tmp_path, mode=mode))
+    shop.land(3)
+    name = iceberg_catalog.named(spark, str(tmp_path / "typed"))
+    before, last = (row.snapshot_id for row in spark.table(f"{name}.snapshots").orderBy("committed_at").collect()[-2:])
+    shop.call("set_current_snapshot", "typed", snapshot_id=str(before))
+    if expired:
+        if mode == "upsert":
+            shop.sql("ALTER TABLE {} DROP TAG crkafka", "typed")
+        shop.call("expire_snapshots", "typed", older_than="2100-01-01 00:00:00")
+    found = shop.found()
+    assert f"K6: table typed: it is at version {before}, and version {last} was acknowledged" in found
+    lost = (
+        "records are there (checkpoint 3" if mode == "append" else "the last record of its key has no row (checkpoint 3"
+    )
+    assert any(lost in each for each in found), found
 
 
 def test_of_a_typed_table_and_its_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
@@ -138,6 +175,56 @@ def test_a_lost_data_file_is_told(spark: SparkSession, tmp_path: Path) -> None:
     lost.unlink()
     found = shop.found()
     assert any(lost.name in each for each in found), found
+
+
+def test_a_file_that_is_damaged_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    shop = IcebergShop(spark, tmp_path, {"name": "raw"})
+    shop.land(1)
+    folder = tmp_path / "raw"
+    lists, manifests = (next(folder.glob(f"metadata/{name}.avro")) for name in ("snap-*", "*-m0"))
+    for file in (_newest(folder), lists, manifests, next(folder.rglob("*.parquet"))):
+        whole = file.read_bytes()
+        for damaged in (b"", whole[: len(whole) // 2]):
+            file.write_bytes(damaged)
+            found = Findings()
+            in_tables.look(shop.landing.region, found)
+            assert any(f"{file.name} cannot be read" in str(each) for each in found.kept), (file, found.kept)
+        file.write_bytes(whole)
+    assert shop.found() == []
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_another_version_of_the_format_is_not_compared(spark: SparkSession, tmp_path: Path, version: int) -> None:
+    shop = IcebergShop(spark, tmp_path, {"name": "raw"})
+    shop.land(1)
+    newest = _newest(tmp_path / "raw")
+    newest.write_text(json.dumps(json.loads(newest.read_text()) | {"format-version": version}))
+    assert [f"version {version} of Iceberg's format is not read here" in note for note in shop.noted()] == [True]
+
+
+def _newest(folder: Path) -> Path:
+    return max(folder.glob("metadata/v*.metadata.json"), key=lambda file: int(file.name[1:].partition(".")[0]))
+
+
+def test_a_column_that_was_dropped_and_added_again_is_not_taken_for_the_old_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = IcebergShop(spark, tmp_path, typed(tmp_path))
+    shop.land(1)
+    shop.sql("ALTER TABLE {} RENAME COLUMN id TO number", "typed")
+    shop.sql("ALTER TABLE {} DROP COLUMN kafka_offset", "typed")
+    assert shop.found() == [], "its values are still in the files"
+    shop.sql("ALTER TABLE {} ADD COLUMN kafka_offset BIGINT", "typed")
+    found = Findings()
+    in_tables.look(shop.landing.region, found)
+    assert any("lacks columns that tell its rows" in note for note in found.notes), found.notes
+
+
+def test_a_table_of_somebody_else_at_the_path_is_not_compared(spark: SparkSession, tmp_path: Path) -> None:
+    shop = IcebergShop(spark, tmp_path, {"name": "raw"})
+    shop.sql("CREATE TABLE {} (topic STRING, partition STRING, offset STRING) USING iceberg", "raw")
+    shop.sql("INSERT INTO {} VALUES ('a', 'b', 'c')", "raw")
+    assert any("lacks columns that tell its rows" in note for note in shop.noted())
 
 
 def test_what_only_spark_reads_is_said_in_a_note(
