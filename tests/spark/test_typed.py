@@ -47,7 +47,7 @@ def schema(**properties: str) -> dict[str, Any]:
 
 def made(
     folder: Path,
-    values: Mapping[tuple[str, int], bytes],
+    values: Mapping[tuple[str, int], bytes | None],
     *declared: dict[str, Any],
     keys: Callable[[int], bytes | None] | None = None,
     **more: Any,
@@ -438,6 +438,43 @@ def test_K6_protobuf_of_a_registry_gives_columns_and_refuses_another_message(reg
     assert (value["id"], value["at"].timestamp(), value["size"]) == (7, 5.0, 0)
     with pytest.raises(Undecodable, match=r"message \[1\] of its file, not \[0\]"):
         opened(b"\0\0\0\0\x01" + b"\x02\x02" + body, "orders")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_K6_a_table_typed_by_protobuf_of_a_registry_follows_an_added_field(
+    spark: SparkSession, tmp_path: Path, registry: FakeRegistry, format: str
+) -> None:
+    """What was written before has no such field; what does not decode is a dead letter."""
+    first = proto(("id", 1, 5, ""), ("at", 2, 11, ".google.protobuf.Timestamp"))
+    second = proto(("id", 1, 5, ""), ("at", 2, 11, ".google.protobuf.Timestamp"), ("note", 3, 9, ""))
+
+    def says(number: int, order: pb.FileDescriptorProto) -> None:
+        text = base64.b64encode(order.SerializeToString()).decode()
+        answer = {"schema": text, "schemaType": "PROTOBUF", "id": number, "version": number}
+        registry.answers["/subjects/orders-value/versions/latest?format=serialized"] = [(200, answer)]
+        registry.answers[f"/schemas/ids/{number}?format=serialized"] = [(200, answer)]
+
+    head = b"\0\0\0\0"
+    values = {
+        ("orders", 0): head + b"\x01\0\x08\x07\x12\x02\x08\x05",
+        ("orders", 1): head + b"\x01\0\x08",
+        ("orders", 2): head + b"\x02\0\x08\x09\x1a\x01n",
+        ("orders", 3): None,
+    }
+    says(1, first)
+    table = {"name": "typed", "format": format, "typed": {"protobuf": "registry"}}
+    landing = made(tmp_path, values, table, registry={"url": registry.url})
+    landing.land(2)
+    tables.advance(spark, landing.region, "typed")
+    says(2, second)
+    landing.land(2)
+    tables.advance(spark, landing.region, "typed")
+    found = rows_of(spark, landing, "typed")
+    at = [r["at"] and r["at"].timestamp() for r in found]
+    assert [(r["kafka_offset"], r["id"], r["note"]) for r in found] == [(0, 7, None), (2, 9, "n"), (3, None, None)]
+    assert at == [5.0, None, None]
+    assert [r["offset"] for r in rows_of(spark, landing, "typed_dead")] == [1]
 
 
 def test_K6_what_the_registry_has_not_got_is_said(registry: FakeRegistry) -> None:
