@@ -216,9 +216,9 @@ class Checkpoint(Row):
     @property
     def erased(self) -> dict[str, dict[int, list[int]]]:
         """Topic → partition → offsets that were erased for good, in order."""
-        read = (
-            json.loads(self.erased_json) if self.erased_json != "{}" else {}
-        )  # of a thousand checkpoints few have any
+        if self.erased_json == "{}":  # of a thousand checkpoints few have any
+            return {}
+        read = json.loads(self.erased_json)
         return {topic: {int(p): offsets for p, offsets in partitions.items()} for topic, partitions in read.items()}
 
     @property
