@@ -14,7 +14,8 @@ Make = Callable[..., Scenario]
 
 def test_53_rewind_with_a_slow_table_and_a_crash_keeps_its_target(scenario: Make) -> None:
     """SPEC X4, X5; fault 53: the target stays; no RUNNING before the table is fenced, whatever dies meanwhile."""
-    s = scenario(session=8.0, tables=[{"name": "bronze", "format": "iceberg", "path": "bronze"}])
+    bronze = {"name": "bronze", "format": "iceberg", "path": "lake.raw.bronze"}  # of a catalog: the test writes for it
+    s = scenario(session=8.0, tables=[bronze])
     first = s.cut_soon()
     s.cut_soon()
     s.cut_soon()
