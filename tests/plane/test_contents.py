@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, Initial
-from crkafka_core.plane import contents, permits, tables
+from crkafka_core.plane import contents, erasure, permits, tables
 from crkafka_core.plane.status import status_of
 from crkafka_core.testing.landing import Landing
 from tests.plane.bronze import allowed, fence, finish, landed, table
@@ -92,6 +92,15 @@ def test_t2_what_lies_in_a_table_is_told_of_kept_and_of_archived_checkpoints(lan
     assert found(1, 3, 5) == archived + kept
     assert found(5) == kept
     assert found() == []
+
+
+def test_k6_of_a_range_that_begins_with_an_erased_record_the_rest_is_told(landing: Landing) -> None:
+    landing.land(10)
+    tp = landing.tps[0]
+    landing.region.plane.do(lambda tx: erasure.record(tx, 1, {tp: [0, 1, 9]}, by="me"))
+    pieces = landing.region.plane.read(lambda reader, row: contents.pieces(reader, row, [1]))
+    of = [(p.erased, r.start, r.stop, r.rows) for p in pieces for r in p.ranges if r.tp == tp]
+    assert sorted(of) == [(False, 2, 9, 7), (True, 0, 1, 0), (True, 1, 2, 0), (True, 9, 10, 0)]
 
 
 def test_t2_whether_the_beginning_of_the_line_is_forgotten(landing: Landing) -> None:

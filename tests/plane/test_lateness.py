@@ -109,7 +109,7 @@ def test_empty_checkpoints_do_not_wait_and_an_idle_region_has_no_late_table(land
     assert alarm(landing) == ""
 
 
-def test_x4_who_owes_a_fence_is_told_until_it_has_committed_it(landing: Landing) -> None:
+def test_x4_who_owes_a_fence_is_told_until_it_has_committed_it(landing: Landing, clock: Clock) -> None:
     def owes() -> list[bool]:
         return [lag.owes_fence for lag in landing.region.plane.read(lateness.lags)]
 
@@ -117,6 +117,8 @@ def test_x4_who_owes_a_fence_is_told_until_it_has_committed_it(landing: Landing)
     landing.land(1)
     landing.region.plane.do(lambda tx: epochs.rewind(tx, 0, "a person"))
     assert owes() == [True]
+    clock.now += 999
+    assert [lag.unfenced for lag in landing.region.plane.read(lateness.lags)] == [0.0], "no reset waits for it"
 
 
 def test_x4_a_region_that_waits_for_a_fence_is_an_alarm_also_where_no_cut_comes_by_time(

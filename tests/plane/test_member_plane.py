@@ -229,7 +229,7 @@ def test_g10_who_saw_a_head_that_sql_never_merged_stops_the_region_though_sql_we
 
 
 def test_g10_a_failover_that_loses_what_a_member_has_just_written_stops_the_region_before_it_writes_again(
-    kit: Kit,
+    kit: Kit, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Such as its report: it would not be written again, and everybody would wait for it for ever (found by seed 578)."""
     kit.running()
@@ -240,6 +240,7 @@ def test_g10_a_failover_that_loses_what_a_member_has_just_written_stops_the_regi
     with pytest.raises(WentBack, match="went back in time"):
         gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
     assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)
+    assert "Was a backup restored?" in caplog.text
 
 
 def test_g10_once_a_person_has_said_how_to_go_on_nobody_who_remembers_more_stops_the_region_again(kit: Kit) -> None:
