@@ -225,6 +225,10 @@ class Snapshot(interface.Snapshot):
         """Where its files lie."""
         return self._log.storage()
 
+    def reaches(self, version: str) -> bool:
+        """Whether it is this version, or a later one."""
+        return int(version) <= self.version
+
     def facts(self, app: str) -> Facts:
         known = self._end.facts if self._end is not None else {}
         return Facts(app, lambda key: known[key] if key in known else self._delta.transaction_version(key) or 0)

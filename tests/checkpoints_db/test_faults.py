@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ class Crash(BaseException):
     """The process ends here, as far as the control plane can see."""
 
 
-def _once(token: str) -> object:
+def _once(token: str) -> Callable[[Tx], int]:
     """A mutation as all are: it finds its own earlier effect."""
 
     def work(tx: Tx) -> int:
@@ -72,12 +72,12 @@ def test_a_crash_after_each_statement_leaves_all_or_nothing(store: SqlStore, new
         dying.on_statement = hook
         crashed = False
         try:
-            dying.run(REGION, _once(f"step {step}"))  # type: ignore[arg-type]
+            dying.run(REGION, _once(f"step {step}"))
         except Crash as crash:
             crashed = True
             done = f"step {step}" in _texts(store)
             assert done == (str(crash) == "committed"), crash
-            assert store.run(REGION, _once(f"step {step}"))  # type: ignore[arg-type]
+            assert store.run(REGION, _once(f"step {step}"))
         dying.close()
         assert _texts(store).count(f"step {step}") == 1
     assert step > 6, "the hook saw the statements"
@@ -99,7 +99,7 @@ def test_a_connection_that_dies_at_each_statement_is_cured_by_the_store(store: S
 
         event.listen(cut.engine, "checkout", lambda connection, *_, used=used: used.append(connection))
         cut.on_statement = kill
-        assert cut.run(REGION, _once(f"cut {step}"))  # type: ignore[arg-type]
+        assert cut.run(REGION, _once(f"cut {step}"))
         assert left[0] <= 0, "it was cut"
         cut.close()
         assert _texts(store).count(f"cut {step}") == 1
@@ -116,7 +116,7 @@ def test_an_unknown_outcome_of_the_commit_is_read_again(store: SqlStore, new_url
             connection.connection.dbapi_connection.close()  # type: ignore[attr-defined]
 
     event.listen(doubtful.engine, "commit", lose_the_answer)
-    seq = doubtful.run(REGION, _once("doubt"))  # type: ignore[arg-type]
+    seq = doubtful.run(REGION, _once("doubt"))
     assert _texts(store) == ["doubt"]
     assert seq == 1
     assert not answers
@@ -127,7 +127,7 @@ def _statements_of_one_run(url: str) -> int:
     seen: list[str] = []
     counting = open_store(url)
     counting.on_statement = seen.append
-    counting.run(REGION, _once("count"))  # type: ignore[arg-type]
+    counting.run(REGION, _once("count"))
     counting.close()
     return len([s for s in seen if s not in ("begin", "commit", "committed")])
 
@@ -259,7 +259,7 @@ def test_a_restart_of_the_server_is_survived(postgres: Postgres, on_postgres: Sq
         try:
             while not stop.is_set():
                 token = f"write {len(done)}"
-                on_postgres.run(REGION, _once(token))  # type: ignore[arg-type]
+                on_postgres.run(REGION, _once(token))
                 done.append(token)
         except BaseException as error:
             errors.append(error)
@@ -375,7 +375,7 @@ def test_connections_cut_again_and_again(postgres: Postgres, on_postgres: SqlSto
         while len(tokens) < 150 or cuts[0] <= 3:  # a fast machine is done with 150 before the fourth
             assert time.monotonic() < deadline, f"{cuts[0]} cuts, {len(tokens)} mutations"
             tokens.append(f"t{len(tokens)}")
-            on_postgres.run(REGION, _once(tokens[-1]))  # type: ignore[arg-type]
+            on_postgres.run(REGION, _once(tokens[-1]))
     finally:
         stop.set()
         thread.join()

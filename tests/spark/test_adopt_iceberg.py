@@ -273,12 +273,11 @@ def test_K5_a_connect_session_does_not_write_into_adopted_files(
 LONG = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 
-@HERE
 @pytest.mark.parametrize(
     ("seed", "steps"), [(4, 12), *(pytest.param(seed, STEPS_EACH, marks=LONG) for seed in range(4))]
 )
 def test_in_any_order_the_table_ends_with_what_the_line_says(
-    spark: SparkSession, tmp_path: Path, seed: int, steps: int
+    spark: SparkSession, place: Place, seed: int, steps: int
 ) -> None:
-    failed = told_of(IcebergLake(tmp_path, spark, members=1 + seed % 2), seed, steps)
+    failed = told_of(IcebergLake(place.folder, spark, place, members=1 + seed % 2), seed, steps)
     assert not failed, failed

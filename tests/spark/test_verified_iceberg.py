@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from crkafka_core.spark import iceberg_catalog
-from crkafka_core.verify import in_tables
-from crkafka_core.verify.verdict import Findings
-from tests.spark.test_verified import SHAPES, Shop, typed
+from tests.spark.test_verified import SHAPES, Shop, found_of_spoiled, typed
 
 pytestmark = pytest.mark.spark
 
@@ -33,9 +32,8 @@ class IcebergShop(Shop):
         ).collect()
 
     def noted(self) -> list[str]:
-        found = Findings()
-        assert not in_tables.look(self.landing.region, found) or found.notes
-        assert not found.kept
+        found = self.look()
+        assert found.notes and not found.kept
         return found.notes
 
 
@@ -124,15 +122,7 @@ def test_of_a_typed_table_and_its_dead_letters(spark: SparkSession, tmp_path: Pa
     shop.sql("INSERT INTO {0} SELECT * FROM {0} WHERE kafka_partition = 0 AND kafka_offset = 3", "typed")
     shop.sql("INSERT INTO {0} SELECT * FROM {1} WHERE kafka_partition = 1", "typed", "left")
     shop.sql("INSERT INTO {0} SELECT * FROM {0} WHERE partition = 1 AND offset = 11", "typed_dead")
-    found = shop.found()
-    who = "K6: tables typed, typed_dead:"
-    assert any(each.startswith("K6: table typed: 3 commits of somebody else") for each in found), found
-    assert f"{who} 1 record is there more than once (checkpoint 1, orders[0], offset 3)" in found
-    assert f"{who} 9 of 10 records are there (checkpoint 1, orders[0], offset 2)" in found
-    assert f"{who} 1 record is there more than once (checkpoint 2, orders[1], offset 11)" in found
-    everything = Findings()
-    in_tables.look(shop.landing.region, everything)
-    assert everything.counts["K6"] == 7, "the row that was left behind, and a commit with one dead letter more, too"
+    found_of_spoiled(shop)
 
 
 def test_of_tables_by_key_and_of_a_program(
@@ -186,8 +176,7 @@ def test_a_file_that_is_damaged_is_told(spark: SparkSession, tmp_path: Path) -> 
         whole = file.read_bytes()
         for damaged in (b"", whole[: len(whole) // 2]):
             file.write_bytes(damaged)
-            found = Findings()
-            in_tables.look(shop.landing.region, found)
+            found = shop.look()
             assert any(f"{file.name} cannot be read" in str(each) for each in found.kept), (file, found.kept)
         file.write_bytes(whole)
     assert shop.found() == []
@@ -215,8 +204,7 @@ def test_a_column_that_was_dropped_and_added_again_is_not_taken_for_the_old_one(
     shop.sql("ALTER TABLE {} DROP COLUMN kafka_offset", "typed")
     assert shop.found() == [], "its values are still in the files"
     shop.sql("ALTER TABLE {} ADD COLUMN kafka_offset BIGINT", "typed")
-    found = Findings()
-    in_tables.look(shop.landing.region, found)
+    found = shop.look()
     assert any("lacks columns that tell its rows" in note for note in found.notes), found.notes
 
 
@@ -234,11 +222,10 @@ def test_what_only_spark_reads_is_said_in_a_note(
     shop.land(1)
     shop.sql("ALTER TABLE {} SET TBLPROPERTIES ('write.format.default' = 'orc')", "raw")
     shop.sql("INSERT INTO {0} SELECT * FROM {0} LIMIT 1", "raw")
-    found = Findings()
-    in_tables.look(shop.landing.region, found)
+    found = shop.look()
     assert any("in a form that only Spark reads" in note for note in found.notes), found.notes
-    monkeypatch.setitem(__import__("sys").modules, "fastavro", None)
-    in_tables.look(shop.landing.region, found)
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    found = shop.look()
     assert any('pip install "crkafka[iceberg]"' in note for note in found.notes), found.notes
 
 

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from crkafka_core.model.rows import Lease
 from crkafka_core.tables import adopt
-from crkafka_core.verify import in_tables
+from crkafka_core.verify import steady
 from tests.tables.conftest import Crash, Lake, dies_at
 
 
@@ -91,7 +91,7 @@ def test_a_commit_that_is_not_acknowledged_is_no_finding_and_one_under_way_is_wa
         filled.writer_dies()
         adopt.advance(filled.region, "bronze")
 
-    monkeypatch.setattr(in_tables, "_pause", pause)
+    monkeypatch.setattr(steady, "_pause", pause)
     assert filled.verified() == [] and pauses
     filled.region.plane.do(lambda tx: tx.delete(Lease))
 

@@ -1,0 +1,180 @@
+"""What SQL and the own log of tables say of them, at one moment at which both agree: what `in_tables` compares (SPEC K6)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from crkafka_core.config.location import in_catalog
+from crkafka_core.config.typed import name_of
+from crkafka_core.control import Reader
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.rows import Checkpoint, Region, Table, TableCommit
+from crkafka_core.plane import contents, tables
+from crkafka_core.plane.contents import Piece
+from crkafka_core.tables import delta_log
+from crkafka_core.tables.delta_log import log_of
+from crkafka_core.tables.handle import Handle
+from crkafka_core.tables.log import storage_of
+from crkafka_core.verify.iceberg_files import IcebergFiles, OnlySpark, Unreadable
+from crkafka_core.verify.verdict import Findings
+
+Snapshot = delta_log.Snapshot | IcebergFiles
+PATIENCE = 60.0
+"""Seconds for which a table that is being written is waited for."""
+_SOON = 0.2
+_pause = time.sleep
+
+
+def families(reader: Reader, row: Region) -> list[tuple[str, ...]]:
+    """Tables that are written together, since each row is in one of them."""
+    return sorted(tuple(t.name for t in family) for family in tables.families(reader.select(Table)))
+
+
+@dataclass(frozen=True)
+class State:
+    """What SQL says of tables of one shape, in one snapshot."""
+
+    uid: str
+    family: tuple[Table, ...]
+    written: bool
+    """Somebody does, at this moment."""
+    owes: bool
+    """A rewind is to be followed yet."""
+    torn: bool
+    """A pass has been acknowledged for some of them only."""
+    commits: Mapping[str, tuple[TableCommit, ...]]
+    line: frozenset[int]
+    live: tuple[int, ...]
+    """Checkpoints with rows that all of the tables have."""
+    pieces: tuple[Piece, ...]
+    belongs: Callable[[int], bool]
+    forgotten: bool
+    counting: Mapping[str, Mapping[int, int]]
+    """Table → checkpoint → the commit that counts for it."""
+    empty: frozenset[int]
+    """Checkpoints without rows."""
+    versions: Mapping[str, Mapping[int, str]]
+    """Table → checkpoint → the version with which its rows came."""
+    given: Mapping[int, int]
+    """Checkpoint → rows that one pass gave all of the tables."""
+
+    @property
+    def words(self) -> str:
+        return f"table{'s' if len(self.family) > 1 else ''} {', '.join(t.name for t in self.family)}"
+
+    def filled(self, commit: TableCommit) -> list[int]:
+        """What the commit wrote, without checkpoints that have no rows."""
+        return [i for i in json.loads(commit.checkpoints_json) if i not in self.empty]
+
+    def told(self, commit: TableCommit) -> dict[int, int] | None:
+        """Checkpoint → rows, as counted when the commit was acknowledged; None: only all of them together were."""
+        filled = self.filled(commit)
+        if commit.counts_json:
+            counts = {int(i): rows for i, rows in json.loads(commit.counts_json).items()}
+            return {i: counts.get(i, 0) for i in filled}
+        return {filled[0]: commit.rows} if len(filled) == 1 else None
+
+    def same(self, other: State) -> bool:
+        return (self.family, self.commits) == (other.family, other.commits)
+
+
+def _state(reader: Reader, row: Region, family: Sequence[str]) -> State:
+    declared = tuple(tables.of(reader, name) for name in family)
+    least = min(declared, key=lambda t: t.acknowledged)
+    live = contents.live_in(reader, row, least)
+    passes = {
+        (t.acknowledged, last.token if (last := tables.last_write(reader, t)) is not None else "") for t in declared
+    }
+    return State(
+        row.uid,
+        declared,
+        any(tables.writer(reader, name) for name in family),
+        any(t.rewind_epoch > t.fenced_epoch for t in declared),
+        len(passes) > 1,
+        {t.name: tuple(tables.commits(reader, t)) for t in declared},
+        frozenset(reader.line(row.head)),
+        tuple(live),
+        tuple(contents.pieces(reader, row, live)),
+        contents.belonging(reader, row, least),
+        contents.forgotten(reader, row),
+        {t.name: contents.counting(reader, row, t) for t in declared},
+        frozenset(reader.column(Checkpoint, "id", ("rows", "=", 0))),
+        {t.name: contents.written(reader, row, t) for t in declared},
+        contents.given(reader, row, declared) if declared[0].shape else {},
+    )
+
+
+def steady(region: Handle, family: Sequence[str], found: Findings) -> tuple[State, dict[str, Snapshot | None]] | None:
+    """The tables at a moment at which SQL knows all that is in them; None, with a note, where there is none, or no way to read them."""
+    end, ask = time.monotonic() + PATIENCE, partial(_state, family=family)
+    while True:
+        before = region.plane.read(ask)
+        if unread := [t for t in before.family if t.format != "parquet" and in_catalog(t.format, t.path)]:
+            found.note(
+                f"{before.words}: only Spark knows where {unread[0].path} of its catalog is; `crkafka mend --look` reads it"
+            )
+            return None
+        if absent := _not_configured(region, before):
+            found.note(
+                f"{before.words}: {absent} is not in the configuration any more, which says of which records and keys its rows are; "
+                "they were not compared"
+            )
+            return None
+        if before.owes:
+            found.note(f"{before.words}: a rewind is still to be followed, and they were not compared")
+            return None
+        snapshots = _snapshots(region, before, found)
+        if snapshots is None:
+            return None
+        after = region.plane.read(ask)
+        if not before.same(after):
+            unsteady = "they change all the time"
+        elif any(_of_ours_unacknowledged(after, t, snapshots.get(t.name)) for t in after.family):
+            unsteady = "a commit is not acknowledged, and the next writer finishes it"
+        elif after.torn:
+            unsteady = "one has what another lacks, and the next writer finishes it"
+        else:
+            return after, snapshots
+        if time.monotonic() > end or (before.same(after) and not after.written):
+            found.note(f"{before.words}: {unsteady}; they were not compared")
+            return None
+        _pause(_SOON)
+
+
+def _snapshots(region: Handle, state: State, found: Findings) -> dict[str, Snapshot | None] | None:
+    """By table; None, with a note or a finding, where one cannot be read."""
+    try:
+        return {t.name: _snapshot(region, t) for t in state.family if t.format != "parquet"}
+    except ConfigError as error:
+        found.note(f"{state.words}: could not be compared: {error.message}")
+    except OnlySpark as only:
+        found.note(f"{state.words}: {only}; they were not compared")
+    except Unreadable as damaged:
+        found.add("K6", f"{state.words}: {damaged}")
+    return None
+
+
+def _snapshot(region: Handle, table: Table) -> Snapshot | None:
+    if table.format == "delta":
+        return log_of(region, table).snapshot()
+    storage = storage_of(table.path, region.config.resolve().storage_options)
+    return IcebergFiles.open(storage, by_id=table.layout != tables.FILES)
+
+
+def _not_configured(region: Handle, state: State) -> str:
+    """A table with a shape or types of which the configuration knows nothing."""
+    typed = name_of(state.family[0].shape)
+    needed = [typed] if typed else [t.name for t in state.family if t.shape]
+    return next((name for name in needed if region.config.table(name) is None), "")
+
+
+def _of_ours_unacknowledged(state: State, table: Table, snapshot: Snapshot | None) -> bool:
+    """Where somebody else has taken the table back, its history shows older ones."""
+    entries = snapshot.since(table.version) if snapshot is not None else ()
+    last = max((c.number for c in state.commits[table.name] if c.status == tables.DONE), default=0)
+    stamps = [e.stamp for e in entries if e.changes_rows and e.stamp is not None]
+    return any(stamp.uid == state.uid and stamp.number > last for stamp in stamps)
