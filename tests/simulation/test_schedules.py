@@ -145,6 +145,11 @@ def test_a_bounded_run_that_is_tried_again_hears_again_what_is_reached() -> None
     assert simulate(40_001_858).ok
 
 
+def test_a_bounded_run_that_comes_before_any_partition_is_known_is_about_what_was_there_then() -> None:
+    """The visitor asked for what was there at a later try, and its ends were those of the first."""
+    assert simulate(262_005_628).ok
+
+
 def test_a_person_may_give_up_what_stands_where_a_log_was_cut() -> None:
     """Behind it the region goes on in either log: nobody reads what tells them apart (SPEC S4, X9)."""
     assert simulate(90_016_211).ok

@@ -79,15 +79,17 @@ class BoundedRun(Visitor):
     """Ends by itself, with all in a checkpoint that was there when it came (V3)."""
 
     lost = 0
-    produced = 0
-    """The number of the newest record that was there when it came."""
+    produced = -1
+    """The number of the newest record that was there when it came; -1: it has not come yet."""
     known: frozenset[tuple[TP, str]] = frozenset()
     """Partitions that it is about, each with the id of its topic: a forgotten one is no goal, also if another has its name."""
 
     def visit(self) -> None:
         world, oracle = self.world, self.world.oracle
-        if not self.known:
-            self.lost, self.produced, self.known = len(oracle.lost), world.broker.numbers, self.plane.read(_known)
+        if self.produced < 0:
+            self.lost, self.produced = len(oracle.lost), world.broker.numbers
+        if not self.known:  # a region that has just been born knows none at first
+            self.known = self.plane.read(_known)
         done = caught_up.consume(SimulatedRegion(self), token=self.name)
         merged = oracle.merged.get(done.checkpoint.id, {})
         world.note(self.name, "has caught up", done.checkpoint.id)
