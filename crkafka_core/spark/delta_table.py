@@ -76,7 +76,7 @@ class DeltaTable(TableFormat):
         told = self._told(lambda there: there.since(after, ours), nothing)
         return self._history(after).seen if told is None else told
 
-    def touched(self, version: str) -> Range | None:
+    def touched(self, version: str) -> range | None:
         return self._told(lambda there: there.touched(version, CHECKPOINT), None)
 
     def lost(self) -> dict[str, Range | None]:

@@ -110,14 +110,14 @@ class IcebergTable(TableFormat):
     def _properties(self) -> dict[str, str]:
         return {row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()}
 
-    def touched(self, version: str) -> Range | None:
+    def touched(self, version: str) -> range | None:
         first, last = (F.col(f"readable_metrics.{CHECKPOINT}.{end}_bound") for end in ("lower", "upper"))
         entries = self.spark.table(f"{self.name}.all_entries").where(f"snapshot_id = {version} AND status > 0")
         unknown = F.count_if(first.isNull() | last.isNull())
         found = entries.agg(F.min(first), F.max(last), unknown, F.count("*")).collect()[0]
         if found[2]:
             return None
-        return (found[0], found[1]) if found[3] else (0, -1)
+        return range(found[0], found[1] + 1) if found[3] else range(0)
 
     def lost(self) -> dict[str, Range | None]:
         if self.storage_options is None or not self._exists():

@@ -122,7 +122,7 @@ class TableFormat(ABC):
         """What was committed after that version, with what was left behind since. `ours`: versions of which that is known."""
         return self.history(after).seen
 
-    def touched(self, version: str) -> Range | None:
+    def touched(self, version: str) -> range | None:
         """From which checkpoint to which a version has brought or taken rows; None: the table does not tell."""
         return None
 

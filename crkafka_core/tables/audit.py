@@ -105,7 +105,7 @@ def look(region: Handle, name: str, logs: Logs = open_log) -> TableAudit:
     wrong |= _with_too_few_rows(there, rows)
     strange = counts[places.NOWHERE] + (0 if content.forgotten else counts[places.BEFORE])
     inside = _in_files_of_others(there, count, at, content.uid)
-    of_others = others.of_adopted(table, snapshot, content.uid, content.pieces, written, inside)
+    of_others = others.of_adopted(table, snapshot, log.storage(), content.uid, content.pieces, written, inside)
     strangers = sorted({c for c, _ in there.wrong if c not in _on_the_way(region)})
     return TableAudit(
         tuple(strangers),

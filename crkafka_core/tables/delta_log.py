@@ -274,15 +274,15 @@ class Snapshot(interface.Snapshot):
                 seen.append(LogEntry.told(str(number), about.get("userMetadata"), changes_rows=_changed(about)))
         return seen
 
-    def touched(self, version: str, column: str) -> tuple[int, int] | None:
-        """The least and the greatest value of a column in files that a version has brought or taken; None where the log does not tell."""
+    def touched(self, version: str, column: str) -> range | None:
+        """From the least to the greatest value of a column in files that a version has brought or taken; None: the log does not tell."""
         found = self._brought_or_taken(version)
         if found is None:
             return None
         known = [each for file in found if (each := bounds(file, column)) is not None]
         if len(known) < len(found):
             return None
-        return min((low for low, _ in known), default=0), max((high for _, high in known), default=-1)
+        return range(min((low for low, _ in known), default=0), max((high for _, high in known), default=-1) + 1)
 
     def changed_files(self, version: str) -> list[DataFile] | None:
         about = self._log.about(int(version))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 from crkafka_core.model.rows import Table
 from crkafka_core.plane.contents import Piece
+from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import places
 from crkafka_core.tables.log import DataFile
 from crkafka_core.tables.stamp import LogEntry
 
-Touched = Callable[[str], tuple[int, int] | None]
-"""From which checkpoint to which a version has brought or taken rows; None: nobody knows."""
+Touched = Callable[[str], Container[int] | None]
+"""Checkpoints of which a version may have brought or taken rows; None: nobody knows."""
 
 
 class History(Protocol):
@@ -49,7 +51,7 @@ def of_others(
     for i, entry in _not_undone(seen, ours, at):
         older = {checkpoint for checkpoint, place in last.items() if place < i}
         near = touched(entry.version) if older else None
-        hit = older if near is None else {c for c in older if near[0] <= c <= near[1]}
+        hit = older if near is None else {c for c in older if c in near}
         if hit or (i > known and not entry.left_behind):
             commits.append(entry)
             changed |= hit
@@ -59,6 +61,7 @@ def of_others(
 def of_adopted(
     table: Table,
     snapshot: History,
+    storage: Storage,
     uid: str,
     pieces: Sequence[Piece],
     written: Mapping[int, str],
@@ -69,9 +72,11 @@ def of_adopted(
     `inside`: checkpoints that have rows in files which others may have written; a file of ours tells by its name what is in it.
     """
 
-    def touched(version: str) -> tuple[int, int] | None:
+    at = cache(lambda: places.Places(pieces))
+
+    def touched(version: str) -> set[int] | None:
         found = snapshot.changed_files(version)
-        return None if found is None else places.checkpoints_in(found, uid, pieces)
+        return None if found is None else places.checkpoints_in(found, storage, uid, at())
 
     first = next(iter(written.values()), "") if inside else ""
     seen = snapshot.since(first or table.version, set(written.values()))

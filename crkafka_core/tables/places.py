@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ from crkafka_core.model.errors import Refused
 from crkafka_core.plane.contents import Piece
 from crkafka_core.plane.reading import KafkaRange
 from crkafka_core.segments import rows as parquet
+from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import files
 from crkafka_core.tables.files import KEY
@@ -117,18 +117,26 @@ def may_hold(file: DataFile, r: KafkaRange) -> bool:
     )
 
 
-def checkpoints_in(there: Sequence[DataFile], uid: str, pieces: Sequence[Piece]) -> tuple[int, int]:
-    """The first and the last checkpoint of which these files may hold rows, by their names or by the log's statistics."""
-    ends: set[int] = set()
-    by_checkpoint = sorted(pieces, key=_checkpoint)
+def checkpoints_in(there: Sequence[DataFile], storage: Storage, uid: str, at: Places) -> set[int]:
+    """Checkpoints of which these files hold rows: by their names, or by their rows.
+
+    Of a file that is gone, or has other columns, those that lie between the bounds in the log's statistics.
+    """
+    found: set[int] = set()
     for file in there:
         named = files.checkpoints_of(file.path, uid)
-        if named is not None:
-            ends.update(named)
-            continue
-        for line in (by_checkpoint, reversed(by_checkpoint)):
-            ends.update(islice((p.checkpoint for p in line if any(may_hold(file, r) for r in p.ranges)), 1))
-    return min(ends, default=0), max(ends, default=-1)
+        try:
+            found.update(_by_rows(storage, file, at) if named is None else range(named[0], named[1] + 1))
+        except (SegmentMissing, parquet.OtherColumns):
+            found.update(p.checkpoint for group in at.groups for p in group if any(may_hold(file, r) for r in p.ranges))
+    return found
+
+
+def _by_rows(storage: Storage, file: DataFile, at: Places) -> set[int]:
+    groups: set[int] = set()
+    for batch in parquet.batches(storage, file.path, KEY, only=True, kept=file.kept):
+        groups.update(np.unique(at.of(batch)).tolist())
+    return {piece.checkpoint for g in groups if g >= 0 for piece in at.groups[g]}
 
 
 @dataclass(frozen=True)

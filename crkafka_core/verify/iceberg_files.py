@@ -101,12 +101,16 @@ class IcebergFiles:
                 seen.append(LogEntry(version, None, True))
         return seen[::-1]
 
-    def touched(self, version: str, column: str) -> tuple[int, int] | None:
-        """The least and the greatest value of a column in files that a version has brought or taken; None where nothing tells."""
+    def touched(self, version: str, column: str) -> range | None:
+        """From the least to the greatest value of a column in files that a version has brought or taken; None where nothing tells."""
         files = self._brought_or_taken(version, deletes=True)
         if files is None or any(column not in f.lowest or column not in f.highest for f in files):
             return None
-        return min((f.lowest[column] for f in files), default=0), max((f.highest[column] for f in files), default=-1)
+        first, last = (
+            min((f.lowest[column] for f in files), default=0),
+            max((f.highest[column] for f in files), default=-1),
+        )
+        return range(first, last + 1)
 
     def changed_files(self, version: str) -> list[DataFile] | None:
         """Files that a version has brought or taken; none where it only deleted rows. None: nobody knows."""

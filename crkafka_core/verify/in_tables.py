@@ -224,7 +224,7 @@ def _of_others(there: Tables, table: Table, snapshot: Snapshot) -> Sequence[LogE
         uid, pieces = there.state.uid, there.state.pieces
         theirs = [file for file in snapshot.files() if names.checkpoints_of(file.path, uid) is None]
         inside = {p.checkpoint for p in pieces if any(may_hold(file, r) for file in theirs for r in p.ranges)}
-        return others.of_adopted(table, snapshot, uid, pieces, written, inside).commits
+        return others.of_adopted(table, snapshot, there.storages[table.name], uid, pieces, written, inside).commits
     seen = snapshot.since(next(iter(written.values()), table.version), set(written.values()))
     touched = partial(snapshot.touched, column=CHECKPOINT)
     return others.of_others(

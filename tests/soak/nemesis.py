@@ -362,8 +362,6 @@ class Nemesis:
     def f00_table_written_by_others_and_mended(self) -> None:
         """Some rows a second time, and some no more; their segments are kept, since without Spark nothing is read from Kafka.
 
-        Those that come twice are of one topic: the bounds of a file with rows of two, of which one is younger, span older checkpoints, too.
-
         Not once a topic was made anew: where files were joined, its rows are counted with those of the old one, and of the checkpoints
         that have both all come again, those from Kafka too that are retired (docs/operations.md).
         """
@@ -376,10 +374,13 @@ class Nemesis:
         there = [o for o in begin if o.partition == 0]
         with contextlib.suppress(CommitFailedError):
             delta = DeltaTable(self.s.config.tables[0].path)
-            again = ([("topic", "=", o.topic), ("partition", "=", 0), ("offset", ">=", o.from_offset)] for o in there)
-            found = (pq.read_table(file, filters=of) for of in again for file in delta.file_uris())
-            if twice := next((rows.slice(0, 3) for rows in found if rows.num_rows), None):
-                write_deltalake(delta, twice, mode="append")
+            if there:
+                again = [
+                    [("topic", "=", o.topic), ("partition", "=", 0), ("offset", ">=", o.from_offset)] for o in there
+                ]
+                found = (pq.read_table(file, filters=again) for file in delta.file_uris())
+                if twice := next((rows.slice(0, 3) for rows in found if rows.num_rows), None):
+                    write_deltalake(delta, twice, mode="append")
             some = f"partition = 0 AND offset % {self.rng.choice((5, 50))} = 1"
             places = " OR ".join(f"(topic = '{o.topic}' AND offset >= {o.from_offset})" for o in there)
             delta.delete(f"{some} AND ({places or 'false'})")

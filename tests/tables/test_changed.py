@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import write_deltalake
@@ -89,6 +90,27 @@ def test_of_retired_checkpoints_it_is_read_again_from_kafka(lake: Lake) -> None:
     filled(lake, 1)
     assert lake.look().changed == (1, 2), "one file has both"
     mended(lake)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["twice", "twice, and some no more"])
+def test_rows_that_come_twice_in_a_file_of_two_partitions_ask_for_nothing_that_is_retired(
+    lake: Lake, whole: bool
+) -> None:
+    """The bounds of the file span what is older, too; its rows do not."""
+    lake.landing.offsets[0][TP("orders", 1)] = 100
+    filled(lake, 4)
+    before = lake.values()
+    lake.compact(), lake.landing.retire(1, 2)
+    rows = lake.delta().to_pyarrow_table()
+    write_deltalake(lake.delta(), rows.filter(pc.is_in(rows["offset"], pa.array([16, 116]))), mode="append")
+    if not whole:
+        lake.delta().delete("offset = 17 OR offset = 111")
+    filled(lake, 1)
+    wanted = sorted({*before, *lake.values()})
+    assert (lake.look().foreign, lake.look().changed) == (1, (4,))
+    lake.mend_what_is_found()  # nothing is read from Kafka
+    assert lake.values() == wanted
+    assert (lake.look().clean, lake.verified()) == (True, [])
 
 
 def test_writing_a_checkpoint_again_brings_the_records_as_they_came(lake: Lake) -> None:

@@ -48,7 +48,7 @@ def test_of_others(
     seen: list[LogEntry], written: dict[int, str], acknowledged: str, found: list[str], changed: list[int]
 ) -> None:
     """Whatever they did touched checkpoint 2."""
-    told = of_others(seen, lambda entry: entry.stamp is not None, acknowledged, written, lambda _: (2, 2))
+    told = of_others(seen, lambda entry: entry.stamp is not None, acknowledged, written, lambda _: {2})
     assert ([entry.version for entry in told.commits], sorted(told.changed)) == (found, changed)
 
 
