@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.life import silent
-from crkafka_core.cli.output import print_json
+from crkafka_core.cli.output import print_json, tell_refused
 from crkafka_core.cli.progress import Say, progress
 from crkafka_core.cli.spark_session import open_session
 from crkafka_core.config import RegionConfig
@@ -18,6 +17,7 @@ from crkafka_core.model.visible import visible
 from crkafka_core.plane import life, tables
 from crkafka_core.region import Region
 from crkafka_core.tables import audit
+from crkafka_core.tables.in_turn import Tried, each
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,23 +25,24 @@ if TYPE_CHECKING:
     from crkafka_core.tables.audit import TableAudit
 
 
-def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say = silent) -> Mapping[str, TableAudit]:
+def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say = silent) -> Tried[TableAudit]:
     """What is in each declared table, or in one, and should not be, or not so; unless only to `look`, it is undone."""
     with Region.open(config) as region:
         names = region.plane.read(lambda reader, _: _named(reader, table))
         if not names:
-            return {}
+            return Tried({}, [])
         from crkafka_core.spark import tables as spark_tables
         from crkafka_core.tables.log import NeedsSpark
 
         spark: SparkSession | None = None
-        found = {}
-        for name in names:
+
+        def one(name: str) -> TableAudit:
+            nonlocal spark
             if spark is None and _needs_spark(region, name):
                 spark = open_session(config, say)
             say(f"the table {name}")
-            found[name] = spark_tables.look(spark, region, name)
-            if not look and not found[name].clean:
+            found = spark_tables.look(spark, region, name)
+            if not look and not found.clean:
                 try:
                     spark_tables.mend(spark, region, name)
                 except NeedsSpark as needs:
@@ -51,7 +52,9 @@ def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say 
                     spark_tables.mend(spark, region, name)
             if not look:
                 spark_tables.sweep(region, name)
-        return found
+            return found
+
+        return each(names, one)
 
 
 def _needs_spark(region: Region, name: str) -> bool:
@@ -70,16 +73,20 @@ def _named(reader: Reader, table: str) -> list[str]:
 def _mend(config: RegionConfig, table: str, look: bool, as_json: bool) -> int:
     """Find in TABLE, or in every declared table, rows that no merged checkpoint has, or has with other values, and undo them.
 
+    One that cannot be mended is told, and the others are mended all the same.
+
     Of a Parquet table it also removes files of attempts that do not count any more.
     """
     with progress("looking" if look else "mending", quiet=as_json) as say:
-        found = mend(config, table, look=look, say=say)
+        tried = mend(config, table, look=look, say=say)
+    found = tried.done
     if as_json:
         print_json(found)
     else:
         for name, seen in found.items():
             said = ", ".join(audit.in_words(seen)) or "as it should be"  # names of files that others wrote
             print(visible(f"{name}: {said}{'' if look or seen.clean else '; mended'}"))
+    tried.end(tell_refused)
     return int(look and any(not seen.clean for seen in found.values()))
 
 

@@ -93,6 +93,11 @@ def note(text: str, level: str = "INFO") -> None:
         print(logs.log_line(text, level), file=sys.stderr, flush=True)
 
 
+def tell_refused(text: str) -> None:
+    """One refusal of several, of which the worst ends the verb."""
+    note(text, "ERROR")
+
+
 def shown(value: object) -> Text:
     """A value for `rich`, which would take brackets in a plain string for markup of its own."""
     return Text(visible(str(value)))

@@ -8,7 +8,7 @@ import click
 
 from crkafka_core.cli.call import json_option, with_config
 from crkafka_core.cli.life import silent
-from crkafka_core.cli.output import print_json, print_table, span
+from crkafka_core.cli.output import print_json, print_table, span, tell_refused
 from crkafka_core.cli.plane import control_plane
 from crkafka_core.cli.progress import Say, progress
 from crkafka_core.cli.spark_session import open_session
@@ -22,10 +22,13 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.plane.lateness import TableLag
 from crkafka_core.region import Region
 from crkafka_core.tables import adopt
+from crkafka_core.tables.in_turn import Tried, each
 from crkafka_core.tables.log import NeedsSpark
 from crkafka_core.tables.maintain import Maintained, in_words
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from crkafka_core.tables.writing import Committed
 
 
@@ -35,11 +38,11 @@ def tables(config: RegionConfig) -> list[TableLag]:
         return control.read(lateness.lags)
 
 
-def advance(config: RegionConfig, name: str = "", *, say: Say = silent) -> dict[str, list[Committed]]:
+def advance(config: RegionConfig, name: str = "", *, say: Say = silent) -> Tried[list[Committed]]:
     """Bring one table, or all, up to the head: what adopts segments without Spark, the others with it. Commits by table."""
     with Region.open(config) as region:
         names = region.plane.read(lambda reader, row: _named(reader, row, name))
-        return {each: _advance(region, each, say) for each in names}
+        return each(names, lambda table: _advance(region, table, say))
 
 
 def _named(reader: Reader, row: rows.Region, name: str) -> list[str]:
@@ -115,16 +118,18 @@ def _tables(context: click.Context, config: RegionConfig, as_json: bool) -> int:
 def _advance_command(config: RegionConfig, name: str, as_json: bool) -> None:
     """Bring table NAME, or every table that is behind, up to the last merged checkpoint."""
     with progress("advancing", quiet=as_json) as say:
-        done = advance(config, name, say=say)
+        tried = advance(config, name, say=say)
+    done = tried.done
     if as_json:
         print_json(done)
-    elif not any(done.values()):
+    elif not any(done.values()) and not tried.refused:
         print("every table has all checkpoints")
     for table, commits in () if as_json else done.items():
         for commit in commits:
             bad = f", {plural(commit.bad, 'record')} could not be decoded" if commit.bad else ""
             what = plural(commit.rows, "record" if _by_key(config, table) else "row")
             print(f"{table}: {what} of {plural(len(commit.checkpoints), 'checkpoint')}{bad}; at {commit.acknowledged}")
+    tried.end(tell_refused)
 
 
 def _by_key(config: RegionConfig, table: str) -> bool:
@@ -133,7 +138,7 @@ def _by_key(config: RegionConfig, table: str) -> bool:
     return declared is not None and bool(declared.keys)
 
 
-def maintain(config: RegionConfig, name: str = "", *, say: Say = silent) -> list[Maintained]:
+def maintain(config: RegionConfig, name: str = "", *, say: Say = silent) -> Tried[Maintained]:
     """Compact one table, or every one, and delete files that no version within the table's retention needs."""
     from crkafka_core.spark import maintain as by_format
 
@@ -141,13 +146,16 @@ def maintain(config: RegionConfig, name: str = "", *, say: Say = silent) -> list
         names = region.plane.read(lambda reader, _: [t.name for t in life.tables_of(reader) if name in ("", t.name)])
         if name and not names:
             region.plane.read(lambda reader, _: plane.of(reader, name))
-        found, spark = [], None
-        for each in names:
-            if spark is None and by_format.needs_spark(region, each):
+        spark: SparkSession | None = None
+
+        def one(table: str) -> Maintained:
+            nonlocal spark
+            if spark is None and by_format.needs_spark(region, table):
                 spark = open_session(config, say)
-            say(f"the table {each}")
-            found.append(by_format.maintain(spark, region, each))
-        return found
+            say(f"the table {table}")
+            return by_format.maintain(spark, region, table)
+
+        return each(names, one)
 
 
 @_tables.command("maintain")
@@ -162,11 +170,12 @@ def _maintain_command(config: RegionConfig, name: str, as_json: bool) -> None:
     Old files that no version within the table's retention (a week, unless its properties say otherwise) needs are deleted.
     """
     with progress("maintaining", quiet=as_json) as say:
-        done = maintain(config, name, say=say)
+        tried = maintain(config, name, say=say)
     if as_json:
-        print_json(done)
-    for each in () if as_json else done:
-        print(f"{each.table}: {in_words(each)}")
+        print_json(list(tried.done.values()))
+    for table, done in () if as_json else tried.done.items():
+        print(f"{table}: {in_words(done)}")
+    tried.end(tell_refused)
 
 
 COMMANDS: dict[str, Any] = {"tables": _tables}

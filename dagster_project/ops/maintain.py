@@ -3,6 +3,7 @@
 import dagster as dg
 from pydantic import Field
 
+from crkafka_core.tables.in_turn import each
 from dagster_project.failures import as_dagster_failure
 from dagster_project.resources import RegionResource, SparkSessionResource
 
@@ -20,16 +21,19 @@ def maintain(
     context: dg.OpExecutionContext, config: Maintain, region: RegionResource, spark: SparkSessionResource
 ) -> dg.Output[None]:
     from crkafka_core.spark import maintain as by_format
-    from crkafka_core.tables.maintain import in_words
+    from crkafka_core.tables.maintain import Maintained, in_words
 
-    merged, said = 0, {}
+    def one(name: str) -> Maintained:
+        session = spark.session() if by_format.needs_spark(region.handle, name) else None
+        done = by_format.maintain(session, region.handle, name)
+        context.log.info(f"{name}: {in_words(done)}")
+        return done
+
     with as_dagster_failure():
-        for name in config.tables or [t.name for t in region.settings.tables]:
-            session = spark.session() if by_format.needs_spark(region.handle, name) else None
-            done = by_format.maintain(session, region.handle, name)
-            merged, said[name] = merged + done.merged, in_words(done)
-            context.log.info(f"{name}: {said[name]}")
-    return dg.Output(None, metadata={"files": merged, **said})
+        tried = each(config.tables or [t.name for t in region.settings.tables], one)
+        tried.end(context.log.error)
+    said = {name: in_words(done) for name, done in tried.done.items()}
+    return dg.Output(None, metadata={"files": sum(done.merged for done in tried.done.values()), **said})
 
 
 @dg.graph(description="Compact the declared tables: few large files in the place of many small ones; no row changes.")

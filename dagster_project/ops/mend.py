@@ -6,6 +6,7 @@ import dagster as dg
 from pydantic import Field
 
 from crkafka_core.plane import tables as plane_tables
+from crkafka_core.tables.in_turn import each
 from dagster_project.failures import as_dagster_failure
 from dagster_project.resources import RegionResource, SparkSessionResource
 from dagster_project.writing import SparkIfNeeded
@@ -26,13 +27,15 @@ class Mend(dg.Config):
 def mend(
     context: dg.OpExecutionContext, config: Mend, region: RegionResource, spark: SparkSessionResource
 ) -> dg.Output[None]:
-    mended = []
+    def one(name: str) -> bool:
+        done = _mended(context, region, spark, name)
+        context.log.info(f"{name}: {'as it should be' if done is None else 'mended'}")
+        return done is not None
+
     with as_dagster_failure():
-        for name in config.tables or [t.name for t in region.settings.tables]:
-            done = _mended(context, region, spark, name)
-            context.log.info(f"{name}: {'as it should be' if done is None else 'mended'}")
-            if done is not None:
-                mended.append(name)
+        tried = each(config.tables or [t.name for t in region.settings.tables], one)
+        tried.end(context.log.error)
+    mended = [name for name, was in tried.done.items() if was]
     return dg.Output(None, metadata={"mended": ", ".join(mended) or "none"})
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 import yaml
 from deltalake import DeltaTable, write_deltalake
@@ -14,10 +17,13 @@ from checkpoints_db import initialise, open_store
 from crkafka_core.cli import checks, proving
 from crkafka_core.cli import tables as tables_verb
 from crkafka_core.cli.main import run
-from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import lateness, leases
+from crkafka_core.region import Region
 from crkafka_core.segments.path import segment_path
+from crkafka_core.tables import maintain as adopted
+from crkafka_core.tables.maintain import Maintained
 from crkafka_core.testing.landing import Landing
 from crkafka_core.verify import verify as verifying
 from crkafka_core.verify.history import History
@@ -27,9 +33,14 @@ from crkafka_core.verify.verdict import Findings
 
 @pytest.fixture
 def landing(tmp_path: Path) -> Landing:
+    return landed(tmp_path, "bronze")
+
+
+def landed(tmp_path: Path, *names: str) -> Landing:
+    """Three checkpoints that wait for these tables."""
     url = f"sqlite:///{tmp_path}/crkafka.db"
     initialise(url)
-    declared = [{"name": "bronze", "format": "delta", "path": str(tmp_path / "bronze")}]
+    declared = [{"name": name, "format": "delta", "path": str(tmp_path / name)} for name in names]
     made = Landing(open_store(url), tmp_path, partitions=2, control_plane=url, tables=declared, host="processes")
     (tmp_path / "region.yaml").write_text(yaml.safe_dump(json.loads(made.config.to_json())))
     for _ in range(3):
@@ -178,6 +189,40 @@ def test_verify_and_mend_look_at_tables(landing: Landing, tmp_path: Path, capsys
     told = json.loads(capsys.readouterr().out)
     assert not told["ok"] and told["tables"] == ["bronze"]
     assert "table bronze: 5 records are there more than once" in [f["text"] for f in told["findings"]]
+
+
+def not_where_it_was(maintain: Callable[[Region, str], Maintained], region: Region, name: str) -> Maintained:
+    """Where there is no table it finds nothing to do."""
+    if name != "third":
+        raise Refused(f"Table {name} at its path is not there, and version 1 of it was acknowledged.")
+    return maintain(region, name)
+
+
+@pytest.mark.parametrize("verb", [["mend"], ["tables", "advance"], ["tables", "maintain"]], ids=" ".join)
+def test_a_table_that_is_refused_keeps_no_other_from_its_turn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, verb: list[str]
+) -> None:
+    """The verb ended with the first one."""
+    landing = landed(tmp_path, "first", "second", "third")
+    assert crkafka(tmp_path, "tables", "advance") == 0
+    for name in ("first", "second"):
+        (tmp_path / name).rename(tmp_path / f"{name}_away")
+    monkeypatch.setattr(adopted, "maintain", partial(not_where_it_was, adopted.maintain))
+    landing.retire(1, 2), landing.land(5)
+    third = DeltaTable(str(tmp_path / "third"))
+    if verb == ["mend"]:
+        write_deltalake(third, third.to_pyarrow_table().filter(pc.field("offset") >= 10), mode="append")
+    capsys.readouterr()
+    assert crkafka(tmp_path, *verb) == 1
+    said = capsys.readouterr()
+    assert [line for line in said.out.splitlines() if "third: " in line] == said.out.splitlines() != []
+    refused = [line for line in said.err.splitlines() if "of it was acknowledged" in line]
+    assert [name for name in ("first", "second", "third") for line in refused if f"Table {name} at" in line] == [
+        "first",
+        "second",
+    ]
+    if verb == ["mend"]:
+        assert crkafka(tmp_path, "mend", "third", "--look") == 0
 
 
 def test_a_package_that_the_table_needs_is_missed_before_the_start(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -14,6 +15,7 @@ from tests.dagster.conftest import LandedSeat, shown
 
 pytestmark = pytest.mark.dagster
 
+TWO: list[Any] = [[{"name": name, "format": "delta", "path": f"tables/{name}"} for name in ("away", "bronze")]]
 RAW: list[Any] = [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]]
 
 
@@ -44,3 +46,18 @@ def test_what_somebody_has_written_into_a_raw_delta_table_is_found_and_undone_wi
     assert DeltaTable(bronze).to_pyarrow_table().num_rows == 30
     assert outcome() == (True, None)
     assert shown(landed.run("mend_tables"), "mend") == {"mended": "none"}
+
+
+@pytest.mark.parametrize("tables", TWO)
+def test_a_table_that_is_refused_fails_the_run_after_the_others_had_their_turn(
+    landed: LandedSeat, tmp_path: Path
+) -> None:
+    landed.landing.land(5)
+    for name in ("away", "bronze"):
+        adopt.advance(landed.region, name)
+    (tmp_path / "tables/away").rename(tmp_path / "elsewhere")
+    bronze = str(tmp_path / "tables/bronze")
+    write_deltalake(bronze, DeltaTable(bronze).to_pyarrow_table().slice(0, 3), mode="append")
+    with pytest.raises(dg.Failure, match="Table away at"):
+        landed.run("mend_tables")
+    assert DeltaTable(bronze).to_pyarrow_table().num_rows == 10
