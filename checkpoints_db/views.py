@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from checkpoints_db.migrations import VERSION_TABLE
 from checkpoints_db.retry import sqlstate
 from crkafka_core.model.errors import SchemaError
+from crkafka_core.plane import lateness
 
 _VIEWS: dict[str, str] = {
     "v_regions": """
@@ -66,13 +67,24 @@ LEFT JOIN merged_offset o
 LEFT JOIN ({ends}) e ON e.region = i.region AND e.topic = i.topic AND e.partition = i.partition
 WHERE NOT i.forgotten""",
     "v_tables": """
-SELECT t.region, t.name AS table_name, t.format, t.path, t.acknowledged AS acknowledged_checkpoint,
-       (SELECT count(*) FROM checkpoint c
-        WHERE c.region = t.region AND c.status = 'MERGED' AND c.id > t.acknowledged) AS behind,
-       (SELECT {time:min(c.merged_at)} FROM checkpoint c
-        WHERE c.region = t.region AND c.status = 'MERGED' AND c.id > t.acknowledged AND c.rows > 0) AS waiting_since,
-       t.rewind_epoch > t.fenced_epoch AS owes_fence, t.layout = 'files' AS adopts_segments, t.commits, t.version
-FROM declared_table t""",
+SELECT t.region, t.name AS table_name, t.format, t.path, t.acknowledged AS acknowledged_checkpoint, t.behind,
+       {time:t.first_merged} AS waiting_since, t.owes_fence, t.layout = 'files' AS adopts_segments, t.commits, t.version,
+       r.phase <> 'IDLE' AND coalesce(
+         t.owes_fence AND r.phase = 'REWINDING' AND {now} - r.phase_since > {soon}
+         OR {now} - t.first_merged > {long}
+         OR t.behind >= {several} AND {now} - t.first_merged > {soon}
+         OR t.behind > 0 AND {now} - t.first_failed > {soon}, FALSE) AS late
+FROM (
+  SELECT d.*, d.rewind_epoch > d.fenced_epoch AS owes_fence,
+         (SELECT count(*) FROM checkpoint c WHERE {waits}) AS behind,
+         (SELECT c.merged_at FROM checkpoint c WHERE {waits} ORDER BY c.id LIMIT 1) AS first_merged,
+         (SELECT f."at" FROM table_commit f
+          WHERE f.region = d.region AND f."table" = d.name AND f.status = 'FAILED' AND f."at" > 0 AND f.number > coalesce(
+            (SELECT max(m.number) FROM table_commit m
+             WHERE m.region = d.region AND m."table" = d.name AND m.status = 'DONE'), 0)
+          ORDER BY f.number LIMIT 1) AS first_failed
+  FROM declared_table d
+) t JOIN region r ON r.name = t.region""",
     "v_resets": """
 SELECT s.region, s.epoch, {time:s.at} AS at, s.cause, nullif(s.member, '') AS member, nullif(s.by, '') AS asked_by,
        nullif(s.aborted, 0) AS aborted_checkpoint, s.target AS goes_back_to, s.ran AS ran_s, s.text
@@ -96,6 +108,14 @@ FROM member m,
                 THEN m.metrics_json::jsonb -> 'partitions' ELSE '{}'::jsonb END) t,
      jsonb_each(t.value) p
 WHERE m.status = 'LIVE'"""
+
+_OF_TABLES = {
+    "soon": str(lateness.SOON),
+    "long": str(lateness.LONG),
+    "several": str(lateness.SEVERAL),
+    "waits": "c.region = d.region AND c.status IN ('MERGED', 'RETIRED') AND c.id > d.acknowledged AND c.rows > 0",
+}
+"""What `crkafka_core.plane.lateness` decides by; `waits`: a checkpoint that a table has not got."""
 
 VIEWS = tuple(_VIEWS)
 
@@ -177,7 +197,7 @@ def keeping_grants(connection: Connection) -> Iterator[None]:
 
 
 def _for_dialect(text: str, postgres: bool) -> str:
-    """Fill `{time:…}`, `{decimal:…}`, `{now}`, `{allowed}` and `{ends}`."""
+    """Fill `{time:…}`, `{decimal:…}`, `{now}`, `{allowed}`, `{ends}` and what is said of tables."""
     while (start := text.find("{")) >= 0:
         end = text.index("}", start)
         kind, _, expression = text[start + 1 : end].partition(":")
@@ -189,6 +209,8 @@ def _for_dialect(text: str, postgres: bool) -> str:
             )
         elif kind == "allowed":
             filled = "CASE WHEN r.period > 20 THEN 3 * r.period ELSE 60 END"
+        elif kind in _OF_TABLES:
+            filled = _OF_TABLES[kind]
         elif kind == "time":
             stamp = f"to_timestamp(nullif({expression}, 0))"
             filled = stamp if postgres else f"strftime('%Y-%m-%d %H:%M:%f', nullif({expression}, 0), 'unixepoch')"
