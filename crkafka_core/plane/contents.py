@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Cond, Reader
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Checkpoint, MergedOffset, Region, Segment, Table
+from crkafka_core.model.rows import Checkpoint, MergedOffset, Region, Segment, Table, TableCommit
 from crkafka_core.plane import checkpoints, reading, starts
-from crkafka_core.plane.tables import DONE, FENCE, commits
+from crkafka_core.plane.tables import DONE, FENCE, REWRITE, commits
 
 
 def common(reader: Reader, region: Region, acknowledged: int) -> int:
@@ -191,6 +191,11 @@ def given(reader: Reader, region: Region, family: Collection[Table]) -> dict[int
         passes.append(of)
     both = set.intersection(*map(set, passes)) if passes else set[int]()
     return {i: sum(of[i][1] for of in passes) for i in both if len({of[i][0] for of in passes}) == 1}
+
+
+def rewrites(commits: Iterable[TableCommit]) -> set[str]:
+    """The format's versions of a table with which checkpoints were written again."""
+    return {commit.version for commit in commits if commit.kind == REWRITE and commit.status == DONE}
 
 
 def written(reader: Reader, region: Region, table: Table) -> dict[int, str]:

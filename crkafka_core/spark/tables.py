@@ -122,8 +122,8 @@ def mend(spark: SparkSession | None, region: Handle, name: str, *, shape: Shape 
             hint="Mend it there, with the same shape.",
         )
     if adopts(region, name, spark):
-        wrong = {*found.miscounted, *found.changed}
-        return adopting(spark, region, name, partial(adopt.mend, checkpoints=wrong, anew=found.changed))
+        again = partial(adopt.mend, checkpoints=found.wrong, anew=found.changed, settles=found.version)
+        return adopting(spark, region, name, again)
     log = log_if_reached(region, expected.table)
     keyed = [t.name for t in expected.family if keys_of(region, t.name)]
     undone = bool(found.foreign) and name not in keyed and log is not None and undo(region, log, name, CHECKPOINT)
@@ -143,7 +143,7 @@ def mend(spark: SparkSession | None, region: Handle, name: str, *, shape: Shape 
         found = look(spark, region, name, exact=shape is None)
     if found.clean or not expected.rows:
         return advance(spark, region, name, shape=shape)
-    ids = sorted({*found.miscounted, *found.changed}) or sorted(expected.rows)[-1:]
+    ids = sorted(found.wrong) or sorted(expected.rows)[-1:]
     return rewrite(session_for(spark, name), region, name, ids, shape=shape)
 
 

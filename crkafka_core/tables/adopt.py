@@ -37,7 +37,7 @@ from crkafka_core.tables.last_commit import NotAcknowledged, Standing
 from crkafka_core.tables.leftover import Leaving
 from crkafka_core.tables.log import DataFile, Logs, Moved, NeedsSpark, Snapshot, TableLog, lost
 from crkafka_core.tables.on_snapshot import check, on_a_snapshot
-from crkafka_core.tables.stamp import Facts, Stamp
+from crkafka_core.tables.stamp import SETTLES, Facts, Stamp
 from crkafka_core.tables.writing import Committed, Fenced, Written
 
 _log = logging.getLogger(__name__)
@@ -102,12 +102,14 @@ def mend(
     checkpoints: Collection[int] = (),
     *,
     anew: Collection[int] = (),
+    settles: str = "",
     fetch: Fetch | None = None,
     logs: Logs = open_log,
 ) -> Committed | None:
     """Take out all that does not belong there, bring in what is missing, of these checkpoints above all; None: the table is empty.
 
-    Of those that are to come `anew` no row is believed that is in a file which others may have written.
+    Of those that are to come `anew` no row is believed that is in a file which others may have written. `settles`: up to which version
+    of the table these are all that others may have changed.
     """
 
     def ask(tx: Tx, token: str) -> Permit | None:
@@ -118,7 +120,7 @@ def mend(
     def once() -> Committed | None:
         chosen, again = frozenset(checkpoints), frozenset(anew)
         return writing.commit(
-            region, name, ask, lambda permit, hold: _Commit(region, means, permit, hold).mend(chosen, again)
+            region, name, ask, lambda permit, hold: _Commit(region, means, permit, hold).mend(chosen, again, settles)
         )
 
     means = Means(logs, fetch)
@@ -221,7 +223,7 @@ class _Commit:
 
         return on_a_snapshot(log, self._stamp, once)
 
-    def mend(self, checkpoints: Collection[int], anew: Collection[int]) -> Written:
+    def mend(self, checkpoints: Collection[int], anew: Collection[int], settles: str) -> Written:
         table, log = self._permit.table, self._log
 
         def once(snapshot: Snapshot) -> Written:
@@ -233,7 +235,7 @@ class _Commit:
             leaving.take_marked(by_name, content.pieces, checkpoints)
             leaving.files.extend(missing)
             rows = sum(self._permit.plan.rows_for_tables.values())
-            return Written(self._replace(snapshot, leaving, rows, table.acknowledged), rows)
+            return Written(self._replace(snapshot, leaving, rows, table.acknowledged, settles), rows)
 
         return on_a_snapshot(log, self._stamp, once)
 
@@ -251,7 +253,7 @@ class _Commit:
         if snapshot is not None:
             self._check(snapshot)
 
-    def _replace(self, snapshot: Snapshot, leaving: Leaving, rows: int, holds: int) -> str:
+    def _replace(self, snapshot: Snapshot, leaving: Leaving, rows: int, holds: int, settles: str = "") -> str:
         """The commit that takes out what leaves and brings in what has to be there instead; its version."""
         snapshot.check_removable(leaving.files)
         add = leftover.rewritten(self._log.storage(), self._log.table, leaving, self._stamp)
@@ -259,13 +261,20 @@ class _Commit:
         add += self._fetch({p.checkpoint for p in leaving.returning if p.segment is None})
         new = {file.name for file in add}  # of a lost file the very name comes again
         gone = {file.path: file for file in leaving.files if file.path not in new}
-        return self._put(snapshot, add, list(gone.values()), rows, holds)
+        return self._put(snapshot, add, list(gone.values()), rows, holds, settles)
 
     def _put(
-        self, snapshot: Snapshot, add: Sequence[Added], remove: Collection[DataFile], rows: int, holds: int
+        self,
+        snapshot: Snapshot,
+        add: Sequence[Added],
+        remove: Collection[DataFile],
+        rows: int,
+        holds: int,
+        settles: str = "",
     ) -> str:
         self._hold.check()
-        return str(snapshot.commit(add, remove, self._stamp, _told_in_the_log(self._permit, rows), holds=holds))
+        told = _told_in_the_log(self._permit, rows) | ({SETTLES: settles} if settles else {})
+        return str(snapshot.commit(add, remove, self._stamp, told, holds=holds))
 
     def _adopt(self, segments: Sequence[Segment], *, again: bool = False) -> list[Added]:
         """Have the table own these segments; `again`: it had them before."""

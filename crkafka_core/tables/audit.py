@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from crkafka_core.control import Reader
@@ -42,6 +42,13 @@ class TableAudit:
     """Checkpoints of which these commits may have changed rows, whatever their number."""
     lost: tuple[str, ...] = ()
     """Data files of the table that are not in storage."""
+    version: str = field(default="", compare=False)
+    """Which one was looked at, of a table of adopted files."""
+
+    @property
+    def wrong(self) -> set[int]:
+        """Checkpoints of which rows have to be written again."""
+        return {*self.miscounted, *self.changed}
 
     @property
     def clean(self) -> bool:
@@ -84,7 +91,7 @@ def look(region: Handle, name: str, logs: Logs = open_log) -> TableAudit:
     for _ in range(LOOKS):  # first the table, then SQL: what came into the table before is known to SQL by then
         log = logs(region, region.plane.read(lambda r, row: tables.of(r, name)))
         snapshot = log.snapshot()
-        table, rows, written, content = region.plane.read(partial(_expected, name, snapshot))
+        table, rows, written, rewrites, content = region.plane.read(partial(_expected, name, snapshot))
         if not table.version or (snapshot is not None and int(table.version) <= snapshot.version):
             break
     if snapshot is None or content is None:
@@ -95,17 +102,12 @@ def look(region: Handle, name: str, logs: Logs = open_log) -> TableAudit:
     there = content.among([file for file in files if file.path not in gone])
     at = Places(there.pieces)
     count = places.count(name, log.storage(), there.others, at)
-    counts = count.total
-    wrong = {
-        c
-        for g, group in enumerate(at.groups)
-        if counts[g] != sum(p.rows for p in group) or g in count.doubled
-        for c in _to_blame(group)
-    }
-    wrong |= _with_too_few_rows(there, rows)
-    strange = counts[places.NOWHERE] + (0 if content.forgotten else counts[places.BEFORE])
+    wrong = _miscounted(at, count) | _with_too_few_rows(there, rows)
+    strange = count.total[places.NOWHERE] + (0 if content.forgotten else count.total[places.BEFORE])
     inside = _in_files_of_others(there, count, at, content.uid)
-    of_others = others.of_adopted(table, snapshot, log.storage(), content.uid, content.pieces, written, inside)
+    of_others = others.of_adopted(
+        table, snapshot, log.storage(), content.uid, content.pieces, written, inside, rewrites
+    )
     strangers = sorted({c for c, _ in there.wrong if c not in _on_the_way(region)})
     return TableAudit(
         tuple(strangers),
@@ -114,7 +116,19 @@ def look(region: Handle, name: str, logs: Logs = open_log) -> TableAudit:
         strange,
         tuple(sorted(of_others.changed)),
         tuple(sorted(gone)),
+        str(snapshot.version),
     )
+
+
+def _miscounted(at: Places, count: Count) -> set[int]:
+    """Checkpoints with more or fewer rows than have to be in the files that were counted, or with one twice."""
+    counts = count.total
+    return {
+        c
+        for g, group in enumerate(at.groups)
+        if counts[g] != sum(p.rows for p in group) or g in count.doubled
+        for c in _to_blame(group)
+    }
 
 
 def _in_files_of_others(there: SortedFiles, count: Count, at: Places, uid: str) -> set[int]:
@@ -126,19 +140,21 @@ def _in_files_of_others(there: SortedFiles, count: Count, at: Places, uid: str) 
 
 def _expected(
     name: str, snapshot: Snapshot | None, reader: Reader, row: Region
-) -> tuple[Table, Mapping[int, int], Mapping[int, str], Content | None]:
-    """What SQL says of a table: checkpoint → rows, and → the version with which they came; and what belongs in a snapshot of it.
+) -> tuple[Table, Mapping[int, int], Mapping[int, str], set[str], Content | None]:
+    """What SQL says of a table: checkpoint → rows, and → the version with which they came; versions of rewrites; and what belongs
+    in a snapshot of it.
 
     Refused where that is newer than SQL.
     """
     table = tables.of(reader, name)
     rows = contents.counted_in(reader, row, table)
     if snapshot is None:
-        return table, rows, {}, None
+        return table, rows, {}, set(), None
     facts = snapshot.facts(stamp.app_of(row.uid, name))
     if last_commit.standing(reader, table, facts) is Standing.NEWER:
         raise last_commit.newer(table, facts)
-    return table, rows, contents.written(reader, row, table), content_of(reader, row, table)
+    rewrites = contents.rewrites(tables.commits(reader, table))
+    return table, rows, contents.written(reader, row, table), rewrites, content_of(reader, row, table)
 
 
 def _on_the_way(region: Handle) -> set[int]:

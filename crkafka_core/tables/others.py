@@ -66,10 +66,12 @@ def of_adopted(
     pieces: Sequence[Piece],
     written: Mapping[int, str],
     inside: Collection[int],
+    rewrites: Collection[str],
 ) -> Others:
     """Of a table of adopted files, whose rows do not tell their checkpoints.
 
     `inside`: checkpoints that have rows in files which others may have written; a file of ours tells by its name what is in it.
+    `rewrites`: versions of ours that may be mends, which tell what they have settled.
     """
 
     at = cache(lambda: places.Places(pieces))
@@ -79,7 +81,7 @@ def of_adopted(
         return None if found is None else places.checkpoints_in(found, storage, uid, at())
 
     first = next(iter(written.values()), "") if inside else ""
-    seen = snapshot.since(first or table.version, set(written.values()))
+    seen = snapshot.since(first or table.version, set(written.values()).difference(rewrites))
     told = {checkpoint: version for checkpoint, version in written.items() if checkpoint in inside}
     return of_others(seen, lambda entry: entry.is_of(uid, table.name), table.version, told, touched)
 
@@ -87,11 +89,13 @@ def of_adopted(
 def _not_undone(
     seen: Sequence[LogEntry], ours: Callable[[LogEntry], bool], at: Mapping[str, int]
 ) -> list[tuple[int, LogEntry]]:
-    """Commits of others with their places, without those behind which we have put the table back to before them."""
+    """Commits of others with their places, without those that a mend has settled or that we have put the table back to before."""
     found: list[tuple[int, LogEntry]] = []
     for i, entry in enumerate(seen):
         if not ours(entry):
             found += [(i, entry)] if entry.changes_rows else []
         elif entry.back_to is not None:
             found = [each for each in found if each[0] <= at.get(entry.back_to, -1)]
+        elif entry.settles:
+            found = [each for each in found if each[0] > at.get(entry.settles, -1)]
     return found

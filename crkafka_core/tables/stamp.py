@@ -14,6 +14,8 @@ from crkafka_core.plane.tables import FILES
 
 _TOKEN, _HOLDS, _VERSION = "/token", "/holds", "/version"
 _OWNER = "crkafka"
+SETTLES = "settles"
+"""Of a mend: up to which version of the table it has put right what others did."""
 MAINTAIN = "maintain"
 """Kind of a commit of ours that changes no rows, and has no number."""
 PUT_BACK = "put back"
@@ -113,6 +115,8 @@ class LogEntry:
     changes_rows: bool
     back_to: str | None = None
     """Of one of ours that has put the table back: to which version; empty: to none of its rows."""
+    settles: str = ""
+    """Of a mend of ours: up to which version it has put right what others did; empty: it does not say."""
     left_behind: bool = False
     """It does not lead to the current version any more: somebody else has gone back to before it."""
 
@@ -125,7 +129,8 @@ class LogEntry:
         """By what our commits carry, if it is one."""
         stamp = Stamp.from_json(text)
         about = json.loads(text) if text and stamp is not None else {}
-        return cls(version, stamp, changes_rows, about.get("to") if about.get("kind") == PUT_BACK else None)
+        back_to = about.get("to") if about.get("kind") == PUT_BACK else None
+        return cls(version, stamp, changes_rows, back_to, about.get(SETTLES, ""))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from crkafka_core.config.typed import name_of
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table, TableCommit
-from crkafka_core.plane import tables
+from crkafka_core.plane import contents, tables
 from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.spark.names import CHECKPOINT
@@ -224,7 +224,8 @@ def _of_others(there: Tables, table: Table, snapshot: Snapshot) -> Sequence[LogE
         uid, pieces = there.state.uid, there.state.pieces
         theirs = [file for file in snapshot.files() if names.checkpoints_of(file.path, uid) is None]
         inside = {p.checkpoint for p in pieces if any(may_hold(file, r) for file in theirs for r in p.ranges)}
-        return others.of_adopted(table, snapshot, there.storages[table.name], uid, pieces, written, inside).commits
+        storage, rewrites = there.storages[table.name], contents.rewrites(there.state.commits[table.name])
+        return others.of_adopted(table, snapshot, storage, uid, pieces, written, inside, rewrites).commits
     seen = snapshot.since(next(iter(written.values()), table.version), set(written.values()))
     touched = partial(snapshot.touched, column=CHECKPOINT)
     return others.of_others(

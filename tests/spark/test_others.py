@@ -217,6 +217,25 @@ def test_of_a_raw_table_a_changed_row_is_told_and_mended(spark: SparkSession, ra
     assert (raw.look().clean, values(spark, raw)) == (True, raw.truth())
 
 
+def test_of_an_iceberg_table_rows_that_come_twice_in_one_file_ask_for_nothing_that_is_retired(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As of Delta (`tests/tables/test_changed.py`): the bounds of the file span it, its rows do not."""
+    lake = IcebergLake(tmp_path, spark)
+    lake.landing.offsets[0][TP("orders", 1)] = 100
+    for _ in range(4):
+        lake.land(), lake.advance()
+    wanted = lake.values()
+    lake.compact(), lake.landing.retire(1, 2)
+    twice = lake.frame().where("offset IN (16, 116)").collect()
+    spark.createDataFrame(twice, lake.frame().schema).coalesce(1).writeTo(lake.name).append()
+    assert (lake.look().foreign, lake.look().changed) == (1, (4,))
+    lake.mend_what_is_found()
+    assert (lake.values(), lake.look().clean, lake.verified()) == (wanted, True, [])
+    snapshot = lake.logs(lake.region, lake.table()).snapshot()
+    assert snapshot is not None and [entry.settles for entry in snapshot.since("") if entry.settles]
+
+
 def test_of_a_raw_table_a_persons_delete_that_is_noted_is_not_told(spark: SparkSession, raw: Lake) -> None:
     spark.sql(f"DELETE FROM {named(spark, raw)} WHERE partition = 0 AND offset = 7").collect()
     assert not raw.look().clean

@@ -94,7 +94,7 @@ class Lake:
         """As `crkafka mend` does."""
         found = self.look()
         if not found.clean:
-            self.mend({*found.miscounted, *found.changed}, anew=found.changed, **keys)
+            self.mend(found.wrong, anew=found.changed, settles=found.version, **keys)
 
     def look(self) -> TableAudit:
         return audit.look(self.region, "bronze", self.logs)

@@ -12,6 +12,10 @@ def ours(version: str, back_to: str | None = None) -> LogEntry:
     return LogEntry(version, Stamp("uid", "bronze", int(version), "token"), True, back_to)
 
 
+def mend(version: str, settles: str) -> LogEntry:
+    return LogEntry(version, Stamp("uid", "bronze", int(version), "token"), True, settles=settles)
+
+
 def theirs(version: str, *, left_behind: bool = False) -> LogEntry:
     return LogEntry(version, None, True, left_behind=left_behind)
 
@@ -29,6 +33,9 @@ WRITTEN = {1: "1", 2: "2", 3: "3"}
         ([ours("2"), theirs("4"), ours("3"), ours("5")], {1: "1", 3: "3", 2: "5"}, "5", [], []),
         ([ours("2"), theirs("4"), ours("5", back_to="2"), ours("3")], WRITTEN, "3", [], []),
         ([theirs("4"), ours("2"), theirs("6"), ours("7", back_to="2")], {3: "1", 2: "1"}, "7", ["4"], [2]),
+        ([ours("2"), theirs("4"), mend("5", "4"), ours("3")], WRITTEN, "3", [], []),
+        ([ours("2"), theirs("4"), theirs("6"), mend("7", "4"), ours("3")], WRITTEN, "3", ["6"], [2]),
+        ([ours("2"), mend("5", "2"), theirs("4"), ours("3")], WRITTEN, "3", ["4"], [2]),
         ([ours("3"), theirs("2", left_behind=True)], WRITTEN, "3", ["2"], [2]),
         ([LogEntry("2", None, False), LogEntry("9", None, False), ours("3")], WRITTEN, "3", [], []),
     ],
@@ -40,6 +47,9 @@ WRITTEN = {1: "1", 2: "2", 3: "3"}
         "written again since",
         "put back since",
         "put back, but not so far",
+        "mended",
+        "another came while it was mended",
+        "mended before",
         "gone back to before it",
         "compacted",
     ],
