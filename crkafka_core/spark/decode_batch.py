@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,7 +36,7 @@ class Columns:
 
     def __post_init__(self) -> None:
         self._opened: Opened = self.decoder.open(self.kind)
-        self._bulk: Bulk | None = self.decoder.bulk(self.kind)
+        self._bulk: Bulk | None = self.decoder.bulk(self.kind, self._opened)
         self._fit: Fit = fitter(self.kind)
         self.kind = nullable(self.kind)
 
@@ -60,11 +61,12 @@ class Columns:
             return
         if self._bulk is not None:
             try:
-                found.append(self._bulk(values))
-                reasons.extend([None] * len(values))
-                return
+                many = self._bulk(values)
             except pa.ArrowException:
                 pass
+            else:
+                found.append(self._completed(many, values, topics, reasons))
+                return
         if self._bulk is None or len(values) <= _ONE_BY_ONE:
             rows, why = self._one_by_one(values.to_pylist(), topics.to_pylist())
             found.append(_as_array(rows, why, self.kind))
@@ -73,6 +75,20 @@ class Columns:
         half = len(values) // 2
         self._in_parts(values[:half], topics[:half], found, reasons)
         self._in_parts(values[half:], topics[half:], found, reasons)
+
+    def _completed(self, many: pa.Array, values: pa.Array, topics: pa.Array, reasons: list[str | None]) -> pa.Array:
+        """What was decoded in bulk, with what was not."""
+        why: list[str | None] = [None] * len(values)
+        if many.null_count:
+            left = pc.indices_nonzero(many.is_null())
+            rows, of_left = self._one_by_one(values.take(left).to_pylist(), topics.take(left).to_pylist())
+            alone, place = _as_array(rows, of_left, self.kind), np.arange(len(values))
+            place[left.to_numpy()] = len(values) + np.arange(len(left))
+            many = pa.concat_arrays([many, alone]).take(pa.array(place))
+            for row, reason in zip(left.to_pylist(), of_left, strict=True):
+                why[row] = reason
+        reasons.extend(why)
+        return many
 
     def _one_by_one(self, values: Sequence[bytes], topics: Sequence[str]) -> tuple[list[Any], list[str | None]]:
         rows: list[Any] = []

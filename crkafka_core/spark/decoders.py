@@ -10,13 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import types as of
 
 from crkafka_core.model.errors import ConfigError
-from crkafka_core.spark import avro_schemas
+from crkafka_core.spark import avro_bulk, avro_schemas, protobuf_bulk
+from crkafka_core.spark.cursor import Cursor
 from crkafka_core.spark.fitting import Misfit, has
 from crkafka_core.spark.json_bulk import JsonBulk
 from crkafka_core.spark.registry import PATIENCE, Registry, Schema, UnknownSchema
@@ -29,7 +30,10 @@ Opened = Callable[[bytes, str], Mapping[str, Any]]
 """Decodes one value of a topic; raises `Undecodable`, or whatever its library raises. An `OSError` or one of ours is an outage."""
 
 Bulk = Callable[[pa.Array], pa.Array]
-"""Decodes many values, none of them null, as structs; raises `pa.ArrowException` if it cannot tell each of them for sure."""
+"""Decodes many values, none of them null, as structs; null is what it cannot tell for sure, which is decoded one by one.
+
+If it cannot say which these are, it raises `pa.ArrowException`.
+"""
 
 
 class Undecodable(Misfit):
@@ -43,8 +47,8 @@ class Decoder(ABC):
     def open(self, kind: pa.DataType) -> Opened:
         """Ready to decode into columns of this type."""
 
-    def bulk(self, kind: pa.DataType) -> Bulk | None:
-        """For what can be decoded without Python; what it refuses is decoded one by one."""
+    def bulk(self, kind: pa.DataType, opened: Opened) -> Bulk | None:
+        """For what can be decoded without Python; what it refuses is decoded one by one, by what was opened."""
         return None
 
 
@@ -68,7 +72,7 @@ class Json(Decoder):
 
         return decode
 
-    def bulk(self, kind: pa.DataType) -> Bulk | None:
+    def bulk(self, kind: pa.DataType, opened: Opened) -> Bulk | None:
         return JsonBulk.of(kind)
 
 
@@ -90,40 +94,55 @@ class Avro(Decoder):
     """Seconds for which a registry that does not answer is asked again, before the write fails."""
 
     def open(self, kind: pa.DataType) -> Opened:
+        return _AvroOpened(self)
+
+    def bulk(self, kind: pa.DataType, opened: Opened) -> Bulk | None:
+        if not isinstance(opened, _AvroOpened):
+            return None  # one of a subclass, which decodes in its own way
+        if self.registry:
+            return avro_bulk.AvroByIds(kind, opened.reader, opened.known)
+        read = avro_bulk.plan(opened.fixed, opened.reader, kind)
+        return read and (lambda values: read(Cursor.over(values)))
+
+
+class _AvroOpened:
+    """The schemas that are known in this task, and how one record is decoded by them."""
+
+    def __init__(self, asked: Avro) -> None:
         import fastavro
 
-        latest: Any = json.loads(self.reader) if self.reader else None
-        reader = fastavro.parse_schema(latest) if self.reader else None
-        fixed = _parsed(json.loads(self.schema), latest) if self.schema else None
-        registry = Registry(self.registry, self.user, self.headers, self.patience) if self.registry else None
-        known: dict[int, Any] = {}
-        refused: dict[int, str] = {}
+        self._latest: Any = json.loads(asked.reader) if asked.reader else None
+        self.reader: Any = fastavro.parse_schema(json.loads(asked.reader)) if asked.reader else None
+        self.fixed: Any = _parsed(json.loads(asked.schema), self._latest) if asked.schema else None
+        self._registry = Registry(asked.registry, asked.user, asked.headers, asked.patience) if asked.registry else None
+        self._known: dict[int, Any] = {}
+        self._refused: dict[int, str] = {}
+        self._read = fastavro.schemaless_reader
 
-        def writer_of(number: int) -> Any:
-            if number not in known and number not in refused:
-                assert registry is not None
-                try:
-                    known[number] = avro_schema(registry, registry.schema(number), latest)
-                except (UnknownSchema, Undecodable) as error:
-                    refused[number] = str(error)
-            if number in refused:
-                raise Undecodable(refused[number])
-            return known[number]
+    def known(self, number: int) -> Any:
+        """The writer's schema of an id; None if it has none that can be read."""
+        if number not in self._known and number not in self._refused:
+            assert self._registry is not None
+            try:
+                self._known[number] = avro_schema(self._registry, self._registry.schema(number), self._latest)
+            except (UnknownSchema, Undecodable) as error:
+                self._refused[number] = str(error)
+        return self._known.get(number)
 
-        def decode(value: bytes, _: str) -> Mapping[str, Any]:
-            body, writer = value, cast(Any, fixed)
-            if registry is not None:
-                body, number = framed(value)
-                writer = writer_of(number)
-            stream = io.BytesIO(body)
-            found = fastavro.schemaless_reader(stream, writer, reader)
-            if stream.read(1):
-                raise Undecodable("bytes are left after the Avro record: another schema wrote it")
-            if not isinstance(found, dict):
-                raise Undecodable(f"an Avro {type(found).__name__}, not a record")
-            return found
-
-        return decode
+    def __call__(self, value: bytes, _: str) -> Mapping[str, Any]:
+        body, writer = value, self.fixed
+        if self._registry is not None:
+            body, number = framed(value)
+            writer = self.known(number)
+            if number in self._refused:
+                raise Undecodable(self._refused[number])
+        stream = io.BytesIO(body)
+        found = self._read(stream, writer, self.reader)
+        if stream.read(1):
+            raise Undecodable("bytes are left after the Avro record: another schema wrote it")
+        if not isinstance(found, dict):
+            raise Undecodable(f"an Avro {type(found).__name__}, not a record")
+        return found
 
 
 def avro_schema(registry: Registry, schema: Schema, latest: Any = None) -> Any:
@@ -162,23 +181,34 @@ class Protobuf(Decoder):
     """`google.protobuf.Timestamp` as a time, not as seconds and nanoseconds."""
 
     def open(self, kind: pa.DataType) -> Opened:
+        return _ProtobufOpened(self)
+
+    def bulk(self, kind: pa.DataType, opened: Opened) -> Bulk | None:
+        if not isinstance(opened, _ProtobufOpened):
+            return None  # one of a subclass, which decodes in its own way
+        frame = (lambda cursor: protobuf_bulk.past_frame(cursor, self.indexes)) if self.wire_format else None
+        return protobuf_bulk.bulk(opened.message.DESCRIPTOR, kind, self.times, frame)
+
+
+class _ProtobufOpened:
+    """The class of the message, and how one is decoded."""
+
+    def __init__(self, asked: Protobuf) -> None:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-        pool = descriptor_pool.DescriptorPool()
-        files = descriptor_pb2.FileDescriptorSet.FromString(self.descriptors)
+        self._asked, pool = asked, descriptor_pool.DescriptorPool()
+        files = descriptor_pb2.FileDescriptorSet.FromString(asked.descriptors)
         for each in files.file:
             pool.Add(each)
-        message = message_factory.GetMessageClass(pool.FindMessageTypeByName(self.message))
+        self.message = message_factory.GetMessageClass(pool.FindMessageTypeByName(asked.message))
 
-        def decode(value: bytes, _: str) -> Mapping[str, Any]:
-            body = value
-            if self.wire_format:
-                body, indexes = _after_indexes(framed(value)[0])
-                if self.indexes not in (None, indexes):
-                    raise Undecodable(f"message {list(indexes)} of its file, not {list(self.indexes or ())}")
-            return plain(message.FromString(body), self.times)
-
-        return decode
+    def __call__(self, value: bytes, _: str) -> Mapping[str, Any]:
+        body, wanted = value, self._asked.indexes
+        if self._asked.wire_format:
+            body, indexes = _after_indexes(framed(value)[0])
+            if wanted not in (None, indexes):
+                raise Undecodable(f"message {list(indexes)} of its file, not {list(wanted or ())}")
+        return plain(self.message.FromString(body), self._asked.times)
 
 
 def plain(message: Any, times: bool = False) -> dict[str, Any]:

@@ -13,10 +13,9 @@ import pyarrow.json as pj
 from pyarrow import types as of
 
 from crkafka_core.spark.fitting import has, lacking, nullable
+from crkafka_core.spark.fitting_bulk import FIRST, LAST
 
 _UTC = pa.timestamp("us", tz="UTC")
-_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""Microseconds: of the beginning of the year 1, and of the end of 9999."""
 
 
 class JsonBulk:
@@ -99,7 +98,7 @@ def _within_years(values: pa.Array) -> bool:
     if not of.is_timestamp(values.type):
         return True
     found = pc.min_max(values.cast(pa.int64()))
-    return found["min"].as_py() is None or (found["min"].as_py() >= _FIRST and found["max"].as_py() <= _LAST)
+    return found["min"].as_py() is None or (found["min"].as_py() >= FIRST and found["max"].as_py() <= LAST)
 
 
 def _type_to_parse(kind: pa.DataType, millis: bool) -> pa.DataType:

@@ -122,7 +122,7 @@ WRONG = [
 
 
 class OneByOne(Json):
-    def bulk(self, kind: pa.DataType) -> None:
+    def bulk(self, kind: pa.DataType, opened: Any) -> None:
         return None
 
 

@@ -1,0 +1,308 @@
+"""Many Protobuf messages at once: what is plain is read by numpy, anything else is left to Protobuf's own parser, one by one.
+
+Left are: a field that comes twice, two of one `oneof`, an enum's number that has no name, and numbers in longer forms than they need.
+Runs in executors; imports nothing of Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types as of
+
+from crkafka_core.spark import cursor as reading
+from crkafka_core.spark import fitting_bulk as fits
+from crkafka_core.spark.cursor import Cursor, Numbers
+from crkafka_core.spark.fitting_bulk import NoBulk
+
+Make = Callable[[Cursor, Numbers, Numbers], pa.Array]
+"""Makes a column of what was read: of numbers, or of where bytes begin and end."""
+
+_TIMESTAMP = "google.protobuf.Timestamp"
+_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
+"""How a value is written; said in the lowest three bits of its tag."""
+_SHORT = 5
+"""Bytes that a tag and a length have at most."""
+
+
+def bulk(
+    message: Any, kind: pa.DataType, times: bool, frame: Callable[[Cursor], None] | None
+) -> Callable[[pa.Array], pa.Array] | None:
+    """For messages of this descriptor: structs, and null where one failed. `frame` goes past what is in front of a message."""
+    try:
+        read = _Message(message, kind, times, ())
+    except NoBulk:
+        return None
+
+    def decode(values: pa.Array) -> pa.Array:
+        cursor = Cursor.over(values)
+        if frame is not None:
+            frame(cursor)
+        return fits.struct(cursor, kind, read.columns(cursor), failed=True)
+
+    return decode
+
+
+def past_frame(cursor: Cursor, wanted: tuple[int, ...] | None) -> None:
+    """Past the registry's id and the message's indexes: how many, then each; none is the first message. Others than wanted fail."""
+    cursor.schema_id()
+    count = cursor.zigzag()
+    if wanted is None:
+        cursor.fail((count < 0) | (count > fits.MOST))
+    else:
+        cursor.fail(np.where(count == 0, wanted != (0,), count != len(wanted)))
+    for at in range(int(count[~cursor.failed].max(initial=0))):
+        part = cursor.part(rows := np.flatnonzero((count > at) & ~cursor.failed))
+        found = part.zigzag()
+        if wanted is not None:
+            part.fail(found != wanted[at])
+        cursor.back(rows, part)
+
+
+class _Message:
+    """Reads messages of one type as structs. `kind` is None where no column wants them, and they have to be right all the same."""
+
+    def __init__(self, message: Any, kind: pa.DataType | None, times: bool, inside: tuple[str, ...]) -> None:
+        wanted = {f.name: f.type for f in kind} if kind is not None and of.is_struct(kind) else {}
+        if (kind is not None and not wanted) or message.full_name in inside or message.is_extendable:
+            raise NoBulk(message.full_name)
+        self.kind = kind
+        fields = sorted(message.fields, key=lambda f: f.number)
+        self.fields = [_Field(f, wanted.get(f.name), times, (*inside, message.full_name)) for f in fields]
+        self.numbers = [f.number for f in fields]
+        self.tags = [tag for each in self.fields for tag in each.tags]
+        self.choices = [[f.name for f in one.fields] for one in message.oneofs if len(one.fields) > 1]
+
+    def __call__(self, cursor: Cursor) -> pa.Array:
+        found = self.columns(cursor)
+        return pa.nulls(len(cursor.at)) if self.kind is None else fits.struct(cursor, self.kind, found)
+
+    def columns(self, cursor: Cursor) -> dict[str, pa.Array]:
+        """By the order of fields as they are written as a rule; what is in another order is read when its turn comes again."""
+        found = {each.name: each.empty(cursor) for each in self.fields}
+        tags = _tags(cursor)
+        for _ in range(fits.MOST):
+            for each in self.fields:
+                each.read(cursor, tags, found[each.name])
+            rows = np.flatnonzero(tags)
+            if not len(rows):
+                break
+            self._skip(cursor, tags, rows[~np.isin(tags[rows], self.tags)])
+        cursor.fail(tags != 0)
+        for names in self.choices:
+            cursor.fail(np.sum([found[name].there for name in names], axis=0) > 1)
+        return {each.name: each.column(cursor, found[each.name]) for each in self.fields}
+
+    def _skip(self, cursor: Cursor, tags: Numbers, rows: Numbers) -> None:
+        """Past fields that are not known. A known one that is written in another way fails, and so do groups."""
+        part, way = cursor.part(rows), tags[rows] & 7
+        part.fail(np.isin(tags[rows] >> 3, self.numbers) | ~np.isin(way, [_VARINT, _EIGHT, _BYTES, _FOUR]))
+        for one in (_VARINT, _EIGHT, _BYTES, _FOUR):
+            of_way = np.flatnonzero((way == one) & ~part.failed)
+            some = part.part(of_way)
+            _value(some, one)
+            part.back(of_way, some)
+        tags[rows] = _tags(part)
+        cursor.back(rows, part)
+
+
+class _Found:
+    """What was read of one field: whether it was there, and its numbers or where its bytes are; of lists all items, in pieces."""
+
+    def __init__(self, first: Numbers, last: Numbers) -> None:
+        self.first, self.last = first, last
+        self.there = np.zeros(len(first), bool)
+        self.items: list[tuple[Numbers, Numbers, Numbers]] = []
+        """The rows that the items are of, and the items."""
+
+
+class _Field:
+    """Reads one field."""
+
+    def __init__(self, field: Any, kind: pa.DataType | None, times: bool, inside: tuple[str, ...]) -> None:
+        self.name, self.presence, self.kind = field.name, field.has_presence, kind
+        self.repeated = field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
+        required = field.is_required if hasattr(field, "is_required") else field.label == field.LABEL_REQUIRED
+        if required or (self.repeated and kind is not None and not of.is_list(kind)):
+            raise NoBulk(field.full_name)
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            raise NoBulk(field.full_name)
+        one = kind.value_type if self.repeated and kind is not None else kind
+        self.way, self.make = _way_and_make(field, one, times, inside)
+        self.tags = [field.number << 3 | self.way]
+        if self.repeated and self.way != _BYTES:
+            self.tags.append(field.number << 3 | _BYTES)  # packed: all items one after the other
+
+    def empty(self, cursor: Cursor) -> _Found:
+        if self.way == _BYTES:
+            return _Found(cursor.at.copy(), cursor.at.copy())
+        return _Found(none := np.zeros(len(cursor.at), np.uint64), none)
+
+    def read(self, cursor: Cursor, tags: Numbers, found: _Found) -> None:
+        """Wherever it comes next."""
+        for tag in self.tags:
+            while len(rows := np.flatnonzero(tags == tag)):
+                part = cursor.part(rows)
+                if not self.repeated or len(found.items) > fits.MOST:
+                    part.fail(found.there[rows])
+                found.there[rows] = True
+                first, last = _value(part, tag & 7)
+                if not self.repeated:
+                    found.first[rows], found.last[rows] = first, last
+                elif tag & 7 == self.way:
+                    found.items.append((rows, first, last))
+                else:
+                    self._unpack(part, rows, Cursor(part.data, first, last), found)
+                tags[rows] = _tags(part)
+                cursor.back(rows, part)
+
+    def _unpack(self, part: Cursor, rows: Numbers, packed: Cursor, found: _Found) -> None:
+        for _ in range(fits.MOST):
+            left = np.flatnonzero(packed.at < packed.end)
+            if not len(left):
+                break
+            some = packed.part(left)
+            found.items.append((rows[left], *_value(some, self.way)))
+            packed.back(left, some)
+        part.fail(packed.failed | (packed.at < packed.end))
+
+    def column(self, cursor: Cursor, found: _Found) -> pa.Array:
+        if self.repeated:
+            return self._lists(cursor, found)
+        if not self.presence or found.there.all():
+            return self.make(cursor, found.first, found.last)
+        rows = np.flatnonzero(found.there)
+        part = cursor.part(rows)
+        made = self.make(part, found.first[rows], found.last[rows])
+        cursor.back(rows, part)
+        return reading.placed([made], [rows], len(found.there), made.type)
+
+    def _lists(self, cursor: Cursor, found: _Found) -> pa.Array:
+        none = (np.zeros(0, np.int64), found.first[:0], found.last[:0])
+        rows, first, last = map(np.concatenate, zip(none, *found.items, strict=True))
+        order = np.argsort(rows, kind="stable")
+        rows, first, last = rows[order], first[order], last[order]
+        items = Cursor(cursor.data, begin := np.zeros(len(rows), np.int64), begin)
+        made = self.make(items, first, last)
+        wrong = np.zeros(len(cursor.at), bool)
+        wrong[rows[items.failed]] = True
+        cursor.fail(wrong)
+        return pa.nulls(len(wrong)) if self.kind is None else fits.lists(cursor, self.kind, made, rows)
+
+
+def _tags(cursor: Cursor) -> Numbers:
+    """The tag of what comes next; 0 where a message is at its end, or failed."""
+    tags = np.zeros(len(cursor.at), np.int64)
+    rows = np.flatnonzero(cursor.at < cursor.end)
+    part = cursor.part(rows)
+    found = part.varint(_SHORT)
+    part.fail((found < 8) | (found >= 2**32))
+    cursor.back(rows, part)
+    tags[rows] = np.where(part.failed, 0, found)
+    return tags
+
+
+def _value(cursor: Cursor, way: int) -> tuple[Numbers, Numbers]:
+    """A number, twice, or where bytes begin and end."""
+    if way == _BYTES:
+        return cursor.bytes(cursor.varint(_SHORT).view(np.int64))
+    found = cursor.varint() if way == _VARINT else cursor.fixed(np.uint64 if way == _EIGHT else np.uint32)
+    return (found := found.astype(np.uint64, copy=False)), found
+
+
+def _way_and_make(field: Any, kind: pa.DataType | None, times: bool, inside: tuple[str, ...]) -> tuple[int, Make]:
+    if field.type == field.TYPE_MESSAGE:
+        if times and field.message_type.full_name == _TIMESTAMP:
+            return _BYTES, _moment(field.message_type, kind if kind is not None else pa.timestamp("us"))
+        return _BYTES, _inner(_Message(field.message_type, kind, times, inside))
+    if field.type in (field.TYPE_STRING, field.TYPE_BYTES):
+        text = field.type == field.TYPE_STRING
+        kind = kind if kind is not None else pa.binary()
+        if not (of.is_binary(kind) or of.is_string(kind)):
+            raise NoBulk(kind)
+        return _BYTES, lambda c, first, last: fits.texts(c, reading.blobs(c.data, first, last), kind, text)
+    if field.type not in _NUMBERS:
+        raise NoBulk(field.full_name)
+    way, read, natural = _NUMBERS[field.type]
+    fit = _fit(field, kind if kind is not None else natural)
+    return way, lambda cursor, found, _: fit(cursor, read(cursor, found))
+
+
+def _fit(field: Any, kind: pa.DataType) -> fits.Fit:
+    if field.type == field.TYPE_ENUM:
+        named = field.enum_type.values_by_number
+        numbers = sorted(named)
+        return fits.symbols(kind, [named[number].name for number in numbers], np.array(numbers))
+    if field.type == field.TYPE_BOOL:
+        return fits.truths(kind)
+    if field.type in (field.TYPE_FLOAT, field.TYPE_DOUBLE):
+        return fits.fractions(kind, field.type == field.TYPE_FLOAT)
+    return fits.whole(kind)
+
+
+def _inner(read: Callable[[Cursor], pa.Array]) -> Make:
+    def make(cursor: Cursor, first: Numbers, last: Numbers) -> pa.Array:
+        inner = Cursor(cursor.data, first, last)
+        found = read(inner)
+        cursor.fail(inner.failed)
+        return found
+
+    return make
+
+
+def _moment(message: Any, kind: pa.DataType) -> Make:
+    if [(f.name, f.type, f.has_presence) for f in message.fields] != [("seconds", 3, False), ("nanos", 5, False)]:
+        raise NoBulk(message.full_name)
+    parts = _Message(message, pa.struct([("seconds", pa.int64()), ("nanos", pa.int64())]), False, ())
+    fit = fits.moments(kind, 1)
+
+    def read(cursor: Cursor) -> pa.Array:
+        columns = parts.columns(cursor)
+        seconds, nanos = columns["seconds"].to_numpy(), columns["nanos"].to_numpy()
+        wrong = (seconds < fits.FIRST // 10**6) | (seconds > fits.LAST // 10**6) | (nanos < 0) | (nanos >= 10**9)
+        cursor.fail(wrong)
+        return fit(cursor, np.where(wrong, 0, seconds) * 10**6 + np.where(wrong, 0, nanos) // 1000)
+
+    return _inner(read)
+
+
+def _same(_: Cursor, found: Numbers) -> Numbers:
+    return found
+
+
+def _signed(_: Cursor, found: Numbers) -> Numbers:
+    return found.view(np.int64)
+
+
+def _int32(cursor: Cursor, found: Numbers) -> Numbers:
+    """Parsers cut longer ones; that is left to them."""
+    found = found.view(np.int64)
+    cursor.fail((found < -(2**31)) | (found >= 2**31))
+    return found
+
+
+def _uint32(cursor: Cursor, found: Numbers) -> Numbers:
+    cursor.fail(found >= 2**32)
+    return found
+
+
+_NUMBERS: dict[int, tuple[int, Callable[[Cursor, Numbers], Numbers], pa.DataType]] = {
+    1: (_EIGHT, lambda _, found: found.view(np.float64), pa.float64()),  # double
+    2: (_FOUR, lambda _, found: found.astype(np.uint32).view(np.float32), pa.float64()),  # float
+    3: (_VARINT, _signed, pa.int64()),  # int64
+    4: (_VARINT, _same, pa.uint64()),  # uint64
+    5: (_VARINT, _int32, pa.int64()),  # int32
+    6: (_EIGHT, _same, pa.uint64()),  # fixed64
+    7: (_FOUR, _same, pa.int64()),  # fixed32
+    8: (_VARINT, _same, pa.bool_()),  # bool
+    13: (_VARINT, _uint32, pa.int64()),  # uint32
+    14: (_VARINT, _int32, pa.string()),  # enum
+    15: (_FOUR, lambda _, found: found.astype(np.uint32).view(np.int32).astype(np.int64), pa.int64()),  # sfixed32
+    16: (_EIGHT, _signed, pa.int64()),  # sfixed64
+    17: (_VARINT, lambda cursor, found: reading.unzigzag(_uint32(cursor, found)), pa.int64()),  # sint32
+    18: (_VARINT, lambda _, found: reading.unzigzag(found), pa.int64()),  # sint64
+}
+"""By the type of a field, as descriptors number them: how it is written, how to read the bits, and as what nobody wants it."""

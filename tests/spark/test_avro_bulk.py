@@ -1,0 +1,512 @@
+"""Avro in bulk: exactly what fastavro gives one by one, for any schema, any evolution of it, and any bytes."""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+import json
+import struct
+import uuid
+from collections.abc import Iterator
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crkafka_core.spark.decode_batch import Columns
+from crkafka_core.spark.decoders import Avro
+from crkafka_core.spark.registry import RegistryAway
+from crkafka_core.testing.schema_registry import FakeRegistry
+from tests.spark.in_bulk import a_fraction, a_text, a_whole, batch_of, damaged, left_to_python, same_both_ways, some
+
+UTC = pa.timestamp("us", tz="UTC")
+PLAIN: dict[str, Any] = {
+    "null": pa.string(),
+    "boolean": pa.bool_(),
+    "int": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+LOGICAL: list[tuple[dict[str, Any], Any]] = [
+    ({"type": "long", "logicalType": "timestamp-millis"}, UTC),
+    ({"type": "long", "logicalType": "timestamp-micros"}, UTC),
+    ({"type": "long", "logicalType": "local-timestamp-millis"}, pa.timestamp("us")),
+    ({"type": "long", "logicalType": "local-timestamp-micros"}, pa.timestamp("us")),
+    ({"type": "int", "logicalType": "date"}, pa.date32()),
+    ({"type": "int", "logicalType": "time-millis"}, pa.string()),
+    ({"type": "long", "logicalType": "time-micros"}, pa.string()),
+    ({"type": "string", "logicalType": "uuid"}, pa.string()),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, pa.decimal128(38, 2)),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 3}, pa.decimal128(10, 3)),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 4}, pa.decimal128(38, 0)),
+    ({"type": "long", "logicalType": "timestamp-nanos"}, pa.int64()),
+]
+DEFAULTS: list[tuple[Any, Any]] = [
+    ("long", 7),
+    (["null", "string"], None),
+    (LOGICAL[0][0], 5),
+    ("bytes", "ÿ"),
+    ({"type": "array", "items": "string"}, ["a"]),
+    ("int", 1.5),
+]
+ODD = [
+    pa.int8(),
+    pa.uint64(),
+    pa.float32(),
+    pa.float64(),
+    pa.string(),
+    pa.binary(),
+    UTC,
+    pa.decimal128(20, 0),
+    pa.date32(),
+]
+
+
+class Schemas:
+    """Makes schemas, and the columns and values that go with them."""
+
+    def __init__(self, random: Random) -> None:
+        self.random, self._names = random, (f"n{i}" for i in itertools.count())
+        self.odd = random.random() < 0.3
+        """Whether there is also what cannot be read in bulk."""
+
+    def record(self, depth: int = 0) -> dict[str, Any]:
+        fields = [self.field(depth) for _ in range(self.random.randint(1, 6 - 2 * depth))]
+        return {"type": "record", "name": next(self._names), "fields": fields}
+
+    def field(self, depth: int) -> dict[str, Any]:
+        return {"name": next(self._names), "type": self.type(depth)}
+
+    def type(self, depth: int, union: bool = True) -> Any:
+        way = self.random.randrange(24)
+        if union and way < 6:
+            one = self.type(depth, union=False)
+            return [one] if one == "null" else some(self.random, ["null", one], [one, "null"], [one])
+        if way < 14:
+            return self.random.choice(list(PLAIN))
+        if way < 18:
+            return copy.deepcopy(self.random.choice(LOGICAL if self.odd else LOGICAL[:-1])[0])
+        if way == 18:
+            return {"type": "enum", "name": next(self._names), "symbols": ["A", "B", "C"]}
+        if way == 19:
+            return {"type": "fixed", "name": next(self._names), "size": some(self.random, 1, 16)}
+        if depth < 2 and way < 22:
+            return self.record(depth + 1)
+        if depth < 2 and way == 22:
+            items = self.type(depth + 1)
+            return {"type": "array", "items": "long" if no_bytes(items) else items}
+        several = [["string", "long"]] if union else []
+        return some(self.random, "long", *([*several, {"type": "map", "values": "long"}] if self.odd else []))
+
+    def kind(self, schema: Any) -> pa.DataType:
+        if isinstance(schema, list):
+            return self.kind(next((s for s in schema if s != "null"), "null"))
+        if self.odd and self.random.random() < 0.05:
+            return self.random.choice(ODD)
+        for each, kind in LOGICAL:
+            if each == schema:
+                return kind
+        name = schema if isinstance(schema, str) else schema["type"]
+        if name == "record":
+            fields = [f for f in schema["fields"] if self.random.random() < 0.95] or schema["fields"]
+            return pa.struct(
+                [pa.field(f["name"], self.kind(f["type"]), nullable=self.random.random() < 0.7) for f in fields]
+            )
+        if name == "array":
+            return pa.list_(self.kind(schema["items"]))
+        if name == "map":
+            return pa.map_(pa.string(), self.kind(schema["values"]))
+        return PLAIN.get(name, pa.string() if name == "enum" else pa.binary())
+
+    def value(self, schema: Any) -> Any:
+        random = self.random
+        if isinstance(schema, list):
+            return self.value(random.choice(schema))
+        name = schema if isinstance(schema, str) else schema["type"]
+        if isinstance(schema, dict) and "logicalType" in schema:
+            return self._logical(schema, schema["logicalType"])
+        return {
+            "null": lambda: None,
+            "boolean": lambda: random.random() < 0.5,
+            "int": lambda: a_whole(random, 32),
+            "long": lambda: a_whole(random, 64),
+            "float": lambda: some(random, 1.5, -0.0, float("nan"), float("-inf"), 3.25),
+            "double": lambda: a_fraction(random),
+            "string": lambda: a_text(random),
+            "bytes": lambda: some(random, a_text(random).encode(), b"\xff\xfe", b"\xed\xa0\x80"),
+            "enum": lambda: random.choice(schema["symbols"]),
+            "fixed": lambda: some(random, b"a", b"\xff") * schema["size"],
+            "array": lambda: [self.value(schema["items"]) for _ in range(some(random, 0, 1, 2, 5))],
+            "map": lambda: {a_text(random): self.value(schema["values"]) for _ in range(2)},
+            "record": lambda: {f["name"]: self.value(f["type"]) for f in schema["fields"]},
+        }[name]()
+
+    def _logical(self, schema: Any, logical: str) -> Any:
+        random = self.random
+        if "timestamp" in logical:
+            return some(random, a_whole(random, 64), a_whole(random, 48), 1_700_000_000_000, 0)
+        if logical == "date":
+            return some(random, a_whole(random, 32), random.randrange(-719_162, 2_932_897), 2_932_897, -719_163)
+        if logical == "time-millis":
+            return some(random, random.randrange(86_400_000), 20_000, 86_400_000, -1)
+        if logical == "time-micros":
+            return some(random, random.randrange(86_400_000_000), 20_000_000, 0, -5)
+        if logical == "uuid":
+            return some(random, str(uuid.UUID(int=random.randrange(2**128))), uuid.UUID(int=5).hex, "x", "")
+        end = 10 ** schema["precision"]
+        return Decimal(some(random, 0, -1, 1, random.randrange(-end + 1, end))).scaleb(-schema.get("scale", 0))
+
+    def evolved(self, writer: dict[str, Any]) -> dict[str, Any]:
+        """What readers make of it: other orders, wider types, new fields; now and then what does not go together."""
+        latest = copy.deepcopy(writer)
+        for each in self._records(latest):
+            if self.random.random() < 0.4:
+                self.random.shuffle(each["fields"])
+            gone = self.random.choice(each["fields"])
+            if self.random.random() < 0.3 and not any(name in json.dumps(gone) for name in ("array", "map")):
+                each["fields"].remove(gone)  # past a list fastavro goes as often as damaged bytes say, without an end
+            if self.random.random() < 0.4:
+                default = self.random.choice(DEFAULTS if self.odd else DEFAULTS[:-1])
+                each["fields"].append({"name": next(self._names), "type": default[0], "default": default[1]})
+            if self.odd and self.random.random() < 0.1:
+                each["fields"].append({"name": next(self._names), "type": "long", "aliases": ["n1"]})
+            for one in each["fields"]:
+                one["type"] = self._wider(one["type"])
+        return latest
+
+    def _records(self, schema: Any) -> Iterator[dict[str, Any]]:
+        if isinstance(schema, list):
+            for each in schema:
+                yield from self._records(each)
+        elif isinstance(schema, dict) and schema["type"] == "record":
+            for each in schema["fields"]:
+                yield from self._records(each["type"])
+            yield schema
+
+    def _wider(self, schema: Any) -> Any:
+        if self.random.random() < 0.6:
+            return schema
+        if isinstance(schema, list):
+            return some(
+                self.random,
+                schema[::-1],
+                [s for s in schema if s != "null"] or schema,
+                ["null", *(s for s in schema if s != "null")],
+            )
+        if isinstance(schema, dict) and schema["type"] == "array" and self.random.random() < 0.7:
+            return {**schema, "items": self._wider(schema["items"])}
+        if self.random.random() < 0.3 and schema != "null":
+            return ["null", schema]
+        if isinstance(schema, dict) and schema["type"] == "enum":
+            return {
+                **schema,
+                "symbols": ["B", "A", "C", "D"][: 2 if self.odd else 4],
+                **some(self.random, {}, {"default": "A"}),
+            }
+        wider = {"int": ["long", "double", "float"], "long": ["double", "float"], "float": ["double"]}
+        wider |= {"string": ["bytes"], "bytes": ["string"]} | ({"double": ["string"]} if self.odd else {})
+        return self.random.choice(wider[schema]) if isinstance(schema, str) and schema in wider else schema
+
+
+def no_bytes(schema: Any) -> bool:
+    """Of such a list fastavro reads as many items as damaged bytes say, without an end."""
+    record = isinstance(schema, dict) and schema["type"] == "record"
+    return all(no_bytes(f["type"]) for f in schema["fields"]) if record else schema == "null"
+
+
+def encoded(schema: Any, value: Any) -> bytes | None:
+    """As raw numbers and texts, so that also such are written as no reader takes."""
+    out = io.BytesIO()
+    try:
+        fastavro.schemaless_writer(out, schema, value)
+    except (ValueError, TypeError, OverflowError, AttributeError):
+        return None
+    return out.getvalue()
+
+
+def bare(schema: Any) -> Any:
+    """Without logical types but for decimals: the same bytes."""
+    if isinstance(schema, list):
+        return [bare(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("logicalType") not in (None, "decimal"):
+        return schema["type"]
+    inside = {key: bare(schema[key]) for key in ("items", "values") if key in schema}
+    if "fields" in schema:
+        inside["fields"] = [{**f, "type": bare(f["type"])} for f in schema["fields"]]
+    return {**schema, **inside}
+
+
+COUNTS = {"in bulk": 0, "all": 0}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**40))
+def test_any_schema_and_any_bytes_give_the_same_both_ways(seed: int) -> None:
+    random = Random(seed)
+    schemas = Schemas(random)
+    writer = schemas.record()
+    latest = schemas.evolved(writer) if random.random() < 0.6 else None
+    kind = schemas.kind(latest or writer)
+    parsed = fastavro.parse_schema(bare(writer))
+    try:
+        fastavro.parse_schema(latest or writer)
+    except (fastavro.schema.SchemaParseException, ValueError):
+        return
+    right = [encoded(parsed, schemas.value(writer)) for _ in range(30)]
+    values = [damaged(random, each) for each in right if each is not None]
+    decoder = Avro(schema=json.dumps(writer), reader=json.dumps(latest) if latest else None)
+    COUNTS["in bulk"] += same_both_ways(decoder, kind, values, begin=random.randrange(3))
+    COUNTS["all"] += len(values)
+
+
+def record(*fields: tuple[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": name, "type": kind} for name, kind in fields],
+        **more,
+    }
+
+
+def written(schema: dict[str, Any], *rows: dict[str, Any]) -> list[bytes]:
+    found = [encoded(fastavro.parse_schema(schema), row) for row in rows]
+    return [each for each in found if each is not None]
+
+
+def in_bulk(schema: Any, kind: pa.DataType, values: list[bytes], reader: Any = None) -> int:
+    decoder = Avro(schema=json.dumps(schema), reader=json.dumps(reader) if reader else None)
+    return same_both_ways(decoder, kind, list(values))
+
+
+ENUM = {"type": "enum", "name": "E", "symbols": ["B", "A"]}
+INNER = {"type": "record", "name": "Inner", "fields": [{"name": "n", "type": "long"}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind", "value"),
+    [
+        ("null", pa.string(), None),
+        ("boolean", pa.bool_(), True),
+        ("int", pa.int32(), -(2**31)),
+        ("long", pa.int64(), -(2**63)),
+        ("long", pa.int64(), 2**63 - 1),
+        ("long", UTC, 1_700_000_000_000),
+        ("long", pa.float64(), 2**62 + 1),
+        ("float", pa.float64(), float("nan")),
+        ("float", pa.float32(), 1.5),
+        ("double", pa.float64(), -0.0),
+        ("string", pa.string(), "日本語"),
+        ("string", pa.binary(), ""),
+        ("bytes", pa.binary(), b"\xff"),
+        ("bytes", pa.string(), b"abc"),
+        (ENUM, pa.string(), "A"),
+        ({"type": "fixed", "name": "F", "size": 3}, pa.binary(), b"\xffab"),
+        (INNER, pa.struct([("n", pa.int64())]), {"n": 7}),
+        (["null", INNER], pa.struct([("n", pa.int64())]), {"n": 7}),
+        (["string", "null"], pa.string(), None),
+        ({"type": "array", "items": ["null", "string"]}, pa.list_(pa.string()), ["a", None, ""]),
+        ({"type": "array", "items": INNER}, pa.list_(pa.struct([("n", pa.int64())])), []),
+        *[
+            (each, kind, value)
+            for (each, kind), value in zip(
+                LOGICAL[:-1],
+                [
+                    0,
+                    -1,
+                    5,
+                    7,
+                    -719_162,
+                    20_000,
+                    20_000_001,
+                    str(uuid.UUID(int=5)),
+                    *map(Decimal, ("-12.34", "0.001", "9999")),
+                ],
+                strict=True,
+            )
+        ],
+    ],
+)
+def test_what_is_plain_is_read_in_bulk(schema: Any, kind: pa.DataType, value: Any) -> None:
+    of = record(("at", schema))
+    values = [encoded(fastavro.parse_schema(bare(of)), {"at": value})] * 3
+    assert same_both_ways(Avro(schema=json.dumps(of)), pa.struct([("at", kind)]), values) == 3
+
+
+@pytest.mark.parametrize(
+    ("writer", "latest"),
+    [
+        ("int", "double"),
+        ("int", ["null", "long"]),
+        (["null", "long"], ["double", "null"]),
+        (["null", "long"], "long"),
+        ("float", "double"),
+        (ENUM, {**ENUM, "symbols": ["A", "B", "C"]}),
+        ({"type": "array", "items": "int"}, {"type": "array", "items": ["null", "long"]}),
+    ],
+)
+def test_what_a_schema_became_is_read_in_bulk(writer: Any, latest: Any) -> None:
+    of = record(("gone", "string"), ("at", writer), ("same", INNER))
+    now = record(("same", INNER), ("at", latest), ("note", ["null", "string"]), ("size", "long"))
+    now["fields"][2]["default"], now["fields"][3]["default"] = None, 5
+    types = {"array": pa.list_(pa.int64()), "double": pa.float64(), "long": pa.int64(), "enum": pa.string()}
+    name = next(n for n in types if n in json.dumps(latest))
+    columns = [
+        ("at", types[name]),
+        ("note", pa.string()),
+        ("size", pa.int64()),
+        ("same", pa.struct([("n", pa.int64())])),
+    ]
+    value = {"enum": "A", "array": [1, 2]}.get(name, 3)
+    values = written(of, {"gone": "x", "at": value, "same": {"n": 1}})
+    assert in_bulk(of, pa.struct(columns), values * 3, now) == 3
+
+
+def test_only_what_cannot_be_told_is_decoded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = record(("id", "long"), ("who", "string"), ("note", ["null", "string"]))
+    rows = [{"id": i, "who": f"w{i}", "note": "n" if i % 3 else None} for i in range(2000)]
+    values: list[bytes | None] = list(written(schema, *rows))
+    values[3], values[700], values[1999] = b"", b"\x02\x04\xff\xff\x00", values[1999] + b"x"  # type: ignore[operator]
+    values[5] = None
+    alone = left_to_python(monkeypatch)
+    kind = pa.struct([pa.field("id", pa.int64(), False), ("who", pa.string()), ("note", pa.string())])
+    found, reasons = Columns("value", Avro(schema=json.dumps(schema)), kind).decode(batch_of(values, begin=2))
+    assert alone == [values[3], values[700], values[1999]]
+    assert [i for i, why in enumerate(reasons) if why is not None] == [3, 700, 1999]
+    assert [row for i, row in enumerate(found.to_pylist()) if i not in (3, 5, 700, 1999)] == [
+        row for i, row in enumerate(rows) if i not in (3, 5, 700, 1999)
+    ]
+
+
+def test_what_no_column_takes_has_the_reason_that_it_had() -> None:
+    """Null where something has to be, a number without room, a time past all years, too many digits."""
+    schema = record(("n", ["null", "long"]), ("at", LOGICAL[0][0]), ("sum", LOGICAL[9][0]))
+    kind = pa.struct([pa.field("n", pa.int8(), False), ("at", UTC), ("sum", pa.decimal128(5, 3))])
+    raw = fastavro.parse_schema(bare(schema))
+    rows = [
+        (1, 0, "1"),
+        (None, 0, "1"),
+        (300, 0, "1"),
+        (1, 253_402_300_800_000, "1"),
+        (1, -(2**63), "1"),
+        (1, 0, "123"),
+    ]
+    values = [encoded(raw, {"n": n, "at": at, "sum": Decimal(text)}) for n, at, text in rows]
+    assert same_both_ways(Avro(schema=json.dumps(schema)), kind, values) == 1
+
+
+def test_what_fastavro_rounds_or_does_not_is_the_same_in_bulk() -> None:
+    """It gives a decimal no more digits than its schema does, and an int as many bits as it has."""
+    kind = pa.struct([("n", pa.int64()), ("sum", pa.decimal128(38, 0))])
+    values = [
+        encoded(record(("n", "long"), ("sum", "bytes")), {"n": 2**40, "sum": n.to_bytes(4, "big")})
+        for n in (1, 98765432)
+    ]
+    schema = record(("n", "int"), ("sum", LOGICAL[10][0]))
+    assert same_both_ways(Avro(schema=json.dumps(schema)), kind, values) == 1
+
+
+def test_a_whole_number_that_became_a_fraction_is_none_for_a_column_of_whole_ones() -> None:
+    of, now = record(("at", "long")), record(("at", "double"))
+    assert in_bulk(of, pa.struct([("at", pa.int64())]), written(of, {"at": 5}), now) == 0
+
+
+def test_a_list_of_many_items_and_blocks_with_their_size_are_left_to_python() -> None:
+    schema, kind = record(("tags", {"type": "array", "items": "long"})), pa.struct([("tags", pa.list_(pa.int64()))])
+    rows = [{"tags": list(range(size))} for size in (0, 1, 64, 65, 5000)]
+    assert in_bulk(schema, kind, [*written(schema, *rows), b"\x02\x06\x02\x06\x00", b"\x03\x04\x02\x06\x00"]) == 4
+
+
+def test_a_character_that_two_records_share_is_in_neither() -> None:
+    schema, kind = record(("who", "string")), pa.struct([("who", pa.string())])
+    assert in_bulk(schema, kind, [b"\x02\xc3", b"\x02\xa9", b"\x04\xc3\xa9"]) == 1
+
+
+def wired(number: int, body: bytes) -> bytes:
+    return b"\0" + struct.pack(">I", number) + body
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    fake = FakeRegistry()
+    yield fake
+    fake.close()
+
+
+def test_records_of_several_schemas_come_in_their_order_and_each_is_asked_for_once(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = record(("id", "int")), record(("note", ["null", "string"]), ("id", "long"))
+    second["fields"][0]["default"] = None
+    odd = record(("id", "long"), ("more", {"type": "map", "values": "long"}))
+    for number, schema in ((7, first), (8, second), (9, odd)):
+        registry.answers[f"/schemas/ids/{number}"] = [(200, {"schema": json.dumps(schema)})]
+    values: list[bytes | None] = []
+    for i in range(100):
+        values += [wired(7, written(first, {"id": i})[0]), wired(8, written(second, {"note": f"n{i}", "id": i})[0])]
+    values += [
+        wired(9, written(odd, {"id": 5, "more": {}})[0]),
+        wired(10, b"\2"),
+        b"",
+        b"\1\0\0\0\7\2",
+        wired(2**31, b""),
+    ]
+    decoder = Avro(registry=registry.url, reader=json.dumps(second))
+    kind = pa.struct([("id", pa.int64()), ("note", pa.string())])
+    alone = left_to_python(monkeypatch)
+    found, reasons = Columns("value", decoder, kind).decode(batch_of(values))
+    assert found.to_pylist()[:200] == [{"id": i // 2, "note": f"n{i // 2}" if i % 2 else None} for i in range(200)]
+    assert reasons[:201] == [None] * 201 and None not in reasons[201:]
+    assert alone == values[200:]
+    assert sorted(path for path, _ in registry.asked) == [f"/schemas/ids/{n}" for n in ("10", "7", "8", "9")]
+    assert same_both_ways(decoder, kind, values) == 200
+
+
+def test_a_registry_that_is_away_fails_the_write_also_in_bulk(registry: FakeRegistry) -> None:
+    registry.answers["/schemas/ids/7"] = [(200, {"schema": json.dumps(record(("id", "int")))})]
+    registry.answers["/schemas/ids/8"] = [(503, {})]
+    columns = Columns("value", Avro(registry=registry.url, patience=0.1), pa.struct([("id", pa.int64())]))
+    with pytest.raises(RegistryAway):
+        columns.decode(batch_of([wired(7, b"\2")] * 100 + [wired(8, b"\2")]))
+    registry.answers["/schemas/ids/8"] = [(200, {"schema": json.dumps(record(("id", "long")))})]
+    found, reasons = columns.decode(batch_of([wired(7, b"\2"), wired(8, b"\4")]))
+    assert (found.to_pylist(), reasons) == ([{"id": 1}, {"id": 2}], [None, None])
+    assert [path for path, _ in registry.asked].count("/schemas/ids/7") == 1
+
+
+class Doubled(Avro):
+    """Decodes in its own way, and says nothing of many at once."""
+
+    def open(self, kind: pa.DataType) -> Any:
+        decode = super().open(kind)
+        return lambda value, topic: {"id": 2 * decode(value, topic)["id"]}
+
+
+def test_a_subclass_that_decodes_in_its_own_way_is_asked_for_each_record() -> None:
+    columns = Columns("value", Doubled(schema=json.dumps(record(("id", "long")))), pa.struct([("id", pa.int64())]))
+    assert columns.decode(batch_of([b"\2"]))[0].to_pylist() == [{"id": 2}]
+
+
+@pytest.mark.parametrize(
+    "latest",
+    [
+        record(("at", "long"), aliases=["Older"]),
+        record(("at", ["long", "string"])),
+        {**record(("at", "long")), "name": "Other"},
+        record(("at", "string")),
+        record(("at", "long"), ("new", "long")),
+    ],
+)
+def test_what_is_not_told_for_sure_of_two_schemas_is_left_to_fastavro(latest: dict[str, Any]) -> None:
+    of = record(("at", "long"))
+    assert in_bulk(of, pa.struct([("at", pa.int64())]), written(of, {"at": 5}), latest) == 0
