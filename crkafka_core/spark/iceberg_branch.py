@@ -104,6 +104,7 @@ class Branch:
         return Moved(f"Table {self._stamp.table} has changed since version {self.start}.")
 
     def _refs(self) -> DataFrame:
+        iceberg_catalog.look_anew(self._spark, self._table)  # a MERGE is done in a session of its own
         return self._spark.table(f"{self._table}.refs")
 
     def _alter(self, what: str) -> None:

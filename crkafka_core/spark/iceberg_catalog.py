@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -10,6 +11,8 @@ from crkafka_core.spark import location
 
 STAMP = "crkafka"
 """Of ours, in a snapshot's summary."""
+_OURS = re.compile("crkafka_[0-9a-f]{12}")
+"""Catalogs that `named` makes, which keep nothing."""
 TIDY = "write.metadata.delete-after-commit.enabled"
 """Property of a table. Each commit writes the metadata anew; all but the last hundred of it go."""
 
@@ -34,6 +37,12 @@ def call(spark: SparkSession, name: str, procedure: str, **given: str) -> DataFr
     catalog, _, table = name.partition(".")
     of = ", ".join(f"{key} => '{value}'" for key, value in {"table": table, **given}.items())
     return spark.sql(f"CALL {catalog}.system.{procedure}({of})")
+
+
+def look_anew(spark: SparkSession, name: str) -> None:
+    """Let a catalog forget how it has loaded this table: by Iceberg's default it sees nothing of what other sessions commit."""
+    if not _OURS.fullmatch(name.partition(".")[0]):
+        spark.sql(f"REFRESH TABLE {name}").collect()
 
 
 def is_path(path: str) -> bool:

@@ -82,6 +82,8 @@ class IcebergLog(TableLog):
                     raise Moved(f"Table {self.table.name} was made by somebody else.") from error
                 raise
             except Py4JJavaError as error:
+                if _kind(error) == "CommitFailedException" and self._load() is None:  # no lock was to be had, for one
+                    raise self._trouble(_said(error)) from error
                 if _kind(error) in ("AlreadyExistsException", "CommitFailedException"):
                     raise Moved(f"Table {self.table.name} was made by somebody else.") from error
                 raise
@@ -109,7 +111,7 @@ class IcebergLog(TableLog):
         except Py4JJavaError as error:
             if _kind(error) == "CommitFailedException":
                 raise Moved(f"Table {self.table.name} has changed since it was looked at.") from error
-            raise self._trouble(f"{_kind(error)}: {error.java_exception.getMessage()}") from error
+            raise self._trouble(_said(error)) from error
         except AnalysisException as error:
             raise self._trouble(str(error)) from error
 
@@ -386,6 +388,10 @@ def _packed(form: str, values: Iterable[int]) -> Iterator[bytes]:
 
 def _kind(error: Py4JJavaError) -> str:
     return str(error.java_exception.getClass().getSimpleName())
+
+
+def _said(error: Py4JJavaError) -> str:
+    return f"{_kind(error)}: {error.java_exception.getMessage()}"
 
 
 def _folder(table: Any) -> str:

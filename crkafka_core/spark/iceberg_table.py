@@ -47,6 +47,7 @@ class IcebergTable(TableFormat):
 
     def _exists(self) -> bool:
         try:
+            iceberg_catalog.look_anew(self.spark, self.name)
             self.spark.table(self.name).schema  # noqa: B018
         except AnalysisException as error:
             if (error.getCondition() or "") == "TABLE_OR_VIEW_NOT_FOUND":

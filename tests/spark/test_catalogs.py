@@ -1,0 +1,107 @@
+"""Tables by their names in catalogs of a session of the user's, which keep what they have loaded by default (SPEC K6)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from crkafka_core.spark import tables
+from crkafka_core.spark.iceberg_log import _Java
+from crkafka_core.tables.log import TableUnavailable
+from crkafka_core.testing.landing import Landing
+from crkafka_core.testing.memory import MemoryStore
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).parents[2]
+
+SHAPE = """
+def some(rows):
+    return rows.selectExpr("crkafka_checkpoint", "partition", "offset")
+"""
+SHAPED: dict[str, Any] = {"shape": "kept:some"}
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "raw": {},
+    "shaped": SHAPED,
+    "keyed": {**SHAPED, "mode": "upsert", "keys": ["partition", "offset"]},
+}
+
+
+@pytest.mark.parametrize("kind", [pytest.param("raw", marks=pytest.mark.soak), "shaped", "keyed"])
+def test_what_another_session_committed_is_seen_though_the_catalog_keeps_tables(
+    spark: SparkSession, tmp_path: Path, program: Callable[[str, str], Any], kind: str
+) -> None:
+    """Rows were missing in silence, and of a table by key a version was acknowledged that lacked the last checkpoint's."""
+    program("kept", SHAPE)
+    sessions = [spark, spark.newSession()]
+    for each in sessions:
+        each.conf.set(f"spark.sql.catalog.keeps_{kind}.type", "hadoop")
+        each.conf.set(f"spark.sql.catalog.keeps_{kind}.warehouse", str(tmp_path / "lake"))
+        each.conf.set(f"spark.sql.catalog.keeps_{kind}", "org.apache.iceberg.spark.SparkCatalog")
+    writer, reader = sessions
+    declared = {"name": "orders", "format": "iceberg", "path": f"keeps_{kind}.bronze.orders", **KINDS[kind]}
+    landing = Landing(MemoryStore(), tmp_path, partitions=2, tables=[declared])
+    for rows in (10, 20):
+        landing.land(5)
+        tables.advance(writer, landing.region, "orders")
+        assert tables.read_table(reader, landing.region, "orders").count() == rows
+        assert tables.look(reader, landing.region, "orders").clean
+    tables.read_table(writer, landing.region, "orders").count()
+    reader.sql(f"DELETE FROM keeps_{kind}.bronze.orders WHERE offset = 9").collect()
+    assert not tables.look(writer, landing.region, "orders").clean
+    landing.land(5)
+    tables.advance(reader, landing.region, "orders")
+    tables.mend(writer, landing.region, "orders")
+    assert tables.read_table(reader, landing.region, "orders").count() == 30
+    landing.rewind(1)
+    tables.fence(writer, landing.region, "orders")
+    landing.land(5)
+    tables.advance(reader, landing.region, "orders")
+    assert tables.read_table(writer, landing.region, "orders").count() == 20
+    assert tables.look(writer, landing.region, "orders").clean
+
+
+@pytest.mark.skipif(os.environ.get("CRKAFKA_SPARK") == "connect", reason="there is no Java process to talk to")
+def test_why_a_catalog_does_not_make_a_table_is_told(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hive's locks were not to be had for minutes, and the table was asked whether it was dropped."""
+    spark.conf.set("spark.sql.catalog.locked.type", "hadoop")
+    spark.conf.set("spark.sql.catalog.locked.warehouse", str(tmp_path / "lake"))
+    spark.conf.set("spark.sql.catalog.locked", "org.apache.iceberg.spark.SparkCatalog")
+    landing = Landing(
+        MemoryStore(), tmp_path, tables=[{"name": "raw", "format": "iceberg", "path": "locked.bronze.raw"}]
+    )
+    landing.land(5)
+
+    def no_lock(self: Any, *_: object) -> None:
+        java, gateway = spark._jvm, spark.sparkContext._gateway
+        said = "Timed out after 181000 ms waiting for lock on bronze.raw"
+        kind = java.org.apache.iceberg.exceptions.CommitFailedException  # type: ignore[union-attr]
+        raise Py4JJavaError("create", kind(said, gateway.new_array(java.Object, 0)))  # type: ignore[union-attr]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Java, "create", no_lock)
+        with pytest.raises(TableUnavailable, match="CommitFailedException: Timed out after 181000 ms waiting for lock"):
+            tables.advance(spark, landing.region, "raw")
+    tables.advance(spark, landing.region, "raw")
+    assert spark.table("locked.bronze.raw").count() == 20
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(700)
+def test_tables_in_a_hive_metastore(tmp_path: Path) -> None:
+    """In a process of its own: whether Spark has Hive's catalog is settled when it starts."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.spark.in_hive", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
