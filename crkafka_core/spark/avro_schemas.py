@@ -95,6 +95,39 @@ def _whole(schema: Any, space: str, named: Named, seen: set[str]) -> Any:
     return out
 
 
+def counts_nothing(schema: Any) -> bool:
+    """Whether there is a list in it whose items have no bytes: nulls, or records of such."""
+    named: Named = {}
+    _collect(schema, "", named)
+    return any(_counts_nothing(each, named) for each in [schema, *(found for found, _ in named.values())])
+
+
+def _counts_nothing(schema: Any, named: Named) -> bool:
+    if isinstance(schema, list):
+        return any(_counts_nothing(each, named) for each in schema)
+    if not isinstance(schema, dict):
+        return False
+    inside = [schema.get("items"), schema.get("values"), *(f["type"] for f in schema.get("fields", ()))]
+    if isinstance(schema["type"], dict | list):
+        inside.append(schema["type"])
+    empty = schema["type"] == "array" and _has_no_bytes(schema["items"], named, ())
+    return empty or any(_counts_nothing(each, named) for each in inside)
+
+
+def _has_no_bytes(schema: Any, named: Named, inside: tuple[str, ...]) -> bool:
+    if isinstance(schema, str) and schema in named:
+        if schema in inside:
+            return False
+        return _has_no_bytes(named[schema][0], named, (*inside, schema))
+    if not isinstance(schema, dict):
+        return bool(schema == "null")
+    if "fields" in schema:
+        return all(_has_no_bytes(f["type"], named, inside) for f in schema["fields"])
+    if schema["type"] == "fixed":
+        return bool(schema["size"] == 0)
+    return _has_no_bytes(schema["type"], named, inside)
+
+
 def read_as(writer: Any, reader: Any) -> Any:
     """The writer's schema with the reader's logical types, where one of the two has none.
 

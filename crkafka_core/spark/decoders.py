@@ -105,6 +105,18 @@ class Avro(Decoder):
         return read and (lambda values: read(Cursor.over(values)))
 
 
+class _Record(io.BytesIO):
+    """The bytes of one record. To read past its end is refused here: fastavro would go through a list as often as a damaged number says."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        if size is None or size < 0 or len(found) < size:
+            raise Undecodable(
+                "the bytes end, or go wrong, within the Avro record: it is damaged, or another schema wrote it"
+            )
+        return found
+
+
 class _AvroOpened:
     """The schemas that are known in this task, and how one record is decoded by them."""
 
@@ -136,9 +148,9 @@ class _AvroOpened:
             writer = self.known(number)
             if number in self._refused:
                 raise Undecodable(self._refused[number])
-        stream = io.BytesIO(body)
+        stream = _Record(body)
         found = self._read(stream, writer, self.reader)
-        if stream.read(1):
+        if stream.tell() < len(body):
             raise Undecodable("bytes are left after the Avro record: another schema wrote it")
         if not isinstance(found, dict):
             raise Undecodable(f"an Avro {type(found).__name__}, not a record")
@@ -163,7 +175,10 @@ def avro_schema(registry: Registry, schema: Schema, latest: Any = None) -> Any:
 def _parsed(writer: Any, latest: Any) -> Any:
     import fastavro
 
-    return fastavro.parse_schema(writer if latest is None else avro_schemas.read_as(writer, latest))
+    parsed = fastavro.parse_schema(writer if latest is None else avro_schemas.read_as(writer, latest))
+    if avro_schemas.counts_nothing(parsed):
+        raise ValueError("it has a list whose items have no bytes, so that a damaged record could count to any number")
+    return parsed
 
 
 @dataclass(frozen=True)

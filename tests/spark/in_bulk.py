@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from random import Random
 from typing import Any
 
@@ -35,7 +34,6 @@ def same_both_ways(decoder: Decoder, kind: pa.DataType, values: list[bytes | Non
         many._bulk = counted
     found, reasons = many.decode(batch)
     right, why = alone.decode(batch)
-    reasons, why = ([r and re.sub(" at 0x[0-9a-f]+>", ">", r) for r in each] for each in (reasons, why))
     differing = [row for row in zip(values, reasons, why, strict=True) if row[1] != row[2]]
     assert not differing, differing
     assert found.type == right.type

@@ -510,3 +510,41 @@ def test_a_subclass_that_decodes_in_its_own_way_is_asked_for_each_record() -> No
 def test_what_is_not_told_for_sure_of_two_schemas_is_left_to_fastavro(latest: dict[str, Any]) -> None:
     of = record(("at", "long"))
     assert in_bulk(of, pa.struct([("at", pa.int64())]), written(of, {"at": 5}), latest) == 0
+
+
+def _list_of(items: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": "id", "type": "long"}, {"name": "more", "type": {"type": "array", "items": items}}],
+    }
+
+
+_TRILLION = struct.pack("B", 2) + b"\x80\x80\x94\xa6\xf8\x3d\0"
+"""The id 1, a list of 1,064,235,663,360 items, and none of them."""
+_ID = pa.struct([("id", pa.int64())])
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("items", ["long", "string", {"type": "map", "values": "long"}, "boolean"])
+def test_a_damaged_list_that_nobody_wants_ends_with_its_record(items: Any) -> None:
+    latest = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+    columns = Columns("value", Avro(schema=json.dumps(_list_of(items)), reader=json.dumps(latest)), _ID)
+    found, reasons = columns.decode(batch_of([b"\x02\x00", _TRILLION]))
+    assert found.to_pylist() == [{"id": 1}, None]
+    assert reasons[0] is None and "within the Avro record" in str(reasons[1])
+
+
+@pytest.mark.parametrize(
+    "items",
+    ["null", {"type": "fixed", "name": "None", "size": 0}, {"type": "record", "name": "No", "fields": []}],
+)
+def test_a_list_of_nothing_is_refused(items: Any) -> None:
+    """A damaged record could have more of them than anybody can count."""
+    with pytest.raises(ValueError, match="items have no bytes"):
+        Columns("value", Avro(schema=json.dumps(_list_of(items))), _ID)
+
+
+def test_a_list_of_what_holds_itself_is_none_of_nothing() -> None:
+    node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+    Columns("value", Avro(schema=json.dumps(_list_of(node))), _ID)
