@@ -136,7 +136,7 @@ def test_81_host_of_members_in_spark_that_is_terminated_still_makes_the_last_cut
     s.until(lambda: not host.living(), "the tasks of the members have ended with Java")
 
 
-def test_18_second_host_is_refused_by_name_and_ends_without_touching_the_region(hosted: Hosted) -> None:
+def test_k1_second_host_is_refused_by_name_and_ends_without_touching_the_region(hosted: Hosted) -> None:
     s, host = hosted(rate=0)
     before, mark = s.region.status().region, s.mark()
     second = Host(s, "second")
