@@ -147,10 +147,12 @@ def test_x8_a_partition_that_gives_none_is_seen_beside_one_that_always_has_recor
     assert member.loop.reading() == {}, "nothing is asked for"
 
 
-def test_m3_a_run_that_nobody_vouches_for_is_refused() -> None:
+@pytest.mark.parametrize("since", [{}, {TPS[0]: ROWS + 1}], ids=["unknown", "one is missing"])
+def test_m3_a_run_that_nobody_vouches_for_is_refused(since: Mapping[TP, int]) -> None:
+    """Neither is one behind a single record that is missing."""
     member = Member(LossyClient())
     member.run(400)
-    member.submitter.put(records(TPS[0], ROWS, ROWS + 5))
+    member.submitter.put(records(TPS[0], since.get(TPS[0], ROWS), ROWS + 5).continuing(since))
     member.run(3)
     assert member.segments.offsets[TPS[0]] == list(range(ROWS))
     assert any(isinstance(e, sg.AskReset) and "nothing of it is submitted" in e.why for e in member.asked.effects)

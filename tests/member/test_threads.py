@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import pytest
 
 from crkafka_core.config import RegionConfig
+from crkafka_core.loop import Signal, Threads
 from crkafka_core.member import watchdog
 from crkafka_core.member.edges import RealEdges
 from crkafka_core.member.main import MemberProcess, Parts
@@ -240,6 +241,37 @@ def test_g3_metrics_that_cannot_be_told_do_not_end_the_lease(
     rig.start()
     assert until(lambda: plane.read(lambda r, _: r.get(Member, "orders/0").renewals) >= 1)  # type: ignore[union-attr]
     rig.dog.end()
+
+
+class Clock(Threads):
+    """Seconds that a test counts; nobody waits."""
+
+    at = 0.0
+
+    def now(self) -> float:
+        return self.at
+
+    def wait(self, signal: Signal, seconds: float) -> bool:
+        return signal.is_set()
+
+
+def test_g4_a_lease_is_counted_from_before_its_renewal_was_sent(plane: ControlPlane) -> None:
+    """However late the answer comes: whoever watches it may have counted from then on."""
+    clock, events = Clock(), list[Any]()
+
+    def slow() -> dict[str, object]:
+        clock.at += 2.0
+        return {}
+
+    dog = Watchdog(
+        of(plane), LIMITS, events.append, standstill=lambda: 0.0, metrics=slow, since=clock.now(), runtime=clock
+    )
+    clock.at = sent = 1.0
+    assert dog.renewer.turn()
+    clock.at = sent + LIMITS.session_timeout - 0.1
+    assert dog.turn(0.0) and not events
+    clock.at = sent + LIMITS.session_timeout
+    assert dog.turn(0.0) and events == [sg.Lease(False)]
 
 
 def test_37_an_outage_of_days_keeps_the_reporter_trying(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
