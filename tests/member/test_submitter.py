@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from crkafka_core.loop import Threads, Turns
 from crkafka_core.member.message_queue import MessageQueue
 from crkafka_core.member.submitter import Submitter
 from crkafka_core.model.offsets import TP
@@ -60,11 +61,21 @@ class SlowSegments:
         self._busy.release()
 
 
+class Patient(Threads):
+    """A turn waits for a minute: who is woken by nobody does nothing here."""
+
+    def repeat(self, loop: Turns) -> None:
+        assert isinstance(loop, Submitter)
+        while loop.turn(60.0):
+            pass
+
+
 class Rig:
     def __init__(self) -> None:
         self.segments = SlowSegments()
         self.events: list[sg.Event | None] = []
-        self.thread = Submitter(MessageQueue(100, 1 << 20), self.segments, self.events.append)  # type: ignore[arg-type]
+        segments: Any = self.segments
+        self.thread = Submitter(MessageQueue(100, 1 << 20), segments, self.events.append, runtime=Patient())
 
     def until(self, condition: Callable[[], bool]) -> bool:
         end = time.monotonic() + 5
@@ -80,6 +91,35 @@ def rig() -> Iterator[Rig]:
     yield rig
     rig.segments.go.set()
     rig.thread.end()
+
+
+def test_m1_whatever_there_is_to_do_wakes_the_thread(rig: Rig) -> None:
+    """A simulation cannot show this: there who has something to do is woken by that alone."""
+
+    def at_rest() -> None:
+        time.sleep(0.05)
+
+    stamp = sg.Stamp(1, 0, 1)
+    rig.thread.place(stamp, {P0: 0})
+    rig.thread.put(records(P0, 0, 5).continuing({P0: 0}))
+    at_rest()
+    rig.thread.open_gate(stamp)
+    assert rig.until(lambda: rig.thread.submitted == 5)
+    at_rest()
+    rig.thread.put(records(P0, 5, 9).continuing({P0: 5}))
+    assert rig.until(lambda: rig.thread.submitted == 9)
+    rig.thread.close_gate()
+    at_rest()
+    rig.thread.save(7)
+    assert rig.segments.closing.wait(5)
+    rig.segments.go.set()
+    assert rig.until(lambda: any(isinstance(e, sg.Saved) for e in rig.events))
+    at_rest()
+    rig.thread.clear(sg.Stamp(2, 0, 2), drop=True)
+    assert rig.until(lambda: ("drop", "process") in rig.segments.calls)
+    at_rest()
+    rig.thread.end()
+    assert not rig.thread.is_alive()
 
 
 def test_d4_a_reset_while_segments_are_closing_drops_them_afterwards_and_saves_nothing(rig: Rig) -> None:
