@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -204,6 +205,23 @@ def test_a6_a_driver_says_once_that_another_one_drives_and_follows_one_that_was_
     assert (held.holder, json.loads(held.data_json)["pid"]) == ("me", os.getpid())
     driver._over.set()
     driver.turn(0.0)
+
+
+def test_a6_a_driver_that_slept_past_its_lease_drives_again_once_the_other_one_has_gone(kit: Kit) -> None:
+    """It was alone for long after that: with the right that it had lost it would have opened no cut any more."""
+    cut = list[dict[str, Any]]()
+    region: Any = Driven(kit.running(), failures=0)
+    region.config = SimpleNamespace(trigger=SimpleNamespace(period=5.0, operator_driven=False))
+    region.cut = lambda **of: cut.append(of)
+    driver = Driver(region)
+    assert driver.turn(0.0) and driver._lease is not None
+    _later(kit, 100.0)
+    lease = kit.do(lambda tx: leases.take(tx, leases.DRIVER, holder="anna", token="a", length=30.0))
+    assert driver.turn(0.0) and driver.turn(0.0)
+    assert driver._lease is None and not cut
+    kit.do(lambda tx: leases.release(tx, lease))
+    assert driver.turn(0.0) and driver.turn(0.0)
+    assert [of["lease"].number for of in cut] == [lease.number + 1]
 
 
 def _at_rest(kit: Kit) -> None:
