@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,6 +83,15 @@ def test_g4_who_did_not_look_for_a_while_has_seen_nothing() -> None:
     assert not any(watch.lost([peer(1)], 60.0 + t) for t in range(1, 11))
     assert watch.lost([peer(1)], 71.0)
     assert not watch.lost([peer(2)], 72.0)
+
+
+def test_g4_who_takes_the_place_of_a_silent_one_has_a_whole_lease_of_its_own() -> None:
+    """Both have renewed as often, which is not yet: the new one would have been lost as soon as it had registered."""
+    watch = LossWatch(3.0)
+    assert [watch.lost([peer(0)], at) for at in (0.0, 1.0, 2.0, 2.9)] == [[]] * 4
+    follower = replace(peer(0), incarnation="c", launch=2)
+    assert [watch.lost([follower], at) for at in (3.1, 4.1, 5.1, 6.0)] == [[]] * 4
+    assert watch.lost([follower], 6.2) == [follower]
 
 
 def test_g4_a_longer_lease_counts_at_once_also_for_who_began_with_a_shorter_one(plane: ControlPlane) -> None:
