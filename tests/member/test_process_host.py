@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,52 @@ from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.testing.simulation import simulate
 from crkafka_core.testing.simulation.kafka import SimulatedAdmin
 from crkafka_core.testing.simulation.plan import Fault, Plan
+
+
+def _config(folder: Path) -> RegionConfig:
+    return RegionConfig.of(
+        base=folder,
+        region="orders",
+        control_plane="sqlite:///x.db",
+        storage=str(folder),
+        topics=["t"],
+        members=1,
+        kafka={"bootstrap.servers": "localhost:1", "group.id": "g"},
+        trigger={"manual": True},
+    )
+
+
+class Superseded:
+    """A process that has ended for good."""
+
+    pid = 1
+
+    def poll(self) -> int:
+        return CODES[ExitKind.SUPERSEDED]
+
+    def wait(self, timeout: float | None = None) -> int:
+        return self.poll()
+
+    def terminate(self) -> None: ...
+
+    kill = terminate
+
+
+def test_g5_who_ended_for_good_and_was_not_wanted_for_a_while_is_started_again(tmp_path: Path) -> None:
+    plane = ControlPlane(MemoryStore(), "orders")
+    life.declare(plane.store, Region(name="orders", uid="uid", region_index=0, members_wanted=2))
+    plane.do(lambda tx: life.start(tx, by="test"))
+    started = list[str]()
+
+    def launch(order: Mapping[str, Any], log: Path | None) -> Superseded:
+        started.append(order["name"])
+        return Superseded()
+
+    host = processes.ProcessHost(_config(tmp_path), plane, launch=launch)
+    for wanted in (2, 2, 1, 2):
+        plane.do(lambda tx, wanted=wanted: life.scale(tx, wanted, by="test"))
+        host.turn(0.0)
+    assert started == ["orders/0", "orders/1", "orders/1"]
 
 
 @pytest.mark.parametrize(
@@ -48,17 +95,7 @@ def test_g3_who_is_wanted_is_started_again_unless_superseded_or_refused(
     plane = ControlPlane(MemoryStore(), "orders")
     life.declare(plane.store, Region(name="orders", uid="uid", region_index=0))
     plane.do(lambda tx: life.start(tx, by="test"))
-    config = RegionConfig.of(
-        base=tmp_path,
-        region="orders",
-        control_plane="sqlite:///x.db",
-        storage=str(tmp_path),
-        topics=["t"],
-        members=1,
-        kafka={"bootstrap.servers": "localhost:1", "group.id": "g"},
-        trigger={"manual": True},
-    )
-    host = processes.ProcessHost(config, plane)
+    host = processes.ProcessHost(_config(tmp_path), plane)
     host.begin()
     end = time.monotonic() + 30
     while len(started) < 2 and not host.given_up() and time.monotonic() < end:

@@ -103,6 +103,17 @@ def test_g10_a_region_never_resumed_waits_for_its_tables_after_a_restored_backup
     assert kit.row.phase is Phase.REWINDING
 
 
+def test_g10_who_goes_on_after_a_restored_backup_is_above_all_that_was_seen(kit: Kit) -> None:
+    """What bears a lower number may be of the newer state that is gone."""
+    kit.running()
+    kit.cut()
+    kit.do(lambda tx: halting.halt(tx, "an older backup"))
+    kit.do(lambda tx: restored.rewind(tx, restored.Seen(epoch=90, checkpoint=70, where="x"), by="me"))
+    assert kit.row.epoch == 91
+    kit.settle()
+    assert kit.cut() == 71
+
+
 def test_g9_a_region_never_resumed_is_at_its_birth_also_behind_a_fence(make_kit: type[Kit]) -> None:
     """Each of its attempts is one of the birth (found by seed 30003379)."""
     kit = make_kit(tables=("a",))

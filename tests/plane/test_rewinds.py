@@ -53,3 +53,36 @@ def test_66_region_that_was_rewound_and_stopped_does_not_run_before_its_tables_a
     kit.do(lambda tx: permits.finish_fence(tx, permit, version="7"))
     kit.settle()
     assert kit.row.phase is Phase.RUNNING
+
+
+def _fence(kit: Kit, token: str) -> permits.Permit:
+    permit = kit.do(lambda tx: permits.permit_fence(tx, "bronze", holder="me", token=token))
+    assert permit is not None
+    return permit
+
+
+def test_x4_a_rewind_in_the_epoch_of_a_fence_takes_another_one(make_kit: type[Kit]) -> None:
+    """A table that shows rows that have to leave takes one without a rewind."""
+    kit = make_kit(tables=("bronze",)).running()
+    first = kit.cut()
+    kit.cut()
+    kit.do(lambda tx: permits.owe_fence(tx, "bronze"))
+    permit = _fence(kit, "f")
+    kit.do(lambda tx: permits.finish_fence(tx, permit, version="7"))
+    kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=first))
+    assert kit.row.phase is Phase.REWINDING
+
+
+def test_x4_a_fence_of_an_earlier_rewind_is_none_of_a_further_one(make_kit: type[Kit]) -> None:
+    """It had removed what was after the second checkpoint, and then the region went back to the first."""
+    kit = make_kit(tables=("bronze",)).running()
+    first, second = kit.cut(), kit.cut()
+    kit.cut()
+    kit.do(lambda tx: resets.request(tx, cause="back", by="me", target=second))
+    permit = _fence(kit, "f")
+    kit.do(lambda tx: resets.request(tx, cause="further back", by="me", target=first))
+    kit.do(lambda tx: permits.finish_fence(tx, permit, version="7"))
+    assert kit.row.phase is Phase.REWINDING
+    another = _fence(kit, "g")
+    kit.do(lambda tx: permits.finish_fence(tx, another, version="8"))
+    assert kit.row.phase is Phase.RESETTING

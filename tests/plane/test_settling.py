@@ -32,6 +32,16 @@ def test_g8_members_of_a_region_started_again_are_waited_for_as_at_first(kit: Ki
     assert kit.advance(11) is Phase.RUNNING
 
 
+def test_g8_who_is_lost_once_all_had_come_is_not_waited_for(kit: Kit) -> None:
+    """The grace is one for the first start, and for `scale`."""
+    kit.running()
+    one = kit.member(1)
+    kit.do(lambda tx: members.lose(tx, one.name, one.incarnation, renewals=one.renewals, by="x", why="silent"))
+    kit.generation += 1
+    kit.settle({0: {P0, P1}})
+    assert kit.row.phase is Phase.RUNNING
+
+
 def test_g8_an_unsettled_group_is_alarmed_once_in_an_attempt_with_what_is_missing(kit: Kit) -> None:
     kit.do(lambda tx: life.start(tx, by="test"))
     kit.register(0)

@@ -37,6 +37,27 @@ def test_s4_an_accepted_gap_holds_until_it_is_merged(kit: Kit) -> None:
     assert kit.at == {P0: 35, P1: 55}, "the gap is behind the new head"
 
 
+def test_s4_of_several_gaps_the_last_one_that_was_accepted_holds(kit: Kit) -> None:
+    kit.running()
+    kit.at |= {P0: 0, P1: 0}
+    kit.cut(50)
+    for wanted, available in ((50, 60), (60, 70)):
+        kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+        kit.resolve(0, {P0}, gaps={P0: starts.Gap(wanted, available, "retention")})
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    assert kit.resolve(0, {P0}).offsets == {P0: 70}
+
+
+def test_s4_a_gap_that_was_looked_for_at_another_offset_is_none(kit: Kit) -> None:
+    """Another member has written the start meanwhile, behind the gap that it had found: the first writer wins (SPEC S1)."""
+    kit.running()
+    kit.at |= {P0: 0, P1: 0}
+    kit.cut(50)
+    kit.do(lambda tx: resets.request(tx, cause="c", by="me"))
+    assert kit.resolve(0, {P0}, gaps={P0: starts.Gap(50, 60, "retention")}).offsets == {P0: 60}
+    assert kit.resolve(1, {P0}, gaps={P0: starts.Gap(50, 55, "retention")}).offsets == {P0: 60}
+
+
 def test_x9_a_person_passes_over_what_no_client_can_read_and_the_gap_is_recorded(kit: Kit) -> None:
     kit.running()
     kit.cut(10)
