@@ -13,7 +13,7 @@ from crkafka_core.model.errors import CrkafkaError, NotRunning, Refused, Service
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Initial
-from crkafka_core.plane import cuts, goals, hosts, leases, life, roster, starts, view
+from crkafka_core.plane import cuts, goals, hosts, leases, life, resets, roster, starts, view
 from crkafka_core.region import waiting
 from crkafka_core.region.caught_up import consume, still_to_reach
 
@@ -38,6 +38,17 @@ def _reach(kit: Kit, token: str, number: int, *reached: TP, begun: float | None 
 
 def _begun(kit: Kit, token: str) -> float:
     return next(goal.at for goal in kit.plane.read(lambda reader, _: goals.current(reader)) if goal.token == token)
+
+
+def test_v3_what_was_reached_before_a_reset_is_not_reached(kit: Kit) -> None:
+    """It was submitted and not merged: it is read again from the head."""
+    kit.running()
+    kit.do(lambda tx: goals.aim(tx, "run", {P0: 10, P1: 10}))
+    _reach(kit, "run", 0, P0)
+    assert _missing(kit, "run") == {P1}
+    kit.do(lambda tx: resets.request(tx, by="me"))
+    kit.settle()
+    assert _missing(kit, "run") == {P0, P1}
 
 
 def test_v3_what_was_reached_of_a_run_says_nothing_of_the_same_run_begun_again(kit: Kit) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from crkafka_core.model.desired import Desired, OpenCut
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientState, Phase
@@ -163,11 +165,13 @@ def test_r3_a_report_that_was_refused_is_made_again_and_an_older_one_is_not() ->
     assert m.state.report == report
 
 
-def test_d2_the_restored_offsets_are_committed_once() -> None:
+@pytest.mark.parametrize("epochs", [(2,), (2, 3)], ids=["one reset", "another one before its starts are known"])
+def test_d2_the_restored_offsets_are_committed_once(epochs: tuple[int, ...]) -> None:
     m = Machine()
     m.hear(sg.Lease(True), sg.Observed(replace(RUNNING, head=3)), sg.Assigned(frozenset({P0}), 1))
     m.hear(sg.Started(m.state.stamp, {P0: 30}, {"t": "id"}), sg.Fetched())
-    m.hear(sg.Observed(replace(RUNNING, version=2, epoch=2, head=2)), sg.GateClosed())
+    for epoch in epochs:
+        m.hear(sg.Observed(replace(RUNNING, version=epoch, epoch=epoch, head=2)), sg.GateClosed())
     assert "CommitStarts" in kinds(m.hear(sg.Started(m.state.stamp, {P0: 20}, {"t": "id"})))
     m.hear(sg.Assigned(frozenset({P0}), 2))
     assert "CommitStarts" not in kinds(m.hear(sg.Started(m.state.stamp, {P0: 20}, {"t": "id"})))
