@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from crkafka_core.kafka.errors import NotAllowed
 from crkafka_core.loop import Threads
+from crkafka_core.member import resolver as resolver_module
 from crkafka_core.member.resolver import Resolver
-from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import StartReason
@@ -88,6 +90,25 @@ def test_g3_an_odd_error_of_a_look_is_not_the_end_of_the_thread() -> None:
     assert resolver.turn(0.0), "its looks have nothing to look at here"
     resolver.answer_all()
     assert [type(event) for event in resolver.posted] == [sg.Started]
+
+
+def test_g10_what_lies_outside_sql_is_asked_for_again_until_it_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a member that came while the storage was away would go on from an older backup."""
+    looks, posted = list[object](), list[sg.Event]()
+
+    def look(*of: object) -> None:
+        looks.append(of)
+        raise ServiceUnavailable("The storage does not answer.")
+
+    monkeypatch.setattr(resolver_module, "look_outside", look)
+    config, nothing = cast(Any, SimpleNamespace(group_id="g")), cast(Any, None)
+    resolver = Resolver(
+        config, nothing, nothing, nothing, posted.append, limits=Limits(), ends=nothing, runtime=Clock()
+    )
+    for _ in range(3):
+        resolver.ask(sg.Resolve(sg.Stamp(1, 0, 1), frozenset()))
+        assert resolver.turn(0.0)
+    assert len(looks) == 3 and [type(event) for event in posted] == [sg.NotStarted] * 3
 
 
 def test_a_wrong_configuration_stops_at_once() -> None:
