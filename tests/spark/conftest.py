@@ -116,7 +116,7 @@ def in_this_process(tmp_path_factory: pytest.TempPathFactory, more: Mapping[str,
         **more,
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xshare:auto",
     }
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # As where this package is installed: in a checkout Spark's look-up of data sources does not see it.
