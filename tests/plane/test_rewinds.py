@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from crkafka_core.model.errors import NoSuchCheckpoint
+from crkafka_core.model.errors import NoSuchCheckpoint, Stale
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus
 from crkafka_core.plane import halting, life, permits, resets
@@ -86,3 +86,23 @@ def test_x4_a_fence_of_an_earlier_rewind_is_none_of_a_further_one(make_kit: type
     another = _fence(kit, "g")
     kit.do(lambda tx: permits.finish_fence(tx, another, version="8"))
     assert kit.row.phase is Phase.RESETTING
+
+
+def test_k6_a_write_that_goes_on_from_what_another_has_passed_meanwhile_is_void(make_kit: type[Kit]) -> None:
+    """SQL hears late of the first one, which is in the table: the second one has the same rows."""
+    kit = make_kit(tables=("bronze",)).running()
+    merged = kit.cut()
+
+    def permitted(token: str) -> permits.Permit:
+        permit = kit.do(lambda tx: permits.permit_commit(tx, "bronze", holder=token, token=token))
+        assert permit is not None
+        return permit
+
+    first = permitted("a")
+    kit.now += 1_000
+    second = permitted("b")
+    assert kit.do(lambda tx: permits.acknowledge(tx, "bronze", first.commit.number, holds=merged, version="1")), (
+        "it was in the table"
+    )
+    with pytest.raises(Stale):
+        kit.do(lambda tx: permits.finish_commit(tx, second, version="2", rows=10))

@@ -42,6 +42,13 @@ def test_g8_who_is_lost_once_all_had_come_is_not_waited_for(kit: Kit) -> None:
     assert kit.row.phase is Phase.RUNNING
 
 
+def test_r5_a_cut_does_not_wait_for_who_has_left(kit: Kit) -> None:
+    kit.running()
+    cut = kit.open()
+    kit.do(lambda tx: members.leave(tx, "orders/1", kit.live["orders/1"]))
+    assert (kit.checkpoint(cut).status, kit.row.phase) == ("ABORTED", Phase.RESETTING)
+
+
 def test_g8_an_unsettled_group_is_alarmed_once_in_an_attempt_with_what_is_missing(kit: Kit) -> None:
     kit.do(lambda tx: life.start(tx, by="test"))
     kit.register(0)
