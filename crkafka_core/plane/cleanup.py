@@ -13,7 +13,7 @@ from crkafka_core.model.rows import (
     Table,
     TableCommit,
 )
-from crkafka_core.plane import epochs, events, limits, permits, retire
+from crkafka_core.plane import clock, epochs, events, limits, permits, retire
 
 EVENTS = 10_000
 """Events that are kept for people."""
@@ -39,6 +39,7 @@ def clean_up(tx: Tx) -> None:
     tx.delete(Reset, ("epoch", "<=", region.epoch - RESETS), ("epoch", "!=", region.started_epoch))
     tx.delete(Checkpoint, ("status", "=", CheckpointStatus.ABORTED), ("id", "<", region.next_checkpoint - ABORTED))
     tx.delete(Lease, ("slot", "!=", ""), ("until", "<", tx.now() - READER_OVER))
+    clock.shorten_leases(tx)  # of readers, for one, which keep checkpoints from being retired
     retire.forget_history(tx, region)  # also while nothing may be retired, since a table waits for what is forgotten
     _drop_superseded(tx, region)
     _drop_commits(tx)

@@ -40,9 +40,7 @@ def begin_waits_anew(tx: Tx) -> None:
     opened = tx.get(Checkpoint, region.open_cut) if region.open_cut else None
     if opened is not None and opened.opened_at > now:
         tx.put(replace(opened, opened_at=now, deadline=now + limits.of(region).drain_timeout))
-    for lease in tx.select(Lease):
-        if too_far(lease, now):
-            tx.put(replace(lease, until=now + lease.length))
+    shorten_leases(tx)
     for member in tx.select(Member):
         if max(member.stale_since, member.first_registered_at, member.registered_at) > now:
             tx.put(
@@ -55,6 +53,17 @@ def begin_waits_anew(tx: Tx) -> None:
             )
     tx.delete(Alarm)  # by the old time they would hold longer; what is still so is told again
     events.log(tx, "clock", f"the database's clock stepped back by {by:.0f} s or more: waits begin anew")
+
+
+def shorten_leases(tx: Tx) -> None:
+    """Those that end later than they could if they were taken just now, end as if they were: their holders may be long gone.
+
+    Leases may be all that was taken between a step forth and one back, and then nothing of the region tells of it.
+    """
+    now = tx.now()
+    for lease in tx.select(Lease):
+        if too_far(lease, now):
+            tx.put(replace(lease, until=now + lease.length))
 
 
 def too_far(lease: Lease, now: float) -> bool:

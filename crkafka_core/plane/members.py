@@ -308,7 +308,7 @@ def watch_generations(tx: Tx, stale_after: float, silent_after: float) -> None:
         if m not in late:
             if m.stale_since:
                 tx.put(replace(m, stale_since=0.0))
-        elif not m.stale_since:
+        elif not m.stale_since or m.stale_since > now:  # the clock stepped back
             tx.put(replace(m, stale_since=now))
         elif now - m.stale_since >= (stale_after if m.assignment_json else silent_after):
             _lose(tx, m, f"it shows generation {m.generation}, others a newer one", by="generation watch")

@@ -13,7 +13,7 @@ from crkafka_core.control import Store
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Lease, Member, ResetCause
-from crkafka_core.plane import advance, alarms, clock, halting, leases, life, members, triggers
+from crkafka_core.plane import advance, alarms, cleanup, clock, halting, leases, life, members, triggers
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.testing.memory import MemoryStore
 from tests.plane.conftest import LIMITS, P0, P1, Kit
@@ -173,6 +173,37 @@ def test_79_what_is_read_stays_until_its_reader_has_had_time_to_renew(kit: Kit) 
     assert held()
     _looks(kit, 5)
     assert not held()
+
+
+def test_79_what_came_while_the_clock_was_ahead_holds_nothing_for_as_long(kit: Kit) -> None:
+    """Nothing of the region began meanwhile, so that only the lease tells of the step (found by seed 263017484)."""
+    kit.now += 3_600.0
+    kit.do(lambda tx: leases.take(tx, "reader", holder="me", token="r", length=30.0, slot="r"))
+    kit.now -= 3_600.0
+    held: Callable[[], list[Lease]] = lambda: kit.plane.read(lambda r, row: leases.held(r, "reader"))  # noqa: E731
+    kit.do(cleanup.clean_up)
+    assert held()
+    kit.now += 31.0
+    kit.do(cleanup.clean_up)
+    assert not held()
+
+
+def test_79_who_became_stale_while_the_clock_was_ahead_is_lost_in_time(kit: Kit) -> None:
+    kit.withdraw(1)
+    kit.generation = 2
+    kit.resolve(1, {P0, P1})
+    kit.report(1, {P0, P1})
+    kit.report(0, {P0}, generation=1)
+    watch: Callable[[], object] = lambda: kit.do(lambda tx: members.watch_generations(tx, 3.0, 3.0))  # noqa: E731
+    lost: Callable[[], list[Member]] = lambda: kit.plane.read(lambda r, row: r.select(Member, ("status", "=", "LOST")))  # noqa: E731
+    kit.now += 3_600.0
+    watch()
+    kit.now -= 3_600.0
+    watch()
+    assert not lost()
+    kit.now += 3.5
+    watch()
+    assert [m.name for m in lost()] == ["orders/0"]
 
 
 @pytest.mark.parametrize("step", STEPS)

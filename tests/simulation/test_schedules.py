@@ -115,6 +115,11 @@ def test_a_back_off_that_begins_after_a_clock_stepped_back_lasts() -> None:
     assert simulate(10_001_884, plan=large(10_001_884)).ok
 
 
+def test_a_reader_that_came_while_the_clock_was_ahead_holds_nothing_for_as_long() -> None:
+    """It died, the clock stepped back, and its lease was the only one that told of it (SPEC G4, T1)."""
+    assert simulate(263_017_484).ok
+
+
 def test_a_region_that_was_never_resumed_is_at_its_birth_also_behind_a_fence() -> None:
     """A backup from before its birth was put in place, its table followed, and a person asked for a reset (SPEC G9)."""
     assert simulate(30_003_379, plan=large(30_003_379)).ok
