@@ -45,7 +45,7 @@ def plan(writer: Any, reader: Any, kind: pa.DataType) -> Read | None:
     reader = None if reader == writer else reader  # as fastavro does
     try:
         columns = _Plan(writer, reader).columns(writer, reader, kind, ())
-    except (NoBulk, ValueError, LookupError, TypeError, ArithmeticError, AttributeError):
+    except (NoBulk, ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError):
         return None  # where something is wrong with a schema, fastavro says what
 
     def read(cursor: Cursor) -> pa.Array:
@@ -62,8 +62,12 @@ class _Plan:
     def __init__(self, writer: Mapping[str, Any], reader: Any) -> None:
         self._writers = writer.get("__named_schemas", {})
         self._readers = reader.get("__named_schemas", {}) if isinstance(reader, Mapping) else {}
+        self._count = 0
 
     def value(self, writer: Any, reader: Any, kind: pa.DataType | None, inside: tuple[str, ...]) -> Read:
+        self._count += 1
+        if self._count > fits.MOST_VALUES:
+            raise NoBulk("so many values")
         if isinstance(writer, list):
             return self._union(writer, reader, kind, inside)
         if isinstance(reader, list):

@@ -95,6 +95,17 @@ def _whole(schema: Any, space: str, named: Named, seen: set[str]) -> Any:
     return out
 
 
+def holds_itself(schema: Any, inside: tuple[str, ...] = ()) -> bool:
+    """Whether a named type is used again within itself; of a parsed schema, in which names are full."""
+    if isinstance(schema, list):
+        return any(holds_itself(each, inside) for each in schema)
+    if not isinstance(schema, dict):
+        return schema in inside
+    inside = (*inside, schema["name"]) if "name" in schema else inside
+    parts = [schema["type"], schema.get("items"), schema.get("values"), *(f["type"] for f in schema.get("fields", ()))]
+    return any(holds_itself(each, inside) for each in parts)
+
+
 def counts_nothing(schema: Any) -> bool:
     """Whether there is a list in it whose items have no bytes: nulls, or records of such."""
     named: Named = {}

@@ -129,7 +129,8 @@ class _AvroOpened:
         self._registry = Registry(asked.registry, asked.user, asked.headers, asked.patience) if asked.registry else None
         self._known: dict[int, Any] = {}
         self._refused: dict[int, str] = {}
-        self._read = fastavro.schemaless_reader
+        self._reads: dict[int, Callable[..., Any]] = {}
+        """By the `id` of a writer's schema, which is kept."""
 
     def known(self, number: int) -> Any:
         """The writer's schema of an id; None if it has none that can be read."""
@@ -149,12 +150,23 @@ class _AvroOpened:
             if number in self._refused:
                 raise Undecodable(self._refused[number])
         stream = _Record(body)
-        found = self._read(stream, writer, self.reader)
+        if id(writer) not in self._reads:
+            self._reads[id(writer)] = _read_of(writer)
+        found = self._reads[id(writer)](stream, writer, self.reader)
         if stream.tell() < len(body):
             raise Undecodable("bytes are left after the Avro record: another schema wrote it")
         if not isinstance(found, dict):
             raise Undecodable(f"an Avro {type(found).__name__}, not a record")
         return found
+
+
+def _read_of(writer: Any) -> Callable[..., Any]:
+    """fastavro's own in C has no end of depth: where a type holds itself, some kilobytes end the process. In Python it is an error."""
+    import fastavro
+    from fastavro import _read_py
+
+    slow = avro_schemas.holds_itself(writer)
+    return _read_py.schemaless_reader if slow else fastavro.schemaless_reader
 
 
 def avro_schema(registry: Registry, schema: Schema, latest: Any = None) -> Any:
@@ -168,7 +180,14 @@ def avro_schema(registry: Registry, schema: Schema, latest: Any = None) -> Any:
         return _parsed(whole, latest)
     except ConfigError as error:
         raise Undecodable(f"what the schema of its id refers to is gone: {error.message}") from error
-    except (ValueError, LookupError, TypeError, AttributeError, fastavro.schema.SchemaParseException) as error:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        fastavro.schema.SchemaParseException,
+    ) as error:
         raise Undecodable(f"the schema of its id cannot be read as Avro: {error}") from error
 
 
@@ -281,6 +300,8 @@ def _after_indexes(body: bytes) -> tuple[bytes, tuple[int, ...]]:
             at += 1
             result |= (byte & 0x7F) << shift
             shift += 7
+            if shift > 70:
+                raise Undecodable("the message indexes of the wire format are damaged")
             if not byte & 0x80:
                 return (result >> 1) ^ -(result & 1)
 

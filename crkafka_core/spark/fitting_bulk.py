@@ -20,6 +20,8 @@ Fit = Callable[[Cursor, Numbers], pa.Array]
 
 MOST = 64
 """Items of a list that are read in bulk: they are read in as many rounds."""
+MOST_VALUES = 4096
+"""Values of one record for which there is a plan, lists as one: a type counts wherever it is used, and each costs time in every batch."""
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 """Microseconds: of the beginning of the year 1, and of the end of 9999."""
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896

@@ -32,6 +32,8 @@ def bulk(
     message: Any, kind: pa.DataType, times: bool, frame: Callable[[Cursor], None] | None
 ) -> Callable[[pa.Array], pa.Array] | None:
     """For messages of this descriptor: structs, and null where one failed. `frame` goes past what is in front of a message."""
+    if _values(message, {}) > fits.MOST_VALUES:
+        return None
     try:
         read = _Message(message, kind, times, ())
     except NoBulk:
@@ -44,6 +46,15 @@ def bulk(
         return fits.struct(cursor, kind, read.columns(cursor), failed=True)
 
     return decode
+
+
+def _values(message: Any, known: dict[str, int]) -> int:
+    """Of a message, with those of the messages in it, each as often as it is used."""
+    if message.full_name not in known:
+        known[message.full_name] = 1  # if it holds itself, there is no plan
+        inner = [f.message_type for f in message.fields if f.message_type is not None]
+        known[message.full_name] = len(message.fields) + sum(_values(each, known) for each in inner)
+    return known[message.full_name]
 
 
 def past_frame(cursor: Cursor, wanted: tuple[int, ...] | None) -> None:

@@ -548,3 +548,37 @@ def test_a_list_of_nothing_is_refused(items: Any) -> None:
 def test_a_list_of_what_holds_itself_is_none_of_nothing() -> None:
     node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
     Columns("value", Avro(schema=json.dumps(_list_of(node))), _ID)
+
+
+@pytest.mark.parametrize("length", [10, 1_000, 100_000])
+def test_a_record_that_goes_deeper_than_any_stack_ends_no_process(length: int) -> None:
+    """fastavro's C code has no end of depth: this was a segmentation fault of the Spark worker, again with each new try."""
+    node = record(("id", "long"), ("next", ["null", {"type": "array", "items": "Order"}]))
+    columns = Columns("value", Avro(schema=json.dumps(node)), _ID)
+    deep = b"\x02\x02\x02" * length
+    found, reasons = columns.decode(batch_of([b"\x02\x00", deep, b"\x04\x02\x02\x06\x00\x00"]))
+    assert found.to_pylist() == [{"id": 1}, None, {"id": 2}]
+    assert reasons[0] is None and reasons[1] is not None and reasons[2] is None
+
+
+@pytest.mark.parametrize("depth", [400, 100_000])
+def test_a_schema_too_deep_to_be_read_is_the_reason_of_its_records_alone(registry: FakeRegistry, depth: int) -> None:
+    fine = record(("id", "long"))
+    deep = '{"type": "array", "items": ' * depth + '"long"' + "}" * depth
+    odd = f'{{"type": "record", "name": "Order", "fields": [{{"name": "id", "type": {deep}}}]}}'
+    registry.answers["/schemas/ids/7"] = [(200, {"schema": json.dumps(fine)})]
+    registry.answers["/schemas/ids/8"] = [(200, {"schema": odd})]
+    values: list[bytes | None] = [wired(7, b"\2"), wired(8, b"\0"), wired(7, b"\4")]
+    found, reasons = Columns("value", Avro(registry=registry.url), _ID).decode(batch_of(values))
+    assert found.to_pylist() == [{"id": 1}, None, {"id": 2}]
+    assert "cannot be read as Avro" in str(reasons[1])
+
+
+@pytest.mark.timeout(20)
+def test_a_type_that_is_used_in_many_places_makes_no_endless_plan() -> None:
+    last: Any = record(("x", "int"), name="R0")
+    for i in range(1, 30):
+        last = record(("a", ["null", last]), ("b", ["null", f"R{i - 1}"]), name=f"R{i}")
+    top = record(("id", "long"), ("d", ["null", last]), name="Top")
+    found, reasons = Columns("value", Avro(schema=json.dumps(top)), _ID).decode(batch_of([b"\2\0"]))
+    assert (found.to_pylist(), reasons) == ([{"id": 1}], [None])

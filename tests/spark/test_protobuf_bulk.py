@@ -298,3 +298,24 @@ def test_numbers_that_need_all_their_bits(syntax: str) -> None:
         rows.append(one.SerializeToString())
     kind = pa.struct([(f"f{t}", KINDS[t]) for t in types])
     assert same_both_ways(Protobuf(descriptors, "shop.Order"), kind, rows) == 2
+
+
+@pytest.mark.timeout(20)
+def test_a_damaged_index_ends_after_ten_bytes() -> None:
+    """It was read as a number of millions of bits, in time by the square of its length."""
+    descriptors, _ = order(*SHOP)
+    columns = Columns("value", Protobuf(descriptors, "shop.Order", wire_format=True), SHOP_KIND)
+    _, reasons = columns.decode(batch_of([b"\0\0\0\0\7" + b"\xff" * 3_000_000]))
+    assert reasons == ["the message indexes of the wire format are damaged"]
+
+
+@pytest.mark.timeout(20)
+def test_a_message_that_is_used_in_many_places_makes_no_endless_plan() -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="o.proto", package="shop", syntax="proto3")
+    for i in range(30):
+        message = file.message_type.add(name=f"M{i}")
+        message.field.add(name="id", number=1, type=3, label=1)
+        for name, number in (("a", 2), ("b", 3)) if i else ():
+            message.field.add(name=name, number=number, type=11, label=1, type_name=f".shop.M{i - 1}")
+    decoder = Protobuf(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString(), "shop.M29")
+    assert same_both_ways(decoder, pa.struct([("id", pa.int64())]), [b"\x08\x01"]) == 0
