@@ -139,6 +139,40 @@ def _has_no_bytes(schema: Any, named: Named, inside: tuple[str, ...]) -> bool:
     return _has_no_bytes(schema["type"], named, inside)
 
 
+def decode_defaults(parsed: Any) -> None:
+    """Defaults become what is decoded of such a field: fastavro gives them as JSON has them, a number for a time, text for bytes."""
+    named: Named = {}
+    _collect(parsed, "", named)
+    types = {name: schema for name, (schema, _) in named.items()}
+    fields = [f for schema in types.values() for f in schema.get("fields", ()) if "default" in f]
+    for each, value in [(f, _decoded(f["default"], f["type"], types)) for f in fields]:
+        each["default"] = value
+
+
+def _decoded(given: Any, schema: Any, types: Mapping[str, Any]) -> Any:
+    """What is not of its type stays as it is."""
+    from fastavro.read import LOGICAL_READERS
+
+    if isinstance(schema, list):
+        schema = next((each for each in schema if each != "null"), "null")
+    if isinstance(schema, str):
+        schema = types.get(schema, {"type": schema})
+    kind = schema["type"]
+    if "fields" in schema and isinstance(given, dict):
+        whole = {f["name"]: f["default"] for f in schema["fields"] if "default" in f} | given
+        return {f["name"]: _decoded(whole[f["name"]], f["type"], types) for f in schema["fields"] if f["name"] in whole}
+    if kind == "array" and isinstance(given, list):
+        return [_decoded(each, schema["items"], types) for each in given]
+    if kind == "map" and isinstance(given, dict):
+        return {key: _decoded(each, schema["values"], types) for key, each in given.items()}
+    read = LOGICAL_READERS.get(f"{kind}-{schema.get('logicalType')}")
+    try:
+        value = given.encode("latin-1") if kind in ("bytes", "fixed") else given
+        return value if read is None or value is None else read(value, schema, schema)
+    except (ValueError, TypeError, ArithmeticError, AttributeError):
+        return given
+
+
 def read_as(writer: Any, reader: Any) -> Any:
     """The writer's schema with the reader's logical types, where one of the two has none.
 

@@ -125,6 +125,7 @@ class _AvroOpened:
 
         self._latest: Any = json.loads(asked.reader) if asked.reader else None
         self.reader: Any = fastavro.parse_schema(json.loads(asked.reader)) if asked.reader else None
+        avro_schemas.decode_defaults(self.reader)
         self.fixed: Any = _parsed(json.loads(asked.schema), self._latest) if asked.schema else None
         self._registry = Registry(asked.registry, asked.user, asked.headers, asked.patience) if asked.registry else None
         self._known: dict[int, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime as dt
 import io
 import itertools
 import json
@@ -582,3 +583,43 @@ def test_a_type_that_is_used_in_many_places_makes_no_endless_plan() -> None:
     top = record(("id", "long"), ("d", ["null", last]), name="Top")
     found, reasons = Columns("value", Avro(schema=json.dumps(top)), _ID).decode(batch_of([b"\2\0"]))
     assert (found.to_pylist(), reasons) == ([{"id": 1}], [None])
+
+
+_DATE, _MICROS = {"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-micros"}
+_CENTS = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+_INNER = {**record(("at", _DATE), ("b", "bytes")), "name": "Inner"}
+_INNER["fields"][0]["default"] = 1
+
+
+@pytest.mark.parametrize(
+    ("type_", "default", "kind", "expected"),
+    [
+        ("bytes", "\u00ff", pa.binary(), b"\xff"),
+        (["bytes", "null"], "\u00ff", pa.binary(), b"\xff"),
+        (["null", "bytes"], None, pa.binary(), None),
+        ({"type": "fixed", "name": "F", "size": 1}, "\u00ff", pa.binary(), b"\xff"),
+        ("string", "\u00ff", pa.string(), "\u00ff"),
+        (_MICROS, 1_600_000_000_000_000, pa.timestamp("us"), dt.datetime(2020, 9, 13, 12, 26, 40)),
+        (_DATE, 0, pa.date32(), dt.date(1970, 1, 1)),
+        ({"type": "int", "logicalType": "time-millis"}, 1000, pa.string(), "00:00:01"),
+        (_CENTS, "\u0005", pa.decimal128(5, 2), Decimal("0.05")),
+        ({"type": "array", "items": _DATE}, [0, 1], pa.list_(pa.date32()), [dt.date(1970, 1, 1), dt.date(1970, 1, 2)]),
+        (
+            _INNER,
+            {"b": "\u0080"},
+            pa.struct([("at", pa.date32()), ("b", pa.binary())]),
+            {"at": dt.date(1970, 1, 2), "b": b"\x80"},
+        ),
+    ],
+)
+def test_a_default_is_what_would_have_been_decoded(type_: Any, default: Any, kind: pa.DataType, expected: Any) -> None:
+    """fastavro gives it as JSON has it: bytes were other bytes, microseconds were taken for milliseconds, dates were refused."""
+    writer, latest = record(("id", "long")), record(("id", "long"), ("new", type_))
+    latest["fields"][1]["default"] = default
+    columns = Columns(
+        "value", Avro(json.dumps(writer), reader=json.dumps(latest)), pa.struct([("id", pa.int64()), ("new", kind)])
+    )
+    assert columns._bulk is not None
+    found, reasons = columns.decode(batch_of([b"\2"]))
+    assert (found.to_pylist(), reasons) == ([{"id": 1, "new": expected}], [None])
+    assert same_both_ways(columns.decoder, columns.kind, [b"\2"]) == 1
