@@ -24,6 +24,8 @@ Make = Callable[[Cursor, Numbers, Numbers], pa.Array]
 _TIMESTAMP = "google.protobuf.Timestamp"
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 """How a value is written; said in the lowest three bits of its tag."""
+_DEEP = 90
+"""Messages within messages; parsers refuse what is deeper than 100."""
 _SHORT = 5
 """Bytes that a tag and a length have at most."""
 
@@ -32,11 +34,11 @@ def bulk(
     message: Any, kind: pa.DataType, times: bool, frame: Callable[[Cursor], None] | None
 ) -> Callable[[pa.Array], pa.Array] | None:
     """For messages of this descriptor: structs, and null where one failed. `frame` goes past what is in front of a message."""
-    if _values(message, {}) > fits.MOST_VALUES:
-        return None
     try:
+        if _values(message, {}) > fits.MOST_VALUES:
+            return None
         read = _Message(message, kind, times, ())
-    except NoBulk:
+    except (NoBulk, RecursionError):
         return None
 
     def decode(values: pa.Array) -> pa.Array:
@@ -78,7 +80,12 @@ class _Message:
 
     def __init__(self, message: Any, kind: pa.DataType | None, times: bool, inside: tuple[str, ...]) -> None:
         wanted = {f.name: f.type for f in kind} if kind is not None and of.is_struct(kind) else {}
-        if (kind is not None and not wanted) or message.full_name in inside or message.is_extendable:
+        if (
+            len(inside) > _DEEP
+            or (kind is not None and not wanted)
+            or message.full_name in inside
+            or message.is_extendable
+        ):
             raise NoBulk(message.full_name)
         self.kind = kind
         fields = sorted(message.fields, key=lambda f: f.number)

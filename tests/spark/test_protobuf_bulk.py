@@ -319,3 +319,16 @@ def test_a_message_that_is_used_in_many_places_makes_no_endless_plan() -> None:
             message.field.add(name=name, number=number, type=11, label=1, type_name=f".shop.M{i - 1}")
     decoder = Protobuf(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString(), "shop.M29")
     assert same_both_ways(decoder, pa.struct([("id", pa.int64())]), [b"\x08\x01"]) == 0
+
+
+@pytest.mark.parametrize(("depth", "in_bulk"), [(80, 1), (120, 0), (300, 0)])
+def test_messages_deeper_than_a_parser_goes_are_left_to_it(depth: int, in_bulk: int) -> None:
+    file, body = descriptor_pb2.FileDescriptorProto(name="o.proto", package="shop", syntax="proto3"), b""
+    for i in range(depth):
+        message = file.message_type.add(name=f"M{i}")
+        message.field.add(name="id", number=1, type=3, label=1)
+        if i:
+            message.field.add(name="a", number=2, type=11, label=1, type_name=f".shop.M{i - 1}")
+            body = b"\x12" + struct.pack("BB", len(body) & 0x7F | 0x80, len(body) >> 7) + body
+    decoder = Protobuf(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString(), f"shop.M{depth - 1}")
+    assert same_both_ways(decoder, pa.struct([("id", pa.int64())]), [body]) == in_bulk
