@@ -120,6 +120,11 @@ def test_a_reader_that_came_while_the_clock_was_ahead_holds_nothing_for_as_long(
     assert simulate(263_017_484).ok
 
 
+def test_a_log_that_is_cut_in_the_middle_of_what_was_skipped_goes_on_where_it_was_cut() -> None:
+    """What is written there from then on is not what the person has given up (SPEC X9)."""
+    assert simulate(264_005_823).ok
+
+
 def test_a_region_that_was_never_resumed_is_at_its_birth_also_behind_a_fence() -> None:
     """A backup from before its birth was put in place, its table followed, and a person asked for a reset (SPEC G9)."""
     assert simulate(30_003_379, plan=large(30_003_379)).ok

@@ -5,6 +5,7 @@ What processes do, and what Kafka holds, it judges from its own records; what ro
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -151,8 +152,11 @@ class Oracle:
 
     def may_begin(self, base: int, tp: TP, offset: int, due: int) -> bool:
         """Where it is due, or after a gap that Kafka or a person has made."""
-        due = self._behind_skips(tp, offset, due)
-        return self.broker.may_begin(tp, offset, due) or self._at_the_cut(base, tp, offset, due)
+        read = self._behind_skips(tp, offset, due)
+        # The log may be cut in the middle of what a person has given up.
+        return self.broker.may_begin(tp, offset, read) or self._at_the_cut(
+            base, tp, offset, self._behind_skips(tp, sys.maxsize, due)
+        )
 
     def _behind_skips(self, tp: TP, offset: int, due: int) -> int:
         """Where it is due if nobody reads what a person has given up before this offset."""
