@@ -120,6 +120,11 @@ def test_a_reader_that_came_while_the_clock_was_ahead_holds_nothing_for_as_long(
     assert simulate(263_017_484).ok
 
 
+def test_who_has_not_seen_that_sql_went_back_knows_nothing_of_what_was_skipped_since() -> None:
+    """Both states of SQL have the same epoch. It is told before anything flows, and who goes on from there has a newer one (SPEC G10)."""
+    assert simulate(265_001_585).ok
+
+
 def test_a_log_that_is_cut_in_the_middle_of_what_was_skipped_goes_on_where_it_was_cut() -> None:
     """What is written there from then on is not what the person has given up (SPEC X9)."""
     assert simulate(264_005_823).ok

@@ -117,6 +117,8 @@ class Oracle:
         """(partition, from, to) of what a person has given up."""
         self.given_up: dict[tuple[int, TP], tuple[int, int]] = {}
         """(head, partition) → from which epoch on, and where whoever starts under that head starts at the earliest."""
+        self.lost_epoch = 0
+        """Up to here an epoch may be of a state of SQL that a backup has replaced."""
         self.starts = 0
         """How often anybody who holds partitions was placed anew, at the head."""
 
@@ -133,6 +135,7 @@ class Oracle:
             self.precious |= {path for cut in lost for path in self.segments.get(cut, ())} & newer & self.disk.keys()
         self.deleted |= {path for paths in self.segments.values() for path in paths} - (newer & self.disk.keys())
         self.given_up.clear()
+        self.lost_epoch = max(self.lost_epoch, self.row.epoch)
         self.ran = dict.fromkeys(self.ran, frozenset())  # marks that were taken away may be back
         self.lost.append((self.merged, self.initial))
         for what, value in knew.items():
@@ -190,7 +193,7 @@ class Oracle:
                 raise Violation("I7", f"{who.name} starts {tp} at {offset}; head {stamp.base} has {due}")
             epoch, after = self.given_up.get((stamp.base, tp), (0, 0))
             given_up = offset < after and not self._at_the_cut(stamp.base, tp, offset, after)
-            if given_up and stamp.epoch >= epoch:
+            if given_up and stamp.epoch >= epoch and stamp.epoch > self.lost_epoch:
                 raise Violation(
                     "X9", f"{who.name} starts {tp} at {offset}, and a person has given up what is before {after}"
                 )
