@@ -120,7 +120,7 @@ def mend(
     def once() -> Committed | None:
         chosen, again = frozenset(checkpoints), frozenset(anew)
         return writing.commit(
-            region, name, ask, lambda permit, hold: _Commit(region, means, permit, hold).mend(chosen, again, settles)
+            region, name, ask, lambda permit, hold: _Commit(region, means, permit, hold, settles).mend(chosen, again)
         )
 
     means = Means(logs, fetch)
@@ -172,8 +172,9 @@ def _owes_fence(region: Handle, name: str) -> bool:
 class _Commit:
     """One that is permitted; each of its kinds may be tried on several snapshots, one after the other."""
 
-    def __init__(self, region: Handle, means: Means, permit: Permit, hold: Hold) -> None:
-        self._region, self._means, self._permit, self._hold = region, means, permit, hold
+    def __init__(self, region: Handle, means: Means, permit: Permit, hold: Hold, settles: str = "") -> None:
+        """`settles`: see `mend`."""
+        self._region, self._means, self._permit, self._hold, self._settles = region, means, permit, hold, settles
         self._stamp = Stamp.of(permit.plan.uid, permit.commit)
 
     @cached_property
@@ -223,7 +224,7 @@ class _Commit:
 
         return on_a_snapshot(log, self._stamp, once)
 
-    def mend(self, checkpoints: Collection[int], anew: Collection[int], settles: str) -> Written:
+    def mend(self, checkpoints: Collection[int], anew: Collection[int]) -> Written:
         table, log = self._permit.table, self._log
 
         def once(snapshot: Snapshot) -> Written:
@@ -235,7 +236,7 @@ class _Commit:
             leaving.take_marked(by_name, content.pieces, checkpoints)
             leaving.files.extend(missing)
             rows = sum(self._permit.plan.rows_for_tables.values())
-            return Written(self._replace(snapshot, leaving, rows, table.acknowledged, settles), rows)
+            return Written(self._replace(snapshot, leaving, rows, table.acknowledged), rows)
 
         return on_a_snapshot(log, self._stamp, once)
 
@@ -253,7 +254,7 @@ class _Commit:
         if snapshot is not None:
             self._check(snapshot)
 
-    def _replace(self, snapshot: Snapshot, leaving: Leaving, rows: int, holds: int, settles: str = "") -> str:
+    def _replace(self, snapshot: Snapshot, leaving: Leaving, rows: int, holds: int) -> str:
         """The commit that takes out what leaves and brings in what has to be there instead; its version."""
         snapshot.check_removable(leaving.files)
         add = leftover.rewritten(self._log.storage(), self._log.table, leaving, self._stamp)
@@ -261,19 +262,13 @@ class _Commit:
         add += self._fetch({p.checkpoint for p in leaving.returning if p.segment is None})
         new = {file.name for file in add}  # of a lost file the very name comes again
         gone = {file.path: file for file in leaving.files if file.path not in new}
-        return self._put(snapshot, add, list(gone.values()), rows, holds, settles)
+        return self._put(snapshot, add, list(gone.values()), rows, holds)
 
     def _put(
-        self,
-        snapshot: Snapshot,
-        add: Sequence[Added],
-        remove: Collection[DataFile],
-        rows: int,
-        holds: int,
-        settles: str = "",
+        self, snapshot: Snapshot, add: Sequence[Added], remove: Collection[DataFile], rows: int, holds: int
     ) -> str:
         self._hold.check()
-        told = _told_in_the_log(self._permit, rows) | ({SETTLES: settles} if settles else {})
+        told = _told_in_the_log(self._permit, rows) | ({SETTLES: self._settles} if self._settles else {})
         return str(snapshot.commit(add, remove, self._stamp, told, holds=holds))
 
     def _adopt(self, segments: Sequence[Segment], *, again: bool = False) -> list[Added]:

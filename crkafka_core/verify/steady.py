@@ -93,7 +93,7 @@ def _state(reader: Reader, row: Region, family: Sequence[str]) -> State:
         row.uid,
         declared,
         any(tables.writer(reader, name) for name in family),
-        any(t.rewind_epoch > t.fenced_epoch for t in declared),
+        any(t.owes_fence for t in declared),
         len(passes) > 1,
         {t.name: tuple(tables.commits(reader, t)) for t in declared},
         frozenset(reader.line(row.head)),
