@@ -102,15 +102,19 @@ def holds_itself(schema: Any, inside: tuple[str, ...] = ()) -> bool:
     if not isinstance(schema, dict):
         return schema in inside
     inside = (*inside, schema["name"]) if "name" in schema else inside
-    parts = [schema["type"], schema.get("items"), schema.get("values"), *(f["type"] for f in schema.get("fields", ()))]
-    return any(holds_itself(each, inside) for each in parts)
+    return any(holds_itself(each, inside) for each in _parts(schema))
+
+
+def _parts(schema: Mapping[str, Any]) -> list[Any]:
+    """The schemas within a parsed one, as it stands, and names of such."""
+    return [schema["type"], schema.get("items"), schema.get("values"), *(f["type"] for f in schema.get("fields", ()))]
 
 
 def counts_nothing(schema: Any) -> bool:
-    """Whether there is a list in it whose items have no bytes: nulls, or records of such."""
+    """Whether there is a list in a parsed schema whose items have no bytes: nulls, or records of such."""
     named: Named = {}
     _collect(schema, "", named)
-    return any(_counts_nothing(each, named) for each in [schema, *(found for found, _ in named.values())])
+    return _counts_nothing(schema, named)
 
 
 def _counts_nothing(schema: Any, named: Named) -> bool:
@@ -118,11 +122,8 @@ def _counts_nothing(schema: Any, named: Named) -> bool:
         return any(_counts_nothing(each, named) for each in schema)
     if not isinstance(schema, dict):
         return False
-    inside = [schema.get("items"), schema.get("values"), *(f["type"] for f in schema.get("fields", ()))]
-    if isinstance(schema["type"], dict | list):
-        inside.append(schema["type"])
     empty = schema["type"] == "array" and _has_no_bytes(schema["items"], named, ())
-    return empty or any(_counts_nothing(each, named) for each in inside)
+    return empty or any(_counts_nothing(each, named) for each in _parts(schema))
 
 
 def _has_no_bytes(schema: Any, named: Named, inside: tuple[str, ...]) -> bool:

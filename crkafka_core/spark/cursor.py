@@ -153,7 +153,7 @@ def blobs(data: Numbers, start: Numbers, end: Numbers) -> pa.Array:
 
 
 def placed(pieces: Sequence[pa.Array], rows: Sequence[Numbers], of: int, kind: pa.DataType) -> pa.Array:
-    """So many values, these at these rows, and null at all others."""
+    """So many values, these at these rows, and null at all others. Of two at one row the later one is there."""
     if not pieces:
         return pa.nulls(of, kind)
     if len(pieces) == 1 and len(rows[0]) == of:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crkafka_core.model.errors import CrkafkaError, Refused
+from crkafka_core.spark.cursor import placed
 from crkafka_core.spark.decoders import Bulk, Decoder, Opened
 from crkafka_core.spark.fitting import Fit, Misfit, fitter, nullable
 from crkafka_core.spark.names import DECODED_KEY, REASON, VALUE
@@ -50,11 +51,10 @@ class Columns:
             return _joined(found, self.kind), reasons
         there = pc.indices_nonzero(pc.is_valid(given))
         self._in_parts(given.take(there), topics.take(there), found, reasons)
-        place: list[int | None] = [None] * len(given)
         spread: list[str | None] = [None] * len(given)
-        for at, (row, reason) in enumerate(zip(there.to_pylist(), reasons, strict=True)):
-            place[row], spread[row] = at, reason
-        return _joined(found, self.kind).take(pa.array(place, pa.int64())), spread
+        for row, reason in zip(there.to_pylist(), reasons, strict=True):
+            spread[row] = reason
+        return placed([_joined(found, self.kind)], [there.to_numpy()], len(given), self.kind), spread
 
     def _in_parts(self, values: pa.Array, topics: pa.Array, found: list[pa.Array], reasons: list[str | None]) -> None:
         if not len(values):
@@ -80,11 +80,10 @@ class Columns:
         """What was decoded in bulk, with what was not."""
         why: list[str | None] = [None] * len(values)
         if many.null_count:
-            left = pc.indices_nonzero(many.is_null())
+            left = pc.indices_nonzero(many.is_null()).cast(pa.int64())  # numpy takes no others beside its own
             rows, of_left = self._one_by_one(values.take(left).to_pylist(), topics.take(left).to_pylist())
-            alone, place = _as_array(rows, of_left, self.kind), np.arange(len(values))
-            place[left.to_numpy()] = len(values) + np.arange(len(left))
-            many = pa.concat_arrays([many, alone]).take(pa.array(place))
+            alone = _as_array(rows, of_left, self.kind)
+            many = placed([many, alone], [np.arange(len(values)), left.to_numpy()], len(values), self.kind)
             for row, reason in zip(left.to_pylist(), of_left, strict=True):
                 why[row] = reason
         reasons.extend(why)

@@ -20,9 +20,9 @@ from crkafka_core.spark import avro_bulk, avro_schemas, protobuf_bulk
 from crkafka_core.spark.cursor import Cursor
 from crkafka_core.spark.fitting import Misfit, has
 from crkafka_core.spark.json_bulk import JsonBulk
+from crkafka_core.spark.protobuf_bulk import TIMESTAMP, is_repeated
 from crkafka_core.spark.registry import PATIENCE, Registry, Schema, UnknownSchema
 
-TIMESTAMP = "google.protobuf.Timestamp"
 _LAST_ID = 2**31 - 1
 """Ids are Java's `int`; asked for a greater one, a registry says 404 as for a page that it has not got."""
 
@@ -251,7 +251,7 @@ def plain(message: Any, times: bool = False) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for each in message.DESCRIPTOR.fields:
         value = getattr(message, each.name)
-        repeated = each.is_repeated if hasattr(each, "is_repeated") else each.label == each.LABEL_REPEATED
+        repeated = is_repeated(each)
         if repeated and each.message_type is not None and each.message_type.GetOptions().map_entry:
             kind = each.message_type.fields_by_name["value"]
             found[each.name] = [(key, _plain_value(kind, value[key], times)) for key in value]

@@ -21,7 +21,7 @@ from crkafka_core.spark.fitting_bulk import NoBulk
 Make = Callable[[Cursor, Numbers, Numbers], pa.Array]
 """Makes a column of what was read: of numbers, or of where bytes begin and end."""
 
-_TIMESTAMP = "google.protobuf.Timestamp"
+TIMESTAMP = "google.protobuf.Timestamp"
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 """How a value is written; said in the lowest three bits of its tag."""
 _DEEP = 90
@@ -73,6 +73,11 @@ def past_frame(cursor: Cursor, wanted: tuple[int, ...] | None) -> None:
         if wanted is not None:
             part.fail(found != wanted[at])
         cursor.back(rows, part)
+
+
+def is_repeated(field: Any) -> bool:
+    """Older versions of Protobuf say it by a label, which newer ones have no more."""
+    return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
 
 
 class _Message:
@@ -142,7 +147,7 @@ class _Field:
 
     def __init__(self, field: Any, kind: pa.DataType | None, times: bool, inside: tuple[str, ...]) -> None:
         self.name, self.presence, self.kind = field.name, field.has_presence, kind
-        self.repeated = field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
+        self.repeated = is_repeated(field)
         required = field.is_required if hasattr(field, "is_required") else field.label == field.LABEL_REQUIRED
         if required or (self.repeated and kind is not None and not of.is_list(kind)):
             raise NoBulk(field.full_name)
@@ -233,7 +238,7 @@ def _value(cursor: Cursor, way: int) -> tuple[Numbers, Numbers]:
 
 def _way_and_make(field: Any, kind: pa.DataType | None, times: bool, inside: tuple[str, ...]) -> tuple[int, Make]:
     if field.type == field.TYPE_MESSAGE:
-        if times and field.message_type.full_name == _TIMESTAMP:
+        if times and field.message_type.full_name == TIMESTAMP:
             return _BYTES, _moment(field.message_type, kind if kind is not None else pa.timestamp("us"))
         return _BYTES, _inner(_Message(field.message_type, kind, times, inside))
     if field.type in (field.TYPE_STRING, field.TYPE_BYTES):

@@ -12,7 +12,8 @@ from crkafka_core.config import json_columns as columns
 from crkafka_core.config.json_columns import NoColumns
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.spark import avro_schemas
-from crkafka_core.spark.decoders import TIMESTAMP, Avro, Protobuf
+from crkafka_core.spark.decoders import Avro, Protobuf
+from crkafka_core.spark.protobuf_bulk import TIMESTAMP, is_repeated
 from crkafka_core.spark.registry import Registry, Schema
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def _message(message: Any, inside: tuple[str, ...], path: str) -> dict[str, Any]
 
 
 def _field(field: Any, inside: tuple[str, ...], path: str) -> Any:
-    repeated = field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
+    repeated = is_repeated(field)
     if repeated and field.message_type is not None and field.message_type.GetOptions().map_entry:
         parts = field.message_type.fields_by_name
         found = columns.mapping(_single(parts["value"], inside, f"{path}{{}}"))

@@ -85,9 +85,10 @@ def test_why_a_catalog_does_not_make_a_table_is_told(
 
     def no_lock(self: Any, *_: object) -> None:
         java, gateway = spark._jvm, spark.sparkContext._gateway
+        assert java is not None and gateway is not None
         said = "Timed out after 181000 ms waiting for lock on bronze.raw"
-        kind = java.org.apache.iceberg.exceptions.CommitFailedException  # type: ignore[union-attr]
-        raise Py4JJavaError("create", kind(said, gateway.new_array(java.Object, 0)))  # type: ignore[union-attr]
+        kind = java.org.apache.iceberg.exceptions.CommitFailedException
+        raise Py4JJavaError("create", kind(said, gateway.new_array(java.Object, 0)))
 
     with monkeypatch.context() as patch:
         patch.setattr(_Java, "create", no_lock)
