@@ -127,6 +127,7 @@ class Reporter(Loop):
         self._plane.do(
             lambda tx: members.report(tx, *who, epoch=epoch, base=base, generation=report.generation, held=held)
         )
+        self._post(sg.Reported(report))
         self._plane.do(advance.advance)
 
     def _ask_topic_ids(self) -> None:

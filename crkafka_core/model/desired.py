@@ -58,6 +58,8 @@ class Desired:
     """Another incarnation of this name is registered."""
     wanted: bool
     """A member of this name is wanted: false after scale-in, and in an idle region."""
+    reported: bool = False
+    """SQL has a report of this incarnation, of this epoch and head."""
     issued: int = 0
     """The highest number of a checkpoint that was ever opened."""
     assembled: bool = True

@@ -39,7 +39,7 @@ def clean_up(tx: Tx) -> None:
     tx.delete(Reset, ("epoch", "<=", region.epoch - RESETS), ("epoch", "!=", region.started_epoch))
     tx.delete(Checkpoint, ("status", "=", CheckpointStatus.ABORTED), ("id", "<", region.next_checkpoint - ABORTED))
     tx.delete(Lease, ("slot", "!=", ""), ("until", "<", tx.now() - READER_OVER))
-    clock.shorten_leases(tx)  # of readers, for one, which keep checkpoints from being retired
+    clock.leave_the_future(tx)  # leases of readers, for one, keep checkpoints from being retired
     retire.forget_history(tx, region)  # also while nothing may be retired, since a table waits for what is forgotten
     _drop_superseded(tx, region)
     _drop_commits(tx)

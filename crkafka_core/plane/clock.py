@@ -40,7 +40,7 @@ def begin_waits_anew(tx: Tx) -> None:
     opened = tx.get(Checkpoint, region.open_cut) if region.open_cut else None
     if opened is not None and opened.opened_at > now:
         tx.put(replace(opened, opened_at=now, deadline=now + limits.of(region).drain_timeout))
-    shorten_leases(tx)
+    leave_the_future(tx)
     for member in tx.select(Member):
         if max(member.stale_since, member.first_registered_at, member.registered_at) > now:
             tx.put(
@@ -55,12 +55,15 @@ def begin_waits_anew(tx: Tx) -> None:
     events.log(tx, "clock", f"the database's clock stepped back by {by:.0f} s or more: waits begin anew")
 
 
-def shorten_leases(tx: Tx) -> None:
-    """Those that end later than they could if they were taken just now, end as if they were: their holders may be long gone.
+def leave_the_future(tx: Tx) -> None:
+    """Leases that end later than if they were taken just now, and alarms of later than now, are as if they were of now.
 
-    Leases may be all that was taken between a step forth and one back, and then nothing of the region tells of it.
+    They may be all that was written between a step forth and one back, and then nothing of the region tells of it. The holder of
+    such a lease may be long gone, and no merge would come after such an alarm.
     """
     now = tx.now()
+    for alarm in tx.select(Alarm, ("at", ">", now + TOLERANCE)):
+        tx.put(replace(alarm, at=now))
     for lease in tx.select(Lease):
         if too_far(lease, now):
             tx.put(replace(lease, until=now + lease.length))

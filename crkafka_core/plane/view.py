@@ -19,6 +19,7 @@ def desired(
     """The desired state for this incarnation of this name, of this launch; `rows` are all members of the region."""
     row = next((row for row in rows if row.name == name), None)
     mine = row is not None and row.incarnation == incarnation
+    at = (region.epoch, region.head)
     return Desired(
         uid=region.uid,
         version=region.version,
@@ -28,6 +29,7 @@ def desired(
         registered=row is not None and mine and row.status is MemberStatus.LIVE,
         superseded=row is not None and not mine and row.launch > launch,
         wanted=region.phase is not Phase.IDLE and roster.index(name) < region.members_wanted,
+        reported=row is not None and mine and bool(row.assignment_json) and (row.epoch, row.base) == at,
         issued=region.next_checkpoint - 1,
         assembled=len(live(rows)) >= region.members_wanted,
         cut=_cut(reader, region, name, incarnation) if region.open_cut else None,

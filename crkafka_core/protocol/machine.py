@@ -67,6 +67,8 @@ class State:
     """What `Saved` brought; opaque here."""
     report: sg.Report | None = None
     """The last report written or being written; None when withdrawn."""
+    reported: bool = False
+    """SQL has answered that it has this report."""
     lease: bool = False
     triggered: bool = False
     disturbed: bool = False
@@ -194,6 +196,9 @@ class _Member:
                 self.hear_of_starts(event)
             case sg.Committed() | sg.Saved() | sg.Contributed():
                 self.hear_of_cut(event)
+            case sg.Reported(report):
+                if report == self.s.report:
+                    self.set(reported=True)
             case sg.NotContributed() | sg.NotReported():
                 if isinstance(event, sg.NotReported) and self.s.report == event.report:
                     self.set(report=None)
@@ -273,6 +278,9 @@ class _Member:
             return
         self.set(desired=desired)
         self.observed_now = True
+        report, at = self.s.report, (desired.epoch, desired.head)
+        if self.s.reported and report and (report.epoch, report.base) == at and not desired.reported:
+            self.set(report=None)  # a backup without it was put in place (SPEC G10)
         if self.s.client is ClientState.INITIALIZED:
             self.client(ClientEvent.SUBSCRIBE)
 
@@ -432,7 +440,7 @@ class _Member:
             return
         report = sg.Report(s.epoch, s.base, s.generation, s.held)
         if report != s.report:
-            self.set(report=report)
+            self.set(report=report, reported=False)
             self.do(report)
 
     def gate(self) -> None:

@@ -140,6 +140,13 @@ class NotContributed(Event):
 
 
 @dataclass(frozen=True)
+class Reported(Event):
+    """SQL has the report."""
+
+    report: Report
+
+
+@dataclass(frozen=True)
 class NotReported(Event):
     """The report was refused: the member's standing is read anew."""
 

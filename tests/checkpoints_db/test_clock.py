@@ -188,6 +188,18 @@ def test_79_what_came_while_the_clock_was_ahead_holds_nothing_for_as_long(kit: K
     assert not held()
 
 
+def test_79_what_was_alarmed_while_the_clock_was_ahead_is_over_with_the_next_merge(kit: Kit) -> None:
+    """Nothing of the region began meanwhile, so that only the alarm tells of the step (found by seed 265014489)."""
+    kit.now += 3_600.0
+    kit.do(lambda tx: alarms.no_last_cut(tx, "a member was lost"))
+    kit.now -= 3_599.0
+    kit.do(cleanup.clean_up)
+    assert kit.plane.read(alarms.last_cut_missed), "it still holds"
+    kit.now += 1.0
+    kit.cut()
+    assert not kit.plane.read(alarms.last_cut_missed)
+
+
 def test_79_who_became_stale_while_the_clock_was_ahead_is_lost_in_time(kit: Kit) -> None:
     kit.withdraw(1)
     kit.generation = 2

@@ -222,7 +222,7 @@ def test_every_mutation_has_a_case() -> None:
     others = {
         # Steps inside the mutations that are crashed here.
         "events.log",
-        "clock.shorten_leases",
+        "clock.leave_the_future",
         "events.drop_old",
         "retire.forget_history",
         "permits.take",

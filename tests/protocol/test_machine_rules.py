@@ -165,6 +165,25 @@ def test_r3_a_report_that_was_refused_is_made_again_and_an_older_one_is_not() ->
     assert m.state.report == report
 
 
+def test_g10_a_report_that_a_backup_has_not_got_is_made_again() -> None:
+    """SQL had it, was replaced by an older state, and others have brought its version as far as this member had seen."""
+    m = Machine().flowing()
+    report = m.state.report
+    assert report is not None
+    without, there = replace(RUNNING, reported=False), replace(RUNNING, reported=True)
+    assert kinds(m.hear(sg.Observed(without))) == [], "it is on its way"
+    m.hear(sg.Reported(replace(report, generation=0)))
+    assert kinds(m.hear(sg.Observed(without))) == [], "the answer was to an earlier one"
+    m.hear(sg.Reported(report))
+    assert kinds(m.hear(sg.Observed(there))) == []
+    assert m.hear(sg.Observed(without)) == [report]
+    assert kinds(m.hear(sg.Observed(without))) == [], "it is on its way again"
+    m.hear(sg.Reported(report))
+    assert kinds(m.hear(sg.Observed(replace(without, epoch=RUNNING.epoch + 1)))) == ["CloseGate"], (
+        "of an epoch that is over"
+    )
+
+
 @pytest.mark.parametrize("epochs", [(2,), (2, 3)], ids=["one reset", "another one before its starts are known"])
 def test_d2_the_restored_offsets_are_committed_once(epochs: tuple[int, ...]) -> None:
     m = Machine()

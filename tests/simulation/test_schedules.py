@@ -120,6 +120,16 @@ def test_a_reader_that_came_while_the_clock_was_ahead_holds_nothing_for_as_long(
     assert simulate(263_017_484).ok
 
 
+def test_an_alarm_of_while_the_clock_was_ahead_is_over_with_the_next_merge() -> None:
+    """Nothing else of the region told that the clock stepped back (SPEC G4, X8)."""
+    assert simulate(265_014_489).ok
+
+
+def test_a_report_that_a_backup_lost_is_made_again() -> None:
+    """Another transaction brought the version as far as the member had seen, so that nobody noticed the backup (SPEC G10)."""
+    assert simulate(265_017_372).ok
+
+
 def test_who_has_not_seen_that_sql_went_back_knows_nothing_of_what_was_skipped_since() -> None:
     """Both states of SQL have the same epoch. It is told before anything flows, and who goes on from there has a newer one (SPEC G10)."""
     assert simulate(265_001_585).ok
