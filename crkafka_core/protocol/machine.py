@@ -196,13 +196,8 @@ class _Member:
                 self.hear_of_starts(event)
             case sg.Committed() | sg.Saved() | sg.Contributed():
                 self.hear_of_cut(event)
-            case sg.Reported(report):
-                if report == self.s.report:
-                    self.set(reported=True)
-            case sg.NotContributed() | sg.NotReported():
-                if isinstance(event, sg.NotReported) and self.s.report == event.report:
-                    self.set(report=None)
-                self.do(sg.Refresh())
+            case sg.Reported() | sg.NotReported() | sg.NotContributed():
+                self.hear_of_sql(event)
             case sg.Lease(held):
                 self.set(lease=held)
             case sg.Triggered(epoch, base):
@@ -258,6 +253,19 @@ class _Member:
             case sg.Contributed():
                 if self.s.step is Step.CONTRIBUTING:
                     self.set(step=Step.CONTRIBUTED)
+
+    def hear_of_sql(self, event: sg.Reported | sg.NotReported | sg.NotContributed) -> None:
+        """Whether SQL has taken what it was told; an answer to an earlier report says nothing."""
+        match event:
+            case sg.Reported(report):
+                if report == self.s.report:
+                    self.set(reported=True)
+            case sg.NotReported(report):
+                if report == self.s.report:
+                    self.set(report=None)
+                self.do(sg.Refresh())
+            case sg.NotContributed():
+                self.do(sg.Refresh())
 
     def triggered(self, epoch: int, base: int) -> None:
         if (epoch, base) == (self.s.epoch, self.s.base) and not self.s.triggered:
