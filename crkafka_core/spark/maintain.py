@@ -10,6 +10,7 @@ from crkafka_core.config.location import in_catalog, is_local
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables as plane
 from crkafka_core.spark import parquet_table
+from crkafka_core.spark.current import current
 from crkafka_core.spark.formats import session_for, table_of
 from crkafka_core.tables import maintain as adopted
 from crkafka_core.tables import writing
@@ -37,6 +38,7 @@ def maintain(spark: SparkSession | None, region: Handle, name: str) -> Maintaine
     if not table.version:
         return Maintained(name)
     form = table_of(session_for(spark, name), region, table)
+    current(region, form, table)
     with nullcontext() if _others_may_commit(table) else adopted.as_writer(region, name):
         merged, into = form.compact()
         form.clean()

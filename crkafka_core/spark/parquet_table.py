@@ -29,7 +29,7 @@ from crkafka_core.spark.schema import CHECKPOINT, no_records
 from crkafka_core.spark.table_format import does_not_fit, kinds
 from crkafka_core.tables import writing
 from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.stamp import Stamp, other_owner
+from crkafka_core.tables.stamp import Stamp, check_there, other_owner
 from crkafka_core.tables.writing import Written
 
 COMMIT = "crkafka_commit"
@@ -165,11 +165,10 @@ def _attempts(reader: Reader, row: Region, table: Table) -> _Attempts:
 
 def sweep(region: Handle, name: str) -> list[int]:
     """Remove folders of a Parquet table whose attempts count for nothing any more; their numbers. Never one that may be open."""
-    table, uid = region.plane.read(lambda reader, row: (plane.of(reader, name), row.uid))
+    (table, before), uid = region.plane.read(lambda reader, row: (_state(reader, row, name), row.uid))
     if table.format != "parquet":
         return []
     writing.refuse_copy(region, deletes=True)
-    _claim(region, table, uid)
     storage = _storage(region, table)
     there = {
         int(found.path.split("/")[0].partition("=")[2])
@@ -178,6 +177,9 @@ def sweep(region: Handle, name: str) -> list[int]:
     }
     # SQL is asked after the look: what is permitted and written in between is not among them.
     table, attempts = region.plane.read(lambda reader, row: _state(reader, row, name))
+    if not there and before.numbers and attempts.numbers:  # both: what came or left meanwhile tells nothing
+        check_there(table, "")
+    _claim(region, table, uid)
     if table.owes_fence:
         return []
     gone = sorted(there - attempts.open - set(attempts.counting.values()))

@@ -31,7 +31,7 @@ from crkafka_core.tables.files import KEY, Added, Tally
 from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.hold import Hold, keeping
 from crkafka_core.tables.log import DataFile, Moved
-from crkafka_core.tables.stamp import MAINTAIN, Stamp
+from crkafka_core.tables.stamp import MAINTAIN, Stamp, check_there
 
 _log = logging.getLogger(__name__)
 TARGET = 128 * 2**20
@@ -71,6 +71,7 @@ def maintain(region: Handle, name: str, *, target: int = TARGET) -> Maintained:
     writing.refuse_copy(region, deletes=True)
     log = log_of(region, table)
     snapshot = log.snapshot()
+    check_there(table, "" if snapshot is None else str(snapshot.version))
     if snapshot is None:
         return Maintained(name)
     uid, is_settled = region.plane.read(lambda reader, row: settled(reader, row, name))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -17,13 +15,10 @@ from checkpoints_db import initialise, open_store
 from crkafka_core.cli import checks, proving
 from crkafka_core.cli import tables as tables_verb
 from crkafka_core.cli.main import run
-from crkafka_core.model.errors import ConfigError, Refused
+from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import lateness, leases
-from crkafka_core.region import Region
 from crkafka_core.segments.path import segment_path
-from crkafka_core.tables import maintain as adopted
-from crkafka_core.tables.maintain import Maintained
 from crkafka_core.testing.landing import Landing
 from crkafka_core.verify import verify as verifying
 from crkafka_core.verify.history import History
@@ -78,6 +73,21 @@ def test_maintain_makes_few_files_of_many(landing: Landing, tmp_path: Path, caps
     assert json.loads(capsys.readouterr().out) == [{"table": "bronze", "merged": 0, "into": 0, "deleted": 0}]
     assert len(DeltaTable(str(tmp_path / "bronze")).file_uris()) == 3
     assert crkafka(tmp_path, "mend", "--look") == 0
+
+
+def test_maintain_of_a_table_that_is_not_there_says_so(
+    landing: Landing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It found no small files."""
+    assert crkafka(tmp_path, "tables", "maintain") == 0, "no rows yet"
+    crkafka(tmp_path, "tables", "advance")
+    (tmp_path / "bronze").rename(tmp_path / "away")
+    capsys.readouterr()
+    assert crkafka(tmp_path, "tables", "maintain") == 1
+    said = capsys.readouterr()
+    assert not said.out
+    assert "is not there, and version 1 of it was acknowledged" in said.err and "`crkafka undeclare`" in said.err
+    assert not (tmp_path / "bronze").exists()
 
 
 def test_erase_takes_the_records_of_a_file_out_for_good(
@@ -191,23 +201,15 @@ def test_verify_and_mend_look_at_tables(landing: Landing, tmp_path: Path, capsys
     assert "table bronze: 5 records are there more than once" in [f["text"] for f in told["findings"]]
 
 
-def not_where_it_was(maintain: Callable[[Region, str], Maintained], region: Region, name: str) -> Maintained:
-    """Where there is no table it finds nothing to do."""
-    if name != "third":
-        raise Refused(f"Table {name} at its path is not there, and version 1 of it was acknowledged.")
-    return maintain(region, name)
-
-
 @pytest.mark.parametrize("verb", [["mend"], ["tables", "advance"], ["tables", "maintain"]], ids=" ".join)
 def test_a_table_that_is_refused_keeps_no_other_from_its_turn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, verb: list[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: list[str]
 ) -> None:
     """The verb ended with the first one."""
     landing = landed(tmp_path, "first", "second", "third")
     assert crkafka(tmp_path, "tables", "advance") == 0
     for name in ("first", "second"):
         (tmp_path / name).rename(tmp_path / f"{name}_away")
-    monkeypatch.setattr(adopted, "maintain", partial(not_where_it_was, adopted.maintain))
     landing.retire(1, 2), landing.land(5)
     third = DeltaTable(str(tmp_path / "third"))
     if verb == ["mend"]:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable as Lake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from crkafka_core.model.errors import ConfigError, LeaseHeld, LeaseLost
+from crkafka_core.model.errors import ConfigError, LeaseHeld, LeaseLost, Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import leases, permits
 from crkafka_core.plane import tables as plane_tables
@@ -345,6 +345,19 @@ def test_maintain_in_an_object_store_waits_for_the_writer(
     monkeypatch.setattr(DeltaTable, "compact", compact)
     tables.maintain(spark, landing.region, "orders")
     assert seen == [1], "its own"
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg", "parquet"])
+def test_a_table_that_is_not_there_is_not_maintained(
+    spark: SparkSession, tmp_path: Path, shop: Any, format: str
+) -> None:
+    """Of Parquet nothing was said, of others that Spark does not find it."""
+    landing = made(tmp_path, format=format)
+    advanced(spark, landing, 1)
+    (tmp_path / "orders").rename(tmp_path / "away")
+    with pytest.raises(Refused, match=r"is not there, and version \d+ of it was acknowledged"):
+        tables.maintain(spark, landing.region, "orders")
+    assert not (tmp_path / "orders").exists()
 
 
 @pytest.mark.parametrize("format", [pytest.param("iceberg", marks=pytest.mark.soak), "parquet"])
