@@ -17,6 +17,9 @@ _UNFIT = set(" ,;{}()\n\t=")
 PREFIX = "kafka_"
 """Begins the names of Kafka's own columns beside the decoded ones."""
 OWN = "crkafka_"
+DEEPEST = 60
+"""Levels of columns within each other: Arrow sends no more than 64 from process to process, and a struct of ours is around them."""
+TOO_DEEP = f"its columns are nested deeper than {DEEPEST} levels, of which a map counts as two; Arrow takes no more"
 
 
 class NoColumns(ValueError):
@@ -35,6 +38,8 @@ def load(file: str) -> dict[str, Any]:
         raise NoColumns(f"{file} is not JSON from line {error.lineno}, column {error.colno} on") from None
     except ValueError:
         raise NoColumns(f"{file} is not text") from None
+    except RecursionError:
+        raise NoColumns(f"{file}: {TOO_DEEP}") from None
     try:
         return columns(schema)
     except NoColumns as error:
@@ -45,7 +50,10 @@ def columns(schema: Any) -> dict[str, Any]:
     """The struct of a JSON Schema's object."""
     if not isinstance(schema, dict) or not isinstance(_resolved(schema, schema, "", ()).get("properties"), dict):
         raise NoColumns("it is no JSON Schema of an object: it has no `properties`")
-    return checked(_object(_resolved(schema, schema, "", ()), schema, "", ()))
+    try:
+        return checked(_object(_resolved(schema, schema, "", ()), schema, "", ()))
+    except RecursionError:
+        raise NoColumns(TOO_DEEP) from None
 
 
 def checked(struct: dict[str, Any]) -> dict[str, Any]:
@@ -55,13 +63,16 @@ def checked(struct: dict[str, Any]) -> dict[str, Any]:
             raise NoColumns(
                 f"the field {each['name']} is called as columns of ours are, which begin with {PREFIX} and {OWN}"
             )
-    _names(struct, "")
+    _inside(struct, "", 1)
     return struct
 
 
-def _names(kind: Any, path: str) -> None:
+def _inside(kind: Any, path: str, level: int) -> None:
+    """Check the names inside of it, and how deep they lie."""
     if not isinstance(kind, Mapping):
         return
+    if level > DEEPEST:
+        raise NoColumns(TOO_DEEP)
     seen: dict[str, str] = {}
     for each in kind.get("fields", ()):
         name = each["name"]
@@ -69,9 +80,9 @@ def _names(kind: Any, path: str) -> None:
             raise NoColumns(f"{_at(path)} has a field {name!r}, which is not a name for a column")
         if seen.setdefault(name.lower(), name) != name:
             raise NoColumns(f"{_at(path)} has fields {seen[name.lower()]!r} and {name!r}, which Spark takes for one")
-        _names(each["type"], f"{path}.{name}" if path else name)
-    for inner in ("elementType", "valueType"):
-        _names(kind.get(inner), path)
+        _inside(each["type"], f"{path}.{name}" if path else name, level + 1)
+    _inside(kind.get("elementType"), path, level + 1)
+    _inside(kind.get("valueType"), path, level + 2)
 
 
 def _at(path: str) -> str:

@@ -54,6 +54,8 @@ def avro(registry: Registry, schema: Schema) -> tuple[Avro, dict[str, Any]]:
         found, _ = _avro_type(whole, "", named, (), "")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _unfit(error) from error
+    except RecursionError:
+        raise _unfit(NoColumns(columns.TOO_DEEP)) from None
     if not isinstance(found, dict) or found["type"] != "struct":
         raise _unfit(NoColumns("it is not a record"))
     decoder = Avro(registry=registry.url, reader=json.dumps(whole), user=registry.user, headers=registry.headers)
@@ -118,6 +120,8 @@ def protobuf(registry: Registry, schema: Schema) -> tuple[Protobuf, dict[str, An
         found = _message(pool.FindMessageTypeByName(name), (), "")
     except (TypeError, KeyError, ValueError) as error:
         raise _unfit(error) from error
+    except RecursionError:
+        raise _unfit(NoColumns(columns.TOO_DEEP)) from None
     whole = descriptor_pb2.FileDescriptorSet(file=list(files.values())).SerializeToString()
     return Protobuf(whole, name, wire_format=True, indexes=(0,), times=True), _checked(found)
 

@@ -159,6 +159,23 @@ def test_K6_a_schema_that_holds_itself_is_refused() -> None:
         json_columns.columns({"properties": {"root": {"$ref": "#/$defs/tree"}}, "$defs": {"tree": tree}})
 
 
+@pytest.mark.parametrize("levels", [61, 170, 100_000])
+@pytest.mark.parametrize("kind", ["object", "array", "map"])
+def test_K6_a_schema_that_is_nested_too_deep_is_refused_and_not_by_a_traceback(
+    tmp_path: Path, levels: int, kind: str
+) -> None:
+    """It was taken, and the table's first write ended in a RecursionError, or in the words of Arrow."""
+    before, after = {
+        "object": ('{"type": "object", "properties": {"x": ', "}}"),
+        "array": ('{"type": "array", "items": ', "}"),
+        "map": ('{"type": "object", "additionalProperties": ', "}"),
+    }[kind]
+    inside = before * (levels - 1) + '{"type": "string"}' + after * (levels - 1)
+    (tmp_path / "deep.json").write_text('{"type": "object", "properties": {"x": ' + inside + "}}")
+    with pytest.raises(BadConfiguration, match="deep.json: its columns are nested deeper than 60 levels"):
+        made(tmp_path, {"typed": {"json": "deep.json"}})
+
+
 def test_K6_a_typed_table_is_kept_by_kafkas_key_and_its_dead_letters_are_not(tmp_path: Path) -> None:
     typed, dead = made(tmp_path, {"typed": {"json": "order.json"}, "mode": "upsert"}).tables
     assert [(t.mode, t.keys) for t in (typed, dead)] == [("upsert", ("kafka_key",)), ("append", None)]

@@ -18,6 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from google.protobuf import descriptor_pb2 as pb
 from pyspark.sql import SparkSession
 
+from crkafka_core.config import json_columns
 from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
@@ -533,3 +534,36 @@ def test_K6_avro_of_which_no_columns_can_be_made_is_refused(registry: FakeRegist
     registry.answers["/subjects/o/versions/1"] = [(200, {"schema": json.dumps(order)})]
     with pytest.raises(ConfigError, match=said):
         registry_columns.avro(Registry(registry.url), Registry(registry.url).version("o", 1))
+
+
+@pytest.mark.parametrize("levels", [61, 170, 5_000])
+def test_K6_avro_and_protobuf_nested_too_deep_are_refused(registry: FakeRegistry, levels: int) -> None:
+    """They ended in a RecursionError, or in the words of Arrow with the first write."""
+    record = '{"type": "record", "name": "T%d", "fields": [{"name": "x", "type": '
+    text = "".join(record % i for i in range(levels)) + '"int"' + "}]}" * levels
+    registry.answers["/subjects/avro/versions/1"] = [(200, {"schema": text})]
+    with pytest.raises(ConfigError, match="its columns are nested deeper than 60 levels"):
+        registry_columns.avro(Registry(registry.url), Registry(registry.url).version("avro", 1))
+    file = pb.FileDescriptorProto(name="deep.proto", syntax="proto3")
+    for i in range(levels):
+        of = {"type": 11, "type_name": f"T{i + 1}"} if i + 1 < levels else {"type": 5}
+        field = pb.FieldDescriptorProto(name="x", number=1, label=1, **of)
+        file.message_type.append(pb.DescriptorProto(name=f"T{i}", field=[field]))
+    answer = {"schema": base64.b64encode(file.SerializeToString()).decode(), "schemaType": "PROTOBUF"}
+    registry.answers["/subjects/proto/versions/1?format=serialized"] = [(200, answer)]
+    with pytest.raises(ConfigError, match="its columns are nested deeper than 60 levels"):
+        registry_columns.protobuf(Registry(registry.url), Registry(registry.url).version("proto", 1, serialized=True))
+
+
+@pytest.mark.spark
+def test_K6_as_many_levels_as_are_allowed_are_written_and_read(spark: SparkSession, tmp_path: Path) -> None:
+    described: dict[str, Any] = {"type": "integer"}
+    value: Any = 7
+    for _ in range(json_columns.DEEPEST):
+        described, value = {"type": "object", "properties": {"x": described}}, {"x": value}
+    (tmp_path / "deep.json").write_text(json.dumps(described))
+    table = {"name": "typed", "format": "delta", "typed": {"json": str(tmp_path / "deep.json")}}
+    landing = made(tmp_path, {("orders", 0): json.dumps(value).encode()}, table)
+    landing.land(1)
+    tables.advance(spark, landing.region, "typed")
+    assert [r["x"] for r in rows_of(spark, landing, "typed")] == [value["x"]]
