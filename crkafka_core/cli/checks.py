@@ -33,6 +33,7 @@ from crkafka_core.model.rows import Group, Initial, Region, Table
 from crkafka_core.plane import alarms, life, restored, roster, starts
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.region.availability import check_topics
+from crkafka_core.region.redeclared import refuse_other_keys
 
 _PATIENCE = 4.0
 
@@ -160,7 +161,7 @@ def storage(config: RegionConfig, stored: Stored) -> str:
     found.check()
     if row is not None:
         with Opened.open(config) as opened:
-            opened.refuse_storage_without_segments()
+            opened.refuse_storage_without_segments(row.config_json)
     return f"{redact(config.storage)} can be written, read and deleted"
 
 
@@ -289,6 +290,8 @@ def tables(config: RegionConfig, stored: Stored) -> str:
             )
         if declared.shape:
             plane_tables.refuse_taken(known.values(), declared.name, declared.shape, declared.output or "")
+    if stored.row is not None:
+        refuse_other_keys(stored.row.config_json, config, stored.tables)
     for row in known.values():
         here = is_local(row.path) and not in_catalog(row.format, row.path)
         if row.version and here and not Path(row.path.removeprefix("file://"), _LOG.get(row.format, "")).is_dir():

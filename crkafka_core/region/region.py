@@ -34,6 +34,7 @@ from crkafka_core.region import waiting
 from crkafka_core.region.availability import check_available, check_gone, check_inside, kafka_away
 from crkafka_core.region.host import hosting, only_host
 from crkafka_core.region.lease import DriverLease
+from crkafka_core.region.redeclared import refuse_other_keys
 from crkafka_core.segments import owner
 from crkafka_core.segments.storage import Storage
 
@@ -88,16 +89,23 @@ class Region:
             subscription_json=subscription.dump(config.topics, config.pattern),
         )
         if configure:
-            self.refuse_storage_without_segments()
+            self._refuse_what_stays()
         return life.declare(self.plane.store, fresh, tables, configure=configure)
 
-    def refuse_storage_without_segments(self) -> None:
-        """Another one than before: a table that has not got all would wait for ever for segments that lie where the old one is."""
-        config = self.config
+    def _refuse_what_stays(self) -> None:
         try:
-            was = json.loads(self.plane.read(lambda _, row: row.config_json) or "{}")
+            was, known = self.plane.read(lambda reader, row: (row.config_json, life.tables_of(reader)))
         except NoSuchRegion:
             return
+        refuse_other_keys(was, self.config, known)
+        self.refuse_storage_without_segments(was)
+
+    def refuse_storage_without_segments(self, config_json: str) -> None:
+        """Another one than before: a table that has not got all would wait for ever for segments that lie where the old one is.
+
+        `config_json`: the configuration that counts so far.
+        """
+        config, was = self.config, json.loads(config_json or "{}")
         if not was or (was.get("storage"), was.get("storage_options", {})) == (config.storage, config.storage_options):
             return
         waits = self.plane.read(plane_tables.first_that_waits)

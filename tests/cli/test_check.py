@@ -6,13 +6,14 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from crkafka_core.control import Tx
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Group, Region, Segment, Table
-from crkafka_core.plane import life
+from crkafka_core.plane import life, tables
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.testing.schema_registry import FakeRegistry
 from tests.cli.conftest import YAML, Crkafka, findings
@@ -120,6 +121,33 @@ def test_check_tells_what_init_would_refuse_of_tables_and_storage(
     plane.do(lacks)
     region_file.write_text((YAML + typed % "").replace("storage: ", "storage: moved/"))
     assert "Table t lacks checkpoint 1, whose segments lie in" in findings(crkafka)["storage"]
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ("mode: upsert, keys: [id, bank]", "has one row for each id, and is declared now with one for each id, bank"),
+        ("mode: append", "has one row for each id, and is declared now with one for each record"),
+    ],
+)
+def test_other_keys_of_a_table_that_has_rows_are_refused_and_nothing_changes(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane, other: str, said: str
+) -> None:
+    """They were taken, exit code 0, and the next write of the table was refused."""
+    table = "tables: [{name: t, format: delta, path: %s, shape: 'shop.shapes:latest', %s}]\n"
+    region_file.write_text(YAML + table % ("t", other))
+    assert crkafka("init").code == 0
+    region_file.write_text(YAML + table % ("t", "mode: upsert, keys: [id]"))
+    assert crkafka("init").code == 0, "it has no rows yet"
+    plane.do(lambda tx: tx.put(replace(tables.of(tx, "t"), acknowledged=2, version="1")))
+    region_file.write_text(YAML + table % ("t", other))
+    assert said in findings(crkafka)["tables"]
+    for _ in range(2):
+        refused = crkafka("init")
+        assert (refused.code, said in refused.err, "`crkafka undeclare t`" in refused.err) == (1, True, True), refused
+    assert crkafka("undeclare", "t", "--yes").code == 0
+    region_file.write_text(YAML + table % ("other", other))
+    assert crkafka("init").code == 0
 
 
 def test_check_does_not_take_files_that_a_writer_has_left_for_a_delta_table(

@@ -1,0 +1,32 @@
+"""What of a declared table can be no other once it has rows (SPEC K6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from crkafka_core.config import RegionConfig
+from crkafka_core.model.errors import Refused
+from crkafka_core.model.rows import Table
+
+
+def refuse_other_keys(was: str, config: RegionConfig, known: Iterable[Table]) -> None:
+    """Rows of each key and rows of each record are of different tables. `was`: the configuration that counts so far, as JSON.
+
+    Whoever writes would refuse it, too; by then the region goes by the new configuration, and the table is late.
+    """
+    before = {table["name"]: tuple(table.get("keys", ())) for table in json.loads(was or "{}").get("tables", ())}
+    filled = {table.name for table in known if table.version}
+    for table in config.tables:
+        keys = tuple(table.keys or ())
+        if table.name in filled and before.get(table.name, keys) != keys:
+            raise Refused(
+                f"Table {table.name} of region {config.region} has one row for each {_in_words(before[table.name])}, and is declared now "
+                f"with one for each {_in_words(keys)}: its rows would be others.",
+                hint="Nothing was changed. Write `mode` and `keys` as they were, and declare the new rows as a table of another name; or "
+                f"`crkafka undeclare {table.name}`, and declare it at a new path.",
+            )
+
+
+def _in_words(keys: tuple[str, ...]) -> str:
+    return ", ".join(keys) or "record"
