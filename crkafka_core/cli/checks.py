@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
@@ -18,7 +18,7 @@ from crkafka_core.config.location import in_catalog, is_local, sqlite_file
 from crkafka_core.config.resolving import resolve
 from crkafka_core.config.typed import TypedConfig
 from crkafka_core.control import Place
-from crkafka_core.kafka.properties import RECEIVED_BESIDE, RECEIVED_BYTES, client_properties
+from crkafka_core.kafka.properties import DEFAULTS, RECEIVED_BESIDE, RECEIVED_BYTES, client_properties
 from crkafka_core.model.errors import (
     ConfigError,
     CrkafkaError,
@@ -112,6 +112,8 @@ def region(config: RegionConfig, stored: Stored) -> str:
         said += (
             f"; changed since `crkafka init`: {'; '.join(map(str, changed))}. Run it again, then start the host anew"
         )
+    if otherwise := read_otherwise(changed):
+        said += f"; {otherwise}"
     if row.members_wanted != config.members:
         said += f"; {plural(row.members_wanted, 'member is', 'members are')} wanted, as `crkafka scale` says, and not {config.members}"
     return said
@@ -125,6 +127,17 @@ def since(row: Region, config: RegionConfig) -> list[Change]:
         return changes(RegionConfig.from_json(row.config_json), config)
     except BadConfiguration:  # an older version took it
         return [Change("the whole", "what this version refuses", "what the file says")]
+
+
+def read_otherwise(before: Iterable[Change]) -> str:
+    """What follows where records are read from Kafka by another `isolation.level` from now on; empty: they are not."""
+    level, usual = "isolation.level", DEFAULTS["isolation.level"]
+    if not any(each.key == f"kafka.{level}" and (each.before or usual) != (each.after or usual) for each in before):
+        return ""
+    return (
+        f"{level} is another than before: of checkpoints whose segments are retired, those with records of aborted transactions "
+        "cannot be read from Kafka again, and such a read is refused. Let tables take what waits for them first, or write the old one"
+    )
 
 
 def refuse(row: Region, config: RegionConfig) -> None:

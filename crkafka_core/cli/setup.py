@@ -83,6 +83,8 @@ class Initialised:
     changed: tuple[str, ...] = ()
     """Keys that the region's row now says otherwise."""
     members_wanted: int = 0
+    warning: str = ""
+    """What these changes keep from working for what is there already."""
 
 
 def init(config: RegionConfig) -> Initialised:
@@ -99,8 +101,9 @@ def init(config: RegionConfig) -> Initialised:
     checks.group_is_free(config, known)
     with Region.open(config) as region:
         row = region.init()
-    changed = tuple(map(str, checks.since(before, config))) if before is not None else ()
-    return Initialised(config.region, row.uid, before is None, changed, row.members_wanted)
+    changed = checks.since(before, config) if before is not None else []
+    warning = checks.read_otherwise(changed)
+    return Initialised(config.region, row.uid, before is None, tuple(map(str, changed)), row.members_wanted, warning)
 
 
 @click.command("check")
@@ -126,6 +129,8 @@ def _init(config: RegionConfig, as_json: bool) -> None:
     done = init(config)
     for text in config.warnings():
         note(f"warning: {text}")
+    if done.warning:
+        note(f"warning: {done.warning}")
     if as_json:
         print_json(done)
         return

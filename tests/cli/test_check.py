@@ -57,6 +57,19 @@ def test_check_and_init_tell_what_has_changed(crkafka: Crkafka, region_file: Pat
     assert "changed" not in crkafka("init").out
 
 
+def test_check_and_init_warn_of_another_isolation_level(
+    crkafka: Crkafka, region_file: Path, plane: ControlPlane
+) -> None:
+    """That some archived checkpoints cannot be read again was found by whoever read one."""
+    said = "isolation.level is another than before: of checkpoints whose segments are retired"
+    for level, warned in (("read_committed", False), ("read_uncommitted", True), ("read_committed", True)):
+        region_file.write_text(YAML.replace("group.id: orders", f"group.id: orders, isolation.level: {level}"))
+        assert (said in findings(crkafka)["region"]) is warned
+        done = crkafka("init")
+        assert (done.code, f"warning: {said}" in done.err) == (0, warned)
+    assert "warning" not in crkafka("init").err
+
+
 def test_check_refuses_another_group(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
     region_file.write_text(YAML.replace("group.id: orders", "group.id: sales"))
     said = "The region's group is 'orders', and the configuration says 'sales'"
