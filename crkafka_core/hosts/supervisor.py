@@ -17,12 +17,13 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from crkafka_core.config import RegionConfig
+from crkafka_core.control import Reader
 from crkafka_core.loop import THREADS, Repeated, Runtime
-from crkafka_core.member.main import NO_RESTART, why_not_again
+from crkafka_core.member.main import NO_RESTART, REFUSED, why_not_again
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
-from crkafka_core.plane import events
+from crkafka_core.plane import events, roster
 from crkafka_core.plane.transact import ControlPlane
 
 _log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class _Child(Generic[R]):
     failures: int = 0
     next_start: float = 0.0
     done: bool = False
-    """It ended for good: superseded, or refused."""
+    """It is not started again: refused, or superseded by a process that is still there."""
     code: int = 0
     """Of its last end."""
 
@@ -160,9 +161,9 @@ class Supervisor(Generic[R]):
         if self._over.is_set():
             return False
         try:
-            region = self._plane.read(lambda _, row: row)
+            region, there = self._plane.read(self._look)
             with self._lock:
-                self._tend(0 if region.phase is Phase.IDLE else region.members_wanted)
+                self._tend(0 if region.phase is Phase.IDLE else region.members_wanted, there)
             self._log_killed()
             self.also(region)
             self._plane.wait(region.version, patience)
@@ -175,11 +176,18 @@ class Supervisor(Generic[R]):
         self._runtime.wait(self._over, 0.05)
         return True
 
-    def _tend(self, wanted: int) -> None:
+    def _look(self, reader: Reader, region: Region) -> tuple[Region, frozenset[str]]:
+        """The region; and who is a live member, if one of ours is not started again."""
+        ask = any(child.done for child in self._children.values())
+        return region, frozenset(member.name for member in roster.live(reader)) if ask else frozenset()
+
+    def _tend(self, wanted: int, there: frozenset[str]) -> None:
         now = self._runtime.now()
         names = self._names = [self._config.member_name(i) for i in range(wanted)]
         for name in names:
             child = self._children.setdefault(name, _Child(name))
+            if child.done and child.code != REFUSED and name not in there:
+                child.done = False  # who took over, of another host perhaps that has ended since, is gone
             self._reap(child, now)
             if child.running is None and not child.done and now >= child.next_start:
                 child.running, child.started = self._launch(name), now

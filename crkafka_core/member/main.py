@@ -62,7 +62,8 @@ CODES = {ExitKind.CLEAN: 0, ExitKind.SUPERSEDED: 10, ExitKind.LOST: 11, ExitKind
 REFUSED = 14
 """Exit code of a process that must not be a member at all: another region's group, a copy of the control plane (SPEC G1, T3)."""
 NO_RESTART = frozenset({CODES[ExitKind.SUPERSEDED], REFUSED})
-"""Not started again as long as the region wants this name; a clean end is, if the region wants it (again) after all."""
+"""Not started again as long as the region wants this name; who was superseded is once the other process is gone. A clean end is, if
+the region wants it (again) after all."""
 
 
 def why_not_again(code: int) -> str:

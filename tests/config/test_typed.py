@@ -172,7 +172,7 @@ def test_K6_a_schema_that_is_nested_too_deep_is_refused_and_not_by_a_traceback(
     }[kind]
     inside = before * (levels - 1) + '{"type": "string"}' + after * (levels - 1)
     (tmp_path / "deep.json").write_text('{"type": "object", "properties": {"x": ' + inside + "}}")
-    with pytest.raises(BadConfiguration, match="deep.json: its columns are nested deeper than 60 levels"):
+    with pytest.raises(BadConfiguration, match=r"deep\.json: its columns are nested deeper than 60 levels"):
         made(tmp_path, {"typed": {"json": "deep.json"}})
 
 

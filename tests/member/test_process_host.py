@@ -15,7 +15,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.hosts import processes
 from crkafka_core.member.main import CODES, NO_RESTART, REFUSED
 from crkafka_core.model.rows import Region
-from crkafka_core.plane import life
+from crkafka_core.plane import life, members
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.signals import ExitKind
 from crkafka_core.testing.memory import MemoryStore
@@ -37,13 +37,16 @@ def _config(folder: Path) -> RegionConfig:
     )
 
 
-class Superseded:
-    """A process that has ended for good."""
+class Ended:
+    """A process that has ended, with this code."""
 
     pid = 1
 
+    def __init__(self, code: int) -> None:
+        self.code = code
+
     def poll(self) -> int:
-        return CODES[ExitKind.SUPERSEDED]
+        return self.code
 
     def wait(self, timeout: float | None = None) -> int:
         return self.poll()
@@ -59,15 +62,43 @@ def test_g5_who_ended_for_good_and_was_not_wanted_for_a_while_is_started_again(t
     plane.do(lambda tx: life.start(tx, by="test"))
     started = list[str]()
 
-    def launch(order: Mapping[str, Any], log: Path | None) -> Superseded:
+    def launch(order: Mapping[str, Any], log: Path | None) -> Ended:
         started.append(order["name"])
-        return Superseded()
+        return Ended(REFUSED)
 
     host = processes.ProcessHost(_config(tmp_path), plane, launch=launch)
     for wanted in (2, 2, 1, 2):
         plane.do(lambda tx, wanted=wanted: life.scale(tx, wanted, by="test"))
         host.turn(0.0)
     assert started == ["orders/0", "orders/1", "orders/1"]
+
+
+def test_g3_who_was_superseded_is_started_again_once_the_other_process_is_gone(tmp_path: Path) -> None:
+    """A host that had slept started it, and has ended since (found by the nemesis): the region went on with fewer members for good."""
+    plane = ControlPlane(MemoryStore(), "orders")
+    _taken_over(plane)
+    started = list[str]()
+
+    def launch(order: Mapping[str, Any], log: Path | None) -> Ended:
+        started.append(order["name"])
+        return Ended(CODES[ExitKind.SUPERSEDED])
+
+    host = processes.ProcessHost(_config(tmp_path), plane, launch=launch)
+    for _ in range(3):
+        host.turn(0.0)
+    assert started == ["orders/0"]
+    assert host.given_up()
+    plane.do(lambda tx: members.leave(tx, "orders/0", "theirs"))
+    host.turn(0.0)
+    host.turn(0.0)
+    assert started == ["orders/0", "orders/0"]
+
+
+def _taken_over(plane: ControlPlane) -> None:
+    """A running region, whose only member another host has started."""
+    life.declare(plane.store, Region(name="orders", uid="uid", region_index=0))
+    plane.do(lambda tx: life.start(tx, by="test"))
+    plane.do(lambda tx: members.register(tx, members.Registration("orders/0", "theirs", 1, 0, "cluster", "g")))
 
 
 @pytest.mark.parametrize(
@@ -93,8 +124,7 @@ def test_g3_who_is_wanted_is_started_again_unless_superseded_or_refused(
 
     monkeypatch.setattr(processes.subprocess, "Popen", popen)
     plane = ControlPlane(MemoryStore(), "orders")
-    life.declare(plane.store, Region(name="orders", uid="uid", region_index=0))
-    plane.do(lambda tx: life.start(tx, by="test"))
+    _taken_over(plane)
     host = processes.ProcessHost(_config(tmp_path), plane)
     host.begin()
     end = time.monotonic() + 30

@@ -135,6 +135,11 @@ def test_who_has_not_seen_that_sql_went_back_knows_nothing_of_what_was_skipped_s
     assert simulate(265_001_585).ok
 
 
+def test_a_topic_that_left_and_came_back_during_a_bounded_run_is_none_of_its_goals() -> None:
+    """It was forgotten in between: what it had when the run came is read later (SPEC V3, S4)."""
+    assert simulate(266_003_772).ok
+
+
 def test_a_log_that_is_cut_in_the_middle_of_what_was_skipped_goes_on_where_it_was_cut() -> None:
     """What is written there from then on is not what the person has given up (SPEC X9)."""
     assert simulate(264_005_823).ok

@@ -115,6 +115,8 @@ class Oracle:
         """(table, epoch) of those that were declared again, and take a fence for that."""
         self.skips: set[tuple[TP, int, int]] = set()
         """(partition, from, to) of what a person has given up."""
+        self.forgotten: list[TP] = []
+        """Each time that one's topic was."""
         self.given_up: dict[tuple[int, TP], tuple[int, int]] = {}
         """(head, partition) → from which epoch on, and where whoever starts under that head starts at the earliest."""
         self.lost_epoch = 0
@@ -302,7 +304,8 @@ class Oracle:
         if rows == self.initials:
             return
         self.initials = rows
-        self.known = {TP(i.topic, i.partition) for i in rows if not i.forgotten}
+        before, self.known = self.known, {TP(i.topic, i.partition) for i in rows if not i.forgotten}
+        self.forgotten += sorted(before - self.known)
         for i in rows:
             self.initial.setdefault(TP(i.topic, i.partition), {}).setdefault(i.topic_id, i.offset)
 

@@ -216,8 +216,6 @@ class Progress:
             return False  # one is coming, which may cost a reset
         count = row.members_wanted if world.oracle.lost else world.wanted
         wanted = sorted(world.config.member_name(i) for i in range(count))
-        if any(fault.kind == "duplicate" for fault in world.plan.faults) or len(world.oracle.lost) > 1:
-            return set(live) <= set(wanted)  # one that took over has no host that would start it anew
         return live == wanted == sorted(p.operator for p in world.processes)
 
     def ends_cleanly(self) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crkafka_core.control import Reader as Rows
 from crkafka_core.control import Tx
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.plane import reading, starts
 from crkafka_core.region import caught_up
 from crkafka_core.testing.simulation.actors import Actor, SimulatedRegion
@@ -81,25 +80,25 @@ class BoundedRun(Visitor):
     lost = 0
     produced = -1
     """The number of the newest record that was there when it came; -1: it has not come yet."""
-    known: frozenset[tuple[TP, str]] = frozenset()
-    """Partitions that it is about, each with the id of its topic: a forgotten one is no goal, also if another has its name."""
+    forgotten = 0
+    """How often one had been by then: what is forgotten later is no goal, also if it, or another of its name, becomes known again."""
+    known: frozenset[TP] = frozenset()
+    """Partitions that it is about."""
 
     def visit(self) -> None:
         world, oracle = self.world, self.world.oracle
         if self.produced < 0:
             self.lost, self.produced = len(oracle.lost), world.broker.numbers
+            self.forgotten = len(oracle.forgotten)
         if not self.known:  # a region that has just been born knows none at first
-            self.known = self.plane.read(_known)
+            self.known = self.plane.read(lambda reader, _: frozenset(starts.known(reader)))
         done = caught_up.consume(SimulatedRegion(self), token=self.name)
         merged = oracle.merged.get(done.checkpoint.id, {})
         world.note(self.name, "has caught up", done.checkpoint.id)
-        with oracle.store.read(oracle.name) as reader:
-            forgotten = self.known - _known(reader, oracle.row)
-        if self.lost != len(oracle.lost) or forgotten:
+        if self.lost != len(oracle.lost):
             return
-        left = [
-            tp for tp in sorted({tp for tp, _ in self.known} - world.ever_paused) if self._left(tp, merged.get(tp, 0))
-        ]
+        waits_for = self.known - world.ever_paused - set(oracle.forgotten[self.forgotten :])
+        left = [tp for tp in sorted(waits_for) if self._left(tp, merged.get(tp, 0))]
         if left:
             raise Violation("V3", f"{self.name} ended with {merged}, and {left} had more when it came")
 
@@ -107,10 +106,6 @@ class BoundedRun(Visitor):
         """Where a log was cut since, others may have taken the place of what was there."""
         broker = self.world.broker
         return any(number <= self.produced for _, number in broker.records(tp, merged, broker.ends[tp]))
-
-
-def _known(reader: Rows, row: Region) -> frozenset[tuple[TP, str]]:
-    return frozenset((tp, initial.topic_id) for tp, initial in starts.known(reader).items())
 
 
 VISITORS: dict[str, type[Visitor]] = {"read": SlowReader, "consume": BoundedRun}
