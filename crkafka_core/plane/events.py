@@ -80,8 +80,8 @@ def asked_at(reader: Reader) -> float:
 def bad_records(reader: Reader) -> dict[str, int]:
     """Table → records that could not be decoded when they first came in, since the table was declared; for people.
 
-    What left the table, all of a commit's rows, does not count: it comes in again. A rewind takes it from every table, a fence from
-    a table by key, which may go back further than the region, and a table that was undeclared begins anew.
+    What left the table does not count: it comes in again. A rewind takes it from every table, a fence from a table by key, which may
+    go back further than the region, and a table that was undeclared begins anew.
     """
     bad: dict[str, int] = {}
     back = [(e.seq, e.checkpoint, "") for e in reader.select(Event, ("kind", "=", "rewind"))]
@@ -91,9 +91,15 @@ def bad_records(reader: Reader) -> dict[str, int]:
     back += [(e.seq, 0, e.text) for e in reader.select(Event, ("kind", "=", UNDECLARED))]
     for event in reader.select(Event, ("kind", "=", BAD)):
         said = json.loads(event.data_json)
-        first, table = said.get("first", event.checkpoint), said["table"]
-        if said["new"] and not any(seq > event.seq and upto < first and of in ("", table) for seq, upto, of in back):
-            bad[table] = bad.get(table, 0) + said["bad"]
+        if not said["new"]:
+            continue
+        table = said["table"]
+        upto = min((to for seq, to, of in back if seq > event.seq and of in ("", table)), default=None)
+        # An older crkafka told of the commit as a whole, and of the first checkpoint of it.
+        counts = said.get("of") or {said.get("first", event.checkpoint): said["bad"]}
+        stays = sum(count for checkpoint, count in counts.items() if upto is None or int(checkpoint) <= upto)
+        if stays:
+            bad[table] = bad.get(table, 0) + stays
     return bad
 
 

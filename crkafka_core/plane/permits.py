@@ -212,12 +212,12 @@ def finish_commit(
     version: str,
     rows: int,
     folder: str = "",
-    bad: int = 0,
+    bad: Mapping[int, int] | None = None,
     counts: Mapping[int, int] | None = None,
 ) -> Table:
     """Count the write: the only moment at which it is acknowledged. The same permit finished again changes nothing.
 
-    Without a version nothing had to be written.
+    Without a version nothing had to be written. `bad`: checkpoint → records that could not be decoded.
     """
     region = tx.region()
     table, commit = _still(tx, region, permit)
@@ -233,7 +233,7 @@ def finish_commit(
     evidence = {"table": table.name, "number": commit.number, "version": version, "rows": rows}
     text = f"{table.name}: {plural(rows, 'row')} of {plural(len(ids), 'checkpoint')}"
     events.log(tx, "table " + commit.kind, text, checkpoint=max(ids), data=evidence)
-    if bad:
+    if bad and any(bad.values()):
         _tell_bad_records(tx, commit, ids, bad)
     leases.release(tx, permit.lease)
     return done
@@ -263,11 +263,12 @@ def _refuse_overtaken(
         )
 
 
-def _tell_bad_records(tx: Tx, commit: TableCommit, ids: Collection[int], bad: int) -> None:
-    first = min((i for i in ids if (row := tx.get(Checkpoint, i)) is not None and row.rows), default=min(ids))
-    evidence = {"table": commit.table, "bad": bad, "new": commit.kind == ADVANCE, "first": first}
+def _tell_bad_records(tx: Tx, commit: TableCommit, ids: Collection[int], bad: Mapping[int, int]) -> None:
+    total = sum(bad.values())
+    of = {checkpoint: count for checkpoint, count in sorted(bad.items()) if count}
+    evidence = {"table": commit.table, "bad": total, "new": commit.kind == ADVANCE, "of": of}
     several = f" of {len(ids)} checkpoints" if len(ids) > 1 else ""
-    text = f"{commit.table}: {plural(bad, 'record')}{several} could not be decoded"
+    text = f"{commit.table}: {plural(total, 'record')}{several} could not be decoded"
     events.log(tx, events.BAD, text, checkpoint=max(ids), data=evidence)
 
 

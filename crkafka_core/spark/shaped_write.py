@@ -12,6 +12,7 @@ import json
 import re
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -174,8 +175,8 @@ class Outputs:
     rows: Mapping[str, Rows]
     counts: Mapping[str, Mapping[int, int]]
     """Checkpoint → rows, where that is known."""
-    bad: Mapping[str, int]
-    """Records that could not be decoded."""
+    bad: Mapping[str, Mapping[int, int]]
+    """Checkpoint → records that could not be decoded."""
 
 
 def _outputs(
@@ -289,7 +290,7 @@ def _commits(
         hold.check()
         rows, expected = outputs.rows[table.name], outputs.counts.get(table.name)
         written = commit.write(spark, region, permit, hold, rows, expected)
-        return replace(written, bad=outputs.bad.get(table.name, 0), counts=expected)
+        return replace(written, bad=outputs.bad.get(table.name, {}), counts=expected)
 
     ask = partial(_permit, region, table, step, plan)
     done[table.name] = writing.commit(region, table.name, ask, write, token=token)
@@ -314,10 +315,12 @@ def _permit(region: Handle, table: Table, step: Step, plan: ReadPlan, tx: Tx, to
     return permit
 
 
-def _undecoded(family: Sequence[Table], counts: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
-    """Table of decoded rows → records that could not be decoded."""
+def _undecoded(family: Sequence[Table], counts: Mapping[str, Mapping[int, int]]) -> dict[str, Counter[int]]:
+    """Table of decoded rows → records that could not be decoded, by checkpoint."""
     dead = [SKIPPED, *(t.name for t in family if t.output == DEAD)]
-    found = sum(sum(counts.get(name, {}).values()) for name in dead)
+    found: Counter[int] = Counter()
+    for name in dead:
+        found.update(counts.get(name, {}))
     return {t.name: found for t in family if t.output in ("", GOOD)}
 
 

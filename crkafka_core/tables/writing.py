@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crkafka_core.control import Tx
 from crkafka_core.holder import holder
@@ -32,8 +32,8 @@ class Written:
     version: str
     rows: int
     folder: str = ""
-    bad: int = 0
-    """Records that could not be decoded, and are not among them."""
+    bad: Mapping[int, int] = field(default_factory=dict)
+    """Checkpoint → records that could not be decoded, and are not among them."""
     counts: Mapping[int, int] | None = None
     """Checkpoint → rows, of a table that has not got each record; None: they were not counted so."""
 
@@ -120,8 +120,9 @@ def _commit(
         except BaseException as error:
             give_up(region, permit, error)
             raise
+    bad = sum(written.bad.values())
     return Committed(
-        name, permit.commit.number, permit.plan.checkpoints, written.rows, done.acknowledged, done.version, written.bad
+        name, permit.commit.number, permit.plan.checkpoints, written.rows, done.acknowledged, done.version, bad
     )
 
 

@@ -140,12 +140,13 @@ def test_x4_a_region_that_waits_for_a_fence_is_an_alarm_also_where_no_cut_comes_
     assert alarm(landing) == ""
 
 
-def write(landing: Landing, bad: int) -> None:
-    """A commit of what waits, with so many records that could not be decoded."""
+def write(landing: Landing, *bad: int) -> None:
+    """A commit of what waits, with so many records of each checkpoint that could not be decoded."""
     plane = landing.region.plane
     permit = plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="x", token=f"{bad}"))
     assert permit is not None
-    plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=9, bad=bad))
+    told = dict(zip(permit.plan.checkpoints, bad, strict=True))
+    plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=9, bad=told))
 
 
 def bad_in(landing: Landing) -> list[int]:
@@ -168,14 +169,31 @@ def test_what_left_a_table_by_key_with_its_fence_is_counted_once_it_comes_in_aga
     plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json")))
 
     landing.land(1), landing.land(1), landing.land(1)
-    write(landing, 5)
+    write(landing, 5, 0, 0)
     landing.rewind(2)
     fence = plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="x", token="f"))
     assert fence is not None and bad_in(landing) == [5]
     plane.do(lambda tx: permits.finish_fence(tx, fence, version="2", acknowledged=0))
     assert bad_in(landing) == [0]
-    write(landing, 4)
+    write(landing, 4, 0)
     assert bad_in(landing) == [4]
+
+
+def test_of_a_commit_that_a_reset_cuts_in_two_no_record_is_counted_twice(landing: Landing) -> None:
+    """What had left of it was counted beside what came in again."""
+    plane = landing.region.plane
+    plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json")))
+    landing.land(9), landing.land(9), landing.land(9)
+    write(landing, 1, 2, 3)
+    assert bad_in(landing) == [6]
+    landing.rewind(1)
+    assert bad_in(landing) == [1]
+    fence = plane.do(lambda tx: permits.permit_fence(tx, "bronze", holder="x", token="f"))
+    assert fence is not None
+    plane.do(lambda tx: permits.finish_fence(tx, fence, version="2"))
+    landing.land(9)
+    write(landing, 5)
+    assert bad_in(landing) == [6]
 
 
 def test_what_a_reset_took_out_of_the_table_is_counted_once_it_comes_in_again(landing: Landing) -> None:

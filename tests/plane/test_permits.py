@@ -256,13 +256,13 @@ def test_a_table_is_advanced_to_checkpoints_that_there_are(landing: Landing) -> 
 def test_x8_what_was_written_is_told_and_where_records_were_bad(landing: Landing) -> None:
     landing.land(0), landing.land(10)
     made = allowed(landing)
-    landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=19, bad=1))
+    landing.region.plane.do(lambda tx: permits.finish_commit(tx, made, version="v", rows=19, bad={1: 0, 2: 1}))
     told = landing.region.plane.read(lambda reader, _: events.last(reader, 2))
     assert [(e.kind, e.text, e.checkpoint) for e in told] == [
         ("table advance", "bronze: 19 rows of 2 checkpoints", 2),
         (events.BAD, "bronze: 1 record of 2 checkpoints could not be decoded", 2),
     ]
-    assert json.loads(told[1].data_json)["first"] == 2, "the empty checkpoint has no bad record"
+    assert json.loads(told[1].data_json)["of"] == {"2": 1}, "the empty checkpoint has no bad record"
     landing.rewind(1)
     fence(landing)
     fenced, all_fenced = landing.region.plane.read(lambda reader, _: events.last(reader, 2))

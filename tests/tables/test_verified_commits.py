@@ -47,7 +47,12 @@ class Made:
         told = {checkpoint: there.num_rows for checkpoint, there in rows.items()}
         plane.do(
             lambda tx: permits.finish_commit(
-                tx, permit, version=str(number), rows=sum(told.values()), counts=told if counts else None, bad=bad
+                tx,
+                permit,
+                version=str(number),
+                rows=sum(told.values()),
+                counts=told if counts else None,
+                bad={permit.commit.upto: bad},
             )
         )
         return number
