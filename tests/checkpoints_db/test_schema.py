@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -158,7 +160,16 @@ def test_an_older_schema_is_refused_with_the_command(new_url: str, monkeypatch: 
         open_store(new_url)
 
 
-@pytest.mark.parametrize("version", migrations.VERSIONS)
+def _upgrades() -> Iterator[Any]:
+    """On PostgreSQL from the first, by which every step is made, and from the last; the soak has the others."""
+    ends = (migrations.VERSIONS[0], migrations.VERSIONS[-1])
+    for version in migrations.VERSIONS:
+        yield "sqlite", version
+        long = () if version in ends else (pytest.mark.soak,)
+        yield pytest.param("postgresql", version, marks=(pytest.mark.postgres, *long))
+
+
+@pytest.mark.parametrize(("empty_url", "version"), _upgrades(), indirect=["empty_url"])
 def test_an_upgrade_from_each_version_keeps_the_data(empty_url: str, version: str) -> None:
     store = SqlStore(parse(empty_url), may_create=True)
     with store.engine.connect() as connection:

@@ -87,6 +87,13 @@ def region_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def check_soon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`crkafka check` waits for seconds for the Kafka of the region file, which nobody ever starts."""
+    if "kafka" not in request.fixturenames:
+        monkeypatch.setattr("crkafka_core.cli.checks._PATIENCE", 0.3)
+
+
+@pytest.fixture
 def crkafka(region_file: Path, capsys: pytest.CaptureFixture[str]) -> Crkafka:
     """Calls the command line in this process."""
 

@@ -19,6 +19,8 @@ from crkafka_core.plane import tables
 from crkafka_core.plane.transact import ControlPlane
 from tests.cli.conftest import YAML, Crkafka
 
+pytestmark = pytest.mark.usefixtures("check_soon")
+
 SPEC_VERBS = {
     *("init", "check", "host", "start", "stop", "delete", "cut", "reset", "retire", "forget", "checkpoints", "show"),
     *("group", "events", "pause", "resume", "scale", "replay", "consume", "watch", "verify", "simulate", "dev"),

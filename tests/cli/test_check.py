@@ -18,6 +18,8 @@ from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.testing.schema_registry import FakeRegistry
 from tests.cli.conftest import YAML, Crkafka, findings
 
+pytestmark = pytest.mark.usefixtures("check_soon")
+
 
 def test_init_takes_the_place_of_a_configuration_that_only_an_older_version_took(
     crkafka: Crkafka, region_file: Path

@@ -19,6 +19,8 @@ from crkafka_core.model.rows import Table
 from crkafka_core.plane.transact import ControlPlane
 from tests.cli.conftest import SOON, YAML, Crkafka, findings
 
+pytestmark = pytest.mark.usefixtures("check_soon")
+
 
 @pytest.mark.parametrize(
     "more",

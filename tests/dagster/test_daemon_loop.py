@@ -58,7 +58,7 @@ def loop(seat: LandedSeat, folder: Path, monkeypatch: pytest.MonkeyPatch, first:
 
 @pytest.mark.parametrize("storage", [STOCK])
 @pytest.mark.parametrize("tables", BRONZE)
-@pytest.mark.parametrize("first", ["publish", "tables"])
+@pytest.mark.parametrize("first", ["publish", pytest.param("tables", marks=pytest.mark.soak)])
 def test_a_table_gets_its_run_in_the_loop_that_publishes_its_checkpoints(
     landed: LandedSeat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
@@ -87,7 +87,7 @@ def test_a_table_gets_its_run_in_the_loop_that_publishes_its_checkpoints(
 
 @pytest.mark.parametrize("storage", [STOCK])
 @pytest.mark.parametrize("tables", BRONZE)
-@pytest.mark.parametrize("first", ["publish", "tables"])
+@pytest.mark.parametrize("first", [pytest.param("publish", marks=pytest.mark.soak), "tables"])
 def test_the_checkpoints_of_a_region_that_was_made_anew_are_told_once(
     landed: LandedSeat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:

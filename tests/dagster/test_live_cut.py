@@ -26,7 +26,15 @@ def stage(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield made
 
 
-@pytest.mark.parametrize("step", ["open_cut", "await_drained", "await_merged"])
+# tests/dagster/test_cut.py retries a run that failed in each step, without a Dagster that runs.
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("open_cut", marks=pytest.mark.soak),
+        "await_drained",
+        pytest.param("await_merged", marks=pytest.mark.soak),
+    ],
+)
 def test_6_a_cut_run_killed_in_a_step_and_retried_completes_its_cut(stage: Live, step: str) -> None:
     """Fault 6, SPEC A6: `kill -9` when the step's work is done, the worst moment; retried from failure as the UI does."""
     before = len(stage.checkpoints())

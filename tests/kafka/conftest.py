@@ -85,12 +85,13 @@ class Probe:
 
 
 MakeProbe = Callable[..., Probe]
-WAYS = ("native", "objects")
+BOTH_WAYS = pytest.mark.parametrize("way", ["native", "objects"], indirect=True)
+"""For what differs between them most: how records are read, and what a rebalance leaves of them."""
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=["native", pytest.param("objects", marks=pytest.mark.soak)])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Both ways by which records come: natively, and as Python objects."""
+    """By which records come: natively, and in the soak also as Python objects; in `make test` too where a test says `@BOTH_WAYS`."""
     monkeypatch.setenv(SWITCH, "1" if request.param == "native" else "0")
     load.cache_clear()
     assert (load() is not None) == (request.param == "native"), "`make env` builds the native edge, with a C compiler"

@@ -17,7 +17,7 @@ from crkafka_core.kafka.errors import KafkaFailed, OffsetGone
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.testing.generator import Generator
-from tests.kafka.conftest import MakeProbe
+from tests.kafka.conftest import BOTH_WAYS, MakeProbe
 
 pytestmark = pytest.mark.kafka
 NewTopic = Callable[..., str]
@@ -58,6 +58,7 @@ def test_each_partition_begins_exactly_at_its_offset_many_times(
         member.consumer.close()
 
 
+@BOTH_WAYS
 def test_only_what_flows_is_handed_out_and_a_pause_loses_nothing(
     probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
@@ -115,6 +116,7 @@ def test_seeking_back_gives_the_same_records_again(probe: MakeProbe, new_topic: 
     assert member.offsets() == once
 
 
+@BOTH_WAYS
 def test_values_keys_headers_and_timestamps_arrive_as_they_are(
     kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic
 ) -> None:
@@ -180,6 +182,7 @@ def test_an_open_transaction_holds_the_reader_back(probe: MakeProbe, new_topic: 
     assert member.offsets() == {TP(topic, 0): [5, 6, 7, 8, 9]}
 
 
+@BOTH_WAYS
 def test_a_vanished_offset_is_told_and_the_partition_can_be_sought_again(
     kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
@@ -368,6 +371,7 @@ print("pandas" in sys.modules)
     assert done.stdout.strip() == "False"
 
 
+@BOTH_WAYS
 def test_72_a_partition_whose_seek_failed_hands_out_nothing_until_it_is_sought(
     probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:

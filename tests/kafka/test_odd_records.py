@@ -26,7 +26,7 @@ from crkafka_core.kafka.range_reader import RangeReader
 from crkafka_core.kafka.taken import Taken
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import Unreadable
-from tests.kafka.conftest import MakeProbe, Probe
+from tests.kafka.conftest import BOTH_WAYS, MakeProbe, Probe
 from tests.kafka.raw_producer import GZIP, Record, crc32c, produce
 
 pytestmark = pytest.mark.kafka
@@ -51,6 +51,7 @@ def odd_topic(kafka: KafkaCluster, new_topic: NewTopic) -> str:
     return topic
 
 
+@BOTH_WAYS
 def test_84_each_record_lands_as_the_java_client_reads_it(
     kafka: KafkaCluster, odd_topic: str, probe: MakeProbe
 ) -> None:
@@ -63,6 +64,7 @@ def test_84_each_record_lands_as_the_java_client_reads_it(
     assert [_line(row) for row in again] == [_line(row) for row in _rows(member)]
 
 
+@BOTH_WAYS
 def test_84_a_time_that_microseconds_cannot_say_is_null_and_told(
     kafka: KafkaCluster, new_topic: NewTopic, probe: MakeProbe
 ) -> None:
@@ -124,6 +126,7 @@ def test_73_large_records_behind_small_ones_pass_no_bound_of_32_bits(
     assert lost
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("codec", [pytest.param(0, id="none"), pytest.param(GZIP, id="gzip")])
 def test_73_a_record_that_is_damaged_on_the_brokers_disk_is_told_with_its_offset_and_all_else_goes_on(
     kafka: KafkaCluster, new_topic: NewTopic, probe: MakeProbe, codec: int
@@ -157,6 +160,7 @@ def test_73_a_record_that_is_damaged_on_the_brokers_disk_is_told_with_its_offset
             list(reader.read(bad, 5, 20))
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("code", [KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._AUTO_OFFSET_RESET])
 def test_73_nothing_of_a_partition_is_handed_out_behind_what_cannot_be_read(
     new_topic: NewTopic, probe: MakeProbe, monkeypatch: pytest.MonkeyPatch, code: int
@@ -190,6 +194,7 @@ def _message(tp: TP, offset: int, error: int = 0) -> Message:
     )
 
 
+@BOTH_WAYS
 def test_x9_headers_that_the_client_can_make_nothing_of_are_null_and_told(
     kafka: KafkaCluster, new_topic: NewTopic, probe: MakeProbe, way: str
 ) -> None:

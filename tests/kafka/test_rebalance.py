@@ -27,7 +27,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.testing.generator import Generator
 from crkafka_core.testing.mock_broker import CLIENT_SETTINGS, Api, MockBroker
 from crkafka_core.testing.pytest_services import unique
-from tests.kafka.conftest import SHORT, MakeProbe
+from tests.kafka.conftest import BOTH_WAYS, SHORT, MakeProbe
 
 pytestmark = pytest.mark.kafka
 NewTopic = Callable[..., str]
@@ -47,6 +47,7 @@ def test_the_first_start_is_one_assignment_and_no_revocation(probe: MakeProbe, n
     assert [polled.disturbed for polled in member.polled].count(True) == 1
 
 
+@BOTH_WAYS
 def test_a_second_member_takes_its_share_and_gives_it_back(
     probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_second_member_takes_its_share_and_gives_it_back(
     assert b.rebalances[-1][0] == "assigned", "a member's own close is no revocation (SPEC R5)"
 
 
+@BOTH_WAYS
 def test_records_of_a_poll_that_ran_a_callback_are_dropped_and_it_says_so(
     probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:

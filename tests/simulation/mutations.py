@@ -57,6 +57,8 @@ class Mutation(Breakage):
     """Where only rare moments show the breakage: faults that make them frequent, in place of the seeds' own."""
     region: Mapping[str, Any] = field(default_factory=dict)
     """And what else of the plan makes them so."""
+    since: int = 0
+    """The first seed that is tried: near one that shows it, where one in a hundred does."""
 
     def plan(self, seed: int) -> Plan:
         chosen = replace(plan(seed), faults=self.faults, chaos=14.0) if self.faults else plan(seed)
@@ -86,10 +88,10 @@ CUT_OFF_IN_REBALANCES = tuple(
 
 
 def mutation(
-    *found_by: str, faults: tuple[Fault, ...] = (), **region: Any
+    *found_by: str, faults: tuple[Fault, ...] = (), since: int = 0, **region: Any
 ) -> Callable[[Callable[[ExitStack], None]], Callable[[ExitStack], None]]:
     def add(plant: Callable[[ExitStack], None]) -> Callable[[ExitStack], None]:
-        MUTATIONS.append(Mutation(plant.__name__, frozenset(found_by), plant, faults, region))
+        MUTATIONS.append(Mutation(plant.__name__, frozenset(found_by), plant, faults, region, since))
         return plant
 
     return add
@@ -188,6 +190,7 @@ def starts_from_a_stale_head(stack: ExitStack) -> None:
     "M3",
     "machine",
     faults=BACK_WHILE_STARTING,
+    since=60,
     sluggish="resolver",
     members=4,
     period=0.3,
@@ -351,7 +354,7 @@ def one_partition_is_never_fetched(stack: ExitStack) -> None:
     put(stack, event_loop, "paused", lambda tp, *rest: tp == TP("t0", 0) or real(tp, *rest))
 
 
-@mutation("I10")
+@mutation("I10", "G9")
 def a_merge_moves_no_base_of_a_member_in_sql(stack: ExitStack) -> None:
     real = cuts._close
 
@@ -385,7 +388,7 @@ def an_older_control_plane_is_trusted(stack: ExitStack) -> None:
     nobody_remembers_what_was_seen_of_sql(stack)
 
 
-@mutation("I7", "I10", "D3", "M8", faults=RESTORES)
+@mutation("I7", "I10", "D3", "M8", faults=RESTORES, since=180)
 def nobody_remembers_what_was_seen_of_sql(stack: ExitStack) -> None:
     put(stack, MemberPlane, "_is_older", lambda self, epoch, version, head, issued: False)
 
@@ -505,7 +508,7 @@ def a_pause_mark_is_ignored(stack: ExitStack) -> None:
     put(stack, event_loop, "paused", lambda *of: False)
 
 
-@mutation("S4", faults=(*PAUSES, *CUT_LOGS), data_loss="gap")
+@mutation("S4", faults=(*PAUSES, *CUT_LOGS), since=95, data_loss="gap")
 def a_seek_tells_no_leader_epoch(stack: ExitStack) -> None:
     """What is paused is not told that its log was cut, and goes on behind what has grown there since."""
     real = event_loop.EventLoop._sought

@@ -15,7 +15,7 @@ WITHIN = 200
 def test_a_planted_breakage_is_found(mutation: Mutation) -> None:
     others = []
     with mutation.planted():
-        for seed in range(WITHIN):
+        for seed in range(mutation.since, mutation.since + WITHIN):
             violation = simulate(seed, plan=mutation.plan(seed)).violation
             if violation is not None and violation.rule in mutation.found_by:
                 return

@@ -19,8 +19,8 @@ from crkafka_core.testing.simulation.oracle import Oracle
 from crkafka_core.testing.simulation.plan import Fault, Plan
 from tests.simulation.schedules import run, sqlite
 
-IN_MEMORY = int(os.environ.get("CRKAFKA_SCHEDULES", "900"))
-ON_SQLITE = max(250, IN_MEMORY // 4)
+IN_MEMORY = int(os.environ.get("CRKAFKA_SCHEDULES", "600"))
+ON_SQLITE = max(200, IN_MEMORY // 4)
 LONG = 20_000
 FIRST = int(os.environ.get("CRKAFKA_SEED", "0"))
 """The soak runs other seeds than `make test`."""

@@ -36,7 +36,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [pytest.param("raw", marks=pytest.mark.soak), "shaped", "keyed"])
+@pytest.mark.parametrize("kind", [*(pytest.param(kind, marks=pytest.mark.soak) for kind in ("raw", "shaped")), "keyed"])
 def test_what_another_session_committed_is_seen_though_the_catalog_keeps_tables(
     spark: SparkSession, tmp_path: Path, program: Callable[[str, str], Any], kind: str
 ) -> None:

@@ -210,7 +210,10 @@ def test_a_table_may_be_in_a_catalog_by_its_name(spark: SparkSession, tmp_path: 
 KEYED: dict[str, Any] = {"mode": "upsert", "keys": ["partition", "offset"]}
 
 
-@pytest.mark.parametrize(("path", "keys"), [("my-lake.db.orders", {}), ("my-own.db.orders", KEYED), ("or-ders", {})])
+@pytest.mark.parametrize(
+    ("path", "keys"),
+    [pytest.param("my-lake.db.orders", {}, marks=pytest.mark.soak), ("my-own.db.orders", KEYED), ("or-ders", {})],
+)
 def test_names_may_have_hyphens(
     spark: SparkSession, tmp_path: Path, shop: Any, path: str, keys: dict[str, Any]
 ) -> None:
@@ -242,7 +245,7 @@ def test_a_partition_by_time_takes_a_session_in_utc(spark: SparkSession, tmp_pat
     assert {r[0] for r in found.selectExpr("unix_seconds(at) - offset").collect()} == {1762065000}
 
 
-@pytest.mark.parametrize("keys", [{}, KEYED])
+@pytest.mark.parametrize("keys", [pytest.param({}, marks=pytest.mark.soak), KEYED])
 def test_a_table_that_is_there_takes_its_first_column_of_times_without_a_zone(
     spark: SparkSession, tmp_path: Path, shop: Any, keys: dict[str, Any]
 ) -> None:

@@ -90,7 +90,7 @@ def verified(shop: Shop) -> list[str]:
     return list(map(str, found.kept))
 
 
-@pytest.mark.parametrize("what", ["changed", "deleted"])
+@pytest.mark.parametrize("what", ["changed", pytest.param("deleted", marks=pytest.mark.soak)])
 def test_what_others_did_is_told_also_behind_commits_of_ours(shop: Shop, what: str) -> None:
     shop.advance(3)
     assert shop.look().clean
@@ -173,12 +173,23 @@ def test_a_joined_file_that_is_lost_is_told_and_mended(shop: Shop) -> None:
     assert shop.look().clean
 
 
-@pytest.fixture(params=["delta", "delta with deletion vectors", "iceberg"])
+VECTORS = "delta with deletion vectors"
+PLAIN_IS_LONG = pytest.mark.parametrize(
+    "raw", [pytest.param("delta", marks=pytest.mark.soak), VECTORS, "iceberg"], indirect=True
+)
+"""Where tests/tables/test_changed.py and test_maintain.py show the same of plain Delta, without Spark."""
+VECTORS_ARE_LONG = pytest.mark.parametrize(
+    "raw", ["delta", pytest.param(VECTORS, marks=pytest.mark.soak), "iceberg"], indirect=True
+)
+"""Where no row is changed: with or without deletion vectors, files are what they were."""
+
+
+@pytest.fixture(params=["delta", VECTORS, "iceberg"])
 def raw(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
     """Three checkpoints of a table that adopts segments."""
     lake = IcebergLake(tmp_path, spark) if request.param == "iceberg" else Lake(tmp_path)
     lake.land(), tables.advance(spark, lake.region, "bronze")
-    if "vectors" in request.param:
+    if request.param == VECTORS:
         spark.sql(f"ALTER TABLE delta.`{lake.path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     for _ in range(2):
         lake.land(), tables.advance(spark, lake.region, "bronze")
@@ -206,6 +217,7 @@ def change(spark: SparkSession, lake: Lake) -> None:
     spark.createDataFrame(changed, spark.table(name).schema).writeTo(name).overwrite(F.expr(there))
 
 
+@PLAIN_IS_LONG
 def test_of_a_raw_table_a_changed_row_is_told_and_mended(spark: SparkSession, raw: Lake) -> None:
     change(spark, raw)
     for _ in range(2):
@@ -236,6 +248,7 @@ def test_of_an_iceberg_table_rows_that_come_twice_in_one_file_ask_for_nothing_th
     assert snapshot is not None and [entry.settles for entry in snapshot.since("") if entry.settles]
 
 
+@PLAIN_IS_LONG
 def test_of_a_raw_table_a_persons_delete_that_is_noted_is_not_told(spark: SparkSession, raw: Lake) -> None:
     spark.sql(f"DELETE FROM {named(spark, raw)} WHERE partition = 0 AND offset = 7").collect()
     assert not raw.look().clean
@@ -244,6 +257,7 @@ def test_of_a_raw_table_a_persons_delete_that_is_noted_is_not_told(spark: SparkS
     assert (raw.look().clean, values(spark, raw)) == (True, raw.truth())
 
 
+@VECTORS_ARE_LONG
 def test_of_a_raw_table_a_lost_file_is_told_and_mended(spark: SparkSession, raw: Lake) -> None:
     gone = sorted(raw.path.rglob("*/*/*.parquet"))[0]
     gone.unlink()
@@ -253,6 +267,7 @@ def test_of_a_raw_table_a_lost_file_is_told_and_mended(spark: SparkSession, raw:
     assert (raw.look().clean, values(spark, raw)) == (True, raw.truth())
 
 
+@PLAIN_IS_LONG
 def test_what_a_user_of_spark_does_to_a_raw_table_stays_harmless(spark: SparkSession, raw: Lake) -> None:
     name = named(spark, raw)
     done = [f"ALTER TABLE {name} ADD COLUMN note STRING"]
@@ -270,6 +285,7 @@ def test_what_a_user_of_spark_does_to_a_raw_table_stays_harmless(spark: SparkSes
     assert (raw.look().clean, values(spark, raw)) == (True, raw.truth())
 
 
+@VECTORS_ARE_LONG
 def test_of_a_raw_table_a_renamed_column_stops_the_next_commit_until_it_has_its_name_back(
     spark: SparkSession, raw: Lake
 ) -> None:

@@ -258,8 +258,15 @@ def test_columns_that_become_more_go_by_spark_once(spark: SparkSession, tmp_path
     assert rows_in(landing) == expected(landing, 1, 2, 3, 4, 5)
 
 
-@pytest.mark.parametrize("table", ["orders", "orders_dead"])
-@pytest.mark.parametrize("step", ["before", "after"])
+@pytest.mark.parametrize(
+    ("step", "table"),
+    [
+        ("before", "orders"),
+        ("after", "orders_dead"),
+        pytest.param("before", "orders_dead", marks=pytest.mark.soak),
+        pytest.param("after", "orders", marks=pytest.mark.soak),
+    ],
+)
 def test_whoever_dies_beside_a_tables_commit_leaves_each_row_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, table: str
 ) -> None:

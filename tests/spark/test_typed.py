@@ -179,7 +179,7 @@ def test_K6_what_others_did_to_rows_of_older_checkpoints_is_undone_though_their_
 
 @pytest.mark.spark
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-@pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.parametrize("mode", [pytest.param("append", marks=pytest.mark.soak), "upsert"])
 def test_K6_fields_may_have_names_that_are_syntax_to_spark(
     spark: SparkSession, tmp_path: Path, format: str, mode: str
 ) -> None:
@@ -341,8 +341,8 @@ def test_K6_a_table_of_some_topics_beside_its_dead_letters_has_all_its_rows(
     ("then", "now", "mode"),
     [
         (["orders", "refunds"], ["orders"], "append"),
-        (["orders"], None, "append"),
-        (["refunds"], ["orders", "refunds"], "append"),
+        pytest.param(["orders"], None, "append", marks=pytest.mark.soak),
+        pytest.param(["refunds"], ["orders", "refunds"], "append", marks=pytest.mark.soak),
         (["orders", "refunds"], ["orders"], "upsert"),
     ],
 )
@@ -442,7 +442,7 @@ def test_K6_protobuf_of_a_registry_gives_columns_and_refuses_another_message(reg
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize("format", ["delta", pytest.param("iceberg", marks=pytest.mark.soak)])  # of Avro it is Iceberg
 def test_K6_a_table_typed_by_protobuf_of_a_registry_follows_an_added_field(
     spark: SparkSession, tmp_path: Path, registry: FakeRegistry, format: str
 ) -> None:

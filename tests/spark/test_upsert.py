@@ -396,6 +396,7 @@ def test_columns_may_become_more(spark: SparkSession, place: Place, format: str,
     assert direct(spark, landing) == truth(6)
 
 
+@pytest.mark.parametrize("format", ["delta", pytest.param("iceberg", marks=LONG)], indirect=True)
 def test_fields_inside_of_structs_and_lists_come_and_go(
     spark: SparkSession, place: Place, format: str, shop: Any
 ) -> None:

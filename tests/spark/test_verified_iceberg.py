@@ -86,10 +86,17 @@ def test_of_a_raw_table_that_was_put_back(spark: SparkSession, tmp_path: Path) -
     assert "K6: table raw: 0 of 10 records are there (checkpoint 3, orders[0], offset 20)" in found
 
 
-@pytest.mark.parametrize("mode", ["append", "upsert"])
-@pytest.mark.parametrize("expired", [False, True])
+@pytest.mark.parametrize(
+    ("expired", "mode"),
+    [
+        (False, "append"),
+        (True, "upsert"),
+        pytest.param(False, "upsert", marks=pytest.mark.soak),
+        pytest.param(True, "append", marks=pytest.mark.soak),
+    ],
+)
 def test_of_a_table_that_spark_writes_and_that_was_put_back(
-    spark: SparkSession, tmp_path: Path, mode: str, expired: bool
+    spark: SparkSession, tmp_path: Path, expired: bool, mode: str
 ) -> None:
     """Its history shows commits of ours after the one that was acknowledged, since they are before it."""
     shop = IcebergShop(spark, tmp_path, typed(tmp_path, mode=mode))
