@@ -201,7 +201,7 @@ def test_a_file_that_was_put_in_its_place_is_the_one_that_is_used(file: Path, tm
 
 
 def test_a_missing_table_names_the_command(file: Path) -> None:
-    store = open_store(f"sqlite:///{file}")
+    store = open_store(f"sqlite:///{file}", patience=Patience(bound=0.5))
     with sqlite3.connect(file) as connection:
         connection.execute("DROP VIEW v_timeline")
         connection.execute("DROP TABLE event")

@@ -7,10 +7,8 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -160,16 +158,23 @@ def test_an_older_schema_is_refused_with_the_command(new_url: str, monkeypatch: 
         open_store(new_url)
 
 
-def _upgrades() -> Iterator[Any]:
-    """On PostgreSQL from the first, by which every step is made, and from the last; the soak has the others."""
-    ends = (migrations.VERSIONS[0], migrations.VERSIONS[-1])
-    for version in migrations.VERSIONS:
-        yield "sqlite", version
-        long = () if version in ends else (pytest.mark.soak,)
-        yield pytest.param("postgresql", version, marks=(pytest.mark.postgres, *long))
+FROM_ENDS = (migrations.VERSIONS[0], migrations.VERSIONS[-1])
+"""By the first every step is made. On PostgreSQL the soak begins at the others."""
 
 
-@pytest.mark.parametrize(("empty_url", "version"), _upgrades(), indirect=["empty_url"])
+@pytest.mark.parametrize(
+    ("empty_url", "version"),
+    [
+        *(("sqlite", version) for version in migrations.VERSIONS),
+        *(pytest.param("postgresql", version, marks=pytest.mark.postgres) for version in FROM_ENDS),
+        *(
+            pytest.param("postgresql", version, marks=(pytest.mark.postgres, pytest.mark.soak))
+            for version in migrations.VERSIONS
+            if version not in FROM_ENDS
+        ),
+    ],
+    indirect=["empty_url"],
+)
 def test_an_upgrade_from_each_version_keeps_the_data(empty_url: str, version: str) -> None:
     store = SqlStore(parse(empty_url), may_create=True)
     with store.engine.connect() as connection:

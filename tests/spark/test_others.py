@@ -158,6 +158,7 @@ def test_a_data_file_that_is_lost_is_told_and_mended(shop: Shop) -> None:
     assert shop.look().clean
 
 
+@pytest.mark.parametrize("shop", ["delta", pytest.param("iceberg", marks=pytest.mark.soak)], indirect=True)
 def test_a_joined_file_that_is_lost_is_told_and_mended(shop: Shop) -> None:
     """Its rows can only be counted by reading them."""
     shop.advance(6)
