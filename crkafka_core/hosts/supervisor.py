@@ -31,6 +31,8 @@ STABLE_S = 30.0
 """A member that lived so long is restarted at once; the longest wait of one that did not."""
 CLEAN_END_PAUSE_S = 0.5
 """Before a member that came to a clean end, and is wanted after all, is started again."""
+AWAY_S = 5.0
+"""A successor that nobody has seen for so long is gone; until then its own host may start it again."""
 PATIENCE_S = 15.0
 """For a clean end of all members."""
 KILL_S = 10.0
@@ -186,8 +188,10 @@ class Supervisor(Generic[R]):
         names = self._names = [self._config.member_name(i) for i in range(wanted)]
         for name in names:
             child = self._children.setdefault(name, _Child(name))
-            if child.done and child.code != REFUSED and name not in there:
-                child.done = False  # who took over, of another host perhaps that has ended since, is gone
+            if child.done and child.code != REFUSED:  # superseded, perhaps by a process of a host that ends soon
+                if name in there:
+                    child.next_start = now + AWAY_S
+                child.done = now < child.next_start
             self._reap(child, now)
             if child.running is None and not child.done and now >= child.next_start:
                 child.running, child.started = self._launch(name), now

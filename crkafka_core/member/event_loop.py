@@ -30,7 +30,7 @@ from crkafka_core.member.observer import Observer
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.resolver import Resolver
 from crkafka_core.member.submitter import Submitter
-from crkafka_core.model.desired import Mark
+from crkafka_core.model.desired import Desired, Mark
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import ClientState
@@ -93,8 +93,8 @@ class EventLoop:
         self._made_at = self._polled_at = self._runtime.now()
         self._seen_marks: frozenset[Mark] = frozenset()
         self._subscribed = False
-        self._reached: dict[str, sg.Reach] = {}
-        """Token of a bounded run → what was last said of it."""
+        self._reached: dict[str, tuple[sg.Reach, Desired]] = {}
+        """Token of a bounded run → what was last said of it, and to which state of SQL."""
         self.high: dict[TP, int] = {}
         """High watermarks of held partitions, for the lag; replaced as a whole."""
         self._high_at = 0.0
@@ -295,8 +295,8 @@ class EventLoop:
         for aim in d.aims:
             reached = frozenset(tp for tp, end in aim.ends if tp in nexts and max(nexts[tp], met.get(tp, -1)) >= end)
             reach = sg.Reach(aim.token, aim.at, self.state.epoch, reached)
-            if reached and reach != self._reached.get(aim.token):
-                self._reached[aim.token] = reach
+            if reached and reached != aim.reached and (reach, d) != self._reached.get(aim.token):
+                self._reached[aim.token] = reach, d
                 self._reporter.do(reach)
 
     # Effects

@@ -41,6 +41,8 @@ class Aim:
     at: float
     """When it was begun: a run that is tried again has the same token, and hears again what is reached."""
     ends: tuple[tuple[TP, int], ...]
+    reached: frozenset[TP] = frozenset()
+    """What SQL has of this incarnation in this epoch."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Desired:
     """A member of this name is wanted: false after scale-in, and in an idle region."""
     reported: bool = False
     """SQL has a report of this incarnation, of this epoch and head."""
+    asked: bool = False
+    """SQL has heard that a cut is asked for, in this epoch and from this head."""
     issued: int = 0
     """The highest number of a checkpoint that was ever opened."""
     assembled: bool = True

@@ -59,11 +59,12 @@ def leave_the_future(tx: Tx) -> None:
     """Leases that end later than if they were taken just now, and alarms of later than now, are as if they were of now.
 
     They may be all that was written between a step forth and one back, and then nothing of the region tells of it. The holder of
-    such a lease may be long gone, and no merge would come after such an alarm.
+    such a lease may be long gone, and no merge would come after such an alarm: of one that is ahead itself an alarm stays behind.
     """
     now = tx.now()
     for alarm in tx.select(Alarm, ("at", ">", now + TOLERANCE)):
-        tx.put(replace(alarm, at=now))
+        if not stepped_back(tx, tx.region()):
+            tx.put(replace(alarm, at=now))
     for lease in tx.select(Lease):
         if too_far(lease, now):
             tx.put(replace(lease, until=now + lease.length))

@@ -63,11 +63,14 @@ def missing(reader: Reader, epoch: int, token: str) -> frozenset[TP]:
             f"The bounded run {token} of region {reader.region().name} is not known any more: more than {MOST} were begun after it.",
             hint="Begin it again.",
         )
-    live, there = {m.name: m.incarnation for m in roster.live(reader)}, set[TP]()
-    for member, (incarnation, at, tps) in json.loads(row.reached_json).items():
-        if at == epoch and live.get(member) == incarnation:
-            there |= unpack(json.dumps(tps))
-    return frozenset(unpack_offsets(row.ends_json).keys() - there)
+    there = [reached_by(row, m.name, m.incarnation, epoch) for m in roster.live(reader)]
+    return frozenset(unpack_offsets(row.ends_json).keys() - frozenset().union(*there))
+
+
+def reached_by(row: Goal, member: str, incarnation: str, epoch: int) -> frozenset[TP]:
+    """What a member has said to have reached, as this incarnation and in this epoch."""
+    who, at, tps = json.loads(row.reached_json).get(member, ("", 0, {}))
+    return unpack(json.dumps(tps)) if (who, at) == (incarnation, epoch) else frozenset()
 
 
 def leave_out(tx: Tx, topic: str) -> None:

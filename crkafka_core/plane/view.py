@@ -30,12 +30,18 @@ def desired(
         superseded=row is not None and not mine and row.launch > launch,
         wanted=region.phase is not Phase.IDLE and roster.index(name) < region.members_wanted,
         reported=row is not None and mine and bool(row.assignment_json) and (row.epoch, row.base) == at,
+        asked=(region.asked_epoch, region.asked_head) == at,
         issued=region.next_checkpoint - 1,
         assembled=len(live(rows)) >= region.members_wanted,
         cut=_cut(reader, region, name, incarnation) if region.open_cut else None,
         marks=pauses.marks(reader),
         aims=tuple(
-            Aim(goal.token, goal.at, tuple(sorted(unpack_offsets(goal.ends_json).items())))
+            Aim(
+                goal.token,
+                goal.at,
+                tuple(sorted(unpack_offsets(goal.ends_json).items())),
+                goals.reached_by(goal, name, incarnation, region.epoch),
+            )
             for goal in goals.current(reader)
         ),
     )

@@ -289,6 +289,8 @@ class _Member:
         report, at = self.s.report, (desired.epoch, desired.head)
         if self.s.reported and report and (report.epoch, report.base) == at and not desired.reported:
             self.set(report=None)  # a backup without it was put in place (SPEC G10)
+        if self.s.triggered and (self.s.epoch, self.s.base) == at and not desired.asked:
+            self.do(sg.AskCut(*at))
         if self.s.client is ClientState.INITIALIZED:
             self.client(ClientEvent.SUBSCRIBE)
 

@@ -39,12 +39,15 @@ def host(
 ) -> None:
     with as_dagster_failure():
         it = region.initialised(configure=False)
-        with hosted(context, it, spark, start=config.start) as hosting, driving(it, drive=not region.cuts):
-            _join(context, it, hosting)
+        with hosted(context, it, spark, start=config.start) as (hosting, right), driving(it, drive=not region.cuts):
+            _join(context, it, hosting, right)
 
 
-def _join(context: dg.OpExecutionContext, region: Region, hosting: Host) -> None:
-    """Until the region is idle; tells what changes. Members outlive an outage of SQL; so does their host (SPEC G4, fault 37)."""
+def _join(context: dg.OpExecutionContext, region: Region, hosting: Host, right: DriverLease) -> None:
+    """Until the region is idle; tells what changes. Members outlive an outage of SQL; so does their host (SPEC G4, fault 37).
+
+    A run that slept while another host took over ends: the members are not its to keep.
+    """
     said = ""
     while True:
         try:
@@ -52,6 +55,8 @@ def _join(context: dg.OpExecutionContext, region: Region, hosting: Host) -> None
             if now != said:
                 context.log.info(now)
             said = now
+            if right.lost is not None:
+                raise right.lost
             if hosting.join(POLL_S):
                 return
             if why := hosting.given_up():
@@ -78,9 +83,9 @@ def state(reader: Reader, region: Row) -> str:
 @contextmanager
 def hosted(
     context: dg.OpExecutionContext, region: Region, spark: SparkSessionResource, *, start: bool = True
-) -> Iterator[Host]:
+) -> Iterator[tuple[Host, DriverLease]]:
     """Members run until the block ends, under a lease in SQL: sensors see by it that they are hosted, and a second host is refused."""
-    with DriverLease(region.plane, LEASE, asker(context), token=token(context)):
+    with DriverLease(region.plane, LEASE, asker(context), token=token(context)) as right:
         region.init()
         if start:
             region.start(by=asker(context))
@@ -89,7 +94,7 @@ def hosted(
         hosting = _opened(region, spark)
         with running(region, hosting, tell=context.log.warning, news=context.log.info):
             context.log.info(f"Members of region {region.config.region} are hosted by this run.")
-            yield hosting
+            yield hosting, right
 
 
 def _opened(region: Region, spark: SparkSessionResource) -> Host:

@@ -200,6 +200,17 @@ def test_79_what_was_alarmed_while_the_clock_was_ahead_is_over_with_the_next_mer
     assert not kit.plane.read(alarms.last_cut_missed)
 
 
+def test_79_an_alarm_of_after_a_cut_while_the_clock_was_ahead_still_holds(kit: Kit) -> None:
+    """No merge has come after it: whoever begins the waits anew says what follows."""
+    kit.now += 3_600.0
+    kit.cut()
+    kit.now += 1.0
+    kit.do(lambda tx: alarms.no_last_cut(tx, "a member was lost"))
+    kit.now -= 3_600.0
+    kit.do(cleanup.clean_up)
+    assert kit.plane.read(alarms.last_cut_missed)
+
+
 def test_79_who_became_stale_while_the_clock_was_ahead_is_lost_in_time(kit: Kit) -> None:
     kit.withdraw(1)
     kit.generation = 2

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from crkafka_core.model.errors import LeaseLost
 from crkafka_core.region.feeder_process import Tell
+from crkafka_core.region.lease import DriverLease
 from crkafka_core.testing.hand_member import HandMember
 from dagster_project.ops import host
 from tests.dagster.conftest import Seat
@@ -29,6 +31,24 @@ class _Idle:
         return ""
 
 
+class _TakenOver(_Idle):
+    """A host that slept, and hears that another has its members now."""
+
+    def join(self, timeout: float | None = None) -> bool:
+        _Right.made.lost = LeaseLost("The members are hosted by another.")
+        return False
+
+
+class _Right(DriverLease):
+    """Remembered, for `_TakenOver`."""
+
+    made: DriverLease
+
+    def __enter__(self) -> DriverLease:
+        type(self).made = self
+        return super().__enter__()
+
+
 @contextmanager
 def _feeding(region: object, *, tell: Tell, news: Tell, warm: object) -> Iterator[None]:
     news("Spark starts; jars that are not here yet are fetched first")
@@ -44,6 +64,18 @@ def test_that_spark_starts_is_no_warning(seat: Seat, monkeypatch: pytest.MonkeyP
     told: dict[str, Any] = {entry.user_message: entry.level for entry in seat.instance.all_logs(result.run_id)}
     assert told["Spark starts; jars that are not here yet are fetched first"] == logging.INFO
     assert told["table typed: its storage is away"] == logging.WARNING
+
+
+def test_a_run_whose_members_another_host_has_taken_over_ends(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own members may all live: two hosts that start members again would go on beside each other."""
+    monkeypatch.setattr("crkafka_core.region.host.feeding", _feeding)
+    monkeypatch.setattr(host, "_opened", lambda *_: _TakenOver())
+    monkeypatch.setattr(host, "DriverLease", _Right)
+    result = seat.run("host_members")
+    assert not result.success
+    failure = result.failure_data_for_node("host")
+    assert failure is not None and failure.user_failure_data is not None
+    assert "hosted by another" in str(failure.user_failure_data.description)
 
 
 def test_the_log_tells_why_the_region_was_reset_also_when_that_is_over(seat: Seat, member: HandMember) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from crkafka_core.config import RegionConfig
-from crkafka_core.hosts import processes
+from crkafka_core.hosts import processes, supervisor
 from crkafka_core.member.main import CODES, NO_RESTART, REFUSED
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import life, members
@@ -73,8 +73,14 @@ def test_g5_who_ended_for_good_and_was_not_wanted_for_a_while_is_started_again(t
     assert started == ["orders/0", "orders/1", "orders/1"]
 
 
-def test_g3_who_was_superseded_is_started_again_once_the_other_process_is_gone(tmp_path: Path) -> None:
-    """A host that had slept started it, and has ended since (found by the nemesis): the region went on with fewer members for good."""
+def test_g3_who_was_superseded_is_started_again_once_the_other_process_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that had slept started it, and has ended since (found by the nemesis): the region went on with fewer members for good.
+
+    Not at once: the other host may live, and start it again itself.
+    """
+    monkeypatch.setattr(supervisor, "AWAY_S", 0.5)
     plane = ControlPlane(MemoryStore(), "orders")
     _taken_over(plane)
     started = list[str]()
@@ -90,6 +96,8 @@ def test_g3_who_was_superseded_is_started_again_once_the_other_process_is_gone(t
     assert host.given_up()
     plane.do(lambda tx: members.leave(tx, "orders/0", "theirs"))
     host.turn(0.0)
+    assert started == ["orders/0"]
+    time.sleep(0.6)
     host.turn(0.0)
     assert started == ["orders/0", "orders/0"]
 

@@ -184,6 +184,18 @@ def test_g10_a_report_that_a_backup_has_not_got_is_made_again() -> None:
     )
 
 
+def test_g10_a_cut_that_a_backup_was_not_asked_for_is_asked_for_again() -> None:
+    """The member submits nothing until that cut: without it a region whose cuts come by count alone would wait for ever."""
+    m = Machine().flowing()
+    m.hear(sg.Triggered(RUNNING.epoch, RUNNING.head))
+    without, there = replace(RUNNING, asked=False), replace(RUNNING, asked=True)
+    assert kinds(m.hear(sg.Observed(there))) == []
+    assert m.hear(sg.Observed(without)) == [sg.AskCut(RUNNING.epoch, RUNNING.head)]
+    assert "AskCut" not in kinds(m.hear(sg.Observed(replace(without, epoch=RUNNING.epoch + 1)))), (
+        "of an epoch that is over"
+    )
+
+
 @pytest.mark.parametrize("epochs", [(2,), (2, 3)], ids=["one reset", "another one before its starts are known"])
 def test_d2_the_restored_offsets_are_committed_once(epochs: tuple[int, ...]) -> None:
     m = Machine()

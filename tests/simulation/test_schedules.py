@@ -135,6 +135,16 @@ def test_who_has_not_seen_that_sql_went_back_knows_nothing_of_what_was_skipped_s
     assert simulate(265_001_585).ok
 
 
+def test_what_a_backup_lost_of_a_members_word_is_said_again() -> None:
+    """That it asked for a cut, where none comes by time; and that it has reached the ends of a bounded run. Nobody noticed the backup."""
+    asked = Plan(47, members=1, partitions=(2,), period=None, trigger_count=12, tables=1, sluggish="main")
+    lost = (Fault(5.032, "restore", 7, 0.024), Fault(8.998, "restore", 0, 0.016))
+    assert simulate(47, plan=replace(asked, faults=lost)).ok
+    reached = Plan(15, members=1, partitions=(2,), tables=1, sluggish="main")
+    lost = (Fault(7.652, "consume", 8, 0.856), Fault(8.621, "restore", 5, 0.152))
+    assert simulate(15, plan=replace(reached, faults=lost)).ok
+
+
 def test_a_topic_that_left_and_came_back_during_a_bounded_run_is_none_of_its_goals() -> None:
     """It was forgotten in between: what it had when the run came is read later (SPEC V3, S4)."""
     assert simulate(266_003_772).ok
