@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import dagster as dg
 import pytest
 
 from crkafka_core.model.errors import LeaseLost
@@ -71,11 +72,8 @@ def test_a_run_whose_members_another_host_has_taken_over_ends(seat: Seat, monkey
     monkeypatch.setattr("crkafka_core.region.host.feeding", _feeding)
     monkeypatch.setattr(host, "_opened", lambda *_: _TakenOver())
     monkeypatch.setattr(host, "DriverLease", _Right)
-    result = seat.run("host_members")
-    assert not result.success
-    failure = result.failure_data_for_node("host")
-    assert failure is not None and failure.user_failure_data is not None
-    assert "hosted by another" in str(failure.user_failure_data.description)
+    with pytest.raises(dg.Failure, match="hosted by another"):
+        seat.run("host_members")
 
 
 def test_the_log_tells_why_the_region_was_reset_also_when_that_is_over(seat: Seat, member: HandMember) -> None:
