@@ -129,7 +129,8 @@ for _promise in promises.A_COMMIT_FAILS:
 
 
 def _dropped(effect: type[Any]) -> Callable[[ExitStack], None]:
-    """The reporter takes it for carried out, each first time after the start."""
+    """The reporter takes it for carried out: each first time after the start, but what is said anyhow until SQL has it, always."""
+    always = effect is sg.Reach
 
     def plant(stack: ExitStack) -> None:
         real = Reporter._carry_out
@@ -137,7 +138,7 @@ def _dropped(effect: type[Any]) -> Callable[[ExitStack], None]:
         def carry_out(self: Any, what: Any) -> None:
             if not isinstance(what, effect) or self._runtime.now() < 1000.0 + 5.0 or hasattr(self, "dropped"):
                 real(self, what)
-            else:
+            elif not always:
                 self.dropped = True
 
         put(stack, Reporter, "_carry_out", carry_out)
