@@ -27,8 +27,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.region import Region
 from crkafka_core.region.availability import kafka_away, lacks_topics
 from crkafka_core.region.driver import driving
-from crkafka_core.region.host import Host, hosting, only_host
-from crkafka_core.region.lease import DriverLease
+from crkafka_core.region.host import Host, check_still_ours, hosting, only_host
 from crkafka_core.region.probes import Pulse, serving
 from crkafka_core.spark import java_log
 from crkafka_core.still import spark_starts, telling
@@ -70,7 +69,7 @@ def host(
             try:
                 while not stop.is_set():
                     pulse.beat()
-                    _no_longer(running, right)
+                    check_still_ours(running, right, more="`crkafka show`")
                     if follower.turn(stop) is Phase.IDLE and until_idle:
                         break
             finally:
@@ -125,14 +124,6 @@ def folder_of_logs(folder: Path) -> None:
         raise ConfigError(
             f"No logs can be written to {folder}: {error.strerror}.", hint="Name another folder with --logs."
         ) from None
-
-
-def _no_longer(running: Host, right: DriverLease) -> None:
-    """Another host has taken over, or no member will start: then this one ends, and the region is not its to stop."""
-    if right.lost is not None:
-        raise right.lost
-    if why := running.given_up():
-        raise Refused(f"No member is left here: {why}.", hint="The region is left as it is; `crkafka show` tells more.")
 
 
 @contextmanager

@@ -84,6 +84,10 @@ class _Child(Generic[R]):
     code: int = 0
     """Of its last end."""
 
+    @property
+    def superseded(self) -> bool:
+        return self.done and self.code != REFUSED
+
 
 class Supervisor(Generic[R]):
     """One per host; `launch` starts a member by its name."""
@@ -179,8 +183,8 @@ class Supervisor(Generic[R]):
         return True
 
     def _look(self, reader: Reader, region: Region) -> tuple[Region, frozenset[str]]:
-        """The region; and who is a live member, if one of ours is not started again."""
-        ask = any(child.done for child in self._children.values())
+        """The region; and who is a live member, if one of ours was superseded."""
+        ask = any(child.superseded for child in self._children.values())
         return region, frozenset(member.name for member in roster.live(reader)) if ask else frozenset()
 
     def _tend(self, wanted: int, there: frozenset[str]) -> None:
@@ -188,7 +192,7 @@ class Supervisor(Generic[R]):
         names = self._names = [self._config.member_name(i) for i in range(wanted)]
         for name in names:
             child = self._children.setdefault(name, _Child(name))
-            if child.done and child.code != REFUSED:  # superseded, perhaps by a process of a host that ends soon
+            if child.superseded:  # perhaps by a process of a host that ends soon
                 if name in there:
                     child.next_start = now + AWAY_S
                 child.done = now < child.next_start

@@ -62,8 +62,8 @@ def leave_the_future(tx: Tx) -> None:
     such a lease may be long gone, and no merge would come after such an alarm: of one that is ahead itself an alarm stays behind.
     """
     now = tx.now()
-    for alarm in tx.select(Alarm, ("at", ">", now + TOLERANCE)):
-        if not stepped_back(tx, tx.region()):
+    if not stepped_back(tx, tx.region()):
+        for alarm in tx.select(Alarm, ("at", ">", now + TOLERANCE)):
             tx.put(replace(alarm, at=now))
     for lease in tx.select(Lease):
         if too_far(lease, now):

@@ -233,8 +233,8 @@ def finish_commit(
     evidence = {"table": table.name, "number": commit.number, "version": version, "rows": rows}
     text = f"{table.name}: {plural(rows, 'row')} of {plural(len(ids), 'checkpoint')}"
     events.log(tx, "table " + commit.kind, text, checkpoint=max(ids), data=evidence)
-    if bad and any(bad.values()):
-        _tell_bad_records(tx, commit, ids, bad)
+    if of := {checkpoint: count for checkpoint, count in sorted((bad or {}).items()) if count}:
+        _tell_bad_records(tx, commit, ids, of)
     leases.release(tx, permit.lease)
     return done
 
@@ -263,9 +263,8 @@ def _refuse_overtaken(
         )
 
 
-def _tell_bad_records(tx: Tx, commit: TableCommit, ids: Collection[int], bad: Mapping[int, int]) -> None:
-    total = sum(bad.values())
-    of = {checkpoint: count for checkpoint, count in sorted(bad.items()) if count}
+def _tell_bad_records(tx: Tx, commit: TableCommit, ids: Collection[int], of: Mapping[int, int]) -> None:
+    total = sum(of.values())
     evidence = {"table": commit.table, "bad": total, "new": commit.kind == ADVANCE, "of": of}
     several = f" of {len(ids)} checkpoints" if len(ids) > 1 else ""
     text = f"{commit.table}: {plural(total, 'record')}{several} could not be decoded"

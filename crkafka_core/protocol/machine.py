@@ -286,13 +286,17 @@ class _Member:
             return
         self.set(desired=desired)
         self.observed_now = True
-        report, at = self.s.report, (desired.epoch, desired.head)
-        if self.s.reported and report and (report.epoch, report.base) == at and not desired.reported:
-            self.set(report=None)  # a backup without it was put in place (SPEC G10)
-        if self.s.triggered and (self.s.epoch, self.s.base) == at and not desired.asked:
-            self.do(sg.AskCut(*at))
+        self.say_again(desired)
         if self.s.client is ClientState.INITIALIZED:
             self.client(ClientEvent.SUBSCRIBE)
+
+    def say_again(self, desired: Desired) -> None:
+        """What SQL was told for this epoch and head and does not show, since a backup without it was put in place (SPEC G10)."""
+        s, at = self.s, (desired.epoch, desired.head)
+        if s.reported and s.report and (s.report.epoch, s.report.base) == at and not desired.reported:
+            self.set(report=None)
+        if s.triggered and (s.epoch, s.base) == at and not desired.asked:
+            self.do(sg.AskCut(*at))
 
     def assigned(self, held: frozenset[TP], generation: int) -> None:
         if self.s.held and self.s.client is ClientState.RECORDS_FETCHED:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from crkafka_core.holder import whoami
 from crkafka_core.loop import Runtime
-from crkafka_core.model.errors import LeaseHeld
+from crkafka_core.model.errors import LeaseHeld, Refused
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import hosts, leases
 from crkafka_core.plane.transact import ControlPlane
@@ -80,6 +80,17 @@ def only_host(region: Region, *, say: Callable[[str], None] = lambda _: None) ->
     with DriverLease(plane, LEASE, holder, data=this_process(), runtime=runtime) as lease:
         region.init()
         yield lease
+
+
+def check_still_ours(host: Host, right: DriverLease, *, more: str) -> None:
+    """Another host has taken over, or no member will start: then this one ends, and the region is not its to stop.
+
+    `more`: what tells a person more.
+    """
+    if right.lost is not None:
+        raise right.lost
+    if why := host.given_up():
+        raise Refused(f"No member is left here: {why}.", hint=f"The region is left as it is; {more} tells more.")
 
 
 def hosted(region: Region) -> bool:

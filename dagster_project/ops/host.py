@@ -8,14 +8,14 @@ import dagster as dg
 from pydantic import Field
 
 from crkafka_core.control import Reader
-from crkafka_core.model.errors import Refused, ServiceUnavailable
+from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.model.phase import UNSETTLED, Phase
 from crkafka_core.model.rows import MemberStatus
 from crkafka_core.model.rows import Region as Row
 from crkafka_core.plane import roster
 from crkafka_core.region import Region
 from crkafka_core.region.driver import driving
-from crkafka_core.region.host import LEASE, Host, running
+from crkafka_core.region.host import LEASE, Host, check_still_ours, running
 from crkafka_core.region.lease import DriverLease
 from dagster_project.failures import PAUSE_S, as_dagster_failure
 from dagster_project.resources import RegionResource, SparkSessionResource
@@ -55,14 +55,9 @@ def _join(context: dg.OpExecutionContext, region: Region, hosting: Host, right: 
             if now != said:
                 context.log.info(now)
             said = now
-            if right.lost is not None:
-                raise right.lost
             if hosting.join(POLL_S):
                 return
-            if why := hosting.given_up():
-                raise Refused(
-                    f"No member is left here: {why}.", hint="The region is left as it is; its page tells more."
-                )
+            check_still_ours(hosting, right, more="its page")
         except ServiceUnavailable as error:
             context.log.warning(f"{error} The members stay.")
             time.sleep(PAUSE_S)
