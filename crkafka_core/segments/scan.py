@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.plural import plural
 from crkafka_core.model.selection import EVERYTHING, Between, Selection
+from crkafka_core.segments import constants
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.errors import storage_error
 from crkafka_core.segments.storage import Storage
@@ -45,16 +46,25 @@ def scan_segment(
                     hint="The file was changed after it was published.",
                 )
             if whole and meta.num_rows <= BATCH_ROWS and _bytes(meta) <= BATCH_BYTES:
-                yield from _as_written(file.read(use_threads=False)).to_batches()
+                yield from _whole(file)
                 return
             for batch in _batches(file, columns, selection):
                 yield _as_written(batch)
-        except pa.ArrowInvalid as error:
+        except ValueError as error:  # Arrow's own among them
             raise DataLoss(
                 f"Segment {path} is damaged: {error}", hint="The file was changed after it was published."
             ) from error
         except OSError as error:
             raise storage_error(error, "Reading", storage.uri(path)) from error
+
+
+def _whole(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """All rows of a small one, of which each column costs about the same: those that are constant are not decoded."""
+    same = constants.of_footer(file.metadata.metadata)
+    if not same:
+        return iter(_as_written(file.read(use_threads=False)).to_batches())
+    read = file.reader.read_all(column_indices=constants.leaves(same), use_threads=False)
+    return (constants.completed(batch, same) for batch in read.to_batches())
 
 
 def _batches(file: pq.ParquetFile, columns: Sequence[str] | None, selection: Selection) -> Iterator[pa.RecordBatch]:

@@ -16,6 +16,7 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.segments.batch import SCHEMA, Batch
+from crkafka_core.segments.constants import Constants
 from crkafka_core.segments.errors import storage_error
 from crkafka_core.segments.rows import Sink
 from crkafka_core.segments.storage import Output, Storage
@@ -56,6 +57,7 @@ class SegmentWriter:
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
         self._spans: dict[TP, Span] = {}
+        self._constants = Constants()
         self._sink = _Sink(storage.open_write(path), storage.uri(path))
         self._closed: ClosedSegment | None = None
         self._compression = compression
@@ -96,8 +98,11 @@ class SegmentWriter:
                 )
                 with _Translated(self._sink):
                     parquet = self._opened(pa.Table.from_batches([], SCHEMA))
+                    about = self._constants.footer(self._spans)
                     if ids:
-                        parquet.add_key_value_metadata({TOPIC_IDS: json.dumps(ids, ensure_ascii=False)})
+                        about[TOPIC_IDS] = json.dumps(ids, ensure_ascii=False)
+                    if about:
+                        parquet.add_key_value_metadata(about)
                     parquet.close()
                 self._sink.output.close()
             except BaseException:
@@ -124,6 +129,7 @@ class SegmentWriter:
             return
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         table = pa.Table.from_batches(pending, SCHEMA)
+        self._constants.add(table)
         with _Translated(self._sink):
             self._opened(table).write_table(table, row_group_size=table.num_rows)
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.selection import Selection
+from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.scan import scan_segment
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter
@@ -31,7 +37,7 @@ def storage(tmp_path: Path) -> Storage:
 
 
 @pytest.mark.parametrize(
-    ("given", "groups", "rows"),
+    ("wanted", "groups", "rows"),
     [
         ({}, 10, 1000),
         ({"partitions": [1]}, 5, 500),
@@ -42,7 +48,7 @@ def storage(tmp_path: Path) -> Storage:
     ],
 )
 def test_row_groups_without_what_is_wanted_are_not_read(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch, given: dict[str, object], groups: int, rows: int
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, wanted: dict[str, object], groups: int, rows: int
 ) -> None:
     opened: list[int] = []
     read = pq.ParquetFile.iter_batches
@@ -52,7 +58,7 @@ def test_row_groups_without_what_is_wanted_are_not_read(
         return read(self, size, row_groups, **more)
 
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", seen)
-    selection = Selection.of(**given)  # type: ignore[arg-type]
+    selection = Selection.of(**wanted)  # type: ignore[arg-type]
     found = list(scan_segment(storage, PATH, columns=["offset"], selection=selection))
     assert (len(opened), sum(b.num_rows for b in found)) == (groups, rows)
     assert all(b.schema.names == ["offset"] for b in found)
@@ -70,3 +76,50 @@ def test_a_segment_that_was_cut_is_named(storage: Storage, left: int) -> None:
     file.write_bytes(file.read_bytes()[:left])
     with pytest.raises(DataLoss, match=r"Segment uid/00000001/m0-0-0.parquet is damaged"):
         list(scan_segment(storage, PATH, landed=1000))
+
+
+def test_a_footer_that_was_damaged_is_named(storage: Storage) -> None:
+    file = Path(storage.url) / PATH
+    there = file.read_bytes()
+    file.write_bytes(there.replace(b'{"timestampType"', b'{ timestampType"'))
+    assert file.read_bytes() != there
+    with pytest.raises(DataLoss, match=r"Segment uid/00000001/m0-0-0.parquet is damaged"):
+        list(scan_segment(storage, PATH, landed=1000))
+
+
+@settings(max_examples=60)
+@given(
+    groups=st.lists(
+        st.tuples(
+            st.sampled_from([TP("orders", 0), TP("orders", 1), TP("réfunds", 0)]),
+            *(
+                st.tuples(values, values)
+                for values in (
+                    st.sampled_from([None, None, b"", b"key"]),
+                    st.sampled_from([None, None, [], [{"key": "h", "value": None}]]),
+                    st.sampled_from([0, 0, 1, None]),
+                )
+            ),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_columns_that_are_constant_come_back_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, groups: list[tuple[Any, ...]]
+) -> None:
+    storage = Storage.open(str(tmp_path_factory.mktemp("segments")))
+    writer = SegmentWriter(storage, PATH, row_group_bytes=1)
+    written = []
+    for number, (tp, *values) in enumerate(groups):
+        batch = records(tp, 10 * number, 10 * number + 10)
+        rows = batch.records
+        for name, (first, others) in zip(("key", "headers", "timestampType"), values, strict=True):
+            at = SCHEMA.get_field_index(name)
+            rows = rows.set_column(at, SCHEMA.field(at), pa.array([first] + [others] * 9, SCHEMA.field(at).type))
+        written.append(rows)
+        writer.write(replace(batch, records=rows))
+    writer.close()
+    found = list(scan_segment(storage, PATH, landed=10 * len(groups)))
+    assert pa.Table.from_batches(found, SCHEMA).equals(pa.Table.from_batches(written, SCHEMA))
+    assert pa.Table.from_batches(found).equals(pq.read_table(Path(storage.url) / PATH).cast(SCHEMA))

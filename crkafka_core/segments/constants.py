@@ -1,0 +1,82 @@
+"""Columns of which all rows of a segment have the same value: its footer tells them, and who reads the whole does not decode them.
+
+Few records have headers, and most segments are of one topic. Of a small segment each column costs the same, however little is in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crkafka_core.model.offsets import TP
+from crkafka_core.segments.batch import SCHEMA
+
+CONSTANTS = "crkafka.constants"
+"""Key of the footer's metadata under which they are told, as a JSON object."""
+
+
+class Constants:
+    """Gathers them while a segment is written."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Any] | None = None
+
+    def add(self, rows: pa.Table) -> None:
+        """Rows that are written, at least one."""
+        here: dict[str, Any] = {
+            name: None for name in ("key", "headers", "timestampType") if rows.column(name).null_count == rows.num_rows
+        }
+        kinds = rows.column("timestampType")
+        bounds = pc.min_max(kinds).as_py()
+        if not kinds.null_count and bounds["min"] == bounds["max"]:
+            here["timestampType"] = bounds["min"]
+        self._found = here if self._found is None else dict(self._found.items() & here.items())
+
+    def footer(self, tps: Collection[TP]) -> dict[str, str]:
+        """What to add to the file's metadata, if all of its rows are of these partitions."""
+        found = dict(self._found or {})
+        for name, values in (("topic", {tp.topic for tp in tps}), ("partition", {tp.partition for tp in tps})):
+            if len(values) == 1:
+                found[name] = values.pop()
+        return {CONSTANTS: json.dumps(found, ensure_ascii=False)} if found else {}
+
+
+def of_footer(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
+    """Column → its one value; empty for a segment that tells none."""
+    found: dict[str, Any] = json.loads((metadata or {}).get(CONSTANTS.encode(), b"{}"))
+    return found
+
+
+def leaves(constants: Mapping[str, Any]) -> list[int]:
+    """The numbers of the Parquet columns that are left to read."""
+    return [number for number, name in enumerate(_LEAVES) if name not in constants]
+
+
+def completed(read: pa.RecordBatch, constants: Mapping[str, Any]) -> pa.RecordBatch:
+    """What was read of the others, with these columns in their places."""
+    left = iter(read.columns)
+    columns = [
+        _repeated(constants[field.name], field.type, read.num_rows) if field.name in constants else next(left)
+        for field in SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+_LEAVES = [field.name for field in SCHEMA for _ in range(2 if field.name == "headers" else 1)]
+"""The column of each Parquet column: a header has two parts."""
+
+
+def _repeated(value: str | int | None, kind: pa.DataType, rows: int) -> pa.Array:
+    """By its buffers: asked to make an array of Python's values, Arrow first imports pandas."""
+    if value is None:
+        return pa.nulls(rows, kind)
+    if isinstance(value, int):
+        return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(np.full(rows, value, np.int32))])
+    text = value.encode()
+    ends = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(len(text)))
+    return pa.Array.from_buffers(kind, rows, [None, ends, pa.py_buffer(text * rows)])
