@@ -6,7 +6,7 @@ Few records have headers, and most segments are of one topic. Of a small segment
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,23 +52,13 @@ def of_footer(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     return found
 
 
-def leaves(constants: Mapping[str, Any]) -> list[int]:
-    """The numbers of the Parquet columns that are left to read."""
-    return [number for number, name in enumerate(_LEAVES) if name not in constants]
-
-
-def completed(read: pa.RecordBatch, constants: Mapping[str, Any]) -> pa.RecordBatch:
-    """What was read of the others, with these columns in their places."""
-    left = iter(read.columns)
-    columns = [
-        _repeated(constants[field.name], field.type, read.num_rows) if field.name in constants else next(left)
-        for field in SCHEMA
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-
-
-_LEAVES = [field.name for field in SCHEMA for _ in range(2 if field.name == "headers" else 1)]
-"""The column of each Parquet column: a header has two parts."""
+def completed(
+    read: Mapping[str, pa.Array], rows: int, wanted: Sequence[str], constants: Mapping[str, Any]
+) -> pa.RecordBatch:
+    """The wanted columns: what was read, and the others as the footer tells them."""
+    fields = [SCHEMA.field(name) for name in wanted]
+    columns = [read[f.name] if f.name in read else _repeated(constants[f.name], f.type, rows) for f in fields]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA if len(fields) == len(SCHEMA) else pa.schema(fields))
 
 
 def _repeated(value: str | int | None, kind: pa.DataType, rows: int) -> pa.Array:
