@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, PySparkException, UnsupportedOperationException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampType
 
 from crkafka_core.config.location import in_catalog
-from crkafka_core.model.errors import ConfigError, CrkafkaError
+from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused
 from crkafka_core.spark import location
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_format import Range, Rows, TableFormat, Where, kinds
@@ -30,6 +30,7 @@ T = TypeVar("T")
 _LOOKS = 10
 _FEW = 8
 """Commits that are asked for first: each question costs Spark a plan, and rarely is more new."""
+_CATALOGS = "DELTA_UNSUPPORTED_CATALOG_MANAGED_TABLE_OPERATION"
 _TIMES_AS = "spark.sql.parquet.outputTimestampType"
 
 
@@ -138,21 +139,38 @@ class DeltaTable(TableFormat):
         self._let_take(there, frame.schema)
         if based_on and self._in_place_of_lost(frame, where, stamp):
             return
-        writer = frame.write.format("delta").mode("overwrite").options(**self.options)
-        writer = writer.option("txnAppId", stamp.app).option("txnVersion", stamp.number)
-        writer = writer.option("userMetadata", stamp.to_json())
-        if first and self.partition_by and len(frame.columns) > 1:
-            writer = writer.partitionBy(*self.partition_by)
-        if bare and self.partition_by and len(frame.columns) > 1:
+        about = {
+            **self.options,
+            "txnAppId": stamp.app,
+            "txnVersion": str(stamp.number),
+            "userMetadata": stamp.to_json(),
+        }
+        by = self.partition_by if first and len(frame.columns) > 1 else ()
+        if bare and by:
             # A fence has made it, without these columns and without a row.
-            writer = writer.option("overwriteSchema", "true")
-        else:
-            # A fence may have made the table, without the columns of its rows; those of a shape may become more.
-            if self.table.shape or not self.table.acknowledged or bare:
-                writer = writer.option("mergeSchema", "true")
+            about["overwriteSchema"] = "true"
+        # A fence may have made the table, without the columns of its rows; those of a shape may become more.
+        elif self.table.shape or not self.table.acknowledged or bare:
+            about["mergeSchema"] = "true"
+        beside_compaction(lambda: self._overwrite(frame, where, about, by, based_on))
+
+    def _overwrite(
+        self, frame: DataFrame, where: Where, about: dict[str, str], by: Sequence[str], based_on: str
+    ) -> None:
+        if based_on and not self.path and not by:
+            # `saveAsTable` would be a REPLACE TABLE, which Unity Catalog refuses of a table at a place of its own.
+            frame.writeTo(self.name).options(**about).overwrite(F.expr(where.sql()))
+            return
+        writer = frame.write.format("delta").mode("overwrite").options(**about)
+        if by:
+            writer = writer.partitionBy(*by)
+        if "overwriteSchema" not in about:
             # Also for a table that is not there yet: somebody else may make it meanwhile.
             writer = writer.option("replaceWhere", where.sql())
-        beside_compaction(lambda: writer.save(self.path) if self.path else writer.saveAsTable(self.name))
+        if self.path:
+            writer.save(self.path)
+        else:
+            writer.saveAsTable(self.name)
 
     def widen(self, rows: DataFrame, stamp: Stamp) -> None:
         there = self.read().schema
@@ -276,9 +294,19 @@ class DeltaTable(TableFormat):
 
     def compact(self) -> tuple[int, int]:
         # Rows keep their checkpoint in a column, or in their partition: a rewind takes exactly its rows out, whatever files they are in.
-        (done,) = (
-            self.spark.sql(f"OPTIMIZE {self.name}").select("metrics.numFilesRemoved", "metrics.numFilesAdded").collect()
-        )
+        try:
+            (done,) = (
+                self.spark.sql(f"OPTIMIZE {self.name}")
+                .select("metrics.numFilesRemoved", "metrics.numFilesAdded")
+                .collect()
+            )
+        except UnsupportedOperationException as error:
+            if _CATALOGS not in str(error):
+                raise
+            raise Refused(
+                f"Table {self.table.name} is managed by its catalog ({self.table.path}), and Delta leaves its OPTIMIZE and VACUUM to that.",
+                hint="Let the catalog do it, or declare a table that was made at a place of its own (CREATE TABLE … LOCATION).",
+            ) from error
         return done[0], done[1]
 
     def clean(self) -> None:

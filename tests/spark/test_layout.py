@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable as Lake
-from pyspark.sql import SparkSession
+from pyspark.errors import UnsupportedOperationException
+from pyspark.sql import DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 
 from crkafka_core.model.errors import ConfigError, LeaseHeld, LeaseLost, Refused
@@ -205,6 +206,56 @@ def test_a_table_may_be_in_a_catalog_by_its_name(spark: SparkSession, tmp_path: 
         assert tables.look(spark, landing.region, "orders").clean
     finally:
         spark.sql("DROP TABLE IF EXISTS spark_catalog.default.orders_in_catalog")
+
+
+def test_a_table_of_a_catalog_that_is_there_is_written_without_a_replace_table(
+    spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which Unity Catalog refuses of an external table."""
+    landing = made(tmp_path, path="spark_catalog.default.orders_external")
+    spark.sql(
+        f"CREATE TABLE spark_catalog.default.orders_external ({CHECKPOINT} BIGINT) USING delta "
+        f"TBLPROPERTIES ('team' = 'shop') LOCATION '{tmp_path / 'external'}'"
+    )
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a REPLACE TABLE")
+
+    try:
+        monkeypatch.setattr(DataFrameWriter, "saveAsTable", refuse)
+        advanced(spark, landing, 2)
+        shop.MORE.append("1 AS more")
+        advanced(spark, landing, 1)
+        shop.MORE.clear()
+        advanced(spark, landing, 1)
+        landing.rewind(2)
+        tables.fence_all(spark, landing.region)
+        assert rows_in(spark, landing) == expected((1, 0, 4), (2, 4, 8))
+        advanced(spark, landing, 1)
+        assert rows_in(spark, landing) == expected((1, 0, 4), (2, 4, 8), (5, 8, 12))
+        assert tables.look(spark, landing.region, "orders").clean
+        assert Lake(str(tmp_path / "external")).metadata().configuration == {"team": "shop"}
+    finally:
+        spark.sql("DROP TABLE IF EXISTS spark_catalog.default.orders_external")
+
+
+def test_maintain_of_a_table_that_its_catalog_manages_says_so(
+    spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Delta refuses it in Unity Catalog: `maintain` of all tables ended there, and with a trace of Java's."""
+    landing = made(tmp_path)
+    advanced(spark, landing, 1)
+    sql = SparkSession.sql
+
+    def refuse(self: SparkSession, query: str, *more: Any, **named: Any) -> Any:
+        if query.startswith("OPTIMIZE"):
+            text = "is blocked by the catalog for Catalog-Managed tables."
+            raise UnsupportedOperationException(f"[DELTA_UNSUPPORTED_CATALOG_MANAGED_TABLE_OPERATION] OPTIMIZE {text}")
+        return sql(self, query, *more, **named)
+
+    monkeypatch.setattr(SparkSession, "sql", refuse)
+    with pytest.raises(Refused, match="Table orders is managed by its catalog"):
+        tables.maintain(spark, landing.region, "orders")
 
 
 KEYED: dict[str, Any] = {"mode": "upsert", "keys": ["partition", "offset"]}
