@@ -6,7 +6,9 @@ Few records have headers, and most segments are of one topic. Of a small segment
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ import pyarrow.compute as pc
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import SCHEMA
 
-CONSTANTS = "crkafka.constants"
+CONSTANTS = b"crkafka.constants"
 """Key of the footer's metadata under which they are told, as a JSON object."""
 
 
@@ -43,25 +45,48 @@ class Constants:
         for name, values in (("topic", {tp.topic for tp in tps}), ("partition", {tp.partition for tp in tps})):
             if len(values) == 1:
                 found[name] = values.pop()
-        return {CONSTANTS: json.dumps(found, ensure_ascii=False)} if found else {}
+        return {CONSTANTS.decode(): json.dumps(found, ensure_ascii=False, sort_keys=True)} if found else {}
 
 
-def of_footer(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
-    """Column → its one value; empty for a segment that tells none."""
-    found: dict[str, Any] = json.loads((metadata or {}).get(CONSTANTS.encode(), b"{}"))
-    return found
+@dataclass(frozen=True)
+class Plan:
+    """How the wanted columns of a segment are had. Most segments of a region tell the same constants: it is made once."""
+
+    left: tuple[str, ...]
+    """Those that are read."""
+    read: pa.Schema
+    """Theirs."""
+    _answer: pa.Schema
+    _constants: tuple[tuple[pa.Array, Any] | None, ...]
+    """Of each column of the answer some rows, and its value; None: it is read."""
+
+    def completed(self, read: Sequence[pa.Array], rows: int) -> pa.RecordBatch:
+        """What was read of the others, with the constants in their places."""
+        others = iter(read)
+        columns = [next(others) if told is None else _repeated(*told, rows) for told in self._constants]
+        return pa.RecordBatch.from_arrays(columns, schema=self._answer)
 
 
-def completed(
-    read: Mapping[str, pa.Array], rows: int, wanted: Sequence[str], constants: Mapping[str, Any]
-) -> pa.RecordBatch:
-    """The wanted columns: what was read, and the others as the footer tells them."""
-    fields = [SCHEMA.field(name) for name in wanted]
-    columns = [read[f.name] if f.name in read else _repeated(constants[f.name], f.type, rows) for f in fields]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA if len(fields) == len(SCHEMA) else pa.schema(fields))
+@lru_cache(maxsize=64)
+def plan_of(told: bytes, wanted: tuple[str, ...]) -> Plan:
+    """`told`: by the footer, empty for a segment of an older version. `wanted`: in the order of the segment's columns."""
+    constants: dict[str, Any] = json.loads(told or b"{}")
+    fields = {name: SCHEMA.field(name) for name in wanted}
+    left = tuple(name for name in wanted if name not in constants)
+    some = {n: (_made(constants[n], f.type, _SOME), constants[n]) for n, f in fields.items() if n in constants}
+    answer = SCHEMA if len(wanted) == len(SCHEMA) else pa.schema(fields.values())
+    return Plan(left, pa.schema([fields[n] for n in left]), answer, tuple(some.get(name) for name in wanted))
 
 
-def _repeated(value: str | int | None, kind: pa.DataType, rows: int) -> pa.Array:
+_SOME = 2048
+"""Rows of a constant that are kept: a small segment's are a part of them."""
+
+
+def _repeated(some: pa.Array, value: str | int | None, rows: int) -> pa.Array:
+    return some.slice(0, rows) if rows <= len(some) else _made(value, some.type, rows)
+
+
+def _made(value: str | int | None, kind: pa.DataType, rows: int) -> pa.Array:
     """By its buffers: asked to make an array of Python's values, Arrow first imports pandas."""
     if value is None:
         return pa.nulls(rows, kind)

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.plural import plural
 from crkafka_core.model.selection import EVERYTHING, Between, Selection
-from crkafka_core.segments import constants
 from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.constants import CONSTANTS, plan_of
 from crkafka_core.segments.errors import storage_error
 from crkafka_core.segments.storage import Storage
 
@@ -44,7 +44,7 @@ def scan_segment(
                     f"Segment {path} has {plural(meta.num_rows, 'row')}; {plural(landed, 'was', 'were')} landed.",
                     hint="The file was changed after it was published.",
                 )
-            wanted = [name for name in SCHEMA.names if columns is None or name in columns]
+            wanted = _COLUMNS if columns is None else tuple(name for name in _COLUMNS if name in columns)
             small = meta.num_rows <= BATCH_ROWS and _bytes(meta) <= BATCH_BYTES
             yield from _at_once(file, wanted) if small and selection.everything else _batches(file, wanted, selection)
         except ValueError as error:  # Arrow's own among them
@@ -55,24 +55,25 @@ def scan_segment(
             raise storage_error(error, "Reading", storage.uri(path)) from error
 
 
-def _at_once(file: pq.ParquetFile, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _at_once(file: pq.ParquetFile, wanted: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """All rows of a small one, of which each column costs about the same: those that are constant are not decoded."""
-    same = constants.of_footer(file.metadata.metadata)
-    if not (left := [name for name in wanted if name not in same]):
-        yield constants.completed({}, file.metadata.num_rows, wanted, same)
+    meta = file.metadata
+    plan = plan_of((meta.metadata or {}).get(CONSTANTS, b""), wanted)
+    if not plan.left:
+        yield plan.completed((), meta.num_rows)
         return
-    for batch in _as_written(file.read(left, use_threads=False)).to_batches():
-        columns = dict(zip(left, batch.columns, strict=True))
-        yield constants.completed(columns, batch.num_rows, wanted, same) if same else batch
+    for batch in _as_written(file.read(plan.left, use_threads=False), plan.read).to_batches():
+        yield plan.completed(batch.columns, batch.num_rows)
 
 
 def _batches(file: pq.ParquetFile, wanted: Sequence[str], selection: Selection) -> Iterator[pa.RecordBatch]:
-    needed = [name for name in SCHEMA.names if name in {*wanted, *_filtered(selection)}]
+    needed = [name for name in _COLUMNS if name in {*wanted, *_filtered(selection)}]
+    read = pa.schema([SCHEMA.field(name) for name in needed])
     groups = [i for i in range(file.metadata.num_row_groups) if _touched(file.metadata.row_group(i), selection)]
     for batch in file.iter_batches(rows_at_once(file.metadata), row_groups=groups, columns=needed, use_threads=False):
-        kept = selected(_as_written(batch), selection)
+        kept = selected(_as_written(batch, read), selection)
         if kept.num_rows:
-            yield kept if needed == wanted else kept.select(wanted)
+            yield kept if len(needed) == len(wanted) else kept.select(wanted)
 
 
 def selected(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
@@ -157,15 +158,12 @@ class _File(pq.ParquetFile):  # type: ignore[misc]
         return _PLACES
 
 
-_PLACES = {name: [place] for place, name in enumerate(SCHEMA.names)} | {"headers": [7, 8]}
+_COLUMNS = tuple(SCHEMA.names)
+_PLACES = {name: [place] for place, name in enumerate(_COLUMNS)} | {"headers": [7, 8]}
 """Of each column, in Parquet: a header has two parts."""
 
 T = TypeVar("T", pa.Table, pa.RecordBatch)
 
 
-def _as_written(found: T) -> T:
-    if found.schema.equals(SCHEMA):
-        return found
-    names = [name for name in SCHEMA.names if name in found.schema.names]
-    wanted = SCHEMA if names == SCHEMA.names else pa.schema([SCHEMA.field(name) for name in names])
-    return found if found.schema.equals(wanted) else found.select(names).cast(wanted)
+def _as_written(found: T, wanted: pa.Schema) -> T:
+    return found if found.schema.equals(wanted) else found.select(wanted.names).cast(wanted)

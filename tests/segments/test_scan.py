@@ -91,6 +91,7 @@ def test_a_footer_that_was_damaged_is_named(storage: Storage) -> None:
 @given(
     groups=st.lists(
         st.tuples(
+            st.sampled_from([1, 10, 1500]),
             st.sampled_from([TP("orders", 0), TP("orders", 1), TP("réfunds", 0)]),
             *(
                 st.tuples(values, values)
@@ -111,17 +112,19 @@ def test_columns_that_are_constant_come_back_as_they_were_written(
 ) -> None:
     storage = Storage.open(str(tmp_path_factory.mktemp("segments")))
     writer = SegmentWriter(storage, PATH, row_group_bytes=1)
-    written = []
-    for number, (tp, *values) in enumerate(groups):
-        batch = records(tp, 10 * number, 10 * number + 10)
+    written: list[pa.RecordBatch] = []
+    for number, (count, tp, *values) in enumerate(groups):
+        batch = records(tp, 2000 * number, 2000 * number + count)
         rows = batch.records
         for name, (first, others) in zip(("key", "headers", "timestampType"), values, strict=True):
             at = SCHEMA.get_field_index(name)
-            rows = rows.set_column(at, SCHEMA.field(at), pa.array([first] + [others] * 9, SCHEMA.field(at).type))
+            rows = rows.set_column(
+                at, SCHEMA.field(at), pa.array([first] + [others] * (count - 1), SCHEMA.field(at).type)
+            )
         written.append(rows)
         writer.write(replace(batch, records=rows))
     writer.close()
-    found = list(scan_segment(storage, PATH, landed=10 * len(groups), columns=columns))
+    found = list(scan_segment(storage, PATH, landed=sum(rows.num_rows for rows in written), columns=columns))
     wanted = [name for name in SCHEMA.names if columns is None or name in columns]
     assert pa.Table.from_batches(found).equals(pa.Table.from_batches(written, SCHEMA).select(wanted))
     assert pa.Table.from_batches(written, SCHEMA).equals(pq.read_table(Path(storage.url) / PATH).cast(SCHEMA))
