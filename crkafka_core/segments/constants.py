@@ -57,33 +57,49 @@ class Plan:
     read: pa.Schema
     """Theirs."""
     _answer: pa.Schema
-    _constants: tuple[tuple[pa.Array, Any] | None, ...]
-    """Of each column of the answer some rows, and its value; None: it is read."""
+    _constants: tuple[_Constant | None, ...]
+    """Of each column of the answer; None: it is read."""
 
     def completed(self, read: Sequence[pa.Array], rows: int) -> pa.RecordBatch:
         """What was read of the others, with the constants in their places."""
         others = iter(read)
-        columns = [next(others) if told is None else _repeated(*told, rows) for told in self._constants]
+        columns = [next(others) if constant is None else constant.repeated(rows) for constant in self._constants]
         return pa.RecordBatch.from_arrays(columns, schema=self._answer)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def plan_of(told: bytes, wanted: tuple[str, ...]) -> Plan:
     """`told`: by the footer, empty for a segment of an older version. `wanted`: in the order of the segment's columns."""
-    constants: dict[str, Any] = json.loads(told or b"{}")
+    values: dict[str, Any] = json.loads(told or b"{}")
     fields = {name: SCHEMA.field(name) for name in wanted}
-    left = tuple(name for name in wanted if name not in constants)
-    some = {n: (_made(constants[n], f.type, _SOME), constants[n]) for n, f in fields.items() if n in constants}
+    left = tuple(name for name in wanted if name not in values)
+    constants = {name: _Constant(values[name], field) for name, field in fields.items() if name in values}
     answer = SCHEMA if len(wanted) == len(SCHEMA) else pa.schema(fields.values())
-    return Plan(left, pa.schema([fields[n] for n in left]), answer, tuple(some.get(name) for name in wanted))
+    return Plan(left, pa.schema([fields[n] for n in left]), answer, tuple(constants.get(name) for name in wanted))
 
 
-_SOME = 2048
-"""Rows of a constant that are kept: a small segment's are a part of them."""
+class _Constant:
+    """One value, in as many rows as are asked for."""
+
+    def __init__(self, value: str | int | None, field: pa.Field) -> None:
+        there = {pa.string(): str, pa.int32(): int}.get(field.type, type(None))
+        if value is not None and (not isinstance(value, there) or (isinstance(value, int) and abs(value) >= 2**31)):
+            raise ValueError(f"its footer says that {field.name} is {value!r} in all rows")
+        self._value, self._kind = value, field.type
+        self._made: dict[int, pa.Array] = {}
+
+    def repeated(self, rows: int) -> pa.Array:
+        """A part of a few more that were made before: not many more, since who counts bytes counts all of them."""
+        if rows > _KEPT:
+            return _made(self._value, self._kind, rows)
+        size = 1 << max(rows - 1, 0).bit_length()
+        if size not in self._made:
+            self._made[size] = _made(self._value, self._kind, size)
+        return self._made[size].slice(0, rows)
 
 
-def _repeated(some: pa.Array, value: str | int | None, rows: int) -> pa.Array:
-    return some.slice(0, rows) if rows <= len(some) else _made(value, some.type, rows)
+_KEPT = 2048
+"""Of how many rows at most constants are kept."""
 
 
 def _made(value: str | int | None, kind: pa.DataType, rows: int) -> pa.Array:

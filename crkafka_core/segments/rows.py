@@ -35,6 +35,7 @@ def batches(
         ):
             plain = pa.schema([field.with_type(_plain(field.type)) for field in batch.schema])
             rows = batch if plain.equals(batch.schema) else batch.cast(plain)
+            rows = rows.replace_schema_metadata(None)  # what the footer tells is true of this file alone
             if kept is not None:
                 flags = list(kept[at : at + rows.num_rows])
                 at += rows.num_rows

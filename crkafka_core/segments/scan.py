@@ -166,4 +166,5 @@ T = TypeVar("T", pa.Table, pa.RecordBatch)
 
 
 def _as_written(found: T, wanted: pa.Schema) -> T:
-    return found if found.schema.equals(wanted) else found.select(wanted.names).cast(wanted)
+    rows = found if found.schema.equals(wanted) else found.select(wanted.names).cast(wanted)
+    return rows.replace_schema_metadata(None)  # what the footer tells is true of this file alone

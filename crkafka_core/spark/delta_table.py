@@ -139,38 +139,38 @@ class DeltaTable(TableFormat):
         self._let_take(there, frame.schema)
         if based_on and self._in_place_of_lost(frame, where, stamp):
             return
-        about = {
-            **self.options,
-            "txnAppId": stamp.app,
-            "txnVersion": str(stamp.number),
-            "userMetadata": stamp.to_json(),
-        }
+        ours = {"txnAppId": stamp.app, "txnVersion": str(stamp.number), "userMetadata": stamp.to_json()}
         by = self.partition_by if first and len(frame.columns) > 1 else ()
+        condition = where.sql()
         if bare and by:
             # A fence has made it, without these columns and without a row.
-            about["overwriteSchema"] = "true"
+            ours["overwriteSchema"], condition = "true", ""
         # A fence may have made the table, without the columns of its rows; those of a shape may become more.
         elif self.table.shape or not self.table.acknowledged or bare:
-            about["mergeSchema"] = "true"
-        beside_compaction(lambda: self._overwrite(frame, where, about, by, based_on))
+            ours["mergeSchema"] = "true"
+        named = bool(based_on) and not self.path and not by
+        beside_compaction(lambda: (self._overwrite_named if named else self._overwrite)(frame, condition, ours, by))
 
-    def _overwrite(
-        self, frame: DataFrame, where: Where, about: dict[str, str], by: Sequence[str], based_on: str
-    ) -> None:
-        if based_on and not self.path and not by:
-            # `saveAsTable` would be a REPLACE TABLE, which Unity Catalog refuses of a table at a place of its own.
-            frame.writeTo(self.name).options(**about).overwrite(F.expr(where.sql()))
-            return
-        writer = frame.write.format("delta").mode("overwrite").options(**about)
+    def _overwrite_named(self, frame: DataFrame, condition: str, ours: dict[str, str], _: Sequence[str]) -> None:
+        """Of a catalog's table `saveAsTable` would be a REPLACE TABLE, which Unity Catalog refuses at a place of its own."""
+        frame.writeTo(self.name).options(**self._with_own(ours)).overwrite(F.expr(condition))
+
+    def _overwrite(self, frame: DataFrame, condition: str, ours: dict[str, str], by: Sequence[str]) -> None:
+        writer = frame.write.format("delta").mode("overwrite").options(**self._with_own(ours))
         if by:
             writer = writer.partitionBy(*by)
-        if "overwriteSchema" not in about:
+        if condition:
             # Also for a table that is not there yet: somebody else may make it meanwhile.
-            writer = writer.option("replaceWhere", where.sql())
+            writer = writer.option("replaceWhere", condition)
         if self.path:
             writer.save(self.path)
         else:
             writer.saveAsTable(self.name)
+
+    def _with_own(self, ours: dict[str, str]) -> dict[str, str]:
+        """The table's own options too, but in no spelling one of those that a write says: `writeTo` takes both."""
+        said = {name.lower() for name in (*ours, "replaceWhere")}
+        return {name: value for name, value in self.options.items() if name.lower() not in said} | ours
 
     def widen(self, rows: DataFrame, stamp: Stamp) -> None:
         there = self.read().schema

@@ -16,6 +16,7 @@ from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.selection import Selection
 from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.rows import batches
 from crkafka_core.segments.scan import scan_segment
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter
@@ -78,13 +79,31 @@ def test_a_segment_that_was_cut_is_named(storage: Storage, left: int) -> None:
         list(scan_segment(storage, PATH, landed=1000))
 
 
-def test_a_footer_that_was_damaged_is_named(storage: Storage) -> None:
+@pytest.mark.parametrize(
+    ("written", "damaged"),
+    [
+        (b'{"timestampType": 0', b'{ timestampType": 0'),
+        (b'"timestampType": 0', b'"timestampType":{}'),
+        (b'"timestampType": 0, "topic": "orders"', b'"timestampType":5000000000,"topic":""'),
+        (b'"topic": "orders"', b'"topic": 12345678'),
+        (b'"topic": "orders"', b'"value": "orders"'),
+    ],
+)
+def test_a_footer_that_was_damaged_is_named(storage: Storage, written: bytes, damaged: bytes) -> None:
     file = Path(storage.url) / PATH
     there = file.read_bytes()
-    file.write_bytes(there.replace(b'{"timestampType"', b'{ timestampType"'))
-    assert file.read_bytes() != there
+    assert len(written) == len(damaged) and written in there
+    file.write_bytes(there.replace(written, damaged))
     with pytest.raises(DataLoss, match=r"Segment uid/00000001/m0-0-0.parquet is damaged"):
         list(scan_segment(storage, PATH, landed=1000))
+
+
+@pytest.mark.parametrize("wanted", [{}, {"partitions": [0, 1]}])
+def test_what_a_footer_tells_does_not_go_with_its_rows(storage: Storage, wanted: dict[str, Any]) -> None:
+    """It is not true of another file that gets them beside other rows."""
+    read = [*scan_segment(storage, PATH, selection=Selection.of(**wanted))]
+    read += batches(storage, PATH, ["offset"], only=False)
+    assert read and not any(batch.schema.metadata for batch in read)
 
 
 @settings(max_examples=60)

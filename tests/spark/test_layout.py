@@ -212,7 +212,7 @@ def test_a_table_of_a_catalog_that_is_there_is_written_without_a_replace_table(
     spark: SparkSession, tmp_path: Path, shop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which Unity Catalog refuses of an external table."""
-    landing = made(tmp_path, path="spark_catalog.default.orders_external")
+    landing = made(tmp_path, path="spark_catalog.default.orders_external", options={"usermetadata": "theirs"})
     spark.sql(
         f"CREATE TABLE spark_catalog.default.orders_external ({CHECKPOINT} BIGINT) USING delta "
         f"TBLPROPERTIES ('team' = 'shop') LOCATION '{tmp_path / 'external'}'"
@@ -232,6 +232,10 @@ def test_a_table_of_a_catalog_that_is_there_is_written_without_a_replace_table(
         tables.fence_all(spark, landing.region)
         assert rows_in(spark, landing) == expected((1, 0, 4), (2, 4, 8))
         advanced(spark, landing, 1)
+        assert rows_in(spark, landing) == expected((1, 0, 4), (2, 4, 8), (5, 8, 12))
+        landing.land(1)  # no row of it has come, when a reset takes it back
+        landing.rewind(5)
+        tables.fence_all(spark, landing.region)
         assert rows_in(spark, landing) == expected((1, 0, 4), (2, 4, 8), (5, 8, 12))
         assert tables.look(spark, landing.region, "orders").clean
         assert Lake(str(tmp_path / "external")).metadata().configuration == {"team": "shop"}
