@@ -148,24 +148,22 @@ class DeltaTable(TableFormat):
         # A fence may have made the table, without the columns of its rows; those of a shape may become more.
         elif self.table.shape or not self.table.acknowledged or bare:
             ours["mergeSchema"] = "true"
-        named = bool(based_on) and not self.path and not by
-        beside_compaction(lambda: (self._overwrite_named if named else self._overwrite)(frame, condition, ours, by))
+        self._overwrite(frame, condition, self._with_own(ours), by, named=bool(based_on) and not self.path and not by)
 
-    def _overwrite_named(self, frame: DataFrame, condition: str, ours: dict[str, str], _: Sequence[str]) -> None:
-        """Of a catalog's table `saveAsTable` would be a REPLACE TABLE, which Unity Catalog refuses at a place of its own."""
-        frame.writeTo(self.name).options(**self._with_own(ours)).overwrite(F.expr(condition))
-
-    def _overwrite(self, frame: DataFrame, condition: str, ours: dict[str, str], by: Sequence[str]) -> None:
-        writer = frame.write.format("delta").mode("overwrite").options(**self._with_own(ours))
+    def _overwrite(
+        self, frame: DataFrame, condition: str, options: dict[str, str], by: Sequence[str], *, named: bool
+    ) -> None:
+        if named:
+            # `saveAsTable` would be a REPLACE TABLE, which Unity Catalog refuses of a table at a place of its own.
+            beside_compaction(lambda: frame.writeTo(self.name).options(**options).overwrite(F.expr(condition)))
+            return
+        writer = frame.write.format("delta").mode("overwrite").options(**options)
         if by:
             writer = writer.partitionBy(*by)
         if condition:
             # Also for a table that is not there yet: somebody else may make it meanwhile.
             writer = writer.option("replaceWhere", condition)
-        if self.path:
-            writer.save(self.path)
-        else:
-            writer.saveAsTable(self.name)
+        beside_compaction(lambda: writer.save(self.path) if self.path else writer.saveAsTable(self.name))
 
     def _with_own(self, ours: dict[str, str]) -> dict[str, str]:
         """The table's own options too, but in no spelling one of those that a write says: `writeTo` takes both."""

@@ -40,7 +40,7 @@ def storage(tmp_path: Path) -> Storage:
 @pytest.mark.parametrize(
     ("wanted", "groups", "rows"),
     [
-        ({"partitions": [0, 1]}, 10, 1000),
+        ({}, 10, 1000),
         ({"partitions": [1]}, 5, 500),
         ({"partitions": [1], "from_offset": 150, "to_offset": 201}, 2, 51),
         ({"topics": ["refunds"]}, 0, 0),
@@ -49,7 +49,7 @@ def storage(tmp_path: Path) -> Storage:
     ],
 )
 def test_row_groups_without_what_is_wanted_are_not_read(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch, wanted: dict[str, object], groups: int, rows: int
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, wanted: dict[str, Any], groups: int, rows: int
 ) -> None:
     opened: list[int] = []
     read = pq.ParquetFile.iter_batches
@@ -59,7 +59,8 @@ def test_row_groups_without_what_is_wanted_are_not_read(
         return read(self, size, row_groups, **more)
 
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", seen)
-    selection = Selection.of(**wanted)  # type: ignore[arg-type]
+    monkeypatch.setattr("crkafka_core.segments.scan.BATCH_ROWS", 999)  # one that is small is read at once
+    selection = Selection.of(**wanted)
     found = list(scan_segment(storage, PATH, columns=["offset"], selection=selection))
     assert (len(opened), sum(b.num_rows for b in found)) == (groups, rows)
     assert all(b.schema.names == ["offset"] for b in found)
