@@ -1,0 +1,173 @@
+"""The port to a table's format: look at one version of its log, and commit on exactly that version (SPEC K6).
+
+A format is one module that implements `TableLog` and `Snapshot`, and one line in `lake/formats.py`. A commit is a compare-and-set: it
+counts only directly after the snapshot that it was made on, and retries nothing. The caller looks again and decides again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from crkafka_core.model.errors import CrkafkaError, Refused, ServiceUnavailable
+from crkafka_core.segments.storage import Storage
+
+CHECKPOINT = "crkafka_checkpoint"
+"""The column with the number of the checkpoint that a row belongs to (SPEC C8)."""
+
+
+class Moved(CrkafkaError):
+    """Another commit came after the snapshot. Reaction: look again; nothing of this commit is in the table."""
+
+
+class Unknown(CrkafkaError):
+    """The commit may or may not be in the table: the storage or catalog gave no answer. Reaction: look again, and read the stamp."""
+
+
+class TableUnavailable(ServiceUnavailable):
+    """The table's storage or catalog does not answer. Reaction: wait and try again."""
+
+
+class CannotCommit(Refused):
+    """The table has a feature that this way of writing cannot keep. Reaction: a person removes it, or `check` names another way."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One partition field: a transform of a column, as Iceberg names them."""
+
+    column: str
+    transform: str = "identity"
+    """identity, year, month, day, hour, bucket or truncate."""
+    width: int = 0
+    """Of bucket and truncate."""
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Who made a commit and which permit it used. Kept as state of the table, so it outlives the commit's own entry in the log."""
+
+    uid: str
+    """Of the region."""
+    table: str
+    permit: int
+    """The permit's number; it only grows for a table."""
+    token: str
+    """Of the permit's holder: two attempts with one number are told apart."""
+    checkpoint: int
+    """The checkpoint that the table has acknowledged with this commit."""
+    kind: str = "advance"
+    """advance, rewrite, fence, repair or compact."""
+    version: int = 0
+    """The version of the table that the commit made; set by the format."""
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Rows of a file that are deleted beside it: positions from the file's first row, as in Delta's and Iceberg's deletion vectors."""
+
+    positions: Collection[int]
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A data file that a commit adds. The log gets all of it from here; nothing reads the file's footer again."""
+
+    path: str
+    """Relative to the table's folder."""
+    bytes: int
+    rows: int
+    lowest: Mapping[str, Any] = field(default_factory=dict)
+    """Column → a value that no row is below; exact, since engines answer `min()` from it."""
+    highest: Mapping[str, Any] = field(default_factory=dict)
+    nulls: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Partition column or field name → value."""
+
+
+@dataclass(frozen=True)
+class DataFile(NewFile):
+    """A data file of a snapshot. (path, marks) is its identity: a file with other marks is another file to a commit."""
+
+    marks: Marks | None = None
+
+    @property
+    def numbers(self) -> tuple[int, int] | None:
+        """The lowest and highest checkpoint of its rows; None if the log does not have them."""
+        if CHECKPOINT in self.lowest and CHECKPOINT in self.highest:
+            return int(self.lowest[CHECKPOINT]), int(self.highest[CHECKPOINT])
+        return None
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One commit in the table's log."""
+
+    version: int
+    stamp: Stamp | None
+    """None: not made by crkafka."""
+    changes_rows: bool
+    operation: str = ""
+    """As the format names it."""
+
+
+class Snapshot(Protocol):
+    """One version of a table."""
+
+    version: int
+    """Grows with each commit, whoever makes it."""
+    at: str
+    """The name by which a reader asks for this very version."""
+    schema: pa.Schema
+    parts: Sequence[Part]
+    properties: Mapping[str, str]
+
+    def stamp(self, uid: str, table: str) -> Stamp | None:
+        """The last stamp of this region and table that leads to this version, also when its log entry is cleaned away."""
+
+    def owner(self) -> tuple[str, str] | None:
+        """(uid, table) of the last stamp of any region."""
+
+    def since(self, version: int) -> Sequence[LogEntry] | None:
+        """Commits after `version`, oldest first; None if the log no longer has all of them."""
+
+    def files(self, numbers: tuple[int, int] | None = None) -> Iterable[DataFile]:
+        """Data files; with `numbers` at least those that may hold rows of checkpoints in [lowest, highest]."""
+
+    def commit(
+        self,
+        add: Sequence[NewFile],
+        remove: Collection[DataFile],
+        stamp: Stamp,
+        *,
+        marks: Mapping[DataFile, Marks] | None = None,
+        schema: pa.Schema | None = None,
+        changes_rows: bool = True,
+        info: Mapping[str, Any] | None = None,
+    ) -> Snapshot:
+        """Add and remove files, or set marks, in one commit; the snapshot that it made. Raises `Moved`, `Unknown` or `CannotCommit`.
+
+        `schema`: the table's columns from this commit on (added columns, widened types). `changes_rows`: False for a compaction.
+        `info`: for people, in the log.
+        """
+
+
+class TableLog(Protocol):
+    """The log of one table."""
+
+    storage: Storage
+    """The folder of its data files."""
+
+    def look(self, version: str = "") -> Snapshot | None:
+        """The table now, or at a version (`Snapshot.at`); None if there is no table, or the version is gone."""
+
+    def create(self, schema: pa.Schema, parts: Sequence[Part], stamp: Stamp, properties: Mapping[str, str]) -> Snapshot:
+        """Make the table without rows; the stamp is in its first version. Raises `Moved` if it exists."""
+
+    def expire(self, keep: Collection[str], older_than: float) -> int:
+        """Forget versions and delete unreferenced files older than `older_than` (seconds since 1970), but keep these versions and the
+        current one; the number of deleted files. Metadata is deleted by age, never by count (SPEC K6).
+        """
