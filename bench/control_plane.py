@@ -1,4 +1,4 @@
-"""The control plane alone: big merges, long histories, idle regions (SPEC 21, rows 3, 8 and 9)."""
+"""The control plane alone: big merges, long histories, idle regions (docs/speed.md, rows 3, 8 and 9)."""
 
 from __future__ import annotations
 

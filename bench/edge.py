@@ -1,4 +1,4 @@
-"""The Kafka edge by itself: consume → Arrow → Parquet on one core, with the cost of each step (SPEC 21 rows 1 and 7).
+"""The Kafka edge by itself: consume → Arrow → Parquet on one core, with the cost of each step (docs/speed.md, rows 1 and 7).
 
 `python -m bench.edge [--rows 1000000] [--compression lz4] [--folder F]`: starts a real Kafka, fills a topic, reads it without
 writing, natively and through Python objects, and once into a segment; prints rates, CPU per record, the pause of `close`, and peak memory.

@@ -152,7 +152,7 @@ def _leave_useless(context: Any) -> None:
 
 
 def renewed(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The password as its file has it now: it may be another one since this process began (SPEC §17)."""
+    """The password as its file has it now: it may be another one since this process began (SPEC U2)."""
     return {
         name: read_again(parameters[name], kafka=False) for name in ("password", "sslpassword") if parameters.get(name)
     }

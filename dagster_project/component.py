@@ -1,4 +1,4 @@
-"""The component `dagster_project.ConsistentRegion`: a region in a few lines of YAML (SPEC 19, A5)."""
+"""The component `dagster_project.ConsistentRegion`: a region in a few lines of YAML (SPEC U3, A5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code location `crkafka`: every region under `defs/`, and whatever a project adds there (docs/clients.md D7)."""
+"""The code location `crkafka`: every region under `defs/`, and whatever a project adds there (docs/clients.md C-D7)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What Dagster keeps for ever: events of assets that belong to no run, and files of runs; removed once nobody looks at it (SPEC A3).
 
-Dagster has no way of its own for either (docs/clients.md D13): its tables are written here, and nowhere else.
+Dagster has no way of its own for either (docs/clients.md C-D13): its tables are written here, and nowhere else.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ What the region refuses is not tried again."""
 
 @contextmanager
 def as_dagster_failure() -> Iterator[None]:
-    """A refusal ends the run and says why; a service that is away is tried again. Dagster keeps no secret (SPEC §17)."""
+    """A refusal ends the run and says why; a service that is away is tried again. Dagster keeps no secret (SPEC U2)."""
     try:
         with _concealing():
             yield

@@ -1,4 +1,4 @@
-"""The jobs of one region: the same graphs for every region, each bound to its own (SPEC A1), in one process (docs/clients.md D2)."""
+"""The jobs of one region: the same graphs for every region, each bound to its own (SPEC A1), in one process (docs/clients.md C-D2)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 WIDTH = 12
-"""Digits of a partition's key: a backfill's runs are sorted as text (docs/clients.md D5)."""
+"""Digits of a partition's key: a backfill's runs are sorted as text (docs/clients.md C-D5)."""
 
 
 REGION = "crkafka/region"

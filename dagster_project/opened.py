@@ -1,4 +1,4 @@
-"""Stores and regions, opened once per process: resources are set up at every tick (docs/clients.md D12).
+"""Stores and regions, opened once per process: resources are set up at every tick (docs/clients.md C-D12).
 
 Engines must not survive a fork.
 """

@@ -77,7 +77,7 @@ class Change:
 def reconcile(present: Sequence[str], wanted: Sequence[str], *, chunk: int) -> Change:
     """One step from what Dagster has (in its order) towards what is live (in order), of at most `chunk` changes.
 
-    Dagster's ranges follow the order of insertion (docs/clients.md D5), so keys are only appended: where one is missing in the
+    Dagster's ranges follow the order of insertion (docs/clients.md C-D5), so keys are only appended: where one is missing in the
     middle, since somebody deleted it by hand, those above it are removed first and come back behind it. Nothing is wanted
     below the lowest one that is there and live: what has left the history does not come back when a reset shortens it.
     """

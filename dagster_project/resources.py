@@ -1,4 +1,4 @@
-"""Resources: a region with its control plane, and a Spark session; nothing is connected before it is used (docs/clients.md D12)."""
+"""Resources: a region with its control plane, and a Spark session; nothing is connected before it is used (docs/clients.md C-D12)."""
 
 import json
 from collections.abc import Callable, Sequence

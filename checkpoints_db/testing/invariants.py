@@ -1,4 +1,4 @@
-"""The invariants of FAULTS that the control plane alone can break, checked on one snapshot and against the one before."""
+"""The invariants of docs/protocol.md that the control plane alone can break, checked on one snapshot and against the one before."""
 
 from __future__ import annotations
 

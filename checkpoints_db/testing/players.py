@@ -36,7 +36,7 @@ def new_region(name: str, *, members_wanted: int, **changes: float) -> Region:
 
 @dataclass
 class Player:
-    """A member: one mutation per step, each found by comparing its own state with the desired one (SPEC 3)."""
+    """A member: one mutation per step, each found by comparing its own state with the desired one."""
 
     plane: ControlPlane
     name: str

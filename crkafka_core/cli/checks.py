@@ -316,7 +316,7 @@ def tables(config: RegionConfig, stored: Stored) -> str:
 
 
 def host(config: RegionConfig, stored: Stored) -> str:
-    """Who runs the members: slots, Java, and versions that go together (docs/clients.md P11)."""
+    """Who runs the members: slots, Java, and versions that go together (docs/clients.md C-P11)."""
     from crkafka_core.dev.find_java import find_java
 
     by_spark = [

@@ -1,4 +1,4 @@
-"""`group`: what Kafka knows of the consumer group, and next to it what the control plane knows (SPEC 18)."""
+"""`group`: what Kafka knows of the consumer group, and next to it what the control plane knows (SPEC U5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dev up`, `dev down`, `dev status`: a real Kafka and PostgreSQL in one folder, for a first look (SPEC 20)."""
+"""`dev up`, `dev down`, `dev status`: a real Kafka and PostgreSQL in one folder, for a first look."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `kafka` section: any client property, checked for what a consistent region needs (SPEC 17, R1, R7, X7)."""
+"""The `kafka` section: any client property, checked for what a consistent region needs (SPEC U1, R1, R7, X7)."""
 
 from __future__ import annotations
 

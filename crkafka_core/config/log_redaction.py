@@ -1,4 +1,4 @@
-"""Has every record that this process logs, by whatever library, pass `redact` before any handler sees it (SPEC §17)."""
+"""Has every record that this process logs, by whatever library, pass `redact` before any handler sees it (SPEC U2)."""
 
 from __future__ import annotations
 

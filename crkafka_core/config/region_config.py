@@ -1,4 +1,4 @@
-"""The configuration of a region (SPEC 19): one frozen model for YAML, Python and a Dagster component alike."""
+"""The configuration of a region (SPEC U3): one frozen model for YAML, Python and a Dagster component alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What references stand for, in the process that connects; and secrets remembered there, so that no text shows them (SPEC §17)."""
+"""What references stand for, in the process that connects; and secrets remembered there, so that no text shows them (SPEC U2)."""
 
 from __future__ import annotations
 

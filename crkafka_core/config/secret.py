@@ -1,4 +1,4 @@
-"""What is secret in a configuration, found by taking values apart; written there, it is one whole reference (SPEC §17).
+"""What is secret in a configuration, found by taking values apart; written there, it is one whole reference (SPEC U2).
 
 A secret is the value of a key that says so (`sasl.password`, `fs.azure.account.key.…`), the password in a URL, a parameter of
 a URL (`?password=…`, `;token=…`), what is assigned inside of a text (`-DkeyStorePassword=…`), or a private key.

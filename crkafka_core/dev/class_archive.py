@@ -1,4 +1,4 @@
-"""What Java learned of Kafka's classes in one run, kept in the cache: a node then starts with half the work (docs/clients.md E8)."""
+"""What Java learned of Kafka's classes in one run, kept in the cache: a node then starts with half the work (docs/clients.md C-E8)."""
 
 from __future__ import annotations
 

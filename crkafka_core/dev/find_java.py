@@ -1,4 +1,4 @@
-"""Finds a Java that is new enough for Kafka and Spark (docs/clients.md P1)."""
+"""Finds a Java that is new enough for Kafka and Spark (docs/clients.md C-P1)."""
 
 from __future__ import annotations
 

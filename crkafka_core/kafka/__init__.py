@@ -1,1 +1,1 @@
-"""The Kafka edge: the only place of the core that imports confluent_kafka (SPEC 17)."""
+"""The Kafka edge: the only place of the core that imports confluent_kafka."""

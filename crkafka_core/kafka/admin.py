@@ -1,4 +1,4 @@
-"""Questions to Kafka beside one's own consumption: topics, ends, times, commits, groups (SPEC S1–S4, 18)."""
+"""Questions to Kafka beside one's own consumption: topics, ends, times, commits, groups (SPEC S1-S4, U5)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TopicInfo:
     """A topic as it is now."""
 
     id: str
-    """New for each topic that is made, also under an old name (docs/clients.md R9); empty where the broker does not tell."""
+    """New for each topic that is made, also under an old name (docs/clients.md C-R9); empty where the broker does not tell."""
     partitions: tuple[int, ...]
 
     def tps(self, topic: str) -> frozenset[TP]:
@@ -170,7 +170,7 @@ class KafkaAdmin:
         return values
 
     def watermarks(self, tps: Iterable[TP], isolation: Isolation = "read_committed") -> dict[TP, tuple[int, int]]:
-        """Per partition the earliest offset and the end: the last stable offset, or the high watermark (docs/clients.md R6)."""
+        """Per partition the earliest offset and the end: the last stable offset, or the high watermark (docs/clients.md C-R6)."""
         asked = sorted(set(tps))
         earliest = self._list_offsets(asked, _EARLIEST, isolation)
         latest = self._list_offsets(asked, _LATEST, isolation)
@@ -201,7 +201,7 @@ class KafkaAdmin:
         return {tp: at for tp in newer if (at := self._compared[tp][1]) is not None}
 
     def offsets_for_time(self, tps: Iterable[TP], millis: int) -> dict[TP, int]:
-        """Per partition the first offset at or after the time; past the end it is the end (SPEC S2, docs/clients.md R7)."""
+        """Per partition the first offset at or after the time; past the end it is the end (SPEC S2, docs/clients.md C-R7)."""
         asked = sorted(set(tps))
         at = self._list_offsets(asked, OffsetSpec.for_timestamp(millis), "read_committed")
         past = [tp for tp in asked if at[tp] < 0]
@@ -239,7 +239,7 @@ class KafkaAdmin:
         return self._readers[group_id]
 
     def describe_group(self, group_id: str) -> Any:
-        """librdkafka's description of a group; `KafkaException` where the broker lacks the call (SPEC 18)."""
+        """librdkafka's description of a group; `KafkaException` where the broker lacks the call (SPEC U5)."""
         until = time.monotonic() + self.timeout
         while True:
             try:
@@ -252,7 +252,7 @@ class KafkaAdmin:
     def _describe_group(self, group_id: str) -> Any:
         """By a client of its own. Where such a question runs out of *its* time before it has reached a coordinator, librdkafka
 
-        ends the process as soon as there is one again (docs/clients.md K22): so it has all the time there is, and is taken back with
+        ends the process as soon as there is one again (docs/clients.md C-K22): so it has all the time there is, and is taken back with
         its client. An admin client also stays with a coordinator that says it is none any more.
         """
         client = self._new_client()

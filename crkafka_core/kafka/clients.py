@@ -91,7 +91,7 @@ def _refused(properties: Mapping[str, str], said: str) -> ConfigError:
 
 def _with_first_token(where: str, config: Any) -> Callable[[str], Any]:
     """The function, which has given a token already: a client that waits for its first one in vain raises what is no exception at
-    all, if one of its other callbacks comes meanwhile, and nothing but the end of the process follows (docs/clients.md K32).
+    all, if one of its other callbacks comes meanwhile, and nothing but the end of the process follows (docs/clients.md C-K32).
     """
     token = token_function(where)
     try:

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition
 
 
 class CommitPending(Exception):
-    """The commit is still under way; the consumer answers nothing until it ends (docs/clients.md K1)."""
+    """The commit is still under way; the consumer answers nothing until it ends (docs/clients.md C-K1)."""
 
 
 class CommitDeadline:

@@ -43,7 +43,7 @@ from crkafka_core.segments.batch import Batch
 _log = logging.getLogger(__name__)
 
 _QUIET = 10.0
-"""Seconds between two reports of the same unreachable broker: `error_cb` fires 20 times a second (docs/clients.md R12)."""
+"""Seconds between two reports of the same unreachable broker: `error_cb` fires 20 times a second (docs/clients.md C-R12)."""
 _PLACEHOLDER = 0
 """Where a partition is assigned before its start is known: at or below any start, so that no seek can be outrun."""
 _STUCK = 20.0
@@ -51,7 +51,7 @@ _STUCK = 20.0
 _GROUP_ENDS = 0.5
 """Seconds; it takes librdkafka microseconds, once its thread runs."""
 _COMMIT_MARGIN = 5.0
-"""After the session, in which librdkafka ends most commits itself (docs/clients.md K9)."""
+"""After the session, in which librdkafka ends most commits itself (docs/clients.md C-K9)."""
 _WAYS_TO_FAIL = (KafkaUnavailable, GroupRebalanced, CommitFailed, Fenced)
 """How a commit fails, the worst last."""
 _NOT_YET = {KafkaError._STATE, KafkaError._UNKNOWN_PARTITION, KafkaError._TIMED_OUT}
@@ -61,7 +61,7 @@ _SEEK_PATIENCE = 0.5
 
 
 class GroupConsumer:
-    """Every method runs on the thread that made it: another thread's call could wait for ever (docs/clients.md K1)."""
+    """Every method runs on the thread that made it: another thread's call could wait for ever (docs/clients.md C-K1)."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.group_id = properties["group.id"]
@@ -106,7 +106,7 @@ class GroupConsumer:
             _log.warning("the consumer of group %s is left open: a commit is still waiting for Kafka", self.group_id)
         if (
             stuck or self._fenced
-        ):  # out of the group already, and librdkafka's close may never end (docs/clients.md K27)
+        ):  # out of the group already, and librdkafka's close may never end (docs/clients.md C-K27)
             _keep_for_ever(self._consumer)
             return
         try:
@@ -125,7 +125,7 @@ class GroupConsumer:
         return frozenset(self._flowing)
 
     def generation(self) -> int:
-        """Kafka's generation, or −1 (docs/clients.md K15). Compared between members only (SPEC M4)."""
+        """Kafka's generation, or −1 (docs/clients.md C-K15). Compared between members only (SPEC M4)."""
         if not self._commits.stuck:
             self._last_generation = generation_of(self._consumer)
         return self._last_generation
@@ -133,7 +133,7 @@ class GroupConsumer:
     # -- records
 
     def poll(self, max_records: int = 5_000, timeout: float = 0.1) -> Polled:
-        """Records and events; returns when `max_records` are there or the time has passed, not before (docs/clients.md K2)."""
+        """Records and events; returns when `max_records` are there or the time has passed, not before (docs/clients.md C-K2)."""
         if not self._commits.wait(timeout):
             held = self._commits.hopeless(_STUCK)
             why = f"A commit of group {self.group_id} holds the consumer since the coordinator went away."
@@ -174,7 +174,7 @@ class GroupConsumer:
 
     def _epochs_unknown(self, failures: Iterable[Failure]) -> bool:
         """Whether a broker knows nothing of an epoch that it was asked for. That says nothing of the log, but the client stands still
-        until it is sought, without an epoch (docs/clients.md K25)."""
+        until it is sought, without an epoch (docs/clients.md C-K25)."""
         unknown = {failure.tp for failure in failures if epoch_unknown(failure.error)}
         for tp in unknown - self._unknown_epochs:
             _log.warning("%s: its broker knows nothing of leader epoch %s", tp, self._epochs.get(tp, "?"))
@@ -201,7 +201,7 @@ class GroupConsumer:
         return done
 
     def _accepted(self, batch: Batch, failures: Iterable[Failure]) -> Batch | None:
-        """What is held and flows (a partition taken from us may still deliver: docs/clients.md K8, R5), from where we stand.
+        """What is held and flows (a partition taken from us may still deliver: docs/clients.md C-K8, C-R5), from where we stand.
 
         What cannot be read, or is gone, ends its partition: the client goes on behind it, over a hole (SPEC X9).
         """
@@ -226,7 +226,7 @@ class GroupConsumer:
             elif code == KafkaError._PARTITION_EOF:
                 ends[tp] = failure.offset
             elif code in VANISHED:
-                # Told once, also while nothing flows; it names no offset where a log was cut below where we stand (docs/clients.md K25).
+                # Told once, also while nothing flows; it names no offset where a log was cut below where we stand (docs/clients.md C-K25).
                 # Else, before anything flows, it is about the placeholder, and the seek to come mends it.
                 cut = failure.offset < 0 and tp in self._next
                 if tp in self._flowing or cut:
@@ -249,10 +249,10 @@ class GroupConsumer:
     # -- where and what to read
 
     def seek(self, offsets: Mapping[TP, int], leader_epochs: Mapping[TP, int] | None = None) -> None:
-        """Make the next record of each partition the one at this offset. Seek before `flow`, never after (docs/clients.md K5).
+        """Make the next record of each partition the one at this offset. Seek before `flow`, never after (docs/clients.md C-K5).
 
-        With the leader epoch of the record before it, `OffsetGone` comes if the log is, or will be, cut below it (docs/clients.md K25).
-        Partitions that are not held are left out. A partition that librdkafka has stalled (docs/clients.md R10) is assigned anew.
+        With the leader epoch of the record before it, `OffsetGone` comes if the log is, or will be, cut below it (docs/clients.md C-K25).
+        Partitions that are not held are left out. A partition that librdkafka has stalled (docs/clients.md C-R10) is assigned anew.
         """
         if self._commits.stuck:
             self._deferred.append(lambda: self.seek(offsets, leader_epochs))
@@ -268,7 +268,7 @@ class GroupConsumer:
             self._assign_anew({tp: wanted[tp] for tp in refused})
 
     def flow(self, tps: Iterable[TP]) -> None:
-        """Let exactly these partitions run, of those held; only changes reach the client (docs/clients.md K13)."""
+        """Let exactly these partitions run, of those held; only changes reach the client (docs/clients.md C-K13)."""
         wanted = (set(tps) & self._held) - self._unreadable
         if self._commits.stuck:
             self._deferred.append(lambda: self.flow(wanted))
@@ -283,7 +283,7 @@ class GroupConsumer:
             self._waker.wake(go)
 
     def positions(self, tps: Iterable[TP]) -> dict[TP, int]:
-        """Where librdkafka stands, control records counted; those of which it cannot say are left out (docs/clients.md K5)."""
+        """Where librdkafka stands, control records counted; those of which it cannot say are left out (docs/clients.md C-K5)."""
         asked = _bare(set(tps) & self._held)
         if not asked or self._commits.stuck:
             return {}
@@ -342,7 +342,7 @@ class GroupConsumer:
         metadata: Mapping[TP, str] | None = None,
         leader_epochs: Mapping[TP, int] | None = None,
     ) -> None:
-        """Commit all of them in one synchronous request (SPEC D2). It waits for a broker up to the session (docs/clients.md K9).
+        """Commit all of them in one synchronous request (SPEC D2). It waits for a broker up to the session (docs/clients.md C-K9).
 
         Past that it may still succeed when Kafka is back; until then polls give nothing, and seeks are put off.
         Raises GroupRebalanced, KafkaUnavailable, Fenced or CommitFailed, also if a single partition failed.
@@ -381,15 +381,15 @@ class GroupConsumer:
             return error
         return CommitFailed(error.message, hint=error.hint)
 
-    # -- callbacks: catch, note, return (docs/clients.md K3)
+    # -- callbacks: catch, note, return (docs/clients.md C-K3)
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         tps = _tps(partitions)
         if self._closing:
-            # librdkafka is ending its group: an answer in that very moment may hang for ever (docs/clients.md K28).
+            # librdkafka is ending its group: an answer in that very moment may hang for ever (docs/clients.md C-K28).
             time.sleep(_GROUP_ENDS)
         try:
-            # A placeholder: nothing is fetched while paused (docs/clients.md K5). It is a number, since the broker's answer about
+            # A placeholder: nothing is fetched while paused (docs/clients.md C-K5). It is a number, since the broker's answer about
             # a logical offset can arrive after the seek that follows, and undo it (seen with OFFSET_BEGINNING).
             consumer.assign([TopicPartition(tp.topic, tp.partition, _PLACEHOLDER) for tp in sorted(tps)])
             if tps:

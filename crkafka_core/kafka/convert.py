@@ -1,4 +1,4 @@
-"""Messages of confluent-kafka → one Arrow batch, column by column, without an object per record of our own (docs/clients.md K12).
+"""Messages of confluent-kafka → one Arrow batch, column by column, without an object per record of our own (docs/clients.md C-K12).
 
 Columns are built from buffers: `pyarrow.array(list)` would import pandas, a second and 40 MB for nothing.
 """

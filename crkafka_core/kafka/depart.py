@@ -11,7 +11,7 @@ from crkafka_core.kafka.events import Kind
 
 _log = logging.getLogger(__name__)
 SHORT_SESSION = "6000"
-"""Usually the broker's minimum, in milliseconds; the group rebalances 6.4 s after the close (docs/clients.md R2)."""
+"""Usually the broker's minimum, in milliseconds; the group rebalances 6.4 s after the close (docs/clients.md C-R2)."""
 PATIENCE = 10.0
 
 

@@ -19,7 +19,7 @@ class GroupRebalanced(Refused):
 
 
 class Fenced(Lost):
-    """Another consumer uses our `group.instance.id` (docs/clients.md R2). Reaction: SQL decides which one stays (SPEC R7)."""
+    """Another consumer uses our `group.instance.id` (docs/clients.md C-R2). Reaction: SQL decides which one stays (SPEC R7)."""
 
 
 class PolledTooLate(GroupRebalanced):
@@ -39,7 +39,7 @@ class NotAllowed(ConfigError):
 
 
 class OffsetGone(DataLoss):
-    """Kafka no longer holds an offset (SPEC S4, docs/clients.md R10). Reaction: request a reset, which finds the gap."""
+    """Kafka no longer holds an offset (SPEC S4, docs/clients.md C-R10). Reaction: request a reset, which finds the gap."""
 
     def __init__(self, tp: TP, offset: int) -> None:
         super().__init__(
@@ -71,7 +71,7 @@ UNREADABLE = {
 VANISHED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 """The offset is not in the log: retention has taken it, or the log ends before it."""
 _NO_SUCH_EPOCH = "broker end offset is -"
-"""A leader epoch that the broker never had: librdkafka tells it in this text only (docs/clients.md K25)."""
+"""A leader epoch that the broker never had: librdkafka tells it in this text only (docs/clients.md C-K25)."""
 
 
 class TopicGone(DataLoss):
@@ -147,7 +147,7 @@ _FENCED = {KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED}
 
 
 def _cut_off(error: KafkaError) -> bool:
-    """Whether the connection went away during its login, which librdkafka calls a refused login (docs/clients.md K29)."""
+    """Whether the connection went away during its login, which librdkafka calls a refused login (docs/clients.md C-K29)."""
     return error.code() == KafkaError._AUTHENTICATION and "Broker transport failure" in error.str()
 
 
@@ -167,7 +167,7 @@ def broker_in(error: KafkaError) -> str:
 def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
     """The error for a librdkafka error that happened while doing `what` ("committing offsets of group orders").
 
-    librdkafka's text names brokers, codes and reasons, never passwords; no property is added here (SPEC 17).
+    librdkafka's text names brokers, codes and reasons, never passwords; no property is added here (SPEC U2).
     """
     if isinstance(error, KafkaException):
         error = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else KafkaError(KafkaError._FAIL)
@@ -200,7 +200,7 @@ def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
         return NotAllowed(text, hint="Check the security properties, and the rights of this user in Kafka.")
     if code in _GONE:
         return TopicGone(text, hint="Was the topic deleted? See `crkafka forget TOPIC`.")
-    # A fenced static member shows as the general code for "fatal" (docs/clients.md R2); only the text tells it from other ends.
+    # A fenced static member shows as the general code for "fatal" (docs/clients.md C-R2); only the text tells it from other ends.
     if code in _FENCED or (code == KafkaError._FATAL and "fenced" in text.lower()):
         return Fenced(text, hint="Another consumer has joined with the same `group.instance.id`.")
     return KafkaFailed(text)

@@ -26,7 +26,7 @@ class Rebalance:
     kind: Kind
     partitions: frozenset[TP]
     generation: int
-    """As seen inside the callback; −1 if it cannot be told. `revoked` shows the old one (docs/clients.md R3)."""
+    """As seen inside the callback; −1 if it cannot be told. `revoked` shows the old one (docs/clients.md C-R3)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Kafka's generation of a consumer (docs/clients.md K15, R3)."""
+"""Kafka's generation of a consumer (docs/clients.md C-K15, C-R3)."""
 
 from __future__ import annotations
 

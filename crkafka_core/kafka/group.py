@@ -1,4 +1,4 @@
-"""What Kafka knows of a group: state, members, offsets, lag; what a broker cannot tell is named (SPEC 18)."""
+"""What Kafka knows of a group: state, members, offsets, lag; what a broker cannot tell is named (SPEC U5)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PartitionProgress:
 
     @property
     def lag(self) -> int | None:
-        """Records up to the last stable offset, at most: offsets are not dense (docs/clients.md K5)."""
+        """Records up to the last stable offset, at most: offsets are not dense (docs/clients.md C-K5)."""
         if self.last_stable is None:
             return None
         start = self.committed if self.committed is not None else self.earliest

@@ -1,7 +1,7 @@
 """Record headers as Kafka's Java client reads them, out of librdkafka's own memory.
 
 `Message.headers()` of confluent-kafka raises SystemError at a name that is not UTF-8, and cuts a name at its first NUL
-(docs/clients.md K20, K22). So the list of headers that each message holds is read before anybody calls `headers()`, which frees it.
+(docs/clients.md C-K20, C-K22). So the list of headers that each message holds is read before anybody calls `headers()`, which frees it.
 The layout of that memory is private: it is compared with what the public functions say, once per process, and where it differs
 `headers()` is used after all.
 """

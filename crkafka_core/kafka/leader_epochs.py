@@ -2,7 +2,7 @@
 
 An election of a leader that lacks records (`unclean.leader.election.enable`) cuts the log; the ends alone do not show it once others
 have been written. librdkafka compares the leader epoch of an offset with the broker's (OffsetsForLeaderEpoch) when a consumer is
-assigned there, and has no call for it: so a consumer that joins no group is, for a moment (docs/clients.md K25).
+assigned there, and has no call for it: so a consumer that joins no group is, for a moment (docs/clients.md C-K25).
 """
 
 from __future__ import annotations

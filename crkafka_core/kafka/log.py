@@ -1,4 +1,4 @@
-"""librdkafka's log lines, each kind at most every ten seconds: an absent broker writes many a second (docs/clients.md R12).
+"""librdkafka's log lines, each kind at most every ten seconds: an absent broker writes many a second (docs/clients.md C-R12).
 
 What a sentence of ours tells as well is DEBUG: `CRKAFKA_LOG=DEBUG` shows it.
 """

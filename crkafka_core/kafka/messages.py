@@ -20,7 +20,7 @@ TOO_MANY_BYTES = 64 << 20
 
 
 class MessageRecords:
-    """Callbacks run inside `take` here, in the same call that returns records (docs/clients.md K6)."""
+    """Callbacks run inside `take` here, in the same call that returns records (docs/clients.md C-K6)."""
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer

@@ -1,6 +1,6 @@
 """Makes a group rebalance: a dynamic member joins for a moment and leaves (SPEC G8).
 
-A static member cannot do it by leaving and coming back: within its session it gets what it had, and nobody notices (docs/clients.md R2).
+A static member cannot do it by leaving and coming back: within its session it gets what it had, and nobody notices (docs/clients.md C-R2).
 """
 
 from __future__ import annotations

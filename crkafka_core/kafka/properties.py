@@ -1,4 +1,4 @@
-"""Properties of the Kafka clients: the user's, with what the system needs forced or filled in (SPEC 17, X7, R1).
+"""Properties of the Kafka clients: the user's, with what the system needs forced or filled in (SPEC U1, X7, R1).
 
 What a user may write is checked where it is written: `config/kafka_section.py`.
 """
@@ -13,13 +13,13 @@ from crkafka_core.model.limits import Limits
 
 DEFAULTS: dict[str, str] = {
     "isolation.level": "read_committed",
-    "fetch.queue.backoff.ms": "5",  # docs/clients.md K11: nine times the speed of the default
-    "heartbeat.interval.ms": "1000",  # a member learns of a rebalance by heartbeat: docs/clients.md R1
+    "fetch.queue.backoff.ms": "5",  # docs/clients.md C-K11: nine times the speed of the default
+    "heartbeat.interval.ms": "1000",  # a member learns of a rebalance by heartbeat: docs/clients.md C-R1
     "reconnect.backoff.max.ms": "2000",
     "allow.auto.create.topics": "false",
     "topic.metadata.refresh.interval.ms": "1000",
-    "check.crcs": "true",  # else a record that is damaged on the broker's disk is left out without a word: docs/clients.md K24
-    # A member stays below 300 MB with an unbounded backlog (SPEC 21, row 7).
+    "check.crcs": "true",  # else a record that is damaged on the broker's disk is left out without a word: docs/clients.md C-K24
+    # A member stays below 300 MB with an unbounded backlog (docs/speed.md, row 7).
     "queued.max.messages.kbytes": "32768",
     "queued.min.messages": "50000",
     "fetch.max.bytes": "16777216",
@@ -35,7 +35,7 @@ FORCED: dict[str, str] = {
 }
 
 INTERNAL = "__"
-"""What the names of internal topics begin with, such as `__consumer_offsets`: a pattern finds none of them (docs/clients.md K30)."""
+"""What the names of internal topics begin with, such as `__consumer_offsets`: a pattern finds none of them (docs/clients.md C-K30)."""
 REFRESH = "topic.metadata.refresh.interval.ms"
 RECEIVE = "receive.message.max.bytes"
 RECEIVED_BYTES = 100_000_000
@@ -64,7 +64,7 @@ def client_properties(
     """
     given = {name: _text(value) for name, value in kafka.items()}
     properties = {**DEFAULTS, **_timeouts(given, limits), **given, **FORCED}
-    properties["client.id"] = client_id  # docs/clients.md K16: equal ones can loop the assignor for ever
+    properties["client.id"] = client_id  # docs/clients.md C-K16: equal ones can loop the assignor for ever
     properties["partition.assignment.strategy"] = _strategy(given, single_topic)
     if not 0 < int(properties[REFRESH]) <= MAX_METADATA_REFRESH_MS:
         properties[REFRESH] = str(MAX_METADATA_REFRESH_MS)

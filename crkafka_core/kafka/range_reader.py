@@ -1,7 +1,7 @@
 """Reads exact offset ranges by `assign`, with no group and no effect on one (SPEC K3).
 
 A range ends when a record at or past its end comes, the position is there, or the log ends (SPEC V3): the last offsets of a
-range may be control records, which never come (docs/clients.md R6).
+range may be control records, which never come (docs/clients.md C-R6).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PATIENCE = 60.0
 
 
 class RangeReader:
-    """One consumer for one range after the other; belongs to one thread (docs/clients.md K1)."""
+    """One consumer for one range after the other; belongs to one thread (docs/clients.md C-K1)."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         name = f"crkafka-read-{uuid.uuid4().hex[:12]}"
@@ -104,7 +104,7 @@ class RangeReader:
         return batch, end
 
     def _position(self, tp: TP) -> int:
-        """Where librdkafka stands, control records counted; −1 when it cannot say (docs/clients.md K5)."""
+        """Where librdkafka stands, control records counted; −1 when it cannot say (docs/clients.md C-K5)."""
         return max((p.offset for p in self._consumer.position([TopicPartition(tp.topic, tp.partition)])), default=-1)
 
     def _silent(self, tp: TP, position: int, stop: int, end: int) -> Exception:

@@ -1,4 +1,4 @@
-"""Waking librdkafka's broker threads after a resume (docs/clients.md K18: without it the first record takes a second)."""
+"""Waking librdkafka's broker threads after a resume (docs/clients.md C-K18: without it the first record takes a second)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One member of the group: threads that feed the state machine and carry out its effects (SPEC §5).
+"""One member of the group: threads that feed the state machine and carry out its effects (SPEC M1-M9).
 
 | thread | what it does |
 |---|---|

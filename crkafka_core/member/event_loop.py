@@ -47,7 +47,7 @@ _trouble_log.addFilter(Throttle())  # the client tells of one absent broker by s
 _AWAY = 15.0
 """Seconds for which a report of an absent broker stands: the client repeats it every ten."""
 FLOWING = 0.02
-"""Seconds of one poll while records flow: how late an event can be noticed (docs/clients.md K2)."""
+"""Seconds of one poll while records flow: how late an event can be noticed (docs/clients.md C-K2)."""
 ENDS_EVERY = 1.0
 """Seconds between two looks at the ends of the held partitions, for the lag."""
 GATHERING = 2.0
@@ -153,7 +153,7 @@ class EventLoop:
         return self.exit is None
 
     def _gathered(self) -> bool:
-        """Members that start together join together: of one that comes later the others hear by heartbeat only (docs/clients.md R1)."""
+        """Members that start together join together: of one that comes later the others hear by heartbeat only (docs/clients.md C-R1)."""
         d = self.state.desired
         return d is not None and (d.assembled or self._runtime.now() - self._made_at > GATHERING)
 

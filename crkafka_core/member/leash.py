@@ -40,7 +40,7 @@ def _until_broken(pipe: int, stop: threading.Event) -> None:
         pass
     if not stop.is_set():
         _log.info("the host wants this member no more, or is gone")
-    # From C: a client that hangs may hold Python's lock, and then no thread of ours runs any more (docs/clients.md K28).
+    # From C: a client that hangs may hold Python's lock, and then no thread of ours runs any more (docs/clients.md C-K28).
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     stop.set()
 

@@ -1,4 +1,4 @@
-"""How a member's process handles memory: batches of half a megabyte come and go, a hundred times a second (SPEC 21)."""
+"""How a member's process handles memory: batches of half a megabyte come and go, a hundred times a second (docs/speed.md, row 7)."""
 
 from __future__ import annotations
 

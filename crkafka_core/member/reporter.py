@@ -1,4 +1,4 @@
-"""The reporter: carries the machine's SQL effects out, in order, through outages of SQL (SPEC 3, fault 37)."""
+"""The reporter: carries the machine's SQL effects out, in order, through outages of SQL (fault 37)."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Reporter(Loop):
         self._plane.do(advance.advance)
 
     def _ask_topic_ids(self) -> None:
-        """While the cut is saved and committed: only its id tells a topic made anew since its start was resolved (docs/clients.md R9)."""
+        """While the cut is saved and committed: only its id tells a topic made anew since its start was resolved (docs/clients.md C-R9)."""
         self._ids = {}  # what an earlier cut was told says nothing about this one, however the question ends
         try:
             self._ids = self._topic_ids()

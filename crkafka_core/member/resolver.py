@@ -207,7 +207,7 @@ class Resolver(Loop):
 
     def _give_back(self, gone: str) -> None:
         """Static members that were away for a moment get back what they had, also of a topic that was deleted meanwhile, or made anew with
-        fewer partitions (docs/clients.md K31)."""
+        fewer partitions (docs/clients.md C-K31)."""
         if self._gone.seconds(self._runtime.now()) > self._unheld_timeout:
             self._gone.over()
             self._post(sg.WronglyShared(f"a share of {gone} is held, which Kafka does not describe"))
@@ -224,11 +224,11 @@ class Resolver(Loop):
 
     def _made_anew(self, topics: Mapping[str, TopicInfo]) -> str:
         """A client that has known a topic never reads one that was made anew under its name, if the old one's leader had ever
-        changed: its metadata looks outdated (docs/clients.md K22). Only a new client does."""
+        changed: its metadata looks outdated (docs/clients.md C-K22). Only a new client does."""
         for topic, info in topics.items():
             was = self._ids.setdefault(topic, info.id) if info.id else ""
             if was != info.id:
-                return f"topic {topic} was made anew (id {was}, now {info.id}): a new client reads it (docs/clients.md K22)"
+                return f"topic {topic} was made anew (id {was}, now {info.id}): a new client reads it (docs/clients.md C-K22)"
         return ""
 
     def _check_outside_sql(self, epoch: int) -> None:
@@ -264,7 +264,7 @@ class Resolver(Loop):
         """Offsets for what nobody has seen, at birth in one transaction (SPEC S3); also for what this member does not hold.
 
         Static members that were away for a moment get back what they had. What Kafka has got meanwhile would be nobody's, and a
-        partition that is known and nobody's makes the group rebalance (SPEC G8, docs/clients.md K31).
+        partition that is known and nobody's makes the group rebalance (SPEC G8, docs/clients.md C-K31).
         """
         by_name = {initial.topic: initial.topic_id for initial in first.values()}
         wanted = {

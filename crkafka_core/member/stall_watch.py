@@ -1,6 +1,6 @@
 """Where partitions end, by Kafka's own word, and which of them have records and give none (SPEC X8).
 
-The client tells ends as its fetches bring them: a partition that it does not fetch at all would show no lag (docs/clients.md K22).
+The client tells ends as its fetches bring them: a partition that it does not fetch at all would show no lag (docs/clients.md C-K22).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the control plane wants of one member: the only thing that a member acts on (level, not edge; SPEC 3)."""
+"""What the control plane wants of one member: the only thing that a member acts on (level, not edge)."""
 
 from __future__ import annotations
 

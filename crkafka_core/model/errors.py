@@ -13,7 +13,7 @@ class CrkafkaError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        message = redact_values(message)  # what others said may quote what we gave them (SPEC §17)
+        message = redact_values(message)  # what others said may quote what we gave them (SPEC U2)
         super().__init__(message)
         self.message = message
         self.hint = hint

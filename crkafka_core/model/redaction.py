@@ -1,4 +1,4 @@
-"""Keeps what is secret out of texts: what this process has resolved, by its value, and the rest by its place (SPEC §17)."""
+"""Keeps what is secret out of texts: what this process has resolved, by its value, and the rest by its place (SPEC U2)."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Region(Row):
     """When that stop was asked for: a last cut is waited for as long as a cut may take."""
     limits_json: str = "{}"
     config_json: str = "{}"
-    """The configuration with references, never with secrets (SPEC 17)."""
+    """The configuration with references, never with secrets (SPEC U2)."""
     subscription_json: str = "{}"
     """What the configuration reads, `{"topics": […]}` or `{"pattern": …}`; `{}` is *not known*."""
     dropped_json: str = "[]"

@@ -113,7 +113,7 @@ def is_foreign(region: str, client_id: str, ours: Collection[str] = ()) -> bool:
 
 
 def client_id(member: Member) -> str:
-    """As the member calls itself in Kafka; unique (SPEC 17)."""
+    """As the member calls itself in Kafka; unique (SPEC U1)."""
     return f"crkafka-{member.name}-{member.incarnation}"
 
 

@@ -1,4 +1,4 @@
-"""Questions about a region's checkpoints: which are live, kept or left behind, and what is in them (SPEC §5, C6, A3)."""
+"""Questions about a region's checkpoints: which are live, kept or left behind, and what is in them (SPEC C5, C6, A3)."""
 
 from __future__ import annotations
 

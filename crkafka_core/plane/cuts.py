@@ -1,4 +1,4 @@
-"""Cuts: open, contribute, merge (SPEC §9)."""
+"""Cuts: open, contribute, merge (SPEC C1-C7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resets: who may ask for one, by whose doing it came, and whether the region rests or stops (SPEC §11)."""
+"""Resets: who may ask for one, by whose doing it came, and whether the region rests or stops (SPEC X1-X7)."""
 
 from __future__ import annotations
 

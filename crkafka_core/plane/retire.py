@@ -1,4 +1,4 @@
-"""Retiring old checkpoints: what is kept, who holds them, what may be collected (SPEC §10)."""
+"""Retiring old checkpoints: what is kept, who holds them, what may be collected (SPEC T1-T3)."""
 
 from __future__ import annotations
 

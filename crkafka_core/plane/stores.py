@@ -1,4 +1,4 @@
-"""Finds the control plane for a URL by its entry point, never by an import (SPEC 19)."""
+"""Finds the control plane for a URL by its entry point, never by an import."""
 
 from __future__ import annotations
 

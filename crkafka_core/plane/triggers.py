@@ -1,4 +1,4 @@
-"""When a cut is due: by period, by an operator's ask, as a person says (SPEC §12)."""
+"""When a cut is due: by period, by an operator's ask, as a person says (SPEC V1-V3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a member reads: its desired state, as one snapshot (SPEC 3, level not edge)."""
+"""What a member reads: its desired state, as one snapshot (level, not edge)."""
 
 from __future__ import annotations
 

@@ -300,7 +300,7 @@ class _Member:
 
     def assigned(self, held: frozenset[TP], generation: int) -> None:
         if self.s.held and self.s.client is ClientState.RECORDS_FETCHED:
-            self.revoked("assigned anew without a revocation")  # `lost` can fail to come (docs/clients.md K8)
+            self.revoked("assigned anew without a revocation")  # `lost` can fail to come (docs/clients.md C-K8)
         self.set(held=held, generation=generation, serial=self.s.serial + 1, disturbed=False, **_NOWHERE)
         self.do(sg.Clear(self.s.stamp, drop=False))
 

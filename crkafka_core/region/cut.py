@@ -1,4 +1,4 @@
-"""A cut, seen from outside: wait until drained, wait until merged (SPEC §8, §9). Each step can be repeated by anyone."""
+"""A cut, seen from outside: wait until drained, wait until merged (SPEC D1-D4, C1-C7). Each step can be repeated by anyone."""
 
 from __future__ import annotations
 

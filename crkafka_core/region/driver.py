@@ -1,4 +1,4 @@
-"""The driver without Dagster: opens the cuts that are due, retires, and goes on after whatever failed (SPEC §12)."""
+"""The driver without Dagster: opens the cuts that are due, retires, and goes on after whatever failed (SPEC V1-V3)."""
 
 from __future__ import annotations
 

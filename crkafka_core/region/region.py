@@ -1,4 +1,4 @@
-"""A region as a driver sees it: the facade that the CLI, Dagster's ops and programs call (SPEC 19)."""
+"""A region as a driver sees it: the facade that the CLI, Dagster's ops and programs call."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ class Region:
         return waiting.until_running(self.plane, epoch, progress, timeout=timeout)
 
     def retire(self, *, progress: Progress = _silent) -> retiring.Retired:
-        """Retire what is older than `retain` and held by nobody, and collect orphans (SPEC §10)."""
+        """Retire what is older than `retain` and held by nobody, and collect orphans (SPEC T1-T3)."""
         with closing(self.admin()) as admin:
             return retiring.retire(
                 self.plane,

@@ -1,4 +1,4 @@
-"""Retirement, driven: rows first, then files; orphans of older epochs are collected again each time (SPEC §10)."""
+"""Retirement, driven: rows first, then files; orphans of older epochs are collected again each time (SPEC T3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a storage can say, as errors with the path and what to do next; never with a secret (SPEC 17)."""
+"""What a storage can say, as errors with the path and what to do next; never with a secret (SPEC U2)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def without_secrets(text: str) -> str:
 
 
 def refuse_credentials(url: str) -> None:
-    """A URL is stored in SQL and shown, so it may not carry credentials (SPEC 17)."""
+    """A URL is stored in SQL and shown, so it may not carry credentials (SPEC U2)."""
     if re.match(r"[a-zA-Z0-9+.-]+://[^/@]+:[^/@]*@", url) or re.search(
         r"(?i)[?&](access_key|secret_key|session_token)=", url
     ):

@@ -140,7 +140,7 @@ class Storage(ABC):
 
 
 def _mode(options: Mapping[str, str] | None) -> int:
-    """Records are nobody else's business, unless the configuration says whose (SPEC §17)."""
+    """Records are nobody else's business, unless the configuration says whose (SPEC U2)."""
     text = (options or {}).get("mode", "0600")
     if re.fullmatch(r"0?6[0-7][0-7]", text) is None:
         raise ConfigError(f"storage: mode {text!r} is not a file mode.", hint='Write it as chmod does: "0640", "0660".')

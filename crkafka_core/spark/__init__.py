@@ -1,4 +1,4 @@
-"""Spark's side: members as tasks, checkpoints as DataFrames, tables, and the data source (SPEC §14).
+"""Spark's side: members as tasks, checkpoints as DataFrames, tables, and the data source (SPEC K1-K7).
 
 | file | |
 |---|---|

@@ -166,7 +166,7 @@ def _without_null_lists(rows: DataFrame) -> tuple[DataFrame, list[str]]:
     """Null lists as empty ones, each beside a column that tells which were null, and the names of these columns of lists.
 
     Spark looks at the size of a batch after each row that it gives to Python, and Arrow goes through all null lists since the last
-    other one each time: records without headers would take ten times as long (docs/clients.md P16).
+    other one each time: records without headers would take ten times as long (docs/clients.md C-P16).
     """
     lists = [f.name for f in rows.schema if isinstance(f.dataType, ArrayType)]
     kinds = {name: rows.schema[name].dataType for name in lists}

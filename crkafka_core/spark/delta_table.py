@@ -1,4 +1,4 @@
-"""Delta Lake: `replaceWhere` with a transaction number, by which the table itself drops a late write (SPEC K6, docs/clients.md P5)."""
+"""Delta Lake: `replaceWhere` with a transaction number, by which the table itself drops a late write (SPEC K6, docs/clients.md C-P5)."""
 
 from __future__ import annotations
 

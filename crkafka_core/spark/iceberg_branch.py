@@ -1,7 +1,7 @@
 """Snapshots of an Iceberg table on a branch of their own, which count once `main` has moved to them (SPEC K6).
 
 The branch is made at the very snapshot that was looked at. `main` goes forward to it by one compare-and-set of the table's metadata,
-which Iceberg refuses if `main` has moved on, and does not try again on what is there by then (docs/clients.md P14). It is SQL
+which Iceberg refuses if `main` has moved on, and does not try again on what is there by then (docs/clients.md C-P14). It is SQL
 throughout, so it works through Spark Connect too. A crash leaves the branch: the next writer drops it, or, after a day,
 `expire_snapshots`.
 """

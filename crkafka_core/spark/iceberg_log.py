@@ -2,7 +2,7 @@
 
 Iceberg's own commits try again by themselves on whatever is there by then. So the new snapshot is only *applied* by it, which
 writes manifests and nothing that counts, and the metadata with the snapshot, and with what the table keeps of our last commit, is
-put by one compare-and-set of the catalog on the very metadata that was looked at (docs/clients.md P14). Branches are not needed
+put by one compare-and-set of the catalog on the very metadata that was looked at (docs/clients.md C-P14). Branches are not needed
 for it, and a crash leaves none.
 """
 

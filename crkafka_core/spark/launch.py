@@ -1,6 +1,6 @@
 """Starts a classic Spark session whose settings no other process can read, and whose Java writes to a log of ours.
 
-PySpark by itself writes every setting on the command line of spark-submit, where `ps` shows it (docs/clients.md P9). Here they go through
+PySpark by itself writes every setting on the command line of spark-submit, where `ps` shows it (docs/clients.md C-P9). Here they go through
 a file that only this user can read, and that is gone once Java has read it. Secrets are hidden in Spark's own pages and logs.
 """
 

@@ -124,7 +124,7 @@ def s3a(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def restarting(master: str) -> str:
-    """A local master that restarts a task that died, as clusters do; by itself it gives up at the first failure (docs/clients.md P3)."""
+    """A local master that restarts a task that died, as clusters do; by itself it gives up at the first failure (docs/clients.md C-P3)."""
     if master == "local":
         return "local[1,4]"
     return re.sub(r"^local\[(\*|\d+)\]$", r"local[\1,4]", master)

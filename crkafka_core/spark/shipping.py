@@ -56,7 +56,7 @@ def package() -> Path:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, name in files:
             archive.writestr(zipfile.ZipInfo(name), path.read_bytes())
-        # By its entry points the control plane is found there (SPEC 19).
+        # By its entry points the control plane is found there.
         info = f"crkafka-{distribution.version}.dist-info"
         archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: crkafka\nVersion: {distribution.version}\n")
         archive.writestr(f"{info}/entry_points.txt", distribution.read_text("entry_points.txt") or "")

@@ -212,7 +212,7 @@ class TableFormat(ABC):
         """Delete what no version within the format's own retention needs."""
 
     def our_version(self, history: History, stamp: Stamp) -> str:
-        """The version of our commit; a table may have dropped a late one in silence (docs/clients.md P5)."""
+        """The version of our commit; a table may have dropped a late one in silence (docs/clients.md C-P5)."""
         mine = [s.version for s in history.seen if s.stamp == stamp]
         if not mine:
             raise dropped(stamp)

@@ -1,7 +1,7 @@
 """A table that keeps the last record of each key: one MERGE for the checkpoints of a pass (SPEC K6).
 
 A write to Delta: the table is put back to what SQL has acknowledged, if anybody has changed it since → the rows' last record for each key →
-MERGE, whose transaction number the log takes once, in order (docs/clients.md P5). A rewind puts the table back to the version of the latest
+MERGE, whose transaction number the log takes once, in order (docs/clients.md C-P5). A rewind restores the version of the latest
 acknowledged commit that is on the line; the checkpoints from there to the target are written again.
 
 Each permit has two numbers in Delta's log, that of putting back and that of the MERGE after it: a writer that comes late is below both of

@@ -1,6 +1,6 @@
 """What one Spark task reads by itself in Python: named segments, or ranges of one partition of Kafka (SPEC K3).
 
-Runs in executors: the configuration travels with its references, which are resolved there (SPEC §17).
+Runs in executors: the configuration travels with its references, which are resolved there (SPEC U2).
 """
 
 from __future__ import annotations

@@ -354,7 +354,7 @@ class Snapshot(interface.Snapshot):
         return dict(counts)
 
     def check_removable(self, files: Collection[DataFile]) -> None:
-        """A file with a deletion vector is known to the log by both, and only Spark writes that (docs/clients.md P13)."""
+        """A file with a deletion vector is known to the log by both, and only Spark writes that (docs/clients.md C-P13)."""
         if any(file.kept is not None for file in files):
             table = self._log.table
             raise MarkedRows(

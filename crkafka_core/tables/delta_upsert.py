@@ -1,7 +1,7 @@
 """Puts a Delta table that keeps one row for each key back to what it was, by its log alone, without Spark (SPEC K6, X4).
 
 A commit that takes out the files that are there now and not in the older version, and brings in those that were, directly after the
-snapshot that was looked at. It carries a number of the table's own transactions, so that who comes late is refused (docs/clients.md P5):
+snapshot that was looked at. It carries a number of the table's own transactions, so that who comes late is refused (docs/clients.md C-P5):
 each permit has two, that of putting back, or of its fence, and that of the MERGE after it.
 """
 

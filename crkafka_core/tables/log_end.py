@@ -1,6 +1,6 @@
 """How a Delta table's log ends, known from our own last commit: as long as nobody has committed since, the next goes directly behind it.
 
-deltalake reads what the log says of all files before each commit, 0.2 s where there are 20,000 (docs/clients.md P12). What a commit
+deltalake reads what the log says of all files before each commit, 0.2 s where there are 20,000 (docs/clients.md C-P12). What a commit
 that only adds files needs to know is little, and our last one has left it as it was: protocol, columns, the numbers of our commits.
 A commit counts by its file alone, which is made whole and only if there is none of its number. So nothing can come between here either.
 """

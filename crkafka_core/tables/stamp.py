@@ -37,11 +37,11 @@ class Stamp:
 
     @property
     def app(self) -> str:
-        """The application id of the table's own transactions: each number of it is committed once, in order (docs/clients.md P5)."""
+        """The application id of the table's own transactions: each number of it is committed once, in order (docs/clients.md C-P5)."""
         return app_of(self.uid, self.table)
 
     def facts(self, holds: int, version: int) -> dict[str, int]:
-        """What a table keeps of its last commit, as transactions of its log: they outlive the log's own commits (docs/clients.md P13)."""
+        """What a table keeps of its last commit, as transactions of its log: they outlive the log's own commits (docs/clients.md C-P13)."""
         return {
             self.app: self.number,
             self.app + _TOKEN: mark(self.token),
@@ -146,7 +146,7 @@ class History:
 
 
 class Dropped(LeaseLost):
-    """The table itself did not take a commit: a later number is there (docs/clients.md P5). Reaction: stop; the later writer goes on."""
+    """The table itself did not take a commit: a later number is there (docs/clients.md C-P5). Reaction: stop; the later writer goes on."""
 
 
 class OtherRegion(Refused):

@@ -1,4 +1,4 @@
-"""Finds a Chromium for browser tests: the system's, else the one that Playwright put into the cache (docs/clients.md E6)."""
+"""Finds a Chromium for browser tests: the system's, else the one that Playwright put into the cache (docs/clients.md C-E6)."""
 
 from __future__ import annotations
 

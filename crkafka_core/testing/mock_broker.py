@@ -1,6 +1,6 @@
 """A broker that fails on demand: librdkafka's mock cluster in a process of its own, for tests of injected errors only.
 
-What it lacks (docs/clients.md B3): describing and listing groups, admin calls that create or delete, offsets by timestamp,
+What it lacks (docs/clients.md C-B3): describing and listing groups, admin calls that create or delete, offsets by timestamp,
 filtering of aborted transactions, classic static membership. A real Kafka serves everything else.
 """
 
@@ -39,7 +39,7 @@ class Api(IntEnum):
 
 
 CLIENT_SETTINGS = {"session.timeout.ms": 2000, "heartbeat.interval.ms": 100, "partition.assignment.strategy": "range"}
-"""What consumers of a mock broker need to join within a second (docs/clients.md B4)."""
+"""What consumers of a mock broker need to join within a second (docs/clients.md C-B4)."""
 
 
 class MockBroker:

@@ -1,6 +1,6 @@
 """The process of a mock broker: librdkafka's mock cluster, driven by one JSON command per line of standard input.
 
-It is a process of its own because the mock cluster aborts on some client input (docs/clients.md B1); it ends when its input does,
+It is a process of its own because the mock cluster aborts on some client input (docs/clients.md C-B1); it ends when its input does,
 and so with whoever started it. `crkafka_core.testing.mock_broker` is the other end.
 """
 

@@ -94,7 +94,7 @@ def _table(records: Sequence[Message]) -> pa.Table:
 def _headers(records: Sequence[Message]) -> list[Headers]:
     """By the client's own method, which shares nothing with what made the landed rows.
 
-    Names that it cuts, or at which it ends the process, are read as Kafka's Java client reads them (docs/clients.md K20, K22).
+    Names that it cuts, or at which it ends the process, are read as Kafka's Java client reads them (docs/clients.md C-K20, C-K22).
     """
     read = read_headers(records)
     counts = read.counts.tolist() if read.counts is not None else [0] * len(records)

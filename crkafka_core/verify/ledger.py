@@ -1,4 +1,4 @@
-"""What a generator really committed to Kafka: the truth with which the oracle compares what landed (FAULTS I2)."""
+"""What a generator really committed to Kafka: the truth with which the oracle compares what landed (SPEC I2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warm runs: a run launcher that hands runs to a process with everything imported, which forks (docs/clients.md D2).
+"""Warm runs: a run launcher that hands runs to a process with everything imported, which forks (docs/clients.md C-D2).
 
 An opt-in of the instance.
 """

@@ -1,4 +1,4 @@
-"""The launcher: a run goes to the zygote of its code location; while there is none, to Dagster's own launcher (docs/clients.md D2)."""
+"""The launcher: a run goes to the zygote of its code location; while there is none, to Dagster's own launcher (docs/clients.md C-D2)."""
 
 from __future__ import annotations
 

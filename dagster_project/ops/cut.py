@@ -1,4 +1,4 @@
-"""The cut in three ops: open it, wait until members have drained and contributed, wait until it is merged (SPEC §8, §9).
+"""The cut in three ops: open it, wait until members have drained and contributed, wait until it is merged (SPEC D1-D4, C1-C7).
 
 The ops hand nothing on but their order: each finds the run's cut by its token, so that no run leaves files behind.
 """

@@ -1,4 +1,4 @@
-"""What Kafka knows of the group and its topics: offsets, ends, lag; asked by a run, since sensors read SQL only (SPEC A2, A4, 18)."""
+"""What Kafka knows of the group and its topics: offsets, ends, lag; asked by a run, since sensors read SQL only (SPEC A2, A4, U5)."""
 
 from collections.abc import Iterable
 

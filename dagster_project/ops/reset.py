@@ -1,4 +1,4 @@
-"""A reset in three ops: ask for it, let partitions and tables follow, wait until the region runs (SPEC §11, X4).
+"""A reset in three ops: ask for it, let partitions and tables follow, wait until the region runs (SPEC X1-X7).
 
 The ops hand nothing on but their order: each finds the run's reset by its token.
 """

@@ -24,7 +24,7 @@ from dagster_project.sensors.shared import SensorSetup, read_or_skip
 
 CHUNK = 200
 """Changes of one tick: the daemon takes some 3 ms for a partition and 8 ms for an event, ten times that on a busy machine, and where its
-sensors share one thread all others wait meanwhile (docs/clients.md D1, D5)."""
+sensors share one thread all others wait meanwhile (docs/clients.md C-D1, C-D5)."""
 
 WHOLE = 600.0
 """Seconds after which everything is compared again: somebody may have deleted a partition by hand."""

@@ -26,7 +26,7 @@ UnresolvedJob = Any
 """Of `dg.define_asset_job`; its type has no public name."""
 
 ASK_AGAIN_S = 60.0
-"""Seconds after which what is still due is asked for again: a run key is remembered for ever, also of a failed run (docs/clients.md D4)."""
+"""Seconds after which what is still due is asked for again: a run key is kept for ever, also of a failed run (docs/clients.md C-D4)."""
 
 BEGIN_WINDOW_S = 300.0
 """Seconds within which a run that was launched holds what it works with."""

@@ -1,4 +1,4 @@
-"""Due cuts: the tick waits for one to fall due, so that it is seen within milliseconds (SPEC V1, V2; docs/clients.md D2).
+"""Due cuts: the tick waits for one to fall due, so that it is seen within milliseconds (SPEC V1, V2; docs/clients.md C-D2).
 
 While nothing comes from Kafka it opens the cuts itself: a quiet topic costs no runs.
 """

@@ -22,7 +22,7 @@ from dagster_project.sensors.shared import SensorSetup, attempt, on_its_way, run
 
 BY = "the Dagster sensor"
 LOOP_S = 5
-"""Seconds between two looks of the daemon at its sensors (docs/clients.md D1)."""
+"""Seconds between two looks of the daemon at its sensors (docs/clients.md C-D1)."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A real `dagster dev` (webserver, daemon, code server) as local processes: started, asked by GraphQL, stopped (docs/clients.md D10)."""
+"""A real `dagster dev` (webserver, daemon, code server) as local processes: started, asked by GraphQL, stopped (docs/clients.md C-D10)."""
 
 from __future__ import annotations
 

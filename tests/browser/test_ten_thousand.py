@@ -1,4 +1,4 @@
-"""Ten thousand checkpoints in Dagster: published as they come, and the asset's page opens (SPEC A3, 21)."""
+"""Ten thousand checkpoints in Dagster: published as they come, and the asset's page opens (SPEC A3)."""
 
 from __future__ import annotations
 

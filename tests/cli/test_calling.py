@@ -1,4 +1,4 @@
-"""How the command line is called: help, configuration, errors of one or two sentences, exit codes (SPEC 19)."""
+"""How the command line is called: help, configuration, errors of one or two sentences, exit codes (SPEC U4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each kind of bad configuration gives one sentence that says where, what, and what to write instead (SPEC 19)."""
+"""Each kind of bad configuration gives one sentence that says where, what, and what to write instead (SPEC U3)."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_one_sentence_with_key_and_remedy(change: dict[str, Any], key: str, said
     assert problem.key == key
     assert said in problem.text
     assert "\n" not in str(caught.value)
-    assert "hunter22" not in str(caught.value), "a secret must not be in an error (SPEC 17)"
+    assert "hunter22" not in str(caught.value), "a secret must not be in an error (SPEC U2)"
     assert isinstance(caught.value, ConfigError)
     assert caught.value.exit_code == 2
 

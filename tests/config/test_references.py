@@ -1,4 +1,4 @@
-"""References stay references in everything that is written, and are resolved where somebody connects (SPEC 17)."""
+"""References stay references in everything that is written, and are resolved where somebody connects (SPEC U2)."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_urls_and_absolute_paths_are_left_alone(url: str, tmp_path: Path) -> Non
     ],
 )
 def test_a_name_in_a_catalog_is_no_path(format: str, path: str, stays: bool, tmp_path: Path) -> None:
-    """SPEC §19: also where members run on other machines, whose disks it is not on."""
+    """SPEC U3: also where members run on other machines, whose disks it is not on."""
     table = {"name": "bronze", "format": format, "path": path}
     found = RegionConfig.parse({**GOOD, "tables": [table]}, base=tmp_path).tables[0].path
     assert found == (path if stays else f"{tmp_path}/{path}")

@@ -1,4 +1,4 @@
-"""A secret is in a configuration as one whole reference or not at all, wherever it is written (SPEC §17)."""
+"""A secret is in a configuration as one whole reference or not at all, wherever it is written (SPEC U2)."""
 
 from __future__ import annotations
 

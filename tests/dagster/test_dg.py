@@ -1,4 +1,4 @@
-"""The project and a project of somebody else under `dg`: checked, listed, scaffolded (SPEC A5, docs/clients.md D9)."""
+"""The project and a project of somebody else under `dg`: checked, listed, scaffolded (SPEC A5, docs/clients.md C-D9)."""
 
 from __future__ import annotations
 

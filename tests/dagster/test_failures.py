@@ -1,4 +1,4 @@
-"""What a run's failure shows: reasons and what to do next, and no secret (SPEC §17)."""
+"""What a run's failure shows: reasons and what to do next, and no secret (SPEC U2)."""
 
 from __future__ import annotations
 

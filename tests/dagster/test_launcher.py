@@ -1,4 +1,4 @@
-"""The warm launcher on a real `dagster dev`: cold at first, then warm; ended, killed, and changed code (docs/clients.md D2)."""
+"""The warm launcher on a real `dagster dev`: cold at first, then warm; ended, killed, and changed code (docs/clients.md C-D2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL as Dagster's storage and as the control plane, end to end (SPEC 20, docs/clients.md D8)."""
+"""PostgreSQL as Dagster's storage and as the control plane, end to end (docs/clients.md C-D8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regions beside other people's assets and sensors, on instances that are not made for them: nothing else slows (SPEC 20, A5)."""
+"""Regions beside other people's assets and sensors, on instances that are not made for them: nothing else slows (SPEC A5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is opened once per process (docs/clients.md D12)."""
+"""What is opened once per process (docs/clients.md C-D12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The warm launcher without a live Dagster: whom it serves, what it falls back on, what makes it stale (docs/clients.md D2)."""
+"""The warm launcher without a live Dagster: whom it serves, what it falls back on, what makes it stale (docs/clients.md C-D2)."""
 
 from __future__ import annotations
 

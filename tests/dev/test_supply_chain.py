@@ -45,7 +45,7 @@ def test_the_runtime_lock_is_a_part_of_the_other_without_what_tests_need() -> No
 
 
 def test_a_projects_sqlalchemy_stays_where_dagster_works_with_it() -> None:
-    """docs/clients.md D8: with 2.1 a bare `postgresql://` of somebody's dagster.yaml breaks."""
+    """docs/clients.md C-D8: with 2.1 a bare `postgresql://` of somebody's dagster.yaml breaks."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (wanted,) = (Requirement(text) for text in project["dependencies"] if text.startswith("sqlalchemy"))
     assert wanted.specifier.contains("2.0.36") and wanted.specifier.contains(entries(LOCK)["sqlalchemy"])

@@ -54,7 +54,7 @@ def test_V2_operator_driven_cut_holds_exactly_the_tuples_that_were_asked_for(sce
 
 
 def test_V3_bounded_run_reaches_the_ends_also_behind_control_records(scenario: Make) -> None:
-    """SPEC V3 (docs/clients.md R6): ends are last stable offsets; a paused partition is left out, and named."""
+    """SPEC V3 (docs/clients.md C-R6): ends are last stable offsets; a paused partition is left out, and named."""
     s = scenario(rate=0, session=8.0)
     for abort in (False, True, False, True):
         s.generator.transaction(s.topics, 40, partitions=4, abort=abort)

@@ -191,7 +191,7 @@ def test_M7_a_topic_that_left_the_configuration_while_all_static_members_were_aw
 
 
 def test_45_aborted_and_open_transactions_land_nothing(scenario: Make) -> None:
-    """Fault 45: only committed records land, and control records are inside the spans (docs/clients.md R6)."""
+    """Fault 45: only committed records land, and control records are inside the spans (docs/clients.md C-R6)."""
     s = scenario(rate=500, abort_every=2)
     for _ in range(3):
         s.cut_soon()

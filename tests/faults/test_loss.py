@@ -44,8 +44,8 @@ def _two_topics(scenario: Make) -> Scenario:
 
 
 def test_20_topic_recreated_quickly_stops_the_region_with_both_ids(scenario: Make) -> None:
-    """SPEC S4, C3 (docs/clients.md R9, K22); faults 20, 64, 83: after `forget` the new topic starts by its own id, also when the old one's
-    leader epoch was above 0, as after any restart of a broker: a client that knew the old one never reads it."""
+    """SPEC S4, C3 (docs/clients.md C-R9, C-K22); faults 20, 64, 83: after `forget` the new topic starts by its own id, also if the old had
+    a leader epoch above 0, as after any restart of a broker: a client that knew the old one never reads it."""
     s = scenario(rate=0, partitions=2)
     topic, old = s.topics[0], s.kafka.topics.id(s.topics[0])
     s.kafka.restart()

@@ -55,7 +55,7 @@ def test_65_storage_away_for_a_while_backs_off_and_does_not_count(scenario: Make
 
 @pytest.mark.soak
 def test_43_static_member_cut_off_from_sql_leaves_the_group_before_its_session_ends(scenario: Make) -> None:
-    """SPEC G4, docs/clients.md R2: closing alone would keep its partitions for a session more; so they are taken over 6 s after it left."""
+    """SPEC G4, docs/clients.md C-R2: closing alone would keep its partitions for another session; they are taken over 6 s after it left."""
     s = scenario(session=25.0)
     s.cut()
     was = s.incarnation(0)

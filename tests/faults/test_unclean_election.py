@@ -54,7 +54,7 @@ def test_71_a_log_that_was_cut_and_has_grown_again_is_noticed_by_the_leader_epoc
 def test_71_a_partition_that_was_sought_and_is_not_read_yet_hears_that_its_log_was_cut_and_has_grown_past_it(
     kafka3: KafkaCluster,
 ) -> None:
-    """Else it would go on at 160 of the new log, over 60 records that nobody has read (docs/clients.md K25)."""
+    """Else it would go on at 160 of the new log, over 60 records that nobody has read (docs/clients.md C-K25)."""
     tp, epochs = a_log_of_160(kafka3)
     paused = consumer_of(kafka3, tp)
     paused.seek({tp: 160}, {tp: epochs[160]})

@@ -1,4 +1,4 @@
-"""Questions to Kafka on a real broker (SPEC G1, S1–S4, 18; docs/clients.md R6, R7, R9, R11)."""
+"""Questions to Kafka on a real broker (SPEC G1, S1-S4, U5; docs/clients.md C-R6, C-R7, C-R9, C-R11)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_topics_come_with_ids_and_partitions_and_missing_ones_are_left_out(
     kafka.topics.delete(topic)
     assert admin.topics([topic]) == {}
     kafka.topics.create(topic, 1)
-    assert admin.topics([topic])[topic].id != found[topic].id, "docs/clients.md R9"
+    assert admin.topics([topic])[topic].id != found[topic].id, "docs/clients.md C-R9"
 
 
 def test_a_pattern_finds_topics_and_no_internal_ones(admin: KafkaAdmin, new_topic: NewTopic) -> None:
@@ -68,7 +68,7 @@ def test_a_pattern_finds_topics_and_no_internal_ones(admin: KafkaAdmin, new_topi
 def test_ends_are_the_last_stable_offset_or_the_high_watermark(
     kafka: KafkaCluster, admin: KafkaAdmin, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """docs/clients.md R6."""
+    """docs/clients.md C-R6."""
     topic = new_topic(2)
     zero, one = TP(topic, 0), TP(topic, 1)
     generator.send(topic, 20, partitions=2)
@@ -85,7 +85,7 @@ def test_ends_are_the_last_stable_offset_or_the_high_watermark(
 
 
 def test_a_time_past_the_end_means_the_end(admin: KafkaAdmin, new_topic: NewTopic, kafka: KafkaCluster) -> None:
-    """SPEC S2, docs/clients.md R7."""
+    """SPEC S2, docs/clients.md C-R7."""
     topic = new_topic(2, config={"retention.ms": "-1"})  # the timestamps are years old
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for i in range(10):
@@ -110,7 +110,7 @@ def test_commits_of_an_unknown_group_are_none(admin: KafkaAdmin, new_topic: NewT
 def test_a_group_is_shown_through_its_life(
     admin: KafkaAdmin, probe: MakeProbe, new_topic: NewTopic, generator: Generator, group_id: str
 ) -> None:
-    """SPEC 18."""
+    """SPEC U5."""
     topic = new_topic(4)
     generator.send(topic, 100, partitions=4)
     tps = {TP(topic, p) for p in range(4)}
@@ -139,7 +139,7 @@ def test_a_group_is_shown_through_its_life(
 def test_what_a_broker_cannot_tell_is_named_and_the_rest_shown(
     admin: KafkaAdmin, new_topic: NewTopic, generator: Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC 18."""
+    """SPEC U5."""
     topic = new_topic(1)
     generator.send(topic, 5)
 
@@ -327,7 +327,7 @@ print("lives", flush=True)
 def test_24_a_coordinator_that_comes_back_after_it_was_asked_for_in_vain_ends_no_process(
     mock_broker: MockBroker,
 ) -> None:
-    """librdkafka answers a request about a group that ran out of time inside it, and asserts that it still has it (docs/clients.md K22)."""
+    """librdkafka answers a request that timed out, and then asserts that it still holds it (docs/clients.md C-K22)."""
     mock_broker.coordinator("g", 2)
     mock_broker.broker_down(2)
     command = [sys.executable, "-c", ASKS_ABOUT_A_GROUP, mock_broker.bootstrap]

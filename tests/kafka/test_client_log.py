@@ -1,4 +1,4 @@
-"""librdkafka's log lines, as a person sees them (docs/clients.md R12)."""
+"""librdkafka's log lines, as a person sees them (docs/clients.md C-R12)."""
 
 from __future__ import annotations
 

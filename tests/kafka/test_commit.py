@@ -86,7 +86,7 @@ def test_72_the_worst_failure_of_a_commit_decides_in_whatever_order(
 def test_71_a_log_that_was_cut_below_where_a_partition_stands_is_told_also_while_it_is_paused(
     sought: bool, flows: bool, offset: int, told: int | None
 ) -> None:
-    """librdkafka says it once, and gives nothing of the partition any more (docs/clients.md K25)."""
+    """librdkafka says it once, and gives nothing of the partition any more (docs/clients.md C-K25)."""
     consumer, tp = GroupConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}), TP("t", 0)
     consumer._held, consumer._next, consumer._flowing = (
         frozenset({tp}),
@@ -122,7 +122,7 @@ def test_71_a_broker_that_knows_nothing_of_an_epoch_is_asked_for_it_once() -> No
 
 
 def test_while_a_commit_hangs_no_call_reaches_the_client() -> None:
-    """It would wait for the commit, and with it the thread that polls, also where it asks nobody (docs/clients.md K1)."""
+    """It would wait for the commit, and with it the thread that polls, also where it asks nobody (docs/clients.md C-K1)."""
     consumer, tp = GroupConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}), TP("t", 0)
     consumer._held = frozenset({tp})
     consumer._commits._attempt = SimpleNamespace(ended=threading.Event())  # type: ignore[assignment]

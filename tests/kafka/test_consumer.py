@@ -83,7 +83,7 @@ def test_only_what_flows_is_handed_out_and_a_pause_loses_nothing(
 def test_the_first_record_after_an_idle_pause_comes_at_once(
     probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """docs/clients.md K18: without the wake-up it takes a second."""
+    """docs/clients.md C-K18: without the wake-up it takes a second."""
     topic = new_topic(4)
     generator.send(topic, 4_000, partitions=4)
     member = probe([topic])
@@ -146,7 +146,7 @@ def test_values_keys_headers_and_timestamps_arrive_as_they_are(
 def test_the_end_is_told_also_when_only_control_records_are_left(
     probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """SPEC V3, docs/clients.md R6: aborted records are skipped, their markers take offsets."""
+    """SPEC V3, docs/clients.md C-R6: aborted records are skipped, their markers take offsets."""
     topic = new_topic(1)
     tp = TP(topic, 0)
     generator.transaction(topic, 10)
@@ -186,7 +186,7 @@ def test_an_open_transaction_holds_the_reader_back(probe: MakeProbe, new_topic: 
 def test_a_vanished_offset_is_told_and_the_partition_can_be_sought_again(
     kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """SPEC S4, docs/clients.md R10."""
+    """SPEC S4, docs/clients.md C-R10."""
     topic = new_topic(2)
     gone, fine = TP(topic, 0), TP(topic, 1)
     generator.send(topic, 2_000, partitions=2)
@@ -210,7 +210,7 @@ def test_a_vanished_offset_is_told_and_the_partition_can_be_sought_again(
 def test_a_partition_whose_leader_epoch_the_broker_never_had_is_read_all_the_same(
     probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """docs/clients.md K25: nothing comes until it is sought anew, while it flows and while it is paused."""
+    """docs/clients.md C-K25: nothing comes until it is sought anew, while it flows and while it is paused."""
     topic = new_topic(2)
     flows, paused = TP(topic, 0), TP(topic, 1)
     generator.send(topic, 2_000, partitions=2)
@@ -272,7 +272,7 @@ def test_partitions_without_their_first_records_are_no_error_before_they_are_sou
 def test_an_absent_broker_is_told_once_and_consumption_goes_on(
     kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """docs/clients.md R12: no callback, no record lost."""
+    """docs/clients.md C-R12: no callback, no record lost."""
     topic = new_topic(2)
     generator.send(topic, 1_000, partitions=2)
     member = probe([topic], limits=Limits(session_timeout=120, drain_timeout=10, reset_timeout=10))
@@ -338,7 +338,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_told_and_ends_no_process(
 def test_a_member_never_imports_pandas(
     kafka: KafkaCluster, new_topic: NewTopic, generator: Generator, tmp_path: Path
 ) -> None:
-    """It would cost a second at start and 40 MB per member (SPEC 21, row 7); `pyarrow.array(list)` does it."""
+    """It would cost a second at start and 40 MB per member (docs/speed.md, row 7); `pyarrow.array(list)` does it."""
     topic = new_topic(1)
     generator.send(topic, 1_000)
     script = """

@@ -1,4 +1,4 @@
-"""What `verify` reads Kafka by shares no conversion with the native edge, and finds any part that landed otherwise (FAULTS I2)."""
+"""What `verify` reads Kafka by shares no conversion with the native edge, and finds any part that landed otherwise (SPEC I2)."""
 
 from __future__ import annotations
 

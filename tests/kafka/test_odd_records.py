@@ -1,4 +1,4 @@
-"""Records that only a raw producer writes land as Kafka's own Java client reads them (SPEC X9; docs/clients.md K20, K22)."""
+"""Records that only a raw producer writes land as Kafka's own Java client reads them (SPEC X9; docs/clients.md C-K20, C-K22)."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def _message(tp: TP, offset: int, error: int = 0) -> Message:
 def test_x9_headers_that_the_client_can_make_nothing_of_are_null_and_told(
     kafka: KafkaCluster, new_topic: NewTopic, probe: MakeProbe, way: str
 ) -> None:
-    """The broker's disk says two headers where there is one, and its sum agrees. Objects do not tell it (docs/clients.md K26)."""
+    """The broker's disk says two headers where there is one, and its sum agrees. Objects do not tell it (docs/clients.md C-K26)."""
     topic = new_topic(1, config=ANY_TIME)
     batch = [Record(b"1", headers=((b"a", b"x"),)), Record(b"2", headers=((b"b", b"y"),)), Record(b"3")]
     produce(kafka.bootstrap, topic, [batch])

@@ -1,4 +1,4 @@
-"""Properties of the clients: forced, filled in, passed through (SPEC 17, X7, R1, M7)."""
+"""Properties of the clients: forced, filled in, passed through (SPEC U1, X7, R1, M7)."""
 
 from __future__ import annotations
 

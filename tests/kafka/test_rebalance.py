@@ -1,4 +1,4 @@
-"""Rebalances as a member's consumer reports them on a real Kafka (SPEC R1–R7, M5, D2; docs/clients.md K6, R2–R5)."""
+"""Rebalances as a member's consumer reports them on a real Kafka (SPEC R1–R7, M5, D2; docs/clients.md C-K6, C-R2–C-R5)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_second_member_takes_its_share_and_gives_it_back(
     assert a.rebalances[1:] == [("revoked", parts(topic, 4)), ("assigned", a.consumer.held)]
     assert a.consumer.generation() == b.consumer.generation() == 2
     generations = [r.generation for polled in a.polled for r in polled.rebalances]
-    assert generations == [1, 1, 2], "a revocation shows the old generation (docs/clients.md R3)"
+    assert generations == [1, 1, 2], "a revocation shows the old generation (docs/clients.md C-R3)"
     assert a.consumer.flowing == frozenset()
     generator.send(topic, 400, partitions=4)
     for _ in range(20):
@@ -79,7 +79,7 @@ def test_a_second_member_takes_its_share_and_gives_it_back(
 def test_records_of_a_poll_that_ran_a_callback_are_dropped_and_it_says_so(
     probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """SPEC M5, docs/clients.md K6: under load, no record comes in the same poll as a rebalance."""
+    """SPEC M5, docs/clients.md C-K6: under load, no record comes in the same poll as a rebalance."""
     topic = new_topic(4)
     generator.send(topic, 200_000, partitions=4)
     a = probe([topic])
@@ -103,7 +103,7 @@ def test_records_of_a_poll_that_ran_a_callback_are_dropped_and_it_says_so(
 def test_more_members_than_partitions_leave_one_idle_with_an_empty_assignment(
     probe: MakeProbe, new_topic: NewTopic
 ) -> None:
-    """SPEC G5, docs/clients.md R14."""
+    """SPEC G5, docs/clients.md C-R14."""
     topic = new_topic(1)
     a = probe([topic])
     a.settle()
@@ -166,7 +166,7 @@ def test_the_assignor_is_range_for_one_topic_else_round_robin(
 def test_a_commit_is_one_request_with_its_metadata(
     kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic, generator: Generator, group_id: str
 ) -> None:
-    """SPEC D2, docs/clients.md R13."""
+    """SPEC D2, docs/clients.md C-R13."""
     topic = new_topic(3)
     generator.send(topic, 30, partitions=3)
     member = probe([topic])
@@ -184,7 +184,7 @@ def test_a_commit_is_one_request_with_its_metadata(
 def test_a_member_that_polled_too_late_is_told_lost_and_its_commit_is_refused_as_a_rebalance(
     probe: MakeProbe, new_topic: NewTopic, generator: Generator
 ) -> None:
-    """SPEC D2, R2, docs/clients.md R4, K6: unknown member or old generation; then it joins again by itself."""
+    """SPEC D2, R2, docs/clients.md C-R4, C-K6: unknown member or old generation; then it joins again by itself."""
     topic = new_topic(2)
     late = probe([topic], properties={"session.timeout.ms": "6000", "max.poll.interval.ms": "6000"})
     generator.send(topic, 500, partitions=2)
@@ -209,7 +209,7 @@ def test_a_commit_of_an_unknown_partition_fails_the_whole(probe: MakeProbe, new_
 
 
 def test_a_commit_without_a_broker_is_unreachable(kafka: KafkaCluster, probe: MakeProbe, new_topic: NewTopic) -> None:
-    """SPEC D2, docs/clients.md K9: after the session, also when librdkafka itself would wait for ever."""
+    """SPEC D2, docs/clients.md C-K9: after the session, also when librdkafka itself would wait for ever."""
     topic = new_topic(1)
     member = probe([topic])
     member.settle()
@@ -259,7 +259,7 @@ def test_a_commit_that_hangs_is_given_up_and_what_was_asked_meanwhile_is_done_la
 
 
 def test_static_the_older_of_two_with_one_id_is_fenced(probe: MakeProbe, new_topic: NewTopic) -> None:
-    """SPEC R7, docs/clients.md R2: code −150."""
+    """SPEC R7, docs/clients.md C-R2: code −150."""
     topic = new_topic(2)
     older = probe([topic], instance_id="orders-0")
     older.settle()
@@ -270,7 +270,7 @@ def test_static_the_older_of_two_with_one_id_is_fenced(probe: MakeProbe, new_top
 
 
 def test_static_a_restart_within_the_session_costs_no_rebalance(probe: MakeProbe, new_topic: NewTopic) -> None:
-    """SPEC R7, docs/clients.md R2."""
+    """SPEC R7, docs/clients.md C-R2."""
     topic = new_topic(4)
     a = probe([topic], instance_id="orders-0")
     b = probe([topic], instance_id="orders-1")
@@ -288,7 +288,7 @@ def test_static_a_restart_within_the_session_costs_no_rebalance(probe: MakeProbe
 
 
 def test_an_error_inside_a_callback_never_leaves_it(probe: MakeProbe, new_topic: NewTopic) -> None:
-    """SPEC M5, docs/clients.md K3: the poll goes on, says that it was disturbed, and carries the error."""
+    """SPEC M5, docs/clients.md C-K3: the poll goes on, says that it was disturbed, and carries the error."""
     topic = new_topic(2)
     member = probe([topic])
     real = member.consumer._consumer
@@ -314,7 +314,7 @@ def test_an_error_inside_a_callback_never_leaves_it(probe: MakeProbe, new_topic:
 
 @pytest.mark.parametrize("answer", [b"", b"CGMDv1:\x01\x00\x00\x00", b"CGMDv2:\x01\x00", None, 5])
 def test_an_unknown_format_of_the_generation_is_unknown(answer: object) -> None:
-    """docs/clients.md K15: a private format is guarded."""
+    """docs/clients.md C-K15: a private format is guarded."""
 
     class Consumer:
         def consumer_group_metadata(self) -> object:
@@ -326,7 +326,7 @@ def test_an_unknown_format_of_the_generation_is_unknown(answer: object) -> None:
 def test_G8_somebody_who_joins_for_a_moment_makes_a_static_group_rebalance(
     kafka: KafkaCluster, group_id: str, probe: MakeProbe, new_topic: NewTopic
 ) -> None:
-    """SPEC G8, docs/clients.md R2: no static member could do it by leaving and coming back; afterwards each has what it had."""
+    """SPEC G8, docs/clients.md C-R2: no static member could do it by leaving and coming back; afterwards each has what it had."""
     topic = new_topic(4)
     a, b = (probe([topic], instance_id=f"orders-{i}") for i in (0, 1))
     a.poll_until(lambda: len(a.consumer.held) == len(b.consumer.held) == 2, others=[b])
@@ -376,13 +376,15 @@ def test_28_each_refusal_of_a_commit_by_a_broker_is_the_error_of_its_reaction(
     references = sys.getrefcount(raw)
     member.consumer.close()
     kept = sys.getrefcount(raw) - references
-    assert kept == (reaction is Fenced), "a fenced client is never freed: its end may never come (docs/clients.md K27)"
+    assert kept == (reaction is Fenced), (
+        "a fenced client is never freed: its end may never come (docs/clients.md C-K27)"
+    )
 
 
 def test_an_assignment_that_waits_while_the_client_closes_is_answered_after_the_group_has_ended(
     mock_broker: MockBroker, probe: MakeProbe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """docs/clients.md K28: before that it can hang for ever, and with it the whole process, since Python waits too."""
+    """docs/clients.md C-K28: before that it can hang for ever, and with it the whole process, since Python waits too."""
     topic = mock_broker.create_topic("t", 4, replication=3)
     member = probe([topic], bootstrap=mock_broker.bootstrap, properties={k: str(v) for k, v in CLIENT_SETTINGS.items()})
     raw = member.consumer._consumer

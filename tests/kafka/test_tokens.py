@@ -1,4 +1,4 @@
-"""Functions that give tokens for OAUTHBEARER, and what becomes of those that give none (SPEC 17)."""
+"""Functions that give tokens for OAUTHBEARER, and what becomes of those that give none (SPEC U1)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_without_a_token_no_client_is_made(
     make: Callable[[dict[str, str]], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """An error of the client's own would count, and stop the region while whoever gives tokens is away (SPEC X6); in some runs
-    confluent-kafka raised what is no exception, and the process ended (docs/clients.md K32)."""
+    confluent-kafka raised what is no exception, and the process ended (docs/clients.md C-K32)."""
     began = time.monotonic()
     with pytest.raises(KafkaUnavailable, match="gave no token"):
         make(ASKS)

@@ -1,28 +1,31 @@
-"""What comments call "docs/clients.md K9" stands in docs/clients.md, once, and what that page says of tests is so."""
+"""What comments call "docs/clients.md C-K9" stands in docs/clients.md, once, and what that page says of tests is so."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.layers.sources import ROOT, sources
+
 DOCS = (ROOT / "docs" / "clients.md").read_text()
-FOLDERS = ("crkafka", "crkafka_core", "checkpoints_db", "dagster_project", "tests", "bench", "docs", "examples")
-TOLD = Counter(re.findall(r"^- \*\*([A-Z]\d+)\*\*", DOCS, re.MULTILINE))
+TOLD = Counter(re.findall(r"^- \*\*(C-[A-Z]\d+)\*\*", DOCS, re.MULTILINE))
 
 
 def _named() -> Iterator[tuple[str, str]]:
-    """Each fact that a comment or page names, and where: `docs/clients.md R6, R7` names two."""
-    for folder in FOLDERS:
-        for path in (ROOT / folder).rglob("*"):
-            if path.suffix not in (".py", ".md", ".c", ".toml", ".yaml", ".txt") or path == Path(__file__):
-                continue
-            for names in re.findall(
-                r"docs/clients\.md((?:(?:,|,? and)?\s+[KRBDPE]\d+)+)", path.read_text(errors="replace")
-            ):
-                yield from ((name, str(path.relative_to(ROOT))) for name in re.findall(r"[A-Z]\d+", names))
+    """Each fact that a comment or page names, and where: `docs/clients.md C-R6, C-R7` names two, `C-R2–C-R5` the first and the last."""
+    for path in sources():
+        for name in re.findall(r"\bC-[A-Z]\d+\b", path.read_text(errors="replace")):
+            yield name, str(path.relative_to(ROOT))
+
+
+def test_no_fact_is_named_as_a_rule_of_the_protocol_is() -> None:
+    bare = [
+        (str(path.relative_to(ROOT)), named)
+        for path in sources()
+        for named in re.findall(r"clients\.md\)?,?[\s#]+[A-Z]\d+\b", path.read_text(errors="replace"))
+    ]
+    assert bare == []
 
 
 def test_every_fact_that_a_comment_names_is_told() -> None:
@@ -36,7 +39,7 @@ def test_each_fact_is_told_once() -> None:
 
 
 def test_the_tests_that_the_page_names_exist() -> None:
-    rows = re.findall(r"^\| ([A-Z]\d+) \| \[(tests/[^\]]+)\]\(\.\./(tests/[^)]+)\) \|$", DOCS, re.MULTILINE)
+    rows = re.findall(r"^\| (C-[A-Z]\d+) \| \[(tests/[^\]]+)\]\(\.\./(tests/[^)]+)\) \|$", DOCS, re.MULTILINE)
     assert len(rows) > 20
     for fact, shown, target in rows:
         assert fact in TOLD

@@ -47,7 +47,7 @@ def contributed(monkeypatch: pytest.MonkeyPatch, found: Mapping[str, str] | Exce
 
 
 def test_20_a_topic_made_anew_quickly_is_told_by_its_new_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    """docs/clients.md R9: no callback comes, the consumer goes on at its old offset; only the id tells, and the merge compares it."""
+    """docs/clients.md C-R9: no callback comes, the consumer goes on at its old offset; only the id tells, and the merge compares it."""
     assert contributed(monkeypatch, {"t": "new"}) == {"t": "new"}
 
 

@@ -93,4 +93,4 @@ def test_s2_metadata_that_is_not_ours_is_somebody_elses_commit(text: str) -> Non
 def test_s2_metadata_is_read_as_it_was_written(tables: int | None) -> None:
     said = CommitMetadata("u", 7, 40, tables)
     assert CommitMetadata.parse(said.text()) == said
-    assert len(said.text()) < 4_000, "docs/clients.md R13"
+    assert len(said.text()) < 4_000, "docs/clients.md C-R13"

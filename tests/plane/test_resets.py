@@ -1,4 +1,4 @@
-"""Resets: what raises the epoch, what counts, what stops, and that a call may be repeated (SPEC §11, G7, G9)."""
+"""Resets: what raises the epoch, what counts, what stops, and that a call may be repeated (SPEC X1-X7, G7, G9)."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Machine:
 
 
 def test_r2_an_assignment_without_a_revocation_is_taken_as_one() -> None:
-    """docs/clients.md K8: `lost` can fail to come. What was fetched under the old assignment must not go on as if nothing had been."""
+    """docs/clients.md C-K8: `lost` can fail to come. What was fetched under the old assignment must not go on as if nothing had been."""
     m = Machine().flowing()
     effects = m.hear(sg.Assigned(frozenset({P0, P1}), 2))
     assert any(isinstance(e, sg.Withdraw) and e.wants_reset for e in effects)

@@ -1,4 +1,4 @@
-"""One file-system layer over local folders and S3: the same behaviour, typed errors, no secrets (SPEC K2, T3, 17)."""
+"""One file-system layer over local folders and S3: the same behaviour, typed errors, no secrets (SPEC K2, T3, U2)."""
 
 from __future__ import annotations
 

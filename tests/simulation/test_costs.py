@@ -1,4 +1,4 @@
-"""What one fault costs: at most one reset each, none where the rules promise none; and the others go on while it lasts (FAULTS)."""
+"""What one fault costs: at most one reset each, none where the rules promise none; and the others go on while it lasts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thousands of random schedules hold every invariant; the same seed gives the same history on both control planes (FAULTS, simulation)."""
+"""Thousands of random schedules hold every invariant; the same seed gives the same history on both control planes."""
 
 from __future__ import annotations
 

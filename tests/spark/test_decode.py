@@ -71,7 +71,7 @@ def test_json_and_what_is_none(spark: SparkSession) -> None:
 
 
 def test_records_without_headers_and_with_none_stay_what_they_are(spark: SparkSession) -> None:
-    """Null lists are not given to Python: Spark would go through all of them after each row (docs/clients.md P16)."""
+    """Null lists are not given to Python: Spark would go through all of them after each row (docs/clients.md C-P16)."""
     headers = [None, [], [("a", b"1"), ("a", None)], None]
     rows = [(None, b"{}" if i % 3 else b"?", "orders", 0, i, None, 0, of) for i, of in enumerate(headers)]
     found = decode(spark.createDataFrame(rows, RECORDS), Json(), ORDER, keep=("offset", "headers"))

@@ -1,4 +1,4 @@
-"""The samples of docs/spark.md run, in their order, against a real Kafka; what it says is refused is refused (SPEC 19, K1-K7)."""
+"""The samples of docs/spark.md run, in their order, against a real Kafka; what it says is refused is refused (SPEC K1-K7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A re-read from Kafka, segments, and Spark's own Kafka source give the same rows (SPEC K2, K3; docs/clients.md E4, R6; faults 45, 46)."""
+"""Kafka read again, segments, and Spark's Kafka source give the same rows (SPEC K2, K3; docs/clients.md C-E4, C-R6; faults 45, 46)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Spark session whose secrets nobody else can read (SPEC §17, docs/clients.md P9), and whose Java writes where it is told."""
+"""A Spark session whose secrets nobody else can read (SPEC U2, docs/clients.md C-P9), and whose Java writes where it is told."""
 
 from __future__ import annotations
 

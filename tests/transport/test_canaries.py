@@ -1,4 +1,4 @@
-"""A secret of each kind through a region as a person runs it: nothing that is left behind has it, and no process shows it (SPEC §17)."""
+"""A secret of each kind through a region as a person runs it: nothing that is left behind has it, and no process shows it (SPEC U2)."""
 
 from __future__ import annotations
 

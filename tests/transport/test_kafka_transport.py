@@ -224,7 +224,7 @@ def test_what_is_wrong_is_told_in_a_sentence_without_a_secret(broker: Broker, na
 
 
 def test_a_connection_that_goes_away_during_its_login_is_no_refused_login(broker: Broker) -> None:
-    """docs/clients.md K29: a broker that restarts, or is busy, must cost no member."""
+    """docs/clients.md C-K29: a broker that restarts, or is busy, must cost no member."""
     properties = broker.properties("SCRAM")
     target, heard = int(properties["bootstrap.servers"].rpartition(":")[2]), list[KafkaError]()
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -1,7 +1,7 @@
 """Finds librdkafka inside the Kafka client's package, and our few functions over it; None, with the reason, where one is missing.
 
 librdkafka's C interface is public and stable. One thing is not: where a `Consumer` keeps its handle. So only versions of the
-client that were tried are allowed (docs/clients.md K19); with any other, records come through Python objects, as without a compiler.
+client that were tried are allowed (docs/clients.md C-K19); with any other, records come through Python objects, as without a compiler.
 """
 
 from __future__ import annotations

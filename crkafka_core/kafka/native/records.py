@@ -1,4 +1,4 @@
-"""Records from librdkafka's queues into Arrow columns, without a Python object for each (docs/clients.md K19).
+"""Records from librdkafka's queues into Arrow columns, without a Python object for each (docs/clients.md C-K19).
 
 The queues of the partitions that are held are forwarded to one of ours: taking natively from the consumer's own queue would
 run the client's callbacks without Python. `serve` runs those; so callbacks and records never share a call.

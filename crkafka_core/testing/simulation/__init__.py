@@ -1,4 +1,4 @@
-"""Whole regions on simulated time, from a seed: real members, host, drivers and rules over edges that misbehave (FAULTS)."""
+"""Whole regions on simulated time, from a seed: real members, host, drivers and rules over edges that misbehave."""
 
 from crkafka_core.testing.simulation.history import History, Violation
 from crkafka_core.testing.simulation.plan import Fault, Plan, plan

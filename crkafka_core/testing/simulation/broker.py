@@ -43,7 +43,7 @@ class Client:
     stranger: bool = False
     """A member of somebody else's: it takes part in every rebalance, and reads what it gets."""
     leaks: bool = True
-    """Once removed from the group, it still delivers one batch before it hears of it (docs/clients.md R5)."""
+    """Once removed from the group, it still delivers one batch before it hears of it (docs/clients.md C-R5)."""
 
 
 @dataclass(eq=False)
@@ -123,7 +123,7 @@ class Broker:
         return frozenset(self.logs)
 
     def produce(self, tp: TP, *, hole: int = 0) -> None:
-        """Append one record, after so many offsets that hold none (aborted transactions, control records: docs/clients.md R6)."""
+        """Append one record, after so many offsets that hold none (aborted transactions, control records: docs/clients.md C-R6)."""
         self.numbers += 1
         offset = self.ends[tp] + hole
         self.logs[tp].append((offset, self.numbers))
@@ -189,7 +189,7 @@ class Broker:
                 self.rebalance()
                 seat.joined = True
                 self._complete()
-            else:  # a static member came back: the same partitions, no rebalance (docs/clients.md R2)
+            else:  # a static member came back: the same partitions, no rebalance (docs/clients.md C-R2)
                 seat.parts, seat.fresh = old.parts, True
             return
         self.seats[client.id] = seat
@@ -198,7 +198,7 @@ class Broker:
         self._complete()
 
     def leave(self, client: Client) -> None:
-        """A dynamic member's close; a static one does not leave (docs/clients.md R2)."""
+        """A dynamic member's close; a static one does not leave (docs/clients.md C-R2)."""
         if client.instance is None:
             self.remove(client)
 
@@ -281,7 +281,7 @@ class Broker:
         return "records" if client.holds is not None else "nothing"
 
     def commit(self, client: Client, offsets: Mapping[TP, int], metadata: Mapping[TP, str]) -> Outcome:
-        """One synchronous commit (docs/clients.md R4)."""
+        """One synchronous commit (docs/clients.md C-R4)."""
         if client.id in self.fenced:
             return Outcome.RESTART
         if client.id not in self.seats or self.rebalancing or client.generation != self.generation:

@@ -9,7 +9,7 @@ from crkafka_core.protocol.machine import State
 
 
 class Violation(AssertionError):
-    """An invariant of FAULTS does not hold. `rule` names it."""
+    """An invariant of docs/protocol.md does not hold. `rule` names it."""
 
     def __init__(self, rule: str, text: str) -> None:
         super().__init__(f"{rule}: {text}")

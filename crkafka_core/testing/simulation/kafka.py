@@ -53,9 +53,9 @@ class SimulatedConsumer:
         self._flowing: set[TP] = set()
         self._next: dict[TP, int] = {}
         self._read: dict[TP, int] = {}
-        """Leader epoch of the record before the next one, where it was read, or told with the seek (docs/clients.md K25)."""
+        """Leader epoch of the record before the next one, where it was read, or told with the seek (docs/clients.md C-K25)."""
         self._stalled: set[TP] = set()
-        """What is gone of them was told, and they are silent until they are sought (docs/clients.md R10)."""
+        """What is gone of them was told, and they are silent until they are sought (docs/clients.md C-R10)."""
         self._complained = -QUIET
 
     @property

@@ -1,4 +1,4 @@
-"""The judge of a simulated schedule: checks the invariants of FAULTS after every mutation.
+"""The judge of a simulated schedule: checks the invariants (SPEC I1-I13) after every mutation.
 
 What processes do, and what Kafka holds, it judges from its own records; what rows must say by themselves is said in `verify.chain`.
 """

@@ -1,4 +1,4 @@
-"""A whole region in one thread on simulated time: real members, host and drivers over simulated edges (FAULTS, simulation)."""
+"""A whole region in one thread on simulated time: real members, host and drivers over simulated edges."""
 
 from __future__ import annotations
 
