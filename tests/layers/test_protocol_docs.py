@@ -19,6 +19,9 @@ ROWS = {
     m[1]: re.findall(r"`(tests/[^`]+)`", m[2]) for m in re.finditer(r"^\| ([A-Z]\d+) \|(.*)\|$", DOCS, re.MULTILINE)
 }
 
+COMING = {"C8", "D5", "X10", "X11"}
+"""Rules that code may cite before their row is in the table; who adds the row takes the rule out here."""
+
 
 @cache
 def _functions(path: Path) -> frozenset[str]:
@@ -57,7 +60,8 @@ def _cited() -> Iterator[tuple[str, str]]:
 def test_every_citation_is_of_a_rule_in_the_table() -> None:
     cited = set(_cited())
     assert len(cited) > 500, "the search finds what is there"
-    assert sorted((rule, where) for rule, where in cited if rule not in ROWS and rule != "X") == []
+    assert sorted((rule, where) for rule, where in cited if rule not in {*ROWS, *COMING, "X"}) == []
+    assert sorted(COMING & set(ROWS)) == [], "in the table by now: take it out of COMING"
     assert sorted(set(ROWS) - {rule for rule, _ in cited}) == [], "cited by no code and no test"
 
 
