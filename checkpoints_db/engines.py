@@ -33,8 +33,6 @@ _POSTGRES_SETTINGS = (
     "SET lock_timeout = '5s'",
     "SET statement_timeout = '120s'",
     "SET timezone = 'UTC'",
-    # Who has waited for the region's row must see what was committed meanwhile, whatever the database or the role prefers (SPEC G7).
-    "SET default_transaction_isolation = 'read committed'",
 )
 _SQLITE_BUSY_SLICE = 1.0
 """Seconds that SQLite itself waits for the lock; longer waits are ours, with jitter."""
@@ -122,6 +120,9 @@ def _postgres(address: Address) -> Engine:
     engine = create_engine(
         address.url,
         connect_args=connect_args,
+        # A mutation that waited for the region's row must see what was committed meanwhile, whatever the database or the role
+        # prefers. Only here: the pool gives a connection that read a snapshot back to the level of its engine (SPEC G7).
+        isolation_level="READ COMMITTED",
         pool_size=5,
         max_overflow=20,
         pool_timeout=_CONNECT_TIMEOUT,

@@ -431,11 +431,16 @@ def test_a_frozen_holder_of_the_lock_does_not_hold_up_the_region(
 def test_who_waited_for_the_lock_sees_what_was_committed_meanwhile_whatever_the_database_prefers(
     postgres: Postgres, new_postgresql_url: str
 ) -> None:
-    """SPEC G7. With REPEATABLE READ it saw what there was when it began to wait: the other had not changed the region's own row."""
+    """SPEC G7. With REPEATABLE READ it saw what there was when it began to wait: the other had not changed the region's own row.
+
+    A connection on which a snapshot was read goes back to the pool: from there it must come as new ones do.
+    """
     database = new_postgresql_url.partition("?")[0].rpartition("/")[2]
     postgres.sql(f"ALTER DATABASE \"{database}\" SET default_transaction_isolation = 'repeatable read'")
     store, counted, began = open_store(new_postgresql_url), list[int](), threading.Event()
     store.create(region(), lambda tx: None)
+    with store.read(REGION) as one, store.read(REGION) as other:
+        assert one.region() == other.region()
     second = threading.Thread(target=lambda: counted.append(store.run(REGION, lambda tx: tx.count(Launch))))
 
     def first(tx: Tx) -> None:
