@@ -50,7 +50,7 @@ def initialise(url: str, *, patience: Patience | None = None) -> None:
             ) from error
     engine = make_engine(address, may_create=True)
     try:
-        _patiently(address, patience or _OPENING, lambda: engine.connect().close())
+        _patiently(address, patience or _OPENING, lambda: _refuse_poolers(engine, address))
         _patiently(address, patience or Patience(bound=30.0), lambda: _initialise(engine, address))
     finally:
         engine.dispose()
@@ -160,6 +160,26 @@ def _initialise(engine: Engine, address: Address) -> None:
         connection.commit()
 
 
+def _refuse_poolers(engine: Engine, address: Address) -> None:
+    """What is set on a connection, its LISTEN and its locks belong to one session of the server; a pooler by transactions exchanges it.
+
+    No transaction stays open here: a pooler with a single session would keep the other connection waiting for it.
+    """
+    if not address.postgres:
+        engine.connect().close()
+        return
+    sessions = list[int]()
+    with engine.connect() as one, engine.connect() as other:
+        for connection in (one, other, one, other):
+            sessions.append(connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one())
+            connection.rollback()
+    if sessions[0] == sessions[1] or sessions[:2] != sessions[2:]:
+        raise ConfigError(
+            f"A connection pooler before the control plane {address} gives each transaction another session of PostgreSQL.",
+            hint="Name PostgreSQL itself in control_plane, or set pool_mode=session for this database in the pooler.",
+        )
+
+
 def _refuse_other_encodings(connection: Connection, address: Address) -> None:
     encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
     if encoding != "UTF8":
@@ -174,6 +194,7 @@ def _check(engine: Engine, address: Address, patience: Patience) -> None:
         raise NoControlPlane(f"There is no control plane at {address}.", hint=MAKE)
 
     def version() -> str:
+        _refuse_poolers(engine, address)
         with engine.connect() as connection:
             return version_of(connection)
 

@@ -10,7 +10,7 @@ from crkafka_core.control import Reader
 from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.member.lasting import Lasting
 from crkafka_core.model.desired import Desired
-from crkafka_core.model.errors import CrkafkaError, NoSuchRegion, ServiceUnavailable, TooOld
+from crkafka_core.model.errors import CrkafkaError, NoSuchRegion, SchemaError, ServiceUnavailable, TooOld
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Member, Region
@@ -77,7 +77,7 @@ class Observer(Loop):
         except TooOld as error:
             self._post(sg.Broken(str(error)))
             return False
-        except ServiceUnavailable as error:
+        except (ServiceUnavailable, SchemaError) as error:
             self._failures += 1
             if self._failures in (1, 10, 100):
                 _log.warning("reading the desired state: %s", error)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.member.submitter import Payload
-from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
+from crkafka_core.model.errors import CrkafkaError, SchemaError, ServiceUnavailable
 from crkafka_core.plane import advance, cuts, events, goals, members, resets, triggers
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
@@ -71,7 +71,7 @@ class Reporter(Loop):
         try:
             self._busy_since = self._runtime.now()
             self._carry_out(effect)
-        except ServiceUnavailable as error:
+        except (ServiceUnavailable, SchemaError) as error:  # tables may be missing while a dump is restored
             self._failures += 1
             if self._failures in (1, 10, 100):
                 _log.warning("%s: %s", type(effect).__name__, error)

@@ -428,7 +428,7 @@ def test_a_frozen_holder_of_the_lock_does_not_hold_up_the_region(
 
 
 @pytest.mark.postgres
-def test_who_waited_for_the_lock_sees_what_was_committed_meanwhile_whatever_the_database_prefers(
+def test_91_who_waited_for_the_lock_sees_what_was_committed_meanwhile_whatever_the_database_prefers(
     postgres: Postgres, new_postgresql_url: str
 ) -> None:
     """SPEC G7. With REPEATABLE READ it saw what there was when it began to wait: the other had not changed the region's own row.

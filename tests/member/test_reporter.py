@@ -13,7 +13,7 @@ from crkafka_core.member import reporter as module
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.submitter import Payload
 from crkafka_core.model.desired import OpenCut
-from crkafka_core.model.errors import ServiceUnavailable
+from crkafka_core.model.errors import SchemaError, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.plane import cuts
 from crkafka_core.protocol import signals as sg
@@ -87,13 +87,15 @@ def test_s4_what_was_told_at_an_earlier_cut_is_forgotten_however_the_question_en
 
 def test_what_sql_did_not_hear_is_said_again_before_what_came_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is away, and also when it took what it did not answer: each effect finds its own earlier doing."""
-    answers = iter(["away", "away", "lost", "", "away", ""])
+    answers = iter(["away", "no table", "lost", "", "away", ""])
     heard: list[str] = []
 
     def do(work: object) -> None:
         answer = next(answers)
         if answer == "away":
             raise ServiceUnavailable("no SQL")
+        if answer == "no table":
+            raise SchemaError("a dump is being restored")
         work(None)  # type: ignore[operator]
         if answer == "lost":
             raise ServiceUnavailable("no answer")
