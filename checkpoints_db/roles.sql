@@ -18,7 +18,7 @@ BEGIN
   IF to_regclass('crkafka.crkafka_version') IS NULL THEN
     RAISE EXCEPTION 'There are no tables in the schema crkafka of this database: run `crkafka init` first.';
   END IF;
-  FOREACH wanted IN ARRAY ARRAY['crkafka_owner', 'crkafka_region', 'crkafka_reader', 'crkafka_viewer'] LOOP
+  FOREACH wanted IN ARRAY ARRAY['crkafka_owner', 'crkafka_region', 'crkafka_member', 'crkafka_reader', 'crkafka_viewer'] LOOP
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted) THEN
       EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
     END IF;
@@ -36,13 +36,14 @@ CREATE TABLE IF NOT EXISTS region_access (role name NOT NULL, region text NOT NU
 -- Who took a lease: a reader ends and renews its own alone.
 ALTER TABLE lease ADD COLUMN IF NOT EXISTS made_by name NOT NULL DEFAULT current_user;
 
-GRANT USAGE ON SCHEMA crkafka TO crkafka_region, crkafka_reader, crkafka_viewer;
-GRANT SELECT ON ALL TABLES IN SCHEMA crkafka TO crkafka_region, crkafka_reader, crkafka_viewer;
+GRANT USAGE ON SCHEMA crkafka TO crkafka_region, crkafka_member, crkafka_reader, crkafka_viewer;
+GRANT SELECT ON ALL TABLES IN SCHEMA crkafka TO crkafka_region, crkafka_member, crkafka_reader, crkafka_viewer;
 
 DO $$
 DECLARE
   here record;
   mine text;
+  passing text;
 BEGIN
   GRANT CREATE ON SCHEMA crkafka TO crkafka_owner;
   FOR here IN SELECT relname, relkind FROM pg_class
@@ -56,6 +57,9 @@ BEGIN
     EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', here.relname);
     EXECUTE format('DROP POLICY IF EXISTS crkafka_uses ON %I', here.relname);
     EXECUTE format('DROP POLICY IF EXISTS crkafka_sees ON %I', here.relname);
+    EXECUTE format('DROP POLICY IF EXISTS crkafka_adds ON %I', here.relname);
+    EXECUTE format('DROP POLICY IF EXISTS crkafka_changes ON %I', here.relname);
+    EXECUTE format('DROP POLICY IF EXISTS crkafka_drops ON %I', here.relname);
     IF here.relname = 'region_access' THEN
       CREATE POLICY crkafka_sees ON region_access FOR SELECT
         USING (EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role AND pg_has_role(r.oid, 'USAGE')));
@@ -66,10 +70,38 @@ BEGIN
                    CASE WHEN here.relname = 'region' THEN 'name' ELSE 'region' END);
     EXECUTE format('GRANT INSERT, UPDATE, DELETE ON %I TO crkafka_region', here.relname);
     EXECUTE format('CREATE POLICY crkafka_uses ON %I TO crkafka_region USING (%s) WITH CHECK (%s)', here.relname, mine, mine);
-    EXECUTE format('CREATE POLICY crkafka_sees ON %I FOR SELECT TO crkafka_region, crkafka_reader, crkafka_viewer USING (%s)',
+    EXECUTE format('CREATE POLICY crkafka_sees ON %I FOR SELECT TO crkafka_region, crkafka_member, crkafka_reader, crkafka_viewer USING (%s)',
                    here.relname,
                    -- That a group belongs to another region has to be seen by whoever wants it.
                    CASE WHEN here.relname = 'consumer_group' THEN 'true' ELSE mine END);
+
+    -- A member adds events and changes none; it binds the first group of its region and no other.
+    EXECUTE format('GRANT INSERT ON %I TO crkafka_member', here.relname);
+    EXECUTE format('CREATE POLICY crkafka_adds ON %I FOR INSERT TO crkafka_member WITH CHECK (%s)', here.relname, mine
+      || CASE here.relname
+           WHEN 'consumer_group' THEN ' AND NOT EXISTS (SELECT FROM crkafka.consumer_group g WHERE g.region = consumer_group.region)'
+           ELSE '' END);
+    CONTINUE WHEN here.relname IN ('event', 'consumer_group');
+    EXECUTE format('GRANT UPDATE ON %I TO crkafka_member', here.relname);
+    EXECUTE format('CREATE POLICY crkafka_changes ON %I FOR UPDATE TO crkafka_member USING (%s) WITH CHECK (%s)', here.relname,
+      -- What is merged, superseded or retired stays: going back, and retirement, are for operators.
+      mine || CASE here.relname
+        WHEN 'checkpoint' THEN $q$ AND status = 'OPEN'$q$
+        WHEN 'lease' THEN $q$ AND (slot = '' OR made_by = current_user)$q$
+        ELSE '' END, mine);
+    -- It deletes the rows of a cut that became no checkpoint, and what passes: alarms, its own leases, the pauses of what it lost.
+    passing := CASE
+      WHEN here.relname IN ('expected_member', 'contribution', 'contributed_offset', 'segment') THEN format(
+        $q$NOT EXISTS (SELECT FROM crkafka.checkpoint c WHERE c.region = %I.region AND c.id = %I.checkpoint
+                       AND c.status NOT IN ('OPEN', 'ABORTED', 'EMPTY'))$q$, here.relname, here.relname)
+      WHEN here.relname = 'checkpoint' THEN $q$status = 'EMPTY'$q$
+      WHEN here.relname = 'lease' THEN $q$slot <> '' AND made_by = current_user$q$
+      WHEN here.relname = 'pause_mark' THEN $q$member <> ''$q$
+      WHEN here.relname = 'alarm' THEN 'true'
+    END;
+    CONTINUE WHEN passing IS NULL;
+    EXECUTE format('GRANT DELETE ON %I TO crkafka_member', here.relname);
+    EXECUTE format('CREATE POLICY crkafka_drops ON %I FOR DELETE TO crkafka_member USING (%s AND %s)', here.relname, mine, passing);
   END LOOP;
 END $$;
 
@@ -90,7 +122,7 @@ ALTER SCHEMA crkafka OWNER TO crkafka_owner;
 -- By it a control plane tells itself from its copy; where it is not ours to grant, host and port have to do.
 DO $$
 BEGIN
-  GRANT EXECUTE ON FUNCTION pg_control_system() TO crkafka_owner, crkafka_region, crkafka_reader;
+  GRANT EXECUTE ON FUNCTION pg_control_system() TO crkafka_owner, crkafka_region, crkafka_member, crkafka_reader;
 EXCEPTION WHEN insufficient_privilege THEN
   RAISE WARNING 'pg_control_system() was not granted: only a superuser can.';
 END $$;

@@ -21,7 +21,7 @@ from crkafka_core.dev.postgres import Postgres, _binary
 from crkafka_core.model.errors import NoSuchRegion, ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Event, Group, Lease, MergedOffset, Region, Segment
-from crkafka_core.plane import advance, cuts, events, leases, life, reading
+from crkafka_core.plane import advance, cuts, events, leases, life, members, reading
 from crkafka_core.plane.transact import ControlPlane
 
 pytestmark = pytest.mark.postgres
@@ -30,6 +30,7 @@ LOGINS = {
     "t_owner": "crkafka_owner",
     "t_host": "crkafka_region",
     "t_other_host": "crkafka_region",
+    "t_member": "crkafka_member",
     "t_reader": "crkafka_reader",
     "t_reader2": "crkafka_reader",
     "t_viewer": "crkafka_viewer",
@@ -223,3 +224,53 @@ def test_every_table_is_behind_row_level_security(plane: Plane) -> None:
     without = "SELECT relname FROM pg_class WHERE relkind = 'r' AND NOT relrowsecurity"
     found = plane.sql("postgres", f"{without} AND relnamespace = 'crkafka'::regnamespace")
     assert [row[0] for row in found] == ["crkafka_version"]
+
+
+def test_a_member_role_does_a_members_part_and_can_undo_nothing_that_was_done(plane: Plane) -> None:
+    with closing(plane.store("t_member")) as store:
+        own = ControlPlane(store, MINE)
+        player = Player(own, f"{MINE}/0", random=random.Random(0))
+        player.assign(7, PARTITIONS)
+
+        def run_to(phase: Phase) -> None:
+            for _ in range(12):
+                player.step()
+                if own.do(advance.advance) is phase and player.reported:
+                    return
+            raise AssertionError(own.read(lambda _, row: row))
+
+        run_to(Phase.RUNNING)
+        for if_new, status in ((False, "MERGED"), (True, "EMPTY")):
+            cut = own.do(lambda tx: cuts.open_cut(tx, token=f"member {if_new}", cause="test", if_new=if_new))  # noqa: B023
+            player.random = random.Random(1) if if_new else player.random
+            player.step()
+            run_to(Phase.RUNNING)
+            assert plane.sql(
+                "t_member", f"SELECT status FROM checkpoint WHERE region = '{MINE}' AND id = {cut.id}"
+            ) == [(status,)]
+        own.do(lambda tx: cuts.open_cut(tx, token="aborted", cause="test"))
+        own.do(lambda tx: members.fail(tx, player.name, player.incarnation, "it failed"))
+        player.crash()
+        run_to(Phase.RUNNING)
+        kept = plane.sql("t_member", "SELECT count(*) FROM event")[0][0]
+        for forbidden in (
+            "DELETE FROM event",
+            "UPDATE event SET text = 'nothing happened'",
+            "DELETE FROM merged_offset",
+            "DELETE FROM region",
+            "DELETE FROM initial_offset",
+            "DELETE FROM table_commit",
+            f"INSERT INTO consumer_group VALUES ('cluster', 'another', '{MINE}', 1)",
+        ):
+            with pytest.raises(DBAPIError, match=r"row-level security|permission denied"):
+                plane.sql("t_member", forbidden)
+        for of_no_row in (
+            "DELETE FROM segment",
+            "DELETE FROM contributed_offset",
+            "UPDATE checkpoint SET status = 'ABORTED'",
+            "DELETE FROM checkpoint WHERE status <> 'EMPTY'",
+        ):
+            assert plane.sql("t_member", of_no_row) == 0, of_no_row
+        with pytest.raises(ServiceUnavailable, match="permission denied"):
+            own.do(lambda tx: tx.delete(MergedOffset))
+        assert plane.sql("t_member", "SELECT count(*) FROM event")[0][0] == kept
