@@ -9,9 +9,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 from crkafka_core.config.resolving import remember, resolve
 from crkafka_core.config.secret import Url
@@ -19,7 +19,9 @@ from crkafka_core.config.typed import TypedConfig
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 
 TIMEOUT = 10.0
-"""Seconds for one answer."""
+"""Seconds for the next bytes of an answer."""
+LONGEST, SLOWEST = 16 << 20, 30.0
+"""Bytes of a whole answer, and seconds for it."""
 PATIENCE = 30.0
 """Seconds for which one that does not answer is asked again, before the write fails."""
 _NO_SUCH_SUBJECT, _NO_SUCH_VERSION, _NO_SUCH_SCHEMA = 40401, 40402, 40403
@@ -87,8 +89,8 @@ class Registry:
     def _ask(self, path: str) -> Schema:
         url, sent = self._where()
         try:
-            with urllib.request.urlopen(urllib.request.Request(url + path, headers=sent), timeout=TIMEOUT) as answer:
-                return _schema(json.load(answer))
+            with _OPENER.open(urllib.request.Request(url + path, headers=sent), timeout=TIMEOUT) as answer:
+                return _schema(json.loads(_bounded(answer)))
         except urllib.error.HTTPError as error:
             code = _code(error) if error.code == 404 else 0
             of_subject = path.startswith("/subjects/")  # of which some registries say that the schema is not there
@@ -118,6 +120,35 @@ class Registry:
         return {"Accept": "application/vnd.schemaregistry.v1+json, application/json", **sent}
 
 
+class _SameServer(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect within the registry alone: to another server it would carry the credentials, and take its schemas."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        before, after = urlsplit(req.full_url), urlsplit(newurl)
+        if (before.scheme, before.netloc) != (after.scheme, after.netloc):
+            raise OSError(
+                f"it redirects to {after.scheme}://{after.hostname}, which is not followed: name that in registry"
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_OPENER = urllib.request.build_opener(_SameServer)
+
+
+def _bounded(answer: HTTPResponse) -> bytes:
+    """The whole answer, unless it is longer, or takes longer, than any schema does."""
+    end, got = time.monotonic() + SLOWEST, bytearray()
+    while piece := answer.read1(1 << 16):
+        got += piece
+        if len(got) > LONGEST:
+            raise ValueError(f"its answer is longer than {LONGEST >> 20} MiB")
+        if time.monotonic() > end:
+            raise TimeoutError(f"its answer is not complete after {SLOWEST:.0f} s")
+    return bytes(got)
+
+
 def _away(url: str, what: str) -> RegistryAway:
     return RegistryAway(
         f"The schema registry at {url} does not serve schemas: {what}.",
@@ -127,7 +158,7 @@ def _away(url: str, what: str) -> RegistryAway:
 
 def _code(error: urllib.error.HTTPError) -> int:
     try:
-        return int(json.load(error)["error_code"])
+        return int(json.loads(error.read(1 << 16))["error_code"])
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
         return 0
 

@@ -9,7 +9,10 @@ from typing import Any
 
 
 class FakeRegistry:
-    """`answers`: (status, body) by path, one after the other, the last for ever; `asked`: with what it was asked."""
+    """`answers`: (status, body) by path, one after the other, the last for ever; `asked`: with what it was asked.
+
+    The body of a redirect is the address that it names.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, list[tuple[int, Any]]] = {}
@@ -25,6 +28,8 @@ class FakeRegistry:
                 waiting = fake.answers.get(self.path) or fake.answers.get(path, [(404, {"error_code": 40403})])
                 status, body = waiting.pop(0) if len(waiting) > 1 else waiting[0]
                 self.send_response(status)
+                if status in (301, 302, 303, 307, 308):
+                    self.send_header("Location", body)
                 self.end_headers()
                 self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
 

@@ -8,6 +8,7 @@ import io
 import json
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,6 +20,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from crkafka_core.model.errors import ServiceUnavailable
 from crkafka_core.spark import names
 from crkafka_core.spark.decode_batch import BadRecord, Columns, decode_batch
 from crkafka_core.spark.decoders import Avro, Decoder, Json, Undecodable
@@ -488,3 +490,27 @@ def test_a_login_in_the_url_of_a_registry_is_a_header_and_no_name_of_a_host(
 def test_a_registry_answers_by_subject(registry: FakeRegistry) -> None:
     registry.answers["/subjects/orders-value/versions/latest"] = [(200, {"schema": "x", "id": 3})]
     assert Registry(registry.url).version("orders-value", "latest").text == "x"
+
+
+def test_a_redirect_to_another_server_gets_no_credentials_and_gives_no_schema(registry: FakeRegistry) -> None:
+    """Within the registry it is followed; elsewhere the login would have gone with it."""
+    other = FakeRegistry()
+    other.answers["/schemas/ids/7"] = registry.answers["/v1/schemas/ids/8"] = [(200, {"schema": "x"})]
+    registry.answers["/schemas/ids/7"] = [(302, f"{other.url}/schemas/ids/7")]
+    registry.answers["/schemas/ids/8"] = [(302, f"{registry.url}/v1/schemas/ids/8")]
+    asked = Registry(registry.url, "me:geheim-1", patience=0)
+    with pytest.raises(ServiceUnavailable, match=r"redirects to http://127\.0\.0\.1, which is not followed"):
+        asked.schema(7)
+    assert other.asked == []
+    assert asked.schema(8).text == "x"
+    other.close()
+
+
+@pytest.mark.parametrize(("limit", "value"), [("LONGEST", 10), ("SLOWEST", -1.0)])
+def test_an_answer_without_end_is_an_outage(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
+) -> None:
+    registry.answers["/schemas/ids/7"] = [(200, {"schema": "x" * 100})]
+    monkeypatch.setattr(sys.modules[Registry.__module__], limit, value)
+    with pytest.raises(ServiceUnavailable, match=r"its answer is (longer|not complete)"):
+        Registry(registry.url, patience=0).schema(7)
