@@ -11,12 +11,12 @@ from pydantic import Field
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader, Store
+from crkafka_core.lake.handle import Opened
 from crkafka_core.model.errors import NoControlPlane
 from crkafka_core.model.rows import Region as RegionRow
 from crkafka_core.plane.stores import initialise, open_store
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.still import starting
-from crkafka_core.tables.handle import Opened
 from dagster_project import opened, partitions
 from dagster_project.names import Names
 

@@ -23,7 +23,7 @@ from dagster_project.resources import RegionResource, SparkSessionResource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from crkafka_core.tables.writing import Committed
+    from crkafka_core.lake.writing import Committed
 
 PAUSE_S = 2.0
 """Seconds between two looks at who writes a table."""

@@ -17,7 +17,7 @@ from crkafka_core.plane import reading, tables
 from crkafka_core.region import Region
 
 if TYPE_CHECKING:
-    from crkafka_core.tables.writing import Committed
+    from crkafka_core.lake.writing import Committed
 
 
 def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say = silent) -> Committed | None:

@@ -29,7 +29,7 @@ from crkafka_core.tables.maintain import Maintained, in_words
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from crkafka_core.tables.writing import Committed
+    from crkafka_core.lake.writing import Committed
 
 
 def tables(config: RegionConfig) -> list[TableLag]:

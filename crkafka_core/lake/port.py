@@ -6,6 +6,7 @@ counts only directly after the snapshot that it was made on, and retries nothing
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -54,15 +55,25 @@ class Stamp:
     """Of the region."""
     table: str
     permit: int
-    """The permit's number; it only grows for a table."""
-    token: str
-    """Of the permit's holder: two attempts with one number are told apart."""
+    """The permit's number; it only grows for a table. 0: of a commit that has none (making the table, a compaction)."""
+    token: int
+    """The mark of the permit's token (`mark_of`): two attempts with one number are told apart."""
     checkpoint: int
     """The checkpoint that the table has acknowledged with this commit."""
-    kind: str = "advance"
-    """advance, rewrite, fence, repair or compact."""
+    settled: int = -1
+    """Up to this version of the table commits of others are accounted for; those after it are reported until a repair settles them."""
     version: int = 0
     """The version of the table that the commit made; set by the format."""
+
+    @property
+    def owner(self) -> int:
+        """The mark of the region and its table."""
+        return mark_of(f"{self.uid}/{self.table}")
+
+
+def mark_of(text: str) -> int:
+    """A text as a positive number of 63 bits: all that a transaction of Delta's log can hold."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,7 @@ class NewFile:
     bytes: int
     rows: int
     lowest: Mapping[str, Any] = field(default_factory=dict)
-    """Column → a value that no row is below; exact, since engines answer `min()` from it."""
+    """Column → the least value; exact, since engines answer `min()` from it."""
     highest: Mapping[str, Any] = field(default_factory=dict)
     nulls: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -93,6 +104,11 @@ class DataFile(NewFile):
     """A data file of a snapshot. (path, marks) is its identity: a file with other marks is another file to a commit."""
 
     marks: Marks | None = None
+
+    @property
+    def live(self) -> int:
+        """Rows without the marked ones."""
+        return self.rows - (len(self.marks.positions) if self.marks else 0)
 
     @property
     def numbers(self) -> tuple[int, int] | None:
@@ -110,6 +126,8 @@ class LogEntry:
     stamp: Stamp | None
     """None: not made by crkafka."""
     changes_rows: bool
+    touched: tuple[int, int] | None = None
+    """The lowest and highest checkpoint in the files that it added; None: it added none, or says that it only deleted rows."""
     operation: str = ""
     """As the format names it."""
 
@@ -128,8 +146,8 @@ class Snapshot(Protocol):
     def stamp(self, uid: str, table: str) -> Stamp | None:
         """The last stamp of this region and table that leads to this version, also when its log entry is cleaned away."""
 
-    def owner(self) -> tuple[str, str] | None:
-        """(uid, table) of the last stamp of any region."""
+    def owner(self) -> int | None:
+        """`Stamp.owner` of the last stamp of any region and table, permit or not; None: no commit of ours ever was."""
 
     def since(self, version: int) -> Sequence[LogEntry] | None:
         """Commits after `version`, oldest first; None if the log no longer has all of them."""
@@ -150,8 +168,9 @@ class Snapshot(Protocol):
     ) -> Snapshot:
         """Add and remove files, or set marks, in one commit; the snapshot that it made. Raises `Moved`, `Unknown` or `CannotCommit`.
 
-        `schema`: the table's columns from this commit on (added columns, widened types). `changes_rows`: False for a compaction.
-        `info`: for people, in the log.
+        The stamp becomes state of the table; one without a permit is only in the commit's own entry (`since`). `schema`: the table's
+        columns from this commit on (added columns, widened types). `changes_rows`: False for a compaction. `info`: for people, in the
+        log.
         """
 
 
@@ -165,7 +184,7 @@ class TableLog(Protocol):
         """The table now, or at a version (`Snapshot.at`); None if there is no table, or the version is gone."""
 
     def create(self, schema: pa.Schema, parts: Sequence[Part], stamp: Stamp, properties: Mapping[str, str]) -> Snapshot:
-        """Make the table without rows; the stamp is in its first version. Raises `Moved` if it exists."""
+        """Make the table without rows; a stamp without a permit is its owner's, in the first version. Raises `Moved` if it exists."""
 
     def expire(self, keep: Collection[str], older_than: float) -> int:
         """Forget versions and delete unreferenced files older than `older_than` (seconds since 1970), but keep these versions and the

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Reader
 from crkafka_core.holder import holder
+from crkafka_core.lake.handle import Handle
 from crkafka_core.loop import Loop, Runtime
 from crkafka_core.model import rows
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
@@ -26,7 +27,6 @@ from crkafka_core.region.feeder_process import FeederProcess, Tell
 from crkafka_core.region.lease import DriverLease, free
 from crkafka_core.tables import adopt
 from crkafka_core.tables.delta_log import open_log
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import Logs
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from functools import partial
 
 from crkafka_core.control import Tx
 from crkafka_core.holder import holder
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import leases, limits
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.lease import free
-from crkafka_core.tables.handle import Handle
 
 _log = logging.getLogger(__name__)
 MODULE = "crkafka_core.spark.feeder"

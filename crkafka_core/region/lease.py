@@ -10,12 +10,12 @@ from typing import Self
 
 from crkafka_core.control import Tx
 from crkafka_core.holder import is_gone, machine
+from crkafka_core.lake.handle import Handle
 from crkafka_core.loop import THREADS, Repeated, Runtime
 from crkafka_core.model.errors import CrkafkaError, LeaseLost
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import leases, limits
 from crkafka_core.plane.transact import ControlPlane
-from crkafka_core.tables.handle import Handle
 
 
 class DriverLease:

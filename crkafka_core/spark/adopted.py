@@ -10,6 +10,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables as plane
@@ -20,7 +21,6 @@ from crkafka_core.spark.iceberg_log import IcebergLog
 from crkafka_core.spark.schema import CHECKPOINT, no_records
 from crkafka_core.tables import content
 from crkafka_core.tables.delta_log import open_log
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import Logs, MarkedRows, TableLog
 
 T = TypeVar("T")

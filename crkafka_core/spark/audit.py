@@ -10,6 +10,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from crkafka_core.control import Reader
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import checkpoints, contents
 from crkafka_core.plane import tables as plane
@@ -21,7 +22,6 @@ from crkafka_core.spark.schema import CHECKPOINT
 from crkafka_core.spark.table_reader import read_table
 from crkafka_core.tables import audit, others
 from crkafka_core.tables.audit import TableAudit
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.stamp import check_known
 
 

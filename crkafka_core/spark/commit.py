@@ -6,6 +6,9 @@ from collections.abc import Collection, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.writing import Written
 from crkafka_core.model.errors import DataLoss, Refused, Stale
 from crkafka_core.model.plural import plural
 from crkafka_core.plane import tables as plane
@@ -16,11 +19,8 @@ from crkafka_core.spark.formats import table_of
 from crkafka_core.spark.keys import keys_of, refuse_keyed
 from crkafka_core.spark.strangers import strangers
 from crkafka_core.spark.table_format import Rows, TableFormat, Where
-from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.on_snapshot import until_done
 from crkafka_core.tables.stamp import History, Stamp, check_known, check_owner
-from crkafka_core.tables.writing import Written
 
 
 def write(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import permits
 from crkafka_core.spark.table_format import TableFormat
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.stamp import History, check_newest, check_there
 
 

@@ -10,6 +10,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from crkafka_core.control import Reader
+from crkafka_core.lake import erase as erasing
+from crkafka_core.lake import writing
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.writing import Written
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents, life
@@ -21,12 +26,8 @@ from crkafka_core.spark.adopted import adopting, adopts
 from crkafka_core.spark.keys import keys_of
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_reader import read_table
-from crkafka_core.tables import adopt, writing
-from crkafka_core.tables import erase as erasing
-from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.hold import Hold
+from crkafka_core.tables import adopt
 from crkafka_core.tables.log import NeedsSpark
-from crkafka_core.tables.writing import Written
 
 BY_KEY = (
     "keeps one row for each key: write a tombstone for the key, or the rows stay until a later record replaces them"

@@ -7,6 +7,9 @@ import json
 
 from pyspark.sql import SparkSession
 
+from crkafka_core.lake import writing
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.writing import Fenced
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import epochs
@@ -20,11 +23,9 @@ from crkafka_core.spark.keys import keys_of, refuse_keyed
 from crkafka_core.spark.schema import CHECKPOINT
 from crkafka_core.spark.strangers import strangers
 from crkafka_core.spark.table_format import TableFormat, Where
-from crkafka_core.tables import adopt, delta_upsert, writing
-from crkafka_core.tables.handle import Handle
+from crkafka_core.tables import adopt, delta_upsert
 from crkafka_core.tables.on_snapshot import until_done
 from crkafka_core.tables.stamp import Stamp, check_owner
-from crkafka_core.tables.writing import Fenced
 
 
 def fence(spark: SparkSession | None, region: Handle, name: str) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables as plane
@@ -14,7 +15,6 @@ from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.keys import keys_of
 from crkafka_core.spark.table_format import TableFormat
 from crkafka_core.tables.delta_log import DeltaLog, log_of
-from crkafka_core.tables.handle import Handle
 
 
 def table_of(spark: SparkSession, region: Handle, table: Table) -> TableFormat:

@@ -11,6 +11,9 @@ from pyspark.sql.types import StructType
 
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.holder import holder
+from crkafka_core.lake import erase
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.hold import Hold, keeping
 from crkafka_core.model.selection import Moment, Selection
 from crkafka_core.plane import limits, reading
 from crkafka_core.plane.reading import Reading, ReadPlan
@@ -18,9 +21,6 @@ from crkafka_core.spark import kafka_ranges, segment_files
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS, columns_of
 from crkafka_core.spark.tasks import NOTHING, Then
 from crkafka_core.spark.work import ReadRequest
-from crkafka_core.tables import erase
-from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.hold import Hold, keeping
 
 LINGER = 600.0
 """Seconds for which segments are still held once the DataFrame of `checkpoints` is gone: what was derived from it may still run."""

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from crkafka_core import logs as logs_of
 from crkafka_core.hosts.supervisor import Supervisor
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
@@ -33,7 +34,6 @@ from crkafka_core.plane import roster
 from crkafka_core.region.host import running
 from crkafka_core.spark import java_log, launch, location, session, shipping, tables
 from crkafka_core.spark.feeder import SparkFeeder
-from crkafka_core.tables.handle import Handle
 
 if TYPE_CHECKING:
     import pyarrow as pa

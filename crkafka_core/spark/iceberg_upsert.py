@@ -13,6 +13,10 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from crkafka_core.lake import writing
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.writing import Fenced
 from crkafka_core.model.rows import Table
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.table_versions import State, state_at
@@ -21,14 +25,10 @@ from crkafka_core.spark.formats import table_of
 from crkafka_core.spark.iceberg_branch import Branch, made, staged
 from crkafka_core.spark.iceberg_catalog import STAMP
 from crkafka_core.spark.iceberg_table import IcebergTable
-from crkafka_core.tables import writing
 from crkafka_core.tables.delta_upsert import KEYS, check_keys, gone_for_good
-from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.log import Moved
 from crkafka_core.tables.on_snapshot import until_done
 from crkafka_core.tables.stamp import PUT_BACK, History, Stamp, check_known, check_owner
-from crkafka_core.tables.writing import Fenced
 
 STAMP_SETTING = f"spark.sql.iceberg.snapshot-property.{STAMP}"
 """Of a session: what a MERGE in it puts into the snapshot's summary."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import Refused
 from crkafka_core.plane.table_versions import how_to_fill_anew
 from crkafka_core.spark.table_format import TableFormat
 from crkafka_core.tables import delta_upsert
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.stamp import History
 
 

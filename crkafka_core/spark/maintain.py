@@ -7,14 +7,14 @@ from contextlib import nullcontext
 from pyspark.sql import SparkSession
 
 from crkafka_core.config.location import in_catalog, is_local
+from crkafka_core.lake import writing
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables as plane
 from crkafka_core.spark import parquet_table
 from crkafka_core.spark.current import current
 from crkafka_core.spark.formats import session_for, table_of
 from crkafka_core.tables import maintain as adopted
-from crkafka_core.tables import writing
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.maintain import Maintained
 
 

@@ -15,6 +15,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from crkafka_core.control import Reader
+from crkafka_core.lake import writing
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.writing import Written
 from crkafka_core.model.errors import ConfigError, DataLoss
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
@@ -27,10 +30,7 @@ from crkafka_core.spark import location
 from crkafka_core.spark.formats import options_of, reached
 from crkafka_core.spark.schema import CHECKPOINT, no_records
 from crkafka_core.spark.table_format import does_not_fit, kinds
-from crkafka_core.tables import writing
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.stamp import Stamp, check_there, other_owner
-from crkafka_core.tables.writing import Written
 
 COMMIT = "crkafka_commit"
 _OWNER = "_crkafka_owner.json"

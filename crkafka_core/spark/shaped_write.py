@@ -25,6 +25,10 @@ from pyspark.sql import functions as F
 from crkafka_core.config.sections import GOOD
 from crkafka_core.control import Reader, Tx
 from crkafka_core.holder import holder
+from crkafka_core.lake import writing
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.writing import Committed, Written
 from crkafka_core.model.errors import ConfigError, DataLoss, Refused, Stale
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
@@ -45,11 +49,8 @@ from crkafka_core.spark.table_format import Files, Rows
 from crkafka_core.spark.task_files import Output
 from crkafka_core.spark.tasks import Then
 from crkafka_core.spark.typed import TypedShape, Typing, bad, good
-from crkafka_core.tables import file_statistics, writing
-from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.hold import Hold
+from crkafka_core.tables import file_statistics
 from crkafka_core.tables.log import storage_of
-from crkafka_core.tables.writing import Committed, Written
 
 PATIENCE = 120.0
 """Seconds for which another writer of these tables is waited for."""

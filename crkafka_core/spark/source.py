@@ -32,6 +32,8 @@ from pyspark.sql.types import StructType
 
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.control import Reader
+from crkafka_core.lake import erase
+from crkafka_core.lake.handle import Opened
 from crkafka_core.model.errors import ConfigError, NoSuchCheckpoint
 from crkafka_core.model.rows import Checkpoint, Region
 from crkafka_core.model.selection import Selection
@@ -43,8 +45,6 @@ from crkafka_core.spark import shipping
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS, columns_of
 from crkafka_core.spark.segment_files import check_names
 from crkafka_core.spark.work import ReadRequest, Work, packed, spread
-from crkafka_core.tables import erase
-from crkafka_core.tables.handle import Opened
 
 if TYPE_CHECKING:
     import pyarrow as pa

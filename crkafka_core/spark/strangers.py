@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import contents
 from crkafka_core.spark.table_format import TableFormat
-from crkafka_core.tables.handle import Handle
 
 
 def strangers(region: Handle, form: TableFormat, table: Table) -> set[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.table_versions import state_at
@@ -13,7 +14,6 @@ from crkafka_core.spark.formats import table_of
 from crkafka_core.spark.keys import keys_of
 from crkafka_core.spark.schema import CHECKPOINT, no_records
 from crkafka_core.spark.table_format import TableFormat
-from crkafka_core.tables.handle import Handle
 
 
 def read_table(spark: SparkSession, region: Handle, name: str) -> DataFrame:

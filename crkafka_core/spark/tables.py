@@ -12,6 +12,10 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
+from crkafka_core.lake import writing
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.writing import Committed, Written
 from crkafka_core.model.errors import Refused
 from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
@@ -28,12 +32,9 @@ from crkafka_core.spark.maintain import maintain
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.parquet_table import sweep
 from crkafka_core.spark.table_reader import read_table
-from crkafka_core.tables import adopt, writing
+from crkafka_core.tables import adopt
 from crkafka_core.tables.audit import TableAudit
 from crkafka_core.tables.delta_upsert import undo
-from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.hold import Hold
-from crkafka_core.tables.writing import Committed, Written
 
 Shape = Callable[[DataFrame], DataFrame]
 """Makes a table's rows of a checkpoint's; it has to keep the column `crkafka_checkpoint`, row by row."""

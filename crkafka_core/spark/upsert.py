@@ -20,6 +20,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from crkafka_core.config.json_columns import PREFIX
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.writing import Written
 from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.plane import permits
@@ -32,10 +35,7 @@ from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_format import TableFormat
 from crkafka_core.tables import delta_upsert
 from crkafka_core.tables.delta_log import log_of
-from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.stamp import Stamp
-from crkafka_core.tables.writing import Written
 
 DELETED = "crkafka_deleted"
 """Of a shape: true where a record deletes its key. It does not become a column."""

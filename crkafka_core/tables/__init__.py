@@ -3,7 +3,6 @@
 | file | |
 |---|---|
 | `stamp.py` | what each commit of ours carries inside a table |
-| `writing.py` | permit, write, finish: the three steps of every write, also of Spark's |
 | `log.py` | what a format's log has to offer for that |
 | `delta_log.py` | a Delta table's log: snapshots, and commits that count only on the very snapshot they were made for |
 | `adopt.py` | advance, fence, mend a table of adopted files |

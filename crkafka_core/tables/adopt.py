@@ -20,6 +20,10 @@ from typing import TypeVar
 import pyarrow as pa
 
 from crkafka_core.control import Reader, Tx
+from crkafka_core.lake import writing
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.writing import Committed, Fenced, Written
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region, Segment, Table
@@ -27,18 +31,15 @@ from crkafka_core.model.selection import EVERYTHING
 from crkafka_core.plane import contents, erasure, permits, reading, tables
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.tables import files, last_commit, leftover, writing
+from crkafka_core.tables import files, last_commit, leftover
 from crkafka_core.tables.content import Content, content_of
 from crkafka_core.tables.delta_log import log_of, open_log
 from crkafka_core.tables.files import Added
-from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.last_commit import NotAcknowledged, Standing
 from crkafka_core.tables.leftover import Leaving
 from crkafka_core.tables.log import DataFile, Logs, Moved, NeedsSpark, Snapshot, TableLog, lost
 from crkafka_core.tables.on_snapshot import check, on_a_snapshot
 from crkafka_core.tables.stamp import SETTLES, Facts, Stamp
-from crkafka_core.tables.writing import Committed, Fenced, Written
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from crkafka_core.control import Reader
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents, tables
@@ -16,7 +17,6 @@ from crkafka_core.tables import last_commit, others, places, stamp
 from crkafka_core.tables.content import Content, content_of
 from crkafka_core.tables.delta_log import open_log
 from crkafka_core.tables.files import checkpoints_of
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.last_commit import Standing
 from crkafka_core.tables.log import Logs, Snapshot, lost
 from crkafka_core.tables.on_snapshot import check_columns

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from crkafka_core.control import Reader
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import contents, reading, tables
 from crkafka_core.plane.contents import Piece
 from crkafka_core.tables import last_commit, places
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import DataFile, Logs
 from crkafka_core.tables.places import SortedFiles
 from crkafka_core.tables.stamp import app_of

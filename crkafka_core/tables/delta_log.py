@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from crkafka_core.config.location import split_endpoint
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.segments import read_footer
@@ -29,7 +30,6 @@ from crkafka_core.tables import file_statistics, log_end
 from crkafka_core.tables import log as interface
 from crkafka_core.tables.file_statistics import NewFile
 from crkafka_core.tables.files import Added
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import DataFile, MarkedRows, Moved, NeedsSpark, TableLog, TableUnavailable, storage_of
 from crkafka_core.tables.log_end import End
 from crkafka_core.tables.stamp import MAINTAIN, Facts, LogEntry, Stamp

@@ -12,6 +12,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from crkafka_core.lake import writing
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.writing import Fenced
 from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import permits
@@ -19,15 +23,12 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.table_versions import State, how_to_fill_anew, state_at
 from crkafka_core.segments.storage import Stored
-from crkafka_core.tables import file_statistics, writing
+from crkafka_core.tables import file_statistics
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, VersionGone, log_of
 from crkafka_core.tables.file_statistics import NewFile
-from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.log import DataFile, MarkedRows
 from crkafka_core.tables.on_snapshot import on_what_is_there
 from crkafka_core.tables.stamp import PUT_BACK, LogEntry, Stamp, check_known, check_owner, dropped
-from crkafka_core.tables.writing import Fenced
 
 KEYS = "crkafka.keys"
 """Property of the table: the columns by which it is kept."""

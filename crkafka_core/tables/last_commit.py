@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from crkafka_core.control import Reader
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import CrkafkaError, Refused, WentBack
 from crkafka_core.model.rows import Region, Table, TableCommit
 from crkafka_core.plane import contents, permits, restored, tables
 from crkafka_core.plane.contents import Piece
 from crkafka_core.tables import places
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import Logs, Snapshot, TableLog
 from crkafka_core.tables.places import Places
 from crkafka_core.tables.stamp import Facts, app_of, mark

@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import CrkafkaError, Refused, ServiceUnavailable
 from crkafka_core.model.rows import Table
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables.files import Added
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.stamp import Facts, LogEntry, Stamp
 
 

@@ -18,6 +18,9 @@ import pyarrow as pa
 
 from crkafka_core.control import Reader
 from crkafka_core.holder import holder
+from crkafka_core.lake import writing
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.hold import Hold, keeping
 from crkafka_core.model.errors import LeaseHeld, Refused
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import CheckpointStatus, Region
@@ -25,11 +28,9 @@ from crkafka_core.plane import checkpoints, contents, permits, tables
 from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.storage import Storage
-from crkafka_core.tables import files, writing
+from crkafka_core.tables import files
 from crkafka_core.tables.delta_log import DeltaLog, log_of
 from crkafka_core.tables.files import KEY, Added, Tally
-from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.hold import Hold, keeping
 from crkafka_core.tables.log import DataFile, Moved
 from crkafka_core.tables.stamp import MAINTAIN, Stamp, check_there
 

@@ -8,13 +8,13 @@ from functools import partial
 from typing import TypeVar
 
 from crkafka_core.control import Reader
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import Refused, WentBack
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import permits, restored, tables
 from crkafka_core.plane.permits import Permit
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.tables import last_commit
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.last_commit import NotAcknowledged, Standing
 from crkafka_core.tables.log import Moved, Snapshot, TableLog
 from crkafka_core.tables.stamp import Facts, Stamp, check_owner, check_there, dropped, older_copy, other_owner

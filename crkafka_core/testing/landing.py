@@ -13,6 +13,7 @@ import pyarrow as pa
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Store, Tx
+from crkafka_core.lake.handle import Opened
 from crkafka_core.model.offsets import TP, pack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import (
@@ -35,7 +36,6 @@ from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
 from crkafka_core.segments.path import segment_path
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter
-from crkafka_core.tables.handle import Opened
 
 
 class Landing:

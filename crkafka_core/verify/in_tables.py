@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.sections import GOOD
 from crkafka_core.config.typed import name_of
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table, TableCommit
@@ -27,7 +28,6 @@ from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.tables import files as names
 from crkafka_core.tables import others
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import storage_of
 from crkafka_core.tables.places import may_hold
 from crkafka_core.tables.stamp import LogEntry

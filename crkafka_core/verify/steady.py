@@ -11,13 +11,13 @@ from functools import partial
 from crkafka_core.config.location import in_catalog
 from crkafka_core.config.typed import name_of
 from crkafka_core.control import Reader
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Checkpoint, Region, Table, TableCommit
 from crkafka_core.plane import contents, tables
 from crkafka_core.plane.contents import Piece
 from crkafka_core.tables import delta_log
 from crkafka_core.tables.delta_log import log_of
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import storage_of
 from crkafka_core.verify.iceberg_files import IcebergFiles, OnlySpark, Unreadable
 from crkafka_core.verify.verdict import Findings

@@ -11,6 +11,7 @@ from functools import partial
 import pyarrow as pa
 
 from crkafka_core.holder import whoami
+from crkafka_core.lake.hold import keeping
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
@@ -19,7 +20,6 @@ from crkafka_core.plane import reading, starts
 from crkafka_core.region import Region
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.whole import read_segment
-from crkafka_core.tables.hold import keeping
 from crkafka_core.verify import chain, in_tables
 from crkafka_core.verify.committed import commits
 from crkafka_core.verify.compare import KafkaTruth, LedgerTruth, Truth

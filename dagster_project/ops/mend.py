@@ -12,7 +12,7 @@ from dagster_project.resources import RegionResource, SparkSessionResource
 from dagster_project.writing import SparkIfNeeded
 
 if TYPE_CHECKING:
-    from crkafka_core.tables.writing import Committed
+    from crkafka_core.lake.writing import Committed
 
 
 class Mend(dg.Config):

@@ -61,7 +61,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.spark import session, tables
-from crkafka_core.tables.handle import Opened
+from crkafka_core.lake.handle import Opened
 from tests.cluster.test_killed_writes import wait_later
 
 config = RegionConfig.from_json(sys.argv[1])

@@ -9,10 +9,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.rows import Table
 from crkafka_core.spark import adopted, iceberg_catalog
 from crkafka_core.spark.iceberg_log import IcebergLog, IcebergSnapshot
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import TableLog
 from tests.spark.place import Place
 from tests.tables.conftest import Lake

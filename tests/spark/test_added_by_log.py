@@ -12,10 +12,10 @@ import pytest
 from deltalake import DeltaTable as Plain
 from pyspark.sql import SparkSession
 
+from crkafka_core.lake import writing
 from crkafka_core.model.errors import LeaseLost
 from crkafka_core.spark import tables
 from crkafka_core.spark.delta_table import DeltaTable
-from crkafka_core.tables import writing
 from crkafka_core.tables.delta_log import Snapshot
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore

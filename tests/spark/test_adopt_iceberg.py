@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from crkafka_core.lake import writing
 from crkafka_core.model.errors import ConfigError, LeaseLost, WentBack
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.retire import delete_all
 from crkafka_core.spark import adopted, frames, location, tables
 from crkafka_core.spark.iceberg_log import IcebergLog, IcebergSnapshot
 from crkafka_core.spark.schema import RECORDS
-from crkafka_core.tables import writing
 from crkafka_core.tables.log import Moved, NeedsSpark
 from crkafka_core.tables.stamp import OtherRegion, Stamp
 from crkafka_core.testing.landing import Landing

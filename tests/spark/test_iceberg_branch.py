@@ -10,13 +10,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from crkafka_core.control import Tx
+from crkafka_core.lake import writing
 from crkafka_core.model.errors import ConfigError, LeaseLost
 from crkafka_core.model.rows import Lease
 from crkafka_core.spark import iceberg_branch, iceberg_catalog, tables
 from crkafka_core.spark.iceberg_branch import Branch
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.table_format import Where
-from crkafka_core.tables import writing
 from crkafka_core.tables.stamp import Stamp
 from tests.spark.place import IN_S3, Place
 

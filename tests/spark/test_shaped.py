@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Tx
+from crkafka_core.lake import writing
 from crkafka_core.model.errors import ConfigError, DataLoss, LeaseHeld, LeaseLost, Refused
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import permits
@@ -19,7 +20,6 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.region import Region
 from crkafka_core.spark import formats, location, one_pass, shaped_write, tables
 from crkafka_core.spark.delta_table import DeltaTable
-from crkafka_core.tables import writing
 from crkafka_core.testing.landing import Landing
 from tests.spark.place import IN_S3, Place, lake
 from tests.spark.test_tables import zombie

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from crkafka_core.control import Tx
+from crkafka_core.lake import writing
 from crkafka_core.model.errors import LeaseLost, NotRunning, Refused, WentBack
 from crkafka_core.model.rows import Lease, Table
 from crkafka_core.plane import permits, reading
@@ -24,7 +25,6 @@ from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS, with_checkpoint
 from crkafka_core.spark.table_format import TableFormat, Where
-from crkafka_core.tables import writing
 from crkafka_core.tables.log import NeedsSpark
 from crkafka_core.tables.stamp import History, LogEntry, OtherRegion, Stamp
 from crkafka_core.testing.landing import Landing

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from crkafka_core.lake import writing
 from crkafka_core.model.errors import DataLoss, LeaseLost, NoSuchCheckpoint, Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.spark import shaped_write, tables, task_files
@@ -20,7 +21,6 @@ from crkafka_core.spark.decode_batch import BadRecord
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.tasks import Then
 from crkafka_core.spark.typed import Typing
-from crkafka_core.tables import writing
 from crkafka_core.tables.delta_log import Snapshot
 from crkafka_core.testing.landing import Landing, records
 from crkafka_core.testing.memory import MemoryStore

@@ -12,6 +12,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from crkafka_core.control import Tx
+from crkafka_core.lake import writing
 from crkafka_core.model.errors import ConfigError, LeaseLost, Refused
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import permits
@@ -20,7 +21,7 @@ from crkafka_core.spark import iceberg_catalog, iceberg_upsert, location, tables
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.tables import delta_upsert, writing
+from crkafka_core.tables import delta_upsert
 from crkafka_core.testing.landing import Landing
 from tests.spark.place import Place, lake
 

@@ -16,6 +16,9 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from crkafka_core.control import Tx
+from crkafka_core.lake import writing
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.writing import Committed
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, Lease, Table
 from crkafka_core.plane import restored
@@ -25,12 +28,10 @@ from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.objects import ObjectStorage
 from crkafka_core.segments.scan import selected
 from crkafka_core.segments.storage import Storage
-from crkafka_core.tables import adopt, audit, files, maintain, writing
+from crkafka_core.tables import adopt, audit, files, maintain
 from crkafka_core.tables.audit import TableAudit
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, open_log
-from crkafka_core.tables.handle import Handle
 from crkafka_core.tables.log import TableLog
-from crkafka_core.tables.writing import Committed
 from crkafka_core.testing.landing import Landing, records
 from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.verify import in_tables

@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
+from crkafka_core.lake import writing
 from crkafka_core.model.errors import CrkafkaError, LeaseLost, NotRunning, Refused, WentBack
 from crkafka_core.plane import retire
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.retire import delete_all
 from crkafka_core.segments.batch import SCHEMA
 from crkafka_core.segments.storage import Storage
-from crkafka_core.tables import adopt, audit, last_commit, writing
+from crkafka_core.tables import adopt, audit, last_commit
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, open_log
 from crkafka_core.tables.log import Moved, NeedsSpark
 from crkafka_core.tables.stamp import OtherRegion, Stamp

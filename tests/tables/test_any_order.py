@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from crkafka_core.control import Reader
+from crkafka_core.lake import erase, writing
 from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import contents, retire, tables
-from crkafka_core.tables import erase, last_commit, leftover, writing
+from crkafka_core.tables import last_commit, leftover
 from crkafka_core.tables.delta_log import Snapshot
 from crkafka_core.tables.last_commit import Standing
 from tests.tables.conftest import STEPS, Crash, Lake, dies_at

@@ -9,10 +9,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from crkafka_core.lake import writing
 from crkafka_core.model.errors import LeaseLost, Refused
 from crkafka_core.segments.local import LocalStorage
 from crkafka_core.segments.storage import Storage
-from crkafka_core.tables import log_end, writing
+from crkafka_core.tables import log_end
 from crkafka_core.tables.log import Moved, storage_of
 from crkafka_core.tables.stamp import Stamp
 from tests.tables.conftest import STEPS, Crash, Lake, dies_at, upto

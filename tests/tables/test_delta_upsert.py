@@ -16,18 +16,19 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from crkafka_core.control import Tx
 from crkafka_core.holder import holder
+from crkafka_core.lake import writing
+from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.writing import Committed, Written
 from crkafka_core.model.errors import LeaseLost, Refused, WentBack
 from crkafka_core.model.rows import Lease, Table
 from crkafka_core.plane import cleanup, permits, restored
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.table_versions import State
-from crkafka_core.tables import delta_upsert, writing
+from crkafka_core.tables import delta_upsert
 from crkafka_core.tables.delta_log import DeltaLog
-from crkafka_core.tables.hold import Hold
 from crkafka_core.tables.log import Moved
 from crkafka_core.tables.stamp import OtherRegion, Stamp
-from crkafka_core.tables.writing import Committed, Written
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
+from crkafka_core.lake import erase
 from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import permits
 from crkafka_core.segments.batch import Batch, Run
 from crkafka_core.spark import erasing
-from crkafka_core.tables import erase
 from crkafka_core.tables.delta_log import Snapshot
 from tests.tables.conftest import STEPS, Crash, Lake, Row, dies_at, upto
 

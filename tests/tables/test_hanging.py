@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import Refused
 from crkafka_core.plane import tables as plane
 from crkafka_core.region import feeder
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.tables import adopt
-from crkafka_core.tables.handle import Handle
 from tests.tables.conftest import Lake, upto
 
 

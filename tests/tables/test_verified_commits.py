@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from crkafka_core.config import RegionConfig
+from crkafka_core.lake.handle import Opened
 from crkafka_core.plane import permits
-from crkafka_core.tables.handle import Opened
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.verify import in_tables

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from crkafka_core.control import Tx
+from crkafka_core.lake import writing
+from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.writing import Written
 from crkafka_core.plane import leases, permits
 from crkafka_core.plane.permits import Permit
-from crkafka_core.tables import writing
-from crkafka_core.tables.hold import Hold
-from crkafka_core.tables.writing import Written
 from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.memory import MemoryStore
 

@@ -6,6 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from crkafka_core.control import Reader, Tx
+from crkafka_core.lake import writing
+from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.writing import Fenced, Written
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Region, TableCommit
@@ -14,10 +17,8 @@ from crkafka_core.plane import permits, tables
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import KafkaRange, ReadPlan
 from crkafka_core.region.feeder import Feeder
-from crkafka_core.tables import adopt, writing
-from crkafka_core.tables.hold import Hold
+from crkafka_core.tables import adopt
 from crkafka_core.tables.stamp import Stamp, dropped
-from crkafka_core.tables.writing import Fenced, Written
 from crkafka_core.testing.simulation.actors import Restarted, SimulatedRegion
 from crkafka_core.testing.simulation.broker import between
 from crkafka_core.testing.simulation.history import Violation

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 
 from crkafka_core.control import Tx
 from crkafka_core.holder import holder
+from crkafka_core.lake import erase
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.hold import Hold, keeping
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.plural import plural
@@ -18,9 +21,6 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.restored import Seen
 from crkafka_core.segments import owner
-from crkafka_core.tables import erase
-from crkafka_core.tables.handle import Handle
-from crkafka_core.tables.hold import Hold, keeping
 
 _log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ import logging
 import threading
 from collections.abc import Callable
 
+from crkafka_core.lake.handle import Handle
 from crkafka_core.loop import Loop, Runtime
 from crkafka_core.model.errors import LeaseLost, Refused, ServiceUnavailable
 from crkafka_core.model.rows import Lease
 from crkafka_core.plane import leases
-from crkafka_core.tables.handle import Handle
 
 _log = logging.getLogger(__name__)
 _PATIENCE = 10.0

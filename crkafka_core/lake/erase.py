@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 
 from crkafka_core.holder import holder
 from crkafka_core.kafka.range_reader import RangeReader
+from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import DataLoss, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
@@ -18,7 +19,6 @@ from crkafka_core.plane import contents, erasure
 from crkafka_core.plane.erasure import Records
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.scan import scan_segment
-from crkafka_core.tables.handle import Handle
 
 _SHOWN = 5
 
