@@ -15,8 +15,8 @@ from checkpoints_db import initialise
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.region import Region
-from crkafka_core.testing.hand_member import HandMember
 from dagster_project.testing.live import LiveDagster
+from tests.rigs.hand_member import HandMember
 
 PERIOD = 6.0
 CUTS = 15

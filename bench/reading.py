@@ -24,7 +24,7 @@ from checkpoints_db import initialise, open_store
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
 from crkafka_core.spark import frames
-from crkafka_core.testing.landing import Landing
+from tests.rigs.landing import Landing
 
 ROWS = int(os.environ.get("CRKAFKA_BENCH_ROWS", "2000000"))
 MANY, FEW = 1000, 10

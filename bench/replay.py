@@ -19,7 +19,7 @@ from checkpoints_db import initialise, open_store
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.plane.reading import KafkaRange, ReadPlan
 from crkafka_core.spark import frames
-from crkafka_core.testing.landing import Landing
+from tests.rigs.landing import Landing
 
 CHECKPOINTS = 10
 TURNS = 4

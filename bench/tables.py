@@ -31,8 +31,8 @@ from crkafka_core.region.driver import driving
 from crkafka_core.region.host import hosting
 from crkafka_core.tables import adopt, maintain
 from crkafka_core.testing.generator import Generator
-from crkafka_core.testing.landing import Landing
 from dagster_project.testing.live import LiveDagster
+from tests.rigs.landing import Landing
 
 Files = Callable[[], list[File]]
 MANY = int(os.environ.get("CRKAFKA_BENCH_CHECKPOINTS", "10000"))

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from crkafka_core.spark.frames import held as held
     from crkafka_core.spark.host import hosted as hosted
     from crkafka_core.spark.session import open_session as open_session
+    from crkafka_core.verify.verify import verify as verify
 
 _ERRORS = (
     "ConfigError",
@@ -69,6 +70,7 @@ _HOME = {
     "prometheus": "crkafka_core.region.metrics",
     "source": "crkafka_core.spark",
     "tables": "crkafka_core.spark",
+    "verify": "crkafka_core.verify.verify",
 } | dict.fromkeys(_ERRORS, "crkafka_core.model.errors")
 """Name → the module that has it, or the package whose module it is."""
 

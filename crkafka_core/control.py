@@ -1,7 +1,7 @@
 """What a control plane must offer: typed rows, and transactions that hold the region's row.
 
 All rules live in `crkafka_core.plane`, once, over this interface; a database only keeps rows. `checkpoints_db` implements
-it on SQLAlchemy, `crkafka_core.testing.memory` in memory, and the compliance suite holds them to the same behaviour.
+it on SQLAlchemy, the tests implement it in memory, and the compliance suite holds both to the same behaviour.
 """
 
 from __future__ import annotations

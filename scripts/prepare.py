@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 CACHE = ROOT / ".cache"
 STAMP = Path(sys.prefix) / ".packages"
 EDGE = ROOT / "crkafka_core" / "kafka" / "native" / "edge.c"
@@ -85,7 +86,7 @@ def jars() -> None:
 
 def chromium() -> None:
     """A Chromium for the browser tests: the one that is there, else from the package manager, else Playwright's."""
-    from crkafka_core.testing.chromium import browsers_folder
+    from tests.rigs.chromium import browsers_folder
 
     if has_chromium() or (apt_install("Chromium", ("chromium",)) and has_chromium()):
         return
@@ -101,7 +102,7 @@ def chromium() -> None:
 
 def has_chromium() -> bool:
     from crkafka_core.dev.errors import ServiceFailed
-    from crkafka_core.testing.chromium import find_chromium
+    from tests.rigs.chromium import find_chromium
 
     try:
         find_chromium()

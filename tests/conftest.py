@@ -21,7 +21,9 @@ for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(_options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 """A Spark that lives for a minute takes a third of the work if its Java neither compiles for years nor collects in parallel."""
 
-pytest_plugins = ["crkafka_core.testing.pytest_services", "crkafka_core.testing.pytest_scenarios"]
+pytest_plugins = ["crkafka_core.testing.pytest_services", "tests.rigs.pytest_scenarios"]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+"""Members that a test starts find its failpoints in `tests/rigs`."""
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:

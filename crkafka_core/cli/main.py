@@ -57,7 +57,6 @@ VERBS = {
     "watch": "watching",
     "report": "report",
     "verify": "proving",
-    "simulate": "proving",
     "dev": "services",
 }
 """Verb → the module beside this one that has it; a module is imported only when one of its verbs is used."""
@@ -94,7 +93,6 @@ _ABOUT = {
     "watch": "A live view: members, partitions, lag, cuts, resets.",
     "report": "What the region has done, as one HTML file.",
     "verify": "Read back what landed, and name the first record that breaks an invariant.",
-    "simulate": "Run a whole region on simulated time, from a seed.",
     "dev": "A real Kafka and PostgreSQL in one folder, for a first look.",
 }
 
@@ -125,7 +123,6 @@ EXAMPLES = {
     "checkpoints": ("checkpoints", "checkpoints 17", "checkpoints --all --json"),
     "watch": ("watch", "watch --once", "watch --json --interval 5"),
     "report": ("report", "report -o monday.html --last 2000"),
-    "simulate": ("simulate --seed 7",),
 }
 """Below the help of a verb."""
 

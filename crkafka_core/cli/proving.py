@@ -1,4 +1,4 @@
-"""`verify` and `simulate`: reading back what landed, and running whole regions on simulated time."""
+"""`verify`: reads back what landed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from crkafka_core.plane import lateness
 from crkafka_core.region import Region
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.history import History
     from crkafka_core.verify.verdict import Verdict
 
 
@@ -34,13 +33,6 @@ def late(config: RegionConfig) -> list[str]:
     """Declared tables that wait for too long (SPEC K6)."""
     with Region.open(config) as region:
         return region.plane.read(lateness.late)
-
-
-def simulate(seed: int) -> History:
-    """Run one schedule of a whole region, with faults; equal seeds give equal histories."""
-    from crkafka_core.testing.simulation.run import simulate as run
-
-    return run(seed)
 
 
 @click.command("verify")
@@ -83,40 +75,4 @@ def _verify(config: RegionConfig, kafka: bool, ledger: Path | None, quiet: bool,
     return 0 if ok else 1
 
 
-@click.command("simulate")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the first schedule.")
-@click.option(
-    "--schedules", type=click.IntRange(min=1), default=1, show_default=True, help="How many, one seed after the other."
-)
-@click.option("--last", type=click.IntRange(min=1), help="Only so many lines of the history.")
-@json_option
-def _simulate(seed: int, schedules: int, last: int | None, as_json: bool) -> int:
-    """Run whole regions on simulated time with injected faults; exit code 1, and the history, when an invariant breaks."""
-    history = None
-    for number in range(seed, seed + schedules):
-        history = simulate(number)
-        if not history.ok:
-            break
-    assert history is not None
-    if as_json:
-        print_json(
-            {
-                "seed": history.seed,
-                "schedules": history.seed - seed + 1,
-                "ok": history.ok,
-                "violation": str(history.violation or ""),
-                "cuts": history.cuts,
-                "resets": history.resets,
-                "tuples": history.tuples,
-                "faults": history.faults,
-                "history": history.lines(last) if schedules == 1 or not history.ok else [],
-            }
-        )
-    elif schedules == 1 or not history.ok:
-        print(history.text(last))
-    else:
-        print(f"{schedules} schedules from seed {seed}: every invariant held")
-    return 0 if history.ok else 1
-
-
-COMMANDS: dict[str, Any] = {"verify": _verify, "simulate": _simulate}
+COMMANDS: dict[str, Any] = {"verify": _verify}

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Page, sync_playwright
 
 from crkafka_core.dev.kafka import KafkaCluster
-from crkafka_core.testing.chromium import QUIET_OPTIONS, find_chromium
 from tests.browser.stage import Stage, staged
+from tests.rigs.chromium import QUIET_OPTIONS, find_chromium
 
 ARTIFACTS = Path(__file__).parents[2] / "artifacts" / "browser"
 

@@ -12,9 +12,9 @@ from checkpoints_db import initialise
 from crkafka_core.config import RegionConfig
 from crkafka_core.hosts.processes import ProcessHost
 from crkafka_core.region import Region
-from crkafka_core.testing.forked import ForkedProcess
 from crkafka_core.testing.generator import Generator
 from dagster_project.testing.live import LiveDagster
+from tests.rigs.forked import ForkedProcess
 
 DEFINITIONS = """
 import dagster as dg

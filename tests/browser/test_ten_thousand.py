@@ -13,10 +13,10 @@ from playwright.sync_api import Page
 from checkpoints_db import initialise, open_store
 from crkafka_core.control import Tx
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
-from crkafka_core.testing.landing import Landing
 from dagster_project.names import Names, key_of
 from dagster_project.testing.live import LiveDagster
 from tests.browser.stage import DEFINITIONS
+from tests.rigs.landing import Landing
 
 pytestmark = [pytest.mark.browser, pytest.mark.dagster, pytest.mark.soak, pytest.mark.timeout(600)]
 

@@ -15,8 +15,8 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Lease, Member, ResetCause
 from crkafka_core.plane import advance, alarms, cleanup, clock, halting, leases, life, members, triggers
 from crkafka_core.plane.transact import ControlPlane
-from crkafka_core.testing.memory import MemoryStore
 from tests.plane.conftest import LIMITS, P0, P1, Kit
+from tests.rigs.memory import MemoryStore
 
 STEPS = (-3_600.0, 3_600.0)
 PERIOD = 60.0

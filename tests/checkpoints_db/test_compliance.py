@@ -11,7 +11,7 @@ import pytest
 from checkpoints_db import open_store
 from checkpoints_db.testing.compliance import SharedStoreCompliance, StoreCompliance
 from crkafka_core.control import Store
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.memory import MemoryStore
 
 
 class TestMemory(StoreCompliance):

@@ -18,9 +18,9 @@ from crkafka_core import plane
 from crkafka_core.control import Store, Tx
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import ROWS, Region
-from crkafka_core.testing.memory import ConnectionCut, MemoryStore
 from tests.checkpoints_db import mutation_cases
 from tests.checkpoints_db.mutation_cases import CASES, NAME, Stage
+from tests.rigs.memory import ConnectionCut, MemoryStore
 
 
 class Died(BaseException):

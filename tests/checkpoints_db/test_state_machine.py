@@ -17,7 +17,7 @@ from checkpoints_db.testing.invariants import Broken
 from checkpoints_db.testing.machine import Clock, PlaneMachine
 from crkafka_core.plane import cuts, epochs, retire
 from crkafka_core.protocol import merge as rules
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.memory import MemoryStore
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 _FIND = settings(

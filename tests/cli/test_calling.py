@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("check_soon")
 
 SPEC_VERBS = {
     *("init", "check", "host", "start", "stop", "delete", "cut", "reset", "retire", "forget", "checkpoints", "show"),
-    *("group", "events", "pause", "resume", "scale", "replay", "consume", "watch", "verify", "simulate", "dev"),
+    *("group", "events", "pause", "resume", "scale", "replay", "consume", "watch", "verify", "dev"),
 }
 
 

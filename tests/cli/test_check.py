@@ -15,8 +15,8 @@ from crkafka_core.control import Tx
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Group, Region, Segment, Table
 from crkafka_core.plane import life, tables
 from crkafka_core.plane.transact import ControlPlane
-from crkafka_core.testing.schema_registry import FakeRegistry
 from tests.cli.conftest import YAML, Crkafka, findings
+from tests.rigs.schema_registry import FakeRegistry
 
 pytestmark = pytest.mark.usefixtures("check_soon")
 

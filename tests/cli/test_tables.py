@@ -19,11 +19,11 @@ from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import lateness, leases
 from crkafka_core.segments.path import segment_path
-from crkafka_core.testing.landing import Landing
 from crkafka_core.verify import verify as verifying
 from crkafka_core.verify.history import History
 from crkafka_core.verify.landed import orphans
 from crkafka_core.verify.verdict import Findings
+from tests.rigs.landing import Landing
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.spark import session
 from crkafka_core.spark.host import SparkHost
-from crkafka_core.testing.scenario import Scenario
-from crkafka_core.testing.spark_cluster import SparkCluster
+from tests.rigs.scenario import Scenario
+from tests.rigs.spark_cluster import SparkCluster
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Virtual machines that start quickly, and live for a minute."""

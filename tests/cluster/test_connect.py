@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crkafka_core.dev.kafka import KafkaCluster
-from crkafka_core.testing.spark_cluster import SparkCluster
+from tests.rigs.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.soak, pytest.mark.timeout(400)]
 

@@ -20,9 +20,9 @@ from checkpoints_db import initialise, open_store
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.plane import tables as plane
 from crkafka_core.spark import commit, session, tables, upsert
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.spark_cluster import SparkCluster
 from tests.cluster.conftest import QUICK, ancestors
+from tests.rigs.landing import Landing
+from tests.rigs.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(400)]
 

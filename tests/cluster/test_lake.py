@@ -10,8 +10,8 @@ from crkafka_core.dev.jars import DELTA, S3A
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.segments.storage import Storage
 from crkafka_core.spark import frames, source, tables
-from crkafka_core.testing.spark_cluster import SparkCluster
 from tests.cluster.conftest import on
+from tests.rigs.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres, pytest.mark.soak, pytest.mark.timeout(400)]
 

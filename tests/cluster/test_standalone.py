@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.model.rows import Launch
 from crkafka_core.spark import tables
-from crkafka_core.testing.spark_cluster import SparkCluster
 from tests.cluster.conftest import SparkScenario, ancestors, on
+from tests.rigs.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.soak, pytest.mark.timeout(400)]
 

@@ -18,11 +18,11 @@ from checkpoints_db import initialise, open_store
 from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.region import Region
-from crkafka_core.testing.hand_member import HandMember
-from crkafka_core.testing.landing import Landing
 from dagster_project import RegionResource, consistent_region
 from dagster_project.names import Names
 from tests.dagster import reconstructed
+from tests.rigs.hand_member import HandMember
+from tests.rigs.landing import Landing
 
 
 @dataclass

@@ -14,11 +14,11 @@ from typing import Any
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane.checkpoints import LIVE
-from crkafka_core.testing.pytest_scenarios import SESSION_FOR_RESTARTS
-from crkafka_core.testing.scenario import Scenario
 from dagster_project.names import Names, key_of
 from dagster_project.testing.live import SETTINGS
 from dagster_project.testing.separate import SeparateDagster
+from tests.rigs.pytest_scenarios import SESSION_FOR_RESTARTS
+from tests.rigs.scenario import Scenario
 
 DEFINITIONS = '''
 """One region; a file named as a step's function holds each process that comes there."""

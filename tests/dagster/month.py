@@ -20,11 +20,11 @@ from sqlalchemy import func, select, text
 from checkpoints_db import initialise, open_store
 from crkafka_core.control import Tx
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
-from crkafka_core.testing.landing import Landing
 from dagster_project import consistent_region
 from dagster_project.names import Names, key_of
 from dagster_project.sensors import observe
 from dagster_project.testing.live import LiveDagster
+from tests.rigs.landing import Landing
 
 DAYS, PER_DAY, LOOKS, CHECKED = 30, 1_440, 288, 144
 CUTS = DAYS * PER_DAY

@@ -15,10 +15,10 @@ from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Lease, ResetCa
 from crkafka_core.plane import leases, resets
 from crkafka_core.region import Region
 from crkafka_core.region.lease import DriverLease
-from crkafka_core.testing.hand_member import HandMember
 from dagster_project import consistent_region, failures
 from dagster_project.names import ASKED_AT
 from tests.dagster.conftest import Seat
+from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
 

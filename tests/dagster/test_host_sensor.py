@@ -8,9 +8,9 @@ import dagster as dg
 import pytest
 
 from crkafka_core.plane import leases, life
-from crkafka_core.testing.hand_member import HandMember
 from dagster_project.sensors import shared
 from tests.dagster.conftest import Seat
+from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
 

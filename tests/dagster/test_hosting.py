@@ -13,9 +13,9 @@ import pytest
 from crkafka_core.model.errors import LeaseLost
 from crkafka_core.region.feeder_process import Tell
 from crkafka_core.region.lease import DriverLease
-from crkafka_core.testing.hand_member import HandMember
 from dagster_project.ops import host
 from tests.dagster.conftest import Seat
+from tests.rigs.hand_member import HandMember
 
 
 class _Idle:

@@ -11,8 +11,8 @@ import pytest
 
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.model.rows import CheckpointStatus
-from crkafka_core.testing import failpoints as fp
 from tests.dagster.live_stage import Live, live
+from tests.rigs import failpoints as fp
 
 pytestmark = [pytest.mark.dagster, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -12,8 +12,8 @@ from crkafka_core.model.rows import PauseMark, Start, StartReason, Table
 from crkafka_core.plane import starts
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.region import Region
-from crkafka_core.testing.hand_member import HandMember
 from tests.dagster.conftest import LandedSeat, Seat, shown
+from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
 

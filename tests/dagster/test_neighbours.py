@@ -16,10 +16,10 @@ import pytest
 
 from checkpoints_db import initialise, open_store
 from crkafka_core.dev.postgres import Postgres
-from crkafka_core.testing.landing import Landing
 from crkafka_core.testing.pytest_services import unique
 from dagster_project.names import key_of
 from dagster_project.testing.live import LiveDagster
+from tests.rigs.landing import Landing
 
 pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -11,10 +11,10 @@ import pytest
 
 from crkafka_core.model.rows import Checkpoint, Table
 from crkafka_core.plane import checkpoints, lateness, permits
-from crkafka_core.testing.hand_member import HandMember
 from dagster_project.counted import UNKNOWN, count
 from dagster_project.sensors import observe
 from tests.dagster.conftest import LandedSeat, Seat
+from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
 

@@ -11,9 +11,9 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Event
 from crkafka_core.region import Region
 from crkafka_core.region import region as region_room
-from crkafka_core.testing.hand_member import HandMember
 from dagster_project.names import FOLLOWS, key_of
 from tests.dagster.conftest import Seat
+from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
 

@@ -10,13 +10,13 @@ import pytest
 
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.plane import leases, triggers
-from crkafka_core.testing.hand_member import HandMember
 from dagster_project import consistent_region
 from dagster_project.launch_ahead import AHEAD
 from dagster_project.names import ASKED_AT
 from dagster_project.sensors import shared
 from dagster_project.sensors.trigger import next_cut
 from tests.dagster.conftest import Seat
+from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
 

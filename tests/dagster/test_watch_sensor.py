@@ -13,11 +13,11 @@ import pytest
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Member
 from crkafka_core.plane import halting, leases, permits, tables
-from crkafka_core.testing.hand_member import HandMember
 from dagster_project import consistent_region
 from dagster_project.names import FOLLOWS
 from dagster_project.sensors import shared, watch
 from tests.dagster.conftest import LandedSeat, Seat
+from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from crkafka_core.dev import ports
-from crkafka_core.testing import proxy
+from tests.rigs import proxy
 
 
 def test_a_port_is_given_once_and_not_while_something_listens_on_it(monkeypatch: pytest.MonkeyPatch) -> None:

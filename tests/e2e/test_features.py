@@ -14,8 +14,8 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.plane import reading
 from crkafka_core.region.caught_up import consume
 from crkafka_core.region.driver import Driver
-from crkafka_core.testing.scenario import Scenario
 from crkafka_core.verify.verify import verify
+from tests.rigs.scenario import Scenario
 
 Make = Callable[..., Scenario]
 

@@ -10,7 +10,7 @@ import pytest
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.testing.pytest_services import unique
-from crkafka_core.testing.scenario import Scenario
+from tests.rigs.scenario import Scenario
 
 Make = Callable[..., Scenario]
 

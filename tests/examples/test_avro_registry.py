@@ -22,7 +22,7 @@ from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.region import Region
 from crkafka_core.region.caught_up import consume
 from crkafka_core.spark import session, tables
-from crkafka_core.testing.schema_registry import FakeRegistry
+from tests.rigs.schema_registry import FakeRegistry
 
 FILE = Path(source.__file__).parent / "region.yaml"
 OLD = {

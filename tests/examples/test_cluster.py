@@ -14,8 +14,8 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.dev.jars import DELTA, S3A
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.sample import produce_orders
-from crkafka_core.testing.spark_cluster import SparkCluster
 from examples.cluster import nightly
+from tests.rigs.spark_cluster import SparkCluster
 
 FILE = Path(nightly.__file__).parent / "region.yaml"
 

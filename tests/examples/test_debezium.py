@@ -19,8 +19,8 @@ from crkafka_core.dev.jars import DELTA
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import Batch
 from crkafka_core.spark import session, tables
-from crkafka_core.testing.landing import Landing, records
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing, records
+from tests.rigs.memory import MemoryStore
 
 FOLDER = Path(source.__file__).parent
 ANN, BEN = {"id": 1, "name": "Ann", "email": "a@x"}, {"id": 2, "name": "Ben", "email": "b@x"}

@@ -12,13 +12,13 @@ import pytest
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.plane import events, permits
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.verify.ledger import SEQ_AT
 from examples.demo import __main__ as demo
 from examples.demo import project
 from examples.demo.narrator import Narrator
 from examples.demo.orders import SPOILED, Orders
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from crkafka_core.model.phase import Phase
 from crkafka_core.plane import permits
-from crkafka_core.testing.scenario import Scenario
+from tests.rigs.scenario import Scenario
 
 Make = Callable[..., Scenario]
 

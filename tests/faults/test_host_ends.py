@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from crkafka_core.model.phase import Phase
-from crkafka_core.testing.scenario import Scenario
+from tests.rigs.scenario import Scenario
 
 Make = Callable[..., Scenario]
 

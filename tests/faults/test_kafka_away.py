@@ -12,9 +12,9 @@ from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.model.phase import Phase
 from crkafka_core.region.cut import CutAborted
-from crkafka_core.testing.pytest_scenarios import Lasting
 from crkafka_core.testing.pytest_services import unique
-from crkafka_core.testing.scenario import Scenario
+from tests.rigs.pytest_scenarios import Lasting
+from tests.rigs.scenario import Scenario
 
 Make = Callable[..., Scenario]
 

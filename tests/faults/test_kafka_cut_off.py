@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from crkafka_core.testing.proxy import kafka_behind_proxy
-from crkafka_core.testing.pytest_scenarios import Lasting
-from crkafka_core.testing.scenario import Scenario
+from tests.rigs.proxy import kafka_behind_proxy
+from tests.rigs.pytest_scenarios import Lasting
+from tests.rigs.scenario import Scenario
 
 
 @pytest.mark.soak

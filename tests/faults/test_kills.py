@@ -11,8 +11,8 @@ import pytest
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Contribution, Segment
 from crkafka_core.region.cut import CutAborted
-from crkafka_core.testing import failpoints as fp
-from crkafka_core.testing.scenario import Scenario
+from tests.rigs import failpoints as fp
+from tests.rigs.scenario import Scenario
 
 
 def _row(s: Scenario, checkpoint: int) -> Checkpoint:

@@ -11,8 +11,8 @@ from crkafka_core.model.errors import Refused
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, Contribution, Initial, Start
 from crkafka_core.region.cut import CutAborted
-from crkafka_core.testing import failpoints as fp
-from crkafka_core.testing.scenario import Scenario
+from tests.rigs import failpoints as fp
+from tests.rigs.scenario import Scenario
 
 Make = Callable[..., Scenario]
 

@@ -12,8 +12,8 @@ import pytest
 from crkafka_core.dev.postgres import Postgres
 from crkafka_core.model.phase import Phase
 from crkafka_core.region.cut import CutAborted
-from crkafka_core.testing import failpoints as fp
-from crkafka_core.testing.scenario import Scenario
+from tests.rigs import failpoints as fp
+from tests.rigs.scenario import Scenario
 
 Make = Callable[..., Scenario]
 

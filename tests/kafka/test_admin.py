@@ -25,9 +25,9 @@ from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.offsets import TP
 from crkafka_core.testing.generator import Generator
 from crkafka_core.testing.mock_broker import MockBroker
-from crkafka_core.testing.proxy import kafka_behind_proxy
 from crkafka_core.testing.pytest_services import unique
 from tests.kafka.conftest import MakeProbe
+from tests.rigs.proxy import kafka_behind_proxy
 
 pytestmark = pytest.mark.kafka
 NewTopic = Callable[..., str]

@@ -18,7 +18,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.protocol import signals as sg
 from crkafka_core.segments.batch import Batch, Unreadable
-from crkafka_core.testing.landing import records
+from tests.rigs.landing import records
 
 TPS = tuple(TP("t", p) for p in range(3))
 ROWS = 330

@@ -21,8 +21,8 @@ from crkafka_core.model.rows import Region
 from crkafka_core.plane import life, roster
 from crkafka_core.plane.stores import open_plane
 from crkafka_core.protocol.signals import ExitKind
-from crkafka_core.testing.forked import ForkedProcess
 from crkafka_core.testing.mock_broker import MockBroker
+from tests.rigs.forked import ForkedProcess
 
 BOTH = pytest.mark.parametrize("launch", [LeashedProcess, ForkedProcess])
 

@@ -8,7 +8,7 @@ from crkafka_core.member.open_segments import OpenSegments
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment import Span
 from crkafka_core.segments.storage import Storage
-from crkafka_core.testing.landing import records
+from tests.rigs.landing import records
 
 P0 = TP("t", 0)
 

@@ -18,10 +18,10 @@ from crkafka_core.model.rows import Region
 from crkafka_core.plane import life, members
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.signals import ExitKind
-from crkafka_core.testing.memory import MemoryStore
-from crkafka_core.testing.simulation import simulate
-from crkafka_core.testing.simulation.kafka import SimulatedAdmin
-from crkafka_core.testing.simulation.plan import Fault, Plan
+from tests.rigs.memory import MemoryStore
+from tests.rigs.simulation import simulate
+from tests.rigs.simulation.kafka import SimulatedAdmin
+from tests.rigs.simulation.plan import Fault, Plan
 
 
 def _config(folder: Path) -> RegionConfig:

@@ -11,7 +11,7 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Event, Region
 from crkafka_core.plane import alarms, life, members
 from crkafka_core.plane.transact import ControlPlane
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.memory import MemoryStore
 
 STUCK, IDLE, FED = TP("t", 0), TP("t", 1), TP("t", 2)
 

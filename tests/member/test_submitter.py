@@ -17,7 +17,7 @@ from crkafka_core.model.rows import ResetCause
 from crkafka_core.model.segment import ClosedSegment
 from crkafka_core.protocol import signals as sg
 from crkafka_core.segments.errors import SegmentExists, StorageUnavailable
-from crkafka_core.testing.landing import records
+from tests.rigs.landing import records
 
 P0 = TP("t", 0)
 

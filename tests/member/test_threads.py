@@ -39,8 +39,8 @@ from crkafka_core.plane import life, members, pauses
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol import signals as sg
-from crkafka_core.testing.memory import MemoryStore
-from crkafka_core.testing.simulation import backup
+from tests.rigs.memory import MemoryStore
+from tests.rigs.simulation import backup
 
 LIMITS = Limits(session_timeout=3.0, isolation_timeout=60.0)
 

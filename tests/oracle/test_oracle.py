@@ -32,13 +32,13 @@ from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.whole import hash_of, read_segment
 from crkafka_core.segments.writer import SegmentWriter
-from crkafka_core.testing.landing import Landing, records
-from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.verify.committed import commits
 from crkafka_core.verify.history import History
 from crkafka_core.verify.ledger import Ledger
 from crkafka_core.verify.verdict import Findings, Remembered, Verdict
 from crkafka_core.verify.verify import verify
+from tests.rigs.landing import Landing, records
+from tests.rigs.memory import MemoryStore
 
 P0 = TP("orders", 0)
 

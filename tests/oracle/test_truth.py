@@ -11,14 +11,14 @@ import pytest
 
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
-from crkafka_core.testing.landing import Landing, records
-from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.verify import compare
 from crkafka_core.verify import verify as verifying
 from crkafka_core.verify.compare import KafkaTruth, LedgerTruth, Stretch
 from crkafka_core.verify.ledger import Ledger, value_of
 from crkafka_core.verify.verdict import Findings, Verdict
 from crkafka_core.verify.verify import verify
+from tests.rigs.landing import Landing, records
+from tests.rigs.memory import MemoryStore
 
 P0 = TP("customers", 0)
 

@@ -6,7 +6,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import contents, permits, tables
 from crkafka_core.plane.permits import Permit
-from crkafka_core.testing.landing import Landing
+from tests.rigs.landing import Landing
 
 
 def permit(landing: Landing, token: str = "a", **what: object) -> Permit | None:

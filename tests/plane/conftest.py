@@ -18,8 +18,8 @@ from crkafka_core.model.rows import Checkpoint, Event, Member, Region, Reset, Re
 from crkafka_core.model.segment import ClosedSegment, Span
 from crkafka_core.plane import advance, cuts, events, life, limits, members, resets, starts, tables
 from crkafka_core.plane.transact import ControlPlane
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 T = TypeVar("T")
 P0, P1 = TP("t", 0), TP("t", 1)

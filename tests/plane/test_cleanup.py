@@ -30,7 +30,7 @@ from crkafka_core.model.rows import (
 from crkafka_core.plane import advance, cleanup, cuts, life, limits, reading, resets, retire
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import ControlPlane
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.memory import MemoryStore
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit

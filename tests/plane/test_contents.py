@@ -8,8 +8,8 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, Initial
 from crkafka_core.plane import contents, erasure, permits, tables
 from crkafka_core.plane.status import status_of
-from crkafka_core.testing.landing import Landing
 from tests.plane.bronze import allowed, fence, finish, landed, table
+from tests.rigs.landing import Landing
 
 
 def test_T2_rows_of_forgotten_checkpoints_belong_into_a_table_and_those_of_superseded_ones_do_not(

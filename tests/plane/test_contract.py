@@ -30,8 +30,8 @@ from crkafka_core.protocol.version import SPOKEN
 from crkafka_core.region import Region as Facade
 from crkafka_core.segments.batch import Run
 from crkafka_core.segments.path import SegmentName, segment_path
-from crkafka_core.testing.memory import MemoryStore
 from tests.plane.conftest import P0, P1
+from tests.rigs.memory import MemoryStore
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit

@@ -8,8 +8,8 @@ from crkafka_core.model.errors import LeaseHeld, LeaseLost, NotRunning, Refused,
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import TableCommit
 from crkafka_core.plane import epochs, halting, permits, restored, table_versions, tables
-from crkafka_core.testing.landing import Landing
 from tests.plane.bronze import allowed, fence, finish, permit
+from tests.rigs.landing import Landing
 
 
 def test_after_a_rewind_only_a_fence_is_permitted_and_the_region_waits_for_it(landing: Landing) -> None:

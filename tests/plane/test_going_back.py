@@ -28,9 +28,9 @@ from crkafka_core.region.retire import Retired, own, retire
 from crkafka_core.segments import owner
 from crkafka_core.segments.path import segment_path
 from crkafka_core.segments.storage import Storage
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.simulation.backup import put, rows_of
 from tests.plane.conftest import P0
+from tests.rigs.landing import Landing
+from tests.rigs.simulation.backup import put, rows_of
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit

@@ -12,8 +12,8 @@ from crkafka_core.model.errors import WentBack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import ResetCause, Table
 from crkafka_core.plane import alarms, epochs, events, lateness, permits, restored, tables
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Clock

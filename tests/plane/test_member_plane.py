@@ -27,7 +27,7 @@ from crkafka_core.plane import (
     view,
 )
 from crkafka_core.plane.member_plane import MemberPlane
-from crkafka_core.testing.simulation.backup import put, rows_of
+from tests.rigs.simulation.backup import put, rows_of
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit

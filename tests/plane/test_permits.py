@@ -13,8 +13,8 @@ from crkafka_core.model.errors import LeaseHeld, LeaseLost, NoSuchCheckpoint, Re
 from crkafka_core.model.rows import TableCommit
 from crkafka_core.plane import contents, events, permits, restored, retire, tables
 from crkafka_core.plane.permits import Permit
-from crkafka_core.testing.landing import Landing
 from tests.plane.bronze import allowed, fence, finish, permit, table
+from tests.rigs.landing import Landing
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Clock

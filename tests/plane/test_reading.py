@@ -17,9 +17,9 @@ from crkafka_core.model.rows import Checkpoint, MergedOffset, Segment
 from crkafka_core.model.selection import Selection
 from crkafka_core.plane import checkpoints, erasure, events, limits, reading, resets, retire
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
 from tests.plane.conftest import P0
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Clock, Kit

@@ -8,8 +8,8 @@ import pytest
 
 from crkafka_core.model.errors import Stale
 from crkafka_core.plane import events, permits, tables
-from crkafka_core.testing.landing import Landing
 from tests.plane.bronze import allowed, fence, finish, landed, table
+from tests.rigs.landing import Landing
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Clock

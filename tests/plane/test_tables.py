@@ -14,8 +14,8 @@ from crkafka_core.model.errors import Refused
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Table
 from crkafka_core.plane import cleanup, events, life, permits, tables
-from crkafka_core.testing.landing import Landing
 from tests.plane.bronze import allowed, fence, finish, table
+from tests.rigs.landing import Landing
 
 if TYPE_CHECKING:
     from tests.plane.conftest import Kit

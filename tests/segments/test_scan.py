@@ -20,7 +20,7 @@ from crkafka_core.segments.rows import batches
 from crkafka_core.segments.scan import scan_segment
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter
-from crkafka_core.testing.landing import records
+from tests.rigs.landing import records
 
 PATH = "uid/00000001/m0-0-0.parquet"
 

@@ -23,7 +23,7 @@ from crkafka_core.region.orphans import collect_orphans
 from crkafka_core.segments.errors import StorageUnavailable, storage_error, without_secrets
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.memory import MemoryStore
 from tests.segments.conftest import MakeBatch
 
 A0 = TP("a", 0)

@@ -29,7 +29,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 import crkafka_core
-from crkafka_core.testing.simulation import simulate
+from tests.rigs.simulation import simulate
 from tests.simulation.mutants import ROOMS, Mutant, all_mutants
 
 TESTS = (

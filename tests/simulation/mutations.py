@@ -41,8 +41,8 @@ from crkafka_core.region import retire as region_retire
 from crkafka_core.region.driver import Driver
 from crkafka_core.segments import owner
 from crkafka_core.tables import last_commit, leftover
-from crkafka_core.testing.simulation import Fault, Plan, plan
-from crkafka_core.testing.simulation.plan import RENEWED
+from tests.rigs.simulation import Fault, Plan, plan
+from tests.rigs.simulation.plan import RENEWED
 from tests.simulation.breakage import Breakage, put
 
 

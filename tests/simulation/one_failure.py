@@ -13,11 +13,11 @@ from typing import Any
 
 from crkafka_core.member.main import Parts
 from crkafka_core.model.rows import Event, Reset, ResetCause
-from crkafka_core.testing.simulation import Fault, History, Plan, simulate
-from crkafka_core.testing.simulation.faults import EPOCH
-from crkafka_core.testing.simulation.history import Heard
-from crkafka_core.testing.simulation.member import SimulatedMember
-from crkafka_core.testing.simulation.world import SINCE_1970, World
+from tests.rigs.simulation import Fault, History, Plan, simulate
+from tests.rigs.simulation.faults import EPOCH
+from tests.rigs.simulation.history import Heard
+from tests.rigs.simulation.member import SimulatedMember
+from tests.rigs.simulation.world import SINCE_1970, World
 
 AT = 6.0
 """Simulated seconds after the begin at which it fails: the region has run for a while then."""

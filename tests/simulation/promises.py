@@ -19,15 +19,15 @@ from crkafka_core.plane.leases import DRIVER
 from crkafka_core.protocol import signals as sg
 from crkafka_core.region.host import only_host
 from crkafka_core.segments.errors import StorageUnavailable
-from crkafka_core.testing.simulation import Fault
-from crkafka_core.testing.simulation.actors import Actor, SimulatedRegion
-from crkafka_core.testing.simulation.broker import Client
-from crkafka_core.testing.simulation.configuration import LIMITS
-from crkafka_core.testing.simulation.faults import EPOCH
-from crkafka_core.testing.simulation.lake import SimulatedSnapshot
-from crkafka_core.testing.simulation.tables import SparkWriter
-from crkafka_core.testing.simulation.visitors import VISITORS
-from crkafka_core.testing.simulation.world import World
+from tests.rigs.simulation import Fault
+from tests.rigs.simulation.actors import Actor, SimulatedRegion
+from tests.rigs.simulation.broker import Client
+from tests.rigs.simulation.configuration import LIMITS
+from tests.rigs.simulation.faults import EPOCH
+from tests.rigs.simulation.lake import SimulatedSnapshot
+from tests.rigs.simulation.tables import SparkWriter
+from tests.rigs.simulation.visitors import VISITORS
+from tests.rigs.simulation.world import World
 from tests.simulation.one_failure import (
     AT,
     LONG,

@@ -12,9 +12,9 @@ from itertools import islice
 from checkpoints_db import open_store
 from crkafka_core.control import Store
 from crkafka_core.model.phase import Phase
-from crkafka_core.testing.memory import MemoryStore
-from crkafka_core.testing.simulation import simulate
-from crkafka_core.testing.simulation.plan import (
+from tests.rigs.memory import MemoryStore
+from tests.rigs.simulation import simulate
+from tests.rigs.simulation.plan import (
     EDGE_FAULTS,
     LATER,
     PERSON,
@@ -23,7 +23,7 @@ from crkafka_core.testing.simulation.plan import (
     RENEWED,
     VISITS,
 )
-from crkafka_core.testing.simulation.world import Stores
+from tests.rigs.simulation.world import Stores
 
 WORKERS = 2
 CHUNK = 25

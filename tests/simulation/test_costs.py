@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from crkafka_core.model.rows import Reset, ResetCause
-from crkafka_core.testing.simulation import Fault, History, plan, simulate
-from crkafka_core.testing.simulation.plan import MOMENTS, Plan
+from tests.rigs.simulation import Fault, History, plan, simulate
+from tests.rigs.simulation.plan import MOMENTS, Plan
 from tests.simulation.one_failure import Watched, watched
 
 SEEDS = range(8)

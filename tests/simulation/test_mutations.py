@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crkafka_core.testing.simulation import shrink, simulate
+from tests.rigs.simulation import shrink, simulate
 from tests.simulation.mutations import MUTATIONS, Mutation
 
 WITHIN = 200

@@ -14,9 +14,9 @@ from crkafka_core.member.event_loop import EventLoop
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.rows import Region, ResetCause, Segment
 from crkafka_core.protocol import reset_policy
-from crkafka_core.testing.simulation import plan, simulate
-from crkafka_core.testing.simulation.oracle import Oracle
-from crkafka_core.testing.simulation.plan import Fault, Plan
+from tests.rigs.simulation import plan, simulate
+from tests.rigs.simulation.oracle import Oracle
+from tests.rigs.simulation.plan import Fault, Plan
 from tests.simulation.schedules import run, sqlite
 
 IN_MEMORY = int(os.environ.get("CRKAFKA_SCHEDULES", "600"))

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from crkafka_core.testing.scenario import Scenario
+from tests.rigs.scenario import Scenario
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "artifacts"
 

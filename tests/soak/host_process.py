@@ -17,7 +17,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.hosts import processes
 from crkafka_core.hosts.supervisor import Hosted
 from crkafka_core.model.errors import CrkafkaError
-from crkafka_core.testing.failpoints import HOOK
+from tests.rigs.failpoints import HOOK
 
 AGAIN = 0.5
 """Seconds until the next try."""

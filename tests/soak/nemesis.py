@@ -28,10 +28,10 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Lease, MergedOffset, Start
 from crkafka_core.plane import leases, reading, starts
 from crkafka_core.spark import tables
-from crkafka_core.testing import failpoints as fp
-from crkafka_core.testing.proxy import KafkaProxy
 from crkafka_core.testing.pytest_services import unique
-from crkafka_core.testing.scenario import Scenario
+from tests.rigs import failpoints as fp
+from tests.rigs.proxy import KafkaProxy
+from tests.rigs.scenario import Scenario
 
 MEMBERS = 3
 MOST_MEMBERS = 4

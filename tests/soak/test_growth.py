@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crkafka_core.testing.scenario import Scenario
+from tests.rigs.scenario import Scenario
 
 Make = Callable[..., Scenario]
 WARM_CUTS, CUTS, REBALANCES = 30, 200, 30

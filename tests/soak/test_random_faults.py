@@ -21,11 +21,11 @@ from deltalake import DeltaTable
 
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.tables import adopt
-from crkafka_core.testing.proxy import kafka_behind_proxy
-from crkafka_core.testing.pytest_scenarios import Lasting
 from crkafka_core.testing.pytest_services import unique
-from crkafka_core.testing.scenario import Scenario
 from crkafka_core.verify.verdict import Verdict
+from tests.rigs.proxy import kafka_behind_proxy
+from tests.rigs.pytest_scenarios import Lasting
+from tests.rigs.scenario import Scenario
 from tests.soak.account import Account
 from tests.soak.conftest import SECONDS, SEED
 from tests.soak.nemesis import (

@@ -18,7 +18,7 @@ from crkafka_core.dev.leash import Leash
 from crkafka_core.dev.ports import free_ports, is_free
 from crkafka_core.dev.processes import RecordedProcess
 from crkafka_core.spark import session
-from crkafka_core.testing.spark_cluster import SparkCluster
+from tests.rigs.spark_cluster import SparkCluster
 from tests.spark.place import IN_S3, SECRETS, Place
 
 STATIC = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")

@@ -13,8 +13,8 @@ from crkafka_core.dev.jars import DELTA, ICEBERG
 from crkafka_core.model.offsets import TP
 from crkafka_core.segments.batch import Batch
 from crkafka_core.spark import session, tables
-from crkafka_core.testing.landing import Landing, records
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing, records
+from tests.rigs.memory import MemoryStore
 from tests.spark.conftest import SMALL
 
 CATALOGS = {"delta": "spark_catalog", "iceberg": "hive"}

@@ -11,8 +11,8 @@ from typing import Any
 from deltalake import DeltaTable
 
 from crkafka_core.tables.delta_log import _options
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 IN_S3 = os.environ.get("CRKAFKA_TABLES") == "s3"
 SECRETS = {f"LAKE_{name.upper()}": name for name in ("access_key", "secret_key")}

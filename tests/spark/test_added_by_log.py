@@ -17,8 +17,8 @@ from crkafka_core.model.errors import LeaseLost
 from crkafka_core.spark import tables
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.tables.delta_log import Snapshot
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 from tests.spark.test_shaped import Crash, leases_end
 from tests.spark.test_tables import zombie
 

@@ -19,8 +19,8 @@ from crkafka_core.spark.iceberg_log import IcebergLog, IcebergSnapshot
 from crkafka_core.spark.schema import RECORDS
 from crkafka_core.tables.log import Moved, NeedsSpark
 from crkafka_core.tables.stamp import OtherRegion, Stamp
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 from tests.spark.iceberg_lake import IcebergLake
 from tests.spark.place import IN_S3, Place
 from tests.tables.conftest import STEPS, Crash, dies_at, upto

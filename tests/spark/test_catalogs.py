@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from crkafka_core.spark import tables
 from crkafka_core.spark.iceberg_log import _Java
 from crkafka_core.tables.log import TableUnavailable
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]

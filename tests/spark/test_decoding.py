@@ -27,7 +27,7 @@ from crkafka_core.spark.decoders import Avro, Decoder, Json, Undecodable
 from crkafka_core.spark.fitting import nullable
 from crkafka_core.spark.json_bulk import JsonBulk
 from crkafka_core.spark.registry import Registry, RegistryAway
-from crkafka_core.testing.schema_registry import FakeRegistry
+from tests.rigs.schema_registry import FakeRegistry
 
 UTC = dt.UTC
 KIND = pa.struct(

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from crkafka_core.model.errors import Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.spark import erasing, frames, shaped_write, tables
-from crkafka_core.testing.landing import Landing
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
+from tests.rigs.landing import Landing
 from tests.spark.test_typed import made, schema
 
 pytestmark = pytest.mark.spark

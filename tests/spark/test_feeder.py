@@ -26,8 +26,8 @@ from crkafka_core.region import feeder_process
 from crkafka_core.region.feeder_process import FeederProcess
 from crkafka_core.spark import feeder, tables
 from crkafka_core.spark.feeder import SparkFeeder
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 pytestmark = pytest.mark.spark
 

@@ -13,8 +13,8 @@ from crkafka_core.model.errors import ConfigError, DataLoss, NoSuchCheckpoint
 from crkafka_core.plane import leases, reading
 from crkafka_core.spark import frames, segment_files
 from crkafka_core.spark.schema import RECORDS
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 pytestmark = pytest.mark.spark
 

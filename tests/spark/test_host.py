@@ -13,7 +13,7 @@ from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.spark import frames, host, location, tables
 from crkafka_core.spark.host import SparkHost
-from crkafka_core.testing.scenario import Scenario
+from tests.rigs.scenario import Scenario
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

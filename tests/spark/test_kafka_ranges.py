@@ -23,8 +23,8 @@ from crkafka_core.segments.writer import SegmentWriter
 from crkafka_core.spark import frames
 from crkafka_core.spark.schema import RECORDS
 from crkafka_core.testing.generator import Generator
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

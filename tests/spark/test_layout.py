@@ -22,8 +22,8 @@ from crkafka_core.spark import formats, iceberg_catalog, tables
 from crkafka_core.spark import maintain as maintaining
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ from crkafka_core.cli.main import run
 from crkafka_core.model.errors import Refused
 from crkafka_core.plane import tables as plane
 from crkafka_core.spark import tables
-from crkafka_core.testing.landing import Landing
+from tests.rigs.landing import Landing
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(600)]
 

@@ -18,10 +18,10 @@ from crkafka_core.model.errors import Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.spark import erasing, iceberg_catalog, tables
 from crkafka_core.tables.audit import TableAudit
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 from tests.spark.iceberg_lake import IcebergLake
 from tests.tables.conftest import Lake
 

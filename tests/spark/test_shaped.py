@@ -20,7 +20,7 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.region import Region
 from crkafka_core.spark import formats, location, one_pass, shaped_write, tables
 from crkafka_core.spark.delta_table import DeltaTable
-from crkafka_core.testing.landing import Landing
+from tests.rigs.landing import Landing
 from tests.spark.place import IN_S3, Place, lake
 from tests.spark.test_tables import zombie
 

@@ -16,7 +16,7 @@ from crkafka_core.plane import leases, reading, retire
 from crkafka_core.spark import source
 from crkafka_core.spark.frames import checkpoints
 from crkafka_core.spark.schema import RECORDS
-from crkafka_core.testing.landing import Landing
+from tests.rigs.landing import Landing
 
 pytestmark = pytest.mark.spark
 

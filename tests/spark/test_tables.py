@@ -27,8 +27,8 @@ from crkafka_core.spark.schema import CHECKPOINT, RECORDS, with_checkpoint
 from crkafka_core.spark.table_format import TableFormat, Where
 from crkafka_core.tables.log import NeedsSpark
 from crkafka_core.tables.stamp import History, LogEntry, OtherRegion, Stamp
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 pytestmark = pytest.mark.spark
 

@@ -22,8 +22,8 @@ from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.tasks import Then
 from crkafka_core.spark.typed import Typing
 from crkafka_core.tables.delta_log import Snapshot
-from crkafka_core.testing.landing import Landing, records
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing, records
+from tests.rigs.memory import MemoryStore
 from tests.spark.test_shaped import Crash, leases_end
 
 pytestmark = pytest.mark.spark

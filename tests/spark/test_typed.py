@@ -28,11 +28,11 @@ from crkafka_core.spark import registry_columns, tables
 from crkafka_core.spark.decode_batch import BadRecord
 from crkafka_core.spark.decoders import Undecodable
 from crkafka_core.spark.registry import Registry
-from crkafka_core.testing.landing import Landing, records
-from crkafka_core.testing.memory import MemoryStore
-from crkafka_core.testing.schema_registry import FakeRegistry
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
+from tests.rigs.landing import Landing, records
+from tests.rigs.memory import MemoryStore
+from tests.rigs.schema_registry import FakeRegistry
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.tables import delta_upsert
-from crkafka_core.testing.landing import Landing
+from tests.rigs.landing import Landing
 from tests.spark.place import Place, lake
 
 pytestmark = pytest.mark.spark

@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 
 from crkafka_core.model.offsets import TP
 from crkafka_core.spark import tables
-from crkafka_core.testing.landing import Landing, records
-from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
+from tests.rigs.landing import Landing, records
+from tests.rigs.memory import MemoryStore
 
 pytestmark = pytest.mark.spark
 SHAPES = """

@@ -17,8 +17,8 @@ from crkafka_core.plane import reading
 from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
 from crkafka_core.segments.scan import BATCH_BYTES
 from crkafka_core.spark.work import ReadRequest, Work, forget_archives, packed, rows_of
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 
 def test_K7_many_small_segments_are_read_as_few_batches_each_row_once_and_numbered(tmp_path: Path) -> None:

@@ -32,10 +32,10 @@ from crkafka_core.tables import adopt, audit, files, maintain
 from crkafka_core.tables.audit import TableAudit
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, open_log
 from crkafka_core.tables.log import TableLog
-from crkafka_core.testing.landing import Landing, records
-from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
+from tests.rigs.landing import Landing, records
+from tests.rigs.memory import MemoryStore
 
 Row = tuple[int, int]
 """Partition and offset."""

@@ -16,8 +16,8 @@ from crkafka_core.tables import adopt, audit, maintain
 from crkafka_core.tables.delta_log import DeltaLog, _options
 from crkafka_core.tables.log import Moved, storage_of
 from crkafka_core.tables.stamp import Stamp
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 from tests.tables.conftest import Lake
 from tests.tables.test_any_order import STEPS_EACH, told_of
 

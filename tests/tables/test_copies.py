@@ -26,8 +26,8 @@ from crkafka_core.region.feeder import Feeder
 from crkafka_core.region.retire import own
 from crkafka_core.spark import tables as spark_tables
 from crkafka_core.tables import adopt
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 Copy = Callable[[str], Region]
 

@@ -29,8 +29,8 @@ from crkafka_core.tables import delta_upsert
 from crkafka_core.tables.delta_log import DeltaLog
 from crkafka_core.tables.log import Moved
 from crkafka_core.tables.stamp import OtherRegion, Stamp
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 COLUMN = "crkafka_checkpoint"
 

@@ -17,10 +17,10 @@ import pytest
 from crkafka_core.config import RegionConfig
 from crkafka_core.lake.handle import Opened
 from crkafka_core.plane import permits
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 
 class Made:

@@ -10,8 +10,8 @@ from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.writing import Written
 from crkafka_core.plane import leases, permits
 from crkafka_core.plane.permits import Permit
-from crkafka_core.testing.landing import Landing
-from crkafka_core.testing.memory import MemoryStore
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 
 
 def test_tables_that_are_written_together_hold_their_segments_each_until_its_own_end(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ from confluent_kafka import Producer
 from crkafka_core.dev.ports import free_ports
 from crkafka_core.dev.postgres import Postgres
 from crkafka_core.testing.pytest_services import unique
-from crkafka_core.testing.schema_registry import FakeRegistry
-from crkafka_core.testing.spark_cluster import SparkCluster
+from tests.rigs.schema_registry import FakeRegistry
+from tests.rigs.spark_cluster import SparkCluster
 from tests.transport.conftest import Broker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]

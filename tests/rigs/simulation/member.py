@@ -17,15 +17,15 @@ from crkafka_core.protocol.signals import ExitKind
 from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import Writer
-from crkafka_core.testing.simulation.broker import Client
-from crkafka_core.testing.simulation.history import Heard, Violation
-from crkafka_core.testing.simulation.kafka import SimulatedAdmin, SimulatedConsumer
-from crkafka_core.testing.simulation.plane import SimulatedPlane
-from crkafka_core.testing.simulation.scheduler import Killed, Owner, SimulatedRuntime, SimulatedSignal
-from crkafka_core.testing.simulation.storage import SimulatedStorage, SimulatedWriter
+from tests.rigs.simulation.broker import Client
+from tests.rigs.simulation.history import Heard, Violation
+from tests.rigs.simulation.kafka import SimulatedAdmin, SimulatedConsumer
+from tests.rigs.simulation.plane import SimulatedPlane
+from tests.rigs.simulation.scheduler import Killed, Owner, SimulatedRuntime, SimulatedSignal
+from tests.rigs.simulation.storage import SimulatedStorage, SimulatedWriter
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.world import World
+    from tests.rigs.simulation.world import World
 
 KILLED = -9
 EXPECTED = ("the control plane could not be reached", "the region was deleted", "topic ")

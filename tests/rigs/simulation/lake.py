@@ -18,12 +18,12 @@ from crkafka_core.tables import files
 from crkafka_core.tables.files import Added
 from crkafka_core.tables.log import DataFile, Logs, Moved, TableUnavailable
 from crkafka_core.tables.stamp import Facts, LogEntry, Stamp
-from crkafka_core.testing.simulation.history import Violation
-from crkafka_core.testing.simulation.storage import ROW_BYTES, Disk, SimulatedStorage, Tuple
+from tests.rigs.simulation.history import Violation
+from tests.rigs.simulation.storage import ROW_BYTES, Disk, SimulatedStorage, Tuple
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.scheduler import Owner
-    from crkafka_core.testing.simulation.world import World
+    from tests.rigs.simulation.scheduler import Owner
+    from tests.rigs.simulation.world import World
 
 
 @dataclass(frozen=True)

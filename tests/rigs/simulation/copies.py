@@ -11,12 +11,12 @@ from crkafka_core.model.rows import Region
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region.driver import Driver
 from crkafka_core.region.feeder import Feeder
-from crkafka_core.testing.simulation.actors import RETIRE_EVERY, Actor, SimulatedRegion
-from crkafka_core.testing.simulation.backup import put, rows_of
-from crkafka_core.testing.simulation.lake import logs
+from tests.rigs.simulation.actors import RETIRE_EVERY, Actor, SimulatedRegion
+from tests.rigs.simulation.backup import put, rows_of
+from tests.rigs.simulation.lake import logs
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.world import World
+    from tests.rigs.simulation.world import World
 
 T = TypeVar("T")
 

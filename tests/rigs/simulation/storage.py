@@ -16,12 +16,12 @@ from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.errors import SegmentExists, SegmentMissing, StorageUnavailable
 from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.storage import Output, Storage, Stored
-from crkafka_core.testing.simulation.broker import Record
+from tests.rigs.simulation.broker import Record
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.member import SimulatedMember
-    from crkafka_core.testing.simulation.scheduler import Owner
-    from crkafka_core.testing.simulation.world import World
+    from tests.rigs.simulation.member import SimulatedMember
+    from tests.rigs.simulation.scheduler import Owner
+    from tests.rigs.simulation.world import World
 
 ROW_BYTES = 2**16
 """Of each row: the least that a segment, or a queue, may be told to hold."""

@@ -13,7 +13,7 @@ from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.postgres import Postgres
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.testing.pytest_services import unique
-from crkafka_core.testing.scenario import Scenario
+from tests.rigs.scenario import Scenario
 
 SESSION_FOR_RESTARTS = 8.0
 """A static member that is killed is back within this on busy cores."""

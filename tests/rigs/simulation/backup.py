@@ -10,7 +10,7 @@ from crkafka_core.control import Store, Tx
 from crkafka_core.model.rows import ROWS, Region, Row, Segment
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.world import World
+    from tests.rigs.simulation.world import World
 
 Rows = Mapping[type[Row], list[Row]]
 OF_SQL = (

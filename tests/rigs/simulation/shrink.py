@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from crkafka_core.testing.memory import MemoryStore
-from crkafka_core.testing.simulation.history import History
-from crkafka_core.testing.simulation.plan import Plan
-from crkafka_core.testing.simulation.plan import plan as planned
-from crkafka_core.testing.simulation.run import simulate
-from crkafka_core.testing.simulation.world import Stores
+from tests.rigs.memory import MemoryStore
+from tests.rigs.simulation.history import History
+from tests.rigs.simulation.plan import Plan
+from tests.rigs.simulation.plan import plan as planned
+from tests.rigs.simulation.run import simulate
+from tests.rigs.simulation.world import Stores
 
 
 def shrink(

@@ -10,11 +10,11 @@ from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.rows import Region
 from crkafka_core.plane.transact import ControlPlane
-from crkafka_core.testing.simulation.history import Violation
-from crkafka_core.testing.simulation.scheduler import Killed, Owner
+from tests.rigs.simulation.history import Violation
+from tests.rigs.simulation.scheduler import Killed, Owner
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.world import World
+    from tests.rigs.simulation.world import World
 
 T = TypeVar("T")
 

@@ -11,17 +11,17 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import ResetCause
 from crkafka_core.protocol import signals as sg
 from crkafka_core.segments import owner
-from crkafka_core.testing.simulation.actors import Restarted
-from crkafka_core.testing.simulation.backup import Backup
-from crkafka_core.testing.simulation.broker import Client
-from crkafka_core.testing.simulation.copies import Copy
-from crkafka_core.testing.simulation.member import SimulatedMember
-from crkafka_core.testing.simulation.plan import EDGE_FAULTS, PERSON, PROCESS_FAULTS, RENEWED, VISITS, Fault
-from crkafka_core.testing.simulation.scheduler import Owner
-from crkafka_core.testing.simulation.visitors import VISITORS
+from tests.rigs.simulation.actors import Restarted
+from tests.rigs.simulation.backup import Backup
+from tests.rigs.simulation.broker import Client
+from tests.rigs.simulation.copies import Copy
+from tests.rigs.simulation.member import SimulatedMember
+from tests.rigs.simulation.plan import EDGE_FAULTS, PERSON, PROCESS_FAULTS, RENEWED, VISITS, Fault
+from tests.rigs.simulation.scheduler import Owner
+from tests.rigs.simulation.visitors import VISITORS
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.world import World
+    from tests.rigs.simulation.world import World
 
 EPOCH = 1000.0
 """Simulated time begins here; faults count from it."""

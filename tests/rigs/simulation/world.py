@@ -15,20 +15,20 @@ from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import life
 from crkafka_core.plane import limits as stored_limits
 from crkafka_core.protocol.version import SPOKEN
-from crkafka_core.testing.simulation.actors import Coordinator, DriverProcess, Host, Person, Producer, Restarted
-from crkafka_core.testing.simulation.broker import Broker
-from crkafka_core.testing.simulation.configuration import LIMITS, configured
-from crkafka_core.testing.simulation.faults import EPOCH, Faults
-from crkafka_core.testing.simulation.history import Heard, History, Violation
-from crkafka_core.testing.simulation.lake import Lake
-from crkafka_core.testing.simulation.member import SimulatedMember
-from crkafka_core.testing.simulation.oracle import Oracle
-from crkafka_core.testing.simulation.plan import Fault, Plan
-from crkafka_core.testing.simulation.progress import Progress
-from crkafka_core.testing.simulation.scheduler import Owner, Scheduler
-from crkafka_core.testing.simulation.storage import Disk
-from crkafka_core.testing.simulation.tables import TableActor, judge, writers
-from crkafka_core.testing.simulation.visitors import Visitor
+from tests.rigs.simulation.actors import Coordinator, DriverProcess, Host, Person, Producer, Restarted
+from tests.rigs.simulation.broker import Broker
+from tests.rigs.simulation.configuration import LIMITS, configured
+from tests.rigs.simulation.faults import EPOCH, Faults
+from tests.rigs.simulation.history import Heard, History, Violation
+from tests.rigs.simulation.lake import Lake
+from tests.rigs.simulation.member import SimulatedMember
+from tests.rigs.simulation.oracle import Oracle
+from tests.rigs.simulation.plan import Fault, Plan
+from tests.rigs.simulation.progress import Progress
+from tests.rigs.simulation.scheduler import Owner, Scheduler
+from tests.rigs.simulation.storage import Disk
+from tests.rigs.simulation.tables import TableActor, judge, writers
+from tests.rigs.simulation.visitors import Visitor
 
 GRACE = 4.0
 """Simulated seconds for which the end of the faults waits for one that is armed and has hit nobody."""

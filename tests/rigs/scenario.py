@@ -27,14 +27,14 @@ from crkafka_core.model.rows import Checkpoint, Event
 from crkafka_core.plane import events, starts
 from crkafka_core.region import Region
 from crkafka_core.region.caught_up import consume
-from crkafka_core.testing.failpoints import HOOK, Failpoints
-from crkafka_core.testing.forked import ForkedProcess
 from crkafka_core.testing.generator import Generator
 from crkafka_core.testing.pytest_services import unique
 from crkafka_core.verify.compare import STRANGE
 from crkafka_core.verify.ledger import Ledger
 from crkafka_core.verify.verdict import Remembered, Verdict
 from crkafka_core.verify.verify import verify
+from tests.rigs.failpoints import HOOK, Failpoints
+from tests.rigs.forked import ForkedProcess
 
 SHORT: dict[str, Any] = {
     "trigger": {"manual": True},

@@ -17,7 +17,7 @@ from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.segments.path import segment_path
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter
-from crkafka_core.testing.landing import records
+from tests.rigs.landing import records
 
 
 class HandMember:

@@ -10,12 +10,12 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.plane import reading, starts
 from crkafka_core.region import caught_up
-from crkafka_core.testing.simulation.actors import Actor, SimulatedRegion
-from crkafka_core.testing.simulation.history import Violation
+from tests.rigs.simulation.actors import Actor, SimulatedRegion
+from tests.rigs.simulation.history import Violation
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.plan import Fault
-    from crkafka_core.testing.simulation.world import World
+    from tests.rigs.simulation.plan import Fault
+    from tests.rigs.simulation.world import World
 
 LOOKS = 12
 """Of a reader at the files that it holds, before it goes."""

@@ -1,4 +1,4 @@
-"""Running a seed: the entry point of tests, soak and `crkafka simulate`."""
+"""Runs a seed: the entry point of tests, soak and `python -m tests.rigs.simulation SEED`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from crkafka_core.plane import alarms
-from crkafka_core.testing.memory import MemoryStore
-from crkafka_core.testing.simulation.configuration import ALARM_AT_LEAST
-from crkafka_core.testing.simulation.history import History
-from crkafka_core.testing.simulation.plan import Plan
-from crkafka_core.testing.simulation.plan import plan as planned
-from crkafka_core.testing.simulation.world import Stores, World
+from tests.rigs.memory import MemoryStore
+from tests.rigs.simulation.configuration import ALARM_AT_LEAST
+from tests.rigs.simulation.history import History
+from tests.rigs.simulation.plan import Plan
+from tests.rigs.simulation.plan import plan as planned
+from tests.rigs.simulation.world import Stores, World
 
 
 def simulate(

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from crkafka_core.control import Cond, KeyExists, Place, Reader, Tx, own_key
 from crkafka_core.model.errors import NoSuchRegion, ServiceUnavailable
 from crkafka_core.model.rows import ROWS, Checkpoint, Region, Row
-from crkafka_core.testing.memory_rows import MemoryRows
+from tests.rigs.memory_rows import MemoryRows
 
 R = TypeVar("R", bound=Row)
 T = TypeVar("T")

@@ -22,17 +22,17 @@ from crkafka_core.protocol.version import SPOKEN
 from crkafka_core.region.driver import Driver
 from crkafka_core.region.region import Region
 from crkafka_core.segments.storage import Storage
-from crkafka_core.testing.simulation.configuration import changes, configured
-from crkafka_core.testing.simulation.kafka import SimulatedAdmin
-from crkafka_core.testing.simulation.member import launcher
-from crkafka_core.testing.simulation.plan import PERSON
-from crkafka_core.testing.simulation.plane import SimulatedPlane
-from crkafka_core.testing.simulation.scheduler import Owner, SimulatedRuntime
-from crkafka_core.testing.simulation.storage import SimulatedStorage
+from tests.rigs.simulation.configuration import changes, configured
+from tests.rigs.simulation.kafka import SimulatedAdmin
+from tests.rigs.simulation.member import launcher
+from tests.rigs.simulation.plan import PERSON
+from tests.rigs.simulation.plane import SimulatedPlane
+from tests.rigs.simulation.scheduler import Owner, SimulatedRuntime
+from tests.rigs.simulation.storage import SimulatedStorage
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.plan import Fault
-    from crkafka_core.testing.simulation.world import World
+    from tests.rigs.simulation.plan import Fault
+    from tests.rigs.simulation.world import World
 
 STABLE = 3.0
 """The host's, on the shorter scale of `LIMITS`."""

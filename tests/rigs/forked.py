@@ -28,7 +28,7 @@ IMPORTS = (
     "checkpoints_db.store",
     "crkafka_core.member.main",
     "crkafka_core.segments.objects",
-    "crkafka_core.testing.failpoints",
+    "tests.rigs.failpoints",
     "psycopg",
     "sqlalchemy.dialects.postgresql.psycopg",
     "sqlalchemy.dialects.sqlite",
@@ -117,7 +117,7 @@ class _Template:
         self._lock = threading.Lock()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "crkafka_core.testing.forked", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.rigs.forked", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,

@@ -10,13 +10,13 @@ from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, MemberStatus, Segment, Table
 from crkafka_core.plane import alarms, limits
 from crkafka_core.segments.path import SegmentName
-from crkafka_core.testing.simulation.faults import EPOCH, MADE_ANEW
-from crkafka_core.testing.simulation.history import Violation
-from crkafka_core.testing.simulation.plan import Fault
-from crkafka_core.testing.simulation.tables import judge
+from tests.rigs.simulation.faults import EPOCH, MADE_ANEW
+from tests.rigs.simulation.history import Violation
+from tests.rigs.simulation.plan import Fault
+from tests.rigs.simulation.tables import judge
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.world import World
+    from tests.rigs.simulation.world import World
 
 WITHIN = 90.0
 """Simulated seconds in which each step of it happens."""

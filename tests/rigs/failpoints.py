@@ -25,7 +25,7 @@ from crkafka_core.protocol import signals as sg
 from crkafka_core.segments import local
 from crkafka_core.segments.errors import storage_error
 
-HOOK = "crkafka_core.testing.failpoints:install"
+HOOK = "tests.rigs.failpoints:install"
 _log = logging.getLogger(__name__)
 
 CONTRIBUTE = "contribute"

@@ -19,14 +19,14 @@ from crkafka_core.plane.reading import KafkaRange, ReadPlan
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.tables import adopt
 from crkafka_core.tables.stamp import Stamp, dropped
-from crkafka_core.testing.simulation.actors import Restarted, SimulatedRegion
-from crkafka_core.testing.simulation.broker import between
-from crkafka_core.testing.simulation.history import Violation
-from crkafka_core.testing.simulation.lake import Lake, logs, reach
-from crkafka_core.testing.simulation.storage import Tuple
+from tests.rigs.simulation.actors import Restarted, SimulatedRegion
+from tests.rigs.simulation.broker import between
+from tests.rigs.simulation.history import Violation
+from tests.rigs.simulation.lake import Lake, logs, reach
+from tests.rigs.simulation.storage import Tuple
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.world import World
+    from tests.rigs.simulation.world import World
 
 
 LOOKS_EVERY = 0.8

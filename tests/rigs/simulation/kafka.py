@@ -17,13 +17,13 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.protocol.signals import Outcome
 from crkafka_core.segments.batch import SCHEMA, Batch, Run
-from crkafka_core.testing.simulation.broker import Client, FencedInstance, Record
-from crkafka_core.testing.simulation.storage import ROW_BYTES
+from tests.rigs.simulation.broker import Client, FencedInstance, Record
+from tests.rigs.simulation.storage import ROW_BYTES
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.member import SimulatedMember
-    from crkafka_core.testing.simulation.scheduler import Owner
-    from crkafka_core.testing.simulation.world import World
+    from tests.rigs.simulation.member import SimulatedMember
+    from tests.rigs.simulation.scheduler import Owner
+    from tests.rigs.simulation.world import World
 
 QUIET = 10.0
 """Seconds between two reports of the same unreachable broker."""

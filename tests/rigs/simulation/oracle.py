@@ -32,16 +32,16 @@ from crkafka_core.model.rows import (
 from crkafka_core.plane import limits
 from crkafka_core.protocol.signals import Stamp
 from crkafka_core.segments.path import SegmentName
-from crkafka_core.testing.simulation.broker import Broker, Record, after, between
-from crkafka_core.testing.simulation.configuration import ALARM_AT_LEAST
-from crkafka_core.testing.simulation.history import Violation
-from crkafka_core.testing.simulation.storage import Disk
 from crkafka_core.verify import chain
 from crkafka_core.verify.history import History
 from crkafka_core.verify.verdict import Findings, Remembered
+from tests.rigs.simulation.broker import Broker, Record, after, between
+from tests.rigs.simulation.configuration import ALARM_AT_LEAST
+from tests.rigs.simulation.history import Violation
+from tests.rigs.simulation.storage import Disk
 
 if TYPE_CHECKING:
-    from crkafka_core.testing.simulation.scheduler import Owner
+    from tests.rigs.simulation.scheduler import Owner
 
 
 COUNTS = frozenset({"failure", "mismatch", "stuck"})

@@ -8,8 +8,8 @@ from typing import Any
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.limits import Limits
-from crkafka_core.testing.simulation.plan import Plan
-from crkafka_core.testing.simulation.storage import ROW_BYTES
+from tests.rigs.simulation.plan import Plan
+from tests.rigs.simulation.storage import ROW_BYTES
 
 LIMITS = Limits(
     session_timeout=5.0,
