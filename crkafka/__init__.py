@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from crkafka_core.config import BadConfiguration as BadConfiguration
     from crkafka_core.config import RegionConfig as RegionConfig
+    from crkafka_core.decode.decoders import Avro as Avro
+    from crkafka_core.decode.decoders import Decoder as Decoder
+    from crkafka_core.decode.decoders import Json as Json
+    from crkafka_core.decode.decoders import Protobuf as Protobuf
     from crkafka_core.model import errors as errors
     from crkafka_core.model.errors import ConfigError as ConfigError
     from crkafka_core.model.errors import CrkafkaError as CrkafkaError
@@ -30,10 +34,6 @@ if TYPE_CHECKING:
     from crkafka_core.spark import tables as tables
     from crkafka_core.spark.decode import decode as decode
     from crkafka_core.spark.decode import original_records as original_records
-    from crkafka_core.spark.decoders import Avro as Avro
-    from crkafka_core.spark.decoders import Decoder as Decoder
-    from crkafka_core.spark.decoders import Json as Json
-    from crkafka_core.spark.decoders import Protobuf as Protobuf
     from crkafka_core.spark.frames import checkpoints as checkpoints
     from crkafka_core.spark.frames import held as held
     from crkafka_core.spark.host import hosted as hosted
@@ -51,11 +51,11 @@ _ERRORS = (
     "ServiceUnavailable",
 )
 _HOME = {
-    "Avro": "crkafka_core.spark.decoders",
+    "Avro": "crkafka_core.decode.decoders",
     "BadConfiguration": "crkafka_core.config",
-    "Decoder": "crkafka_core.spark.decoders",
-    "Json": "crkafka_core.spark.decoders",
-    "Protobuf": "crkafka_core.spark.decoders",
+    "Decoder": "crkafka_core.decode.decoders",
+    "Json": "crkafka_core.decode.decoders",
+    "Protobuf": "crkafka_core.decode.decoders",
     "Region": "crkafka_core.region",
     "RegionConfig": "crkafka_core.config",
     "checkpoints": "crkafka_core.spark.frames",

@@ -269,7 +269,7 @@ def _belongs(config: RegionConfig, name: str, bound: Group) -> None:
 
 def registry(config: RegionConfig, _: Stored) -> str:
     """Whether it is there, and has the subjects of the typed tables."""
-    from crkafka_core.spark.registry import Registry
+    from crkafka_core.decode.registry import Registry
 
     assert config.registry is not None  # a table names it
     asked = Registry(config.registry.url, config.registry.user, config.registry.headers, patience=_PATIENCE)

@@ -25,7 +25,7 @@ def main() -> None:
     """Be Spark's daemon; in the end Spark's own code is what runs."""
     sys.path[:] = without_archives(sys.path)
     daemon = importlib.import_module("pyspark.daemon")
-    for name in ("crkafka_core.spark.member_task", "crkafka_core.spark.work", "crkafka_core.spark.decode_batch"):
+    for name in ("crkafka_core.spark.member_task", "crkafka_core.spark.work", "crkafka_core.decode.batch"):
         importlib.import_module(name)
     importlib.import_module("crkafka_core.plane.stores").preload()
     gc.freeze()  # Spark collects garbage after each task: not among what all of them share

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
+from crkafka_core.config.typed import OnBadRecord
+from crkafka_core.decode.batch import DECODED_KEY, REASON, VALUE
+from crkafka_core.decode.decoders import Decoder
+from crkafka_core.decode.typed import TOMBSTONE
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.spark import shipping
-from crkafka_core.spark.decoders import Decoder
-from crkafka_core.spark.names import DECODED_KEY, REASON, VALUE
 from crkafka_core.spark.one_pass import keep as keep_once
 from crkafka_core.spark.schema import CHECKPOINT, RECORDS
 from crkafka_core.spark.tasks import Then
@@ -25,11 +27,8 @@ from crkafka_core.spark.tasks import Then
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TOMBSTONE = "tombstone"
 KEY = "key"
 _WAS_NULL = "crkafka_null_"
-
-OnBadRecord = Literal["dead_letter", "stop", "skip"]
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ def decoding(
         # Types of the decoded columns as Spark has them; the worker checks that they fit.
         from pyspark.sql.pandas.types import to_arrow_type
 
-        from crkafka_core.spark.decode_batch import Columns, decode_batch
+        from crkafka_core.decode.batch import Columns, decode_batch
 
         values = Columns("value", decoder, to_arrow_type(schema))
         keys = Columns("key", key[0], to_arrow_type(key[1])) if key else None

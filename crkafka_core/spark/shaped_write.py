@@ -24,6 +24,9 @@ from pyspark.sql import functions as F
 
 from crkafka_core.config.sections import GOOD
 from crkafka_core.control import Reader, Tx
+from crkafka_core.decode.batch import BadRecord
+from crkafka_core.decode.registry import RegistryAway
+from crkafka_core.decode.typed import Typing, bad, good
 from crkafka_core.holder import holder
 from crkafka_core.lake import writing
 from crkafka_core.lake.handle import Handle
@@ -38,17 +41,15 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.segments.storage import Stored
-from crkafka_core.spark import commit, formats, frames, keys, shapes, task_files
+from crkafka_core.spark import commit, formats, frames, keys, shapes, task_files, typed
 from crkafka_core.spark.decode import Decoded
-from crkafka_core.spark.decode_batch import BadRecord
 from crkafka_core.spark.one_pass import one_pass
-from crkafka_core.spark.registry import RegistryAway
 from crkafka_core.spark.schema import CHECKPOINT
 from crkafka_core.spark.shapes import DEAD
 from crkafka_core.spark.table_format import Files, Rows
 from crkafka_core.spark.task_files import Output
 from crkafka_core.spark.tasks import Then
-from crkafka_core.spark.typed import TypedShape, Typing, bad, good
+from crkafka_core.spark.typed import TypedShape
 from crkafka_core.tables import file_statistics
 from crkafka_core.tables.log import storage_of
 
@@ -200,9 +201,9 @@ def _outputs(
         typing = shape.now()
         if new and _take_files(spark, region, family, typing, plan.checkpoints[-1]):
             return _in_files(read, typing, family, region, plan.uid, merged)
-        typed = typing.frames(read)
-        counts = _checked(_parted(typed, family), merged)
-        return Outputs(shapes.outputs(typed, family), counts, _undecoded(family, counts))
+        parted = typed.frames(typing, read)
+        counts = _checked(_parted(parted, family), merged)
+        return Outputs(shapes.outputs(parted, family), counts, _undecoded(family, counts))
     given = shape(read())
     made = shapes.outputs(given, family)
     decoded = isinstance(given, Decoded)
@@ -213,7 +214,7 @@ def _outputs(
 
 def _take_files(spark: SparkSession, region: Handle, family: Sequence[Table], typing: Typing, upto: int) -> bool:
     """Whether every table takes files with its columns as it stands: else Spark writes the rows."""
-    columns = {GOOD: typing.good_columns(), DEAD: typing.bad_columns()}
+    columns = {GOOD: typed.columns(typing.good_schema()), DEAD: typed.columns(typing.bad_schema())}
     dead = [t.name for t in family if t.output == DEAD]
     if bool(dead) != (typing.on_bad_record == "dead_letter"):
         return False
@@ -234,12 +235,12 @@ def _in_files(
 
     def output(name: str, path: str, kind: str) -> Output:
         if kind == DEAD:
-            return Output(name, path, folder, typing.bad_columns(), bad)
-        return Output(name, path, folder, typing.good_columns(), good)
+            return Output(name, path, folder, typed.columns(typing.bad_schema()), bad)
+        return Output(name, path, folder, typed.columns(typing.good_schema()), good)
 
     tables = {t.name: output(t.name, t.path, t.output) for t in family}
     left_out = [output(SKIPPED, "", DEAD)] if typing.on_bad_record == "skip" else []
-    made = task_files.write(read, typing.decoding(), [*tables.values(), *left_out], mode)
+    made = task_files.write(read, typed.in_tasks(typing), [*tables.values(), *left_out], mode)
     counts = _checked({name: dict(each.counts) for name, each in made.items()}, merged)
     rows = {}
     for name, of in tables.items():
@@ -248,12 +249,12 @@ def _in_files(
     return Outputs(rows, counts, _undecoded(family, counts))
 
 
-def _parted(typed: Decoded, family: Sequence[Table]) -> dict[str, dict[int, int]]:
+def _parted(made: Decoded, family: Sequence[Table]) -> dict[str, dict[int, int]]:
     """Rows of each table by checkpoint, where nobody but us has parted them: counted before, in half the time."""
-    good, bad = typed.by_checkpoint()
-    dead = bad if typed.on_bad_record == "dead_letter" else {}
-    found = {t.name: dead if t.output == DEAD else good for t in family}
-    return found if typed.skipped is None else {**found, SKIPPED: bad}
+    fine, wrong = made.by_checkpoint()
+    dead = wrong if made.on_bad_record == "dead_letter" else {}
+    found = {t.name: dead if t.output == DEAD else fine for t in family}
+    return found if made.skipped is None else {**found, SKIPPED: wrong}
 
 
 @contextmanager

@@ -60,6 +60,7 @@ def test_the_contracts_hold() -> None:
         ("crkafka_core/region/planted.py", "import crkafka_core.testing"),
         ("crkafka_core/testing/planted.py", "import crkafka_core.cli"),
         ("crkafka_core/dev/planted.py", "import crkafka_core.kafka"),
+        ("crkafka_core/decode/planted.py", "import pyspark"),
     ],
 )
 def test_an_import_in_the_wrong_direction_is_refused(copy: Path, module: str, planted: str) -> None:

@@ -16,9 +16,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
+from crkafka_core.decode.decoders import Avro, Json, Protobuf
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.spark.decode import decode, original_records
-from crkafka_core.spark.decoders import Avro, Json, Protobuf
 from crkafka_core.spark.schema import RECORDS
 
 pytestmark = pytest.mark.spark

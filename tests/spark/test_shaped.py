@@ -30,7 +30,7 @@ MODULE = '''
 from pyspark.sql.types import LongType, StructField, StructType
 
 from crkafka_core.spark.decode import decode
-from crkafka_core.spark.decoders import Json
+from crkafka_core.decode.decoders import Json
 
 WHERE = ["partition = 0"]
 

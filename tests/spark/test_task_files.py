@@ -13,14 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from crkafka_core.decode.batch import BadRecord
+from crkafka_core.decode.typed import Typing
 from crkafka_core.lake import writing
 from crkafka_core.model.errors import DataLoss, LeaseLost, NoSuchCheckpoint, Stale
 from crkafka_core.model.offsets import TP
-from crkafka_core.spark import shaped_write, tables, task_files
-from crkafka_core.spark.decode_batch import BadRecord
+from crkafka_core.spark import shaped_write, tables, task_files, typed
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.tasks import Then
-from crkafka_core.spark.typed import Typing
 from crkafka_core.tables.delta_log import Snapshot
 from tests.rigs.landing import Landing, records
 from tests.rigs.memory import MemoryStore
@@ -152,7 +152,7 @@ def test_tasks_write_what_spark_would_have_written(
     def through_java(*_: Any) -> Any:
         raise AssertionError("the rows went through Java")
 
-    monkeypatch.setattr(Typing, "frames", through_java)
+    monkeypatch.setattr(typed, "frames", through_java)
     for _ in range(11):
         advance(spark, landing)
     advance(spark, landing, checkpoints=3)
@@ -368,14 +368,14 @@ def test_rows_that_are_not_those_of_the_checkpoint_are_committed_nowhere(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     landing = with_a_third_landed(spark, tmp_path)
-    usual = Typing.decoding
+    usual = typed.in_tasks
 
     def losing(typing: Typing) -> Then:
         first = usual(typing)
         return Then(first.columns, lambda batches: (b.slice(1) for b in first.run(batches)))
 
     with monkeypatch.context() as patch, pytest.raises(DataLoss, match="of checkpoint 3 the shape gives"):
-        patch.setattr(Typing, "decoding", losing)
+        patch.setattr(typed, "in_tasks", losing)
         tables.advance(spark, landing.region, "orders")
     assert rows_in(landing) == expected(landing, 1, 2)
     tables.advance(spark, landing.region, "orders")

@@ -19,15 +19,16 @@ from google.protobuf import descriptor_pb2 as pb
 from pyspark.sql import SparkSession
 
 from crkafka_core.config import json_columns
+from crkafka_core.decode import registry_columns
+from crkafka_core.decode.batch import BadRecord
+from crkafka_core.decode.decoders import Undecodable
+from crkafka_core.decode.registry import Registry
 from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
 from crkafka_core.plane import lateness
 from crkafka_core.plane import tables as plane
-from crkafka_core.spark import registry_columns, tables
-from crkafka_core.spark.decode_batch import BadRecord
-from crkafka_core.spark.decoders import Undecodable
-from crkafka_core.spark.registry import Registry
+from crkafka_core.spark import tables
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
 from tests.rigs.landing import Landing, records

@@ -51,7 +51,7 @@ def typed(rows):
     from pyspark.sql.types import LongType, StructField, StructType
 
     from crkafka_core.spark.decode import decode
-    from crkafka_core.spark.decoders import Json
+    from crkafka_core.decode.decoders import Json
 
     numbered = rows.selectExpr(
         "* EXCEPT (value, key)", "binary(concat('k', partition, offset % 3)) AS key",

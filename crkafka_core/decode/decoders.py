@@ -1,4 +1,4 @@
-"""Decoders of one value: bytes in, a mapping of columns out, or a reason why not. Run in executors; import nothing of Spark."""
+"""Decoders of one value: bytes in, a mapping of columns out, or a reason why not."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types as of
 
+from crkafka_core.decode import avro_bulk, avro_schemas, protobuf_bulk
+from crkafka_core.decode.cursor import Cursor
+from crkafka_core.decode.fitting import Misfit, has
+from crkafka_core.decode.json_bulk import JsonBulk
+from crkafka_core.decode.protobuf_bulk import TIMESTAMP, is_repeated
+from crkafka_core.decode.registry import PATIENCE, Registry, Schema, UnknownSchema
 from crkafka_core.model.errors import ConfigError
-from crkafka_core.spark import avro_bulk, avro_schemas, protobuf_bulk
-from crkafka_core.spark.cursor import Cursor
-from crkafka_core.spark.fitting import Misfit, has
-from crkafka_core.spark.json_bulk import JsonBulk
-from crkafka_core.spark.protobuf_bulk import TIMESTAMP, is_repeated
-from crkafka_core.spark.registry import PATIENCE, Registry, Schema, UnknownSchema
 
 _LAST_ID = 2**31 - 1
 """Ids are Java's `int`; asked for a greater one, a registry says 404 as for a page that it has not got."""

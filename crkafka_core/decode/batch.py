@@ -1,4 +1,4 @@
-"""Decodes a batch: what can be in bulk, the rest one by one; every row comes out, decoded or with a reason. Runs in executors."""
+"""Decodes a batch: what can be in bulk, the rest one by one; every row comes out, decoded or with a reason."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crkafka_core.decode.cursor import placed
+from crkafka_core.decode.decoders import Bulk, Decoder, Opened
+from crkafka_core.decode.fitting import Fit, Misfit, fitter, nullable
 from crkafka_core.model.errors import CrkafkaError, Refused
-from crkafka_core.spark.cursor import placed
-from crkafka_core.spark.decoders import Bulk, Decoder, Opened
-from crkafka_core.spark.fitting import Fit, Misfit, fitter, nullable
-from crkafka_core.spark.names import DECODED_KEY, REASON, VALUE
 
+VALUE, DECODED_KEY, REASON = "crkafka_decoded", "crkafka_decoded_key", "reason"
+"""The columns that decoding adds: two structs, and why a record could not be decoded."""
 _ONE_BY_ONE = 64
 """So few values that bulk decoding refused are decoded one by one; of more it tries the halves."""
 NULL = "the value is null"

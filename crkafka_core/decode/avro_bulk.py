@@ -1,6 +1,6 @@
 """Many Avro records at once: what is plain is read by numpy, anything else is left to fastavro, one by one.
 
-A plan is made of the schema of a writer, the one of the reader, and the columns. Runs in executors; imports nothing of Spark.
+A plan is made of the schema of a writer, the one of the reader, and the columns.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as of
 
-from crkafka_core.spark import cursor as reading
-from crkafka_core.spark import fitting_bulk as fits
-from crkafka_core.spark.cursor import Cursor, Numbers
-from crkafka_core.spark.fitting import fitter, nullable
-from crkafka_core.spark.fitting_bulk import NoBulk
+from crkafka_core.decode import cursor as reading
+from crkafka_core.decode import fitting_bulk as fits
+from crkafka_core.decode.cursor import Cursor, Numbers
+from crkafka_core.decode.fitting import fitter, nullable
+from crkafka_core.decode.fitting_bulk import NoBulk
 
 Read = Callable[[Cursor], pa.Array]
 """Reads one value of each record, and goes past it."""

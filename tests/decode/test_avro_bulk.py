@@ -20,11 +20,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crkafka_core.spark.decode_batch import Columns
-from crkafka_core.spark.decoders import Avro
-from crkafka_core.spark.registry import RegistryAway
+from crkafka_core.decode.batch import Columns
+from crkafka_core.decode.decoders import Avro
+from crkafka_core.decode.registry import RegistryAway
+from tests.decode.in_bulk import a_fraction, a_text, a_whole, batch_of, damaged, left_to_python, same_both_ways, some
 from tests.rigs.schema_registry import FakeRegistry
-from tests.spark.in_bulk import a_fraction, a_text, a_whole, batch_of, damaged, left_to_python, same_both_ways, some
 
 UTC = pa.timestamp("us", tz="UTC")
 PLAIN: dict[str, Any] = {

@@ -1,7 +1,4 @@
-"""Many values at once, made what a column takes as `fitting` makes one. What it would refuse or change, fails and is left to it.
-
-Runs in executors; imports nothing of Spark.
-"""
+"""Many values at once, made what a column takes as `fitting` makes one. What it would refuse or change, fails and is left to it."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as of
 
-from crkafka_core.spark.cursor import Cursor, Numbers, without
-from crkafka_core.spark.fitting import nullable
+from crkafka_core.decode.cursor import Cursor, Numbers, without
+from crkafka_core.decode.fitting import nullable
 
 Fit = Callable[[Cursor, Numbers], pa.Array]
 """Makes numbers a column; those that do not fit fail."""

@@ -12,9 +12,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crkafka_core.spark.decode_batch import Columns
-from crkafka_core.spark.decoders import Protobuf
-from tests.spark.in_bulk import a_fraction, a_text, a_whole, batch_of, damaged, left_to_python, same_both_ways, some
+from crkafka_core.decode.batch import Columns
+from crkafka_core.decode.decoders import Protobuf
+from tests.decode.in_bulk import a_fraction, a_text, a_whole, batch_of, damaged, left_to_python, same_both_ways, some
 
 UTC = pa.timestamp("us", tz="UTC")
 KINDS: dict[int, pa.DataType] = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from crkafka_core.config.json_columns import NoColumns
-from crkafka_core.spark.registry import Registry, Schema
+from crkafka_core.decode.registry import Registry, Schema
 
 _PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED = frozenset({"record", "error", "enum", "fixed"})

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from pyarrow import types as of
 
-from crkafka_core.spark.fitting import has, lacking, nullable
-from crkafka_core.spark.fitting_bulk import FIRST, LAST
+from crkafka_core.decode.fitting import has, lacking, nullable
+from crkafka_core.decode.fitting_bulk import FIRST, LAST
 
 _UTC = pa.timestamp("us", tz="UTC")
 

@@ -1,7 +1,6 @@
 """Many Protobuf messages at once: what is plain is read by numpy, anything else is left to Protobuf's own parser, one by one.
 
 Left are: a field that comes twice, two of one `oneof`, an enum's number that has no name, and numbers in longer forms than they need.
-Runs in executors; imports nothing of Spark.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types as of
 
-from crkafka_core.spark import cursor as reading
-from crkafka_core.spark import fitting_bulk as fits
-from crkafka_core.spark.cursor import Cursor, Numbers
-from crkafka_core.spark.fitting_bulk import NoBulk
+from crkafka_core.decode import cursor as reading
+from crkafka_core.decode import fitting_bulk as fits
+from crkafka_core.decode.cursor import Cursor, Numbers
+from crkafka_core.decode.fitting_bulk import NoBulk
 
 Make = Callable[[Cursor, Numbers, Numbers], pa.Array]
 """Makes a column of what was read: of numbers, or of where bytes begin and end."""

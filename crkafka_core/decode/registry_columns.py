@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from crkafka_core.config import json_columns as columns
 from crkafka_core.config.json_columns import NoColumns
+from crkafka_core.decode import avro_schemas
+from crkafka_core.decode.decoders import Avro, Protobuf
+from crkafka_core.decode.protobuf_bulk import TIMESTAMP, is_repeated
+from crkafka_core.decode.registry import Registry, Schema
 from crkafka_core.model.errors import ConfigError
-from crkafka_core.spark import avro_schemas
-from crkafka_core.spark.decoders import Avro, Protobuf
-from crkafka_core.spark.protobuf_bulk import TIMESTAMP, is_repeated
-from crkafka_core.spark.registry import Registry, Schema
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto

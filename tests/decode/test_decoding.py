@@ -20,13 +20,12 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from crkafka_core.decode.batch import DECODED_KEY, REASON, BadRecord, Columns, decode_batch
+from crkafka_core.decode.decoders import Avro, Decoder, Json, Undecodable
+from crkafka_core.decode.fitting import nullable
+from crkafka_core.decode.json_bulk import JsonBulk
+from crkafka_core.decode.registry import Registry, RegistryAway
 from crkafka_core.model.errors import ServiceUnavailable
-from crkafka_core.spark import names
-from crkafka_core.spark.decode_batch import BadRecord, Columns, decode_batch
-from crkafka_core.spark.decoders import Avro, Decoder, Json, Undecodable
-from crkafka_core.spark.fitting import nullable
-from crkafka_core.spark.json_bulk import JsonBulk
-from crkafka_core.spark.registry import Registry, RegistryAway
 from tests.rigs.schema_registry import FakeRegistry
 
 UTC = dt.UTC
@@ -238,13 +237,13 @@ def test_keys_are_decoded_too_and_tombstones_are_none_of_the_bad() -> None:
     rows = run(
         batch_of([b'{"id": 1}', None, b'{"id": 2}', b"x"], [b'{"k": "a"}', b'{"k": "b"}', b"bad", None]), key=key
     )
-    assert [(r[names.VALUE], r[names.DECODED_KEY], r[names.REASON] and r[names.REASON][:4]) for r in rows] == [
+    assert [(r["crkafka_decoded"], r[DECODED_KEY], r[REASON] and r[REASON][:4]) for r in rows] == [
         ({"id": 1}, {"k": "a"}, None),
         (None, {"k": "b"}, None),
         ({"id": 2}, None, "key:"),
         (None, None, "no J"),
     ]
-    assert [r[names.REASON] for r in run(batch_of([None, b"{}"]), tombstones=False)] == ["the value is null", None]
+    assert [r[REASON] for r in run(batch_of([None, b"{}"]), tombstones=False)] == ["the value is null", None]
 
 
 def test_a_bad_record_can_stop_the_write_and_is_named() -> None:

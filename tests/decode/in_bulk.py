@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from crkafka_core.spark.decode_batch import Columns
-from crkafka_core.spark.decoders import Decoder
+from crkafka_core.decode.batch import Columns
+from crkafka_core.decode.decoders import Decoder
 
 
 def batch_of(values: list[bytes | None], begin: int = 0) -> pa.RecordBatch:

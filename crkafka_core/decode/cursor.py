@@ -1,4 +1,4 @@
-"""Many binary records read side by side: one step of numpy reads the next value of each. Runs in executors; imports nothing of Spark.
+"""Many binary records read side by side: one step of numpy reads the next value of each.
 
 A record that is not what was expected has failed: it is at its end from then on, and what is read of it means nothing.
 """

@@ -1,7 +1,4 @@
-"""Values as decoders give them, made what a column takes: texts that are times, dates and decimals become these.
-
-Runs in executors; imports nothing of Spark.
-"""
+"""Values as decoders give them, made what a column takes: texts that are times, dates and decimals become these."""
 
 from __future__ import annotations
 

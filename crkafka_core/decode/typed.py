@@ -1,0 +1,77 @@
+"""The rule of typed tables: columns by a schema, Kafka's own beside them, bad records apart with their reason (SPEC K6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crkafka_core.config import json_columns
+from crkafka_core.config.json_columns import PREFIX
+from crkafka_core.config.typed import OnBadRecord, RegistryConfig, TypedConfig
+from crkafka_core.decode import arrow_types, registry_columns
+from crkafka_core.decode.batch import REASON, VALUE
+from crkafka_core.decode.decoders import Decoder, Json
+from crkafka_core.decode.fitting import nullable
+from crkafka_core.decode.registry import Registry
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.segments.batch import SCHEMA
+
+KAFKA = ("key", "topic", "partition", "offset", "timestamp", "headers")
+TOMBSTONE = "tombstone"
+
+
+@dataclass(frozen=True)
+class Typing:
+    """How records become rows of the typed table and of its dead letters, by a schema as it was when this was made."""
+
+    decoder: Decoder
+    kind: pa.StructType
+    """The decoded columns; what the schema requires is not nullable."""
+    on_bad_record: OnBadRecord
+    keyed: bool
+    """The table has one row for each of Kafka's keys, and none for a record without."""
+
+    def good_schema(self) -> pa.Schema:
+        """Columns of `good`."""
+        kept = [pa.field(PREFIX + name, SCHEMA.field(name).type) for name in KAFKA]
+        return pa.schema([*kept, pa.field(PREFIX + TOMBSTONE, pa.bool_()), *nullable(self.kind)])
+
+    def bad_schema(self) -> pa.Schema:
+        """Columns of `bad`."""
+        return pa.schema([*(pa.field(f.name, f.type) for f in SCHEMA), pa.field(REASON, pa.string())])
+
+
+def good(decoded: pa.RecordBatch) -> Mapping[str, pa.Array]:
+    """The decoded rows of a batch, by column of the typed table; columns that are none of a record's stay, as a checkpoint's number."""
+    rows = decoded.filter(pc.is_null(decoded.column(REASON)))
+    columns = {name: rows.column(name) for name in rows.schema.names if name not in (*SCHEMA.names, VALUE, REASON)}
+    columns |= {PREFIX + name: rows.column(name) for name in KAFKA}
+    columns[PREFIX + TOMBSTONE] = pc.is_null(rows.column("value"))
+    values = rows.column(VALUE)
+    return columns | {values.type.field(i).name: column for i, column in enumerate(values.flatten())}
+
+
+def bad(decoded: pa.RecordBatch) -> Mapping[str, pa.Array]:
+    """The records of a batch that could not be decoded, each with its reason."""
+    rows = decoded.filter(pc.is_valid(decoded.column(REASON)))
+    return {name: rows.column(name) for name in rows.schema.names if name != VALUE}
+
+
+def source(typed: TypedConfig, registry: RegistryConfig | None, name: str) -> tuple[Decoder, pa.StructType]:
+    """The decoder and its columns, by the schema as it is now."""
+    if typed.json_file is not None:
+        try:
+            return Json(), arrow_types.of_columns(json_columns.load(typed.json_file))
+        except json_columns.NoColumns as error:
+            raise ConfigError(
+                f"Table {name} is typed by a schema that cannot be used: {error}.",
+                hint="Nothing was written; correct the file.",
+            ) from None
+    assert registry is not None  # checked where the configuration is read
+    asked = Registry(registry.url, registry.user, registry.headers)
+    of = registry_columns.avro if typed.avro is not None else registry_columns.protobuf
+    decoder, columns = of(asked, asked.of_table(typed))
+    return decoder, arrow_types.of_columns(columns)
