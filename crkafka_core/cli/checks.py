@@ -19,6 +19,7 @@ from crkafka_core.config.resolving import resolve
 from crkafka_core.config.typed import TypedConfig
 from crkafka_core.control import Place
 from crkafka_core.kafka.properties import DEFAULTS, RECEIVED_BESIDE, RECEIVED_BYTES, client_properties
+from crkafka_core.member.group_owner import refuse_anothers, refuse_anothers_now
 from crkafka_core.model.errors import (
     ConfigError,
     CrkafkaError,
@@ -232,6 +233,7 @@ def group(config: RegionConfig, stored: Stored) -> str:
     for bound in stored.groups:
         if (bound.cluster_id, bound.group_id) == (cluster, name):
             _belongs(config, name, bound)
+    refuse_anothers(admin, config, stored.row.uid if stored.row is not None else "")
     if stored.row is not None and stored.row.cluster_id not in ("", cluster):
         raise ConfigError(
             f"The region reads from the cluster {stored.row.cluster_id}, and this one is {cluster}.",
@@ -247,7 +249,7 @@ def group(config: RegionConfig, stored: Stored) -> str:
 
 
 def group_is_free(config: RegionConfig, stored: Stored) -> None:
-    """Refuse another region's group before this region is made; Kafka is asked only where a group of this name is known (SPEC G1)."""
+    """Refuse another region's group before this region is made; Kafka has to answer only where a group of this name is known (SPEC G1)."""
     from crkafka_core.kafka.admin import KafkaAdmin
 
     others = [g for g in stored.groups if g.group_id == config.group_id and g.region != config.region]
@@ -257,6 +259,8 @@ def group_is_free(config: RegionConfig, stored: Stored) -> None:
         for bound in others:
             if bound.cluster_id == cluster:
                 _belongs(config, config.group_id, bound)
+    if stored.row is None or not stored.row.head:
+        refuse_anothers_now(config, stored.row.uid if stored.row is not None else "")
 
 
 def _belongs(config: RegionConfig, name: str, bound: Group) -> None:

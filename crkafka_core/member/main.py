@@ -24,6 +24,7 @@ from crkafka_core.loop import Repeated, Signal
 from crkafka_core.member import leash
 from crkafka_core.member.edges import Edges, RealEdges
 from crkafka_core.member.event_loop import EventLoop
+from crkafka_core.member.group_owner import refuse_anothers
 from crkafka_core.member.message_queue import MessageQueue
 from crkafka_core.member.observer import Observer
 from crkafka_core.member.open_segments import OpenSegments
@@ -157,7 +158,10 @@ class MemberProcess:
         admin = self.edges.admin(kafka, f"crkafka-{self.name}-{self.incarnation}-admin")
         launch = self._patiently(plane.launch, stop)
         cluster = self._patiently(admin.cluster_id, stop)
-        limit = limits.of(plane.read(lambda _, row: row))
+        row = plane.read(lambda _, row: row)
+        if not row.head:  # from the first merge on the group's commits name this region
+            self._patiently(lambda: refuse_anothers(admin, self.config, plane.uid), stop)
+        limit = limits.of(row)
         index = roster.index(self.name)
         instance = f"{self.config.region}-{plane.uid[:8]}-{index}" if self.config.static_membership else ""
         since = self._patiently(lambda: self._register(plane, launch, cluster, instance), stop)

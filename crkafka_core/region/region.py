@@ -15,6 +15,7 @@ from crkafka_core.holder import whoami
 from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.loop import THREADS, Runtime
+from crkafka_core.member.group_owner import refuse_anothers_now
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model import rows
 from crkafka_core.model.errors import ManualAssignment, NoSuchRegion, NotRunning, Refused, ServiceUnavailable, WentBack
@@ -149,6 +150,9 @@ class Region:
     def _check_group(self, admin: Admin) -> None:
         """Refuse another region's group, or another group than before, before any member tries (SPEC G1)."""
         config = self.config
+        region = self.plane.read(lambda _, row: row)
+        if not region.head:
+            refuse_anothers_now(config, region.uid)
         if not self.plane.read(lambda reader, row: row.group_id or members.regions_of(reader, config.group_id)):
             return  # nobody has a group yet: Kafka need not be there
         cluster = admin.cluster_id()

@@ -13,16 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable
 
 from crkafka_core.cli import checks
 from crkafka_core.config import RegionConfig
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.kafka.admin import KafkaAdmin
+from crkafka_core.member.main import REFUSED, run_member
 from crkafka_core.model.errors import ConfigError
-from crkafka_core.model.rows import Group, Region
+from crkafka_core.model.rows import Group, Member, Region
 from crkafka_core.plane import life, stores
 from crkafka_core.plane.transact import ControlPlane
+from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.region.availability import lacks_topics
 from crkafka_core.testing.generator import Generator
 from tests.cli.conftest import Answer, Crkafka
@@ -220,3 +223,49 @@ def test_a_misspelled_topic_is_told_by_check_and_by_the_host(
     said = f'Kafka has no topic {topic}x. Did you mean "{topic}"? Create it, or mend topics.'
     assert said in crkafka("check").out
     assert lacks_topics(RegionConfig.load(region_on_kafka)) == said
+
+
+def _commit(kafka: KafkaCluster, group: str, topic: str, metadata: str) -> None:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 1, 7, metadata=metadata)], asynchronous=False)
+    consumer.close()
+
+
+@pytest.mark.parametrize("trace", ["commits", "members"])
+def test_95_a_group_that_a_region_of_another_control_plane_uses_is_refused_before_anything_is_committed(
+    crkafka: Crkafka, kafka: KafkaCluster, topic: str, region_on_kafka: Path, trace: str
+) -> None:
+    """SPEC G1. Ours knows nothing of it: only Kafka does, by what it has committed, or by its members before they have."""
+    config, metadata = RegionConfig.load(region_on_kafka), CommitMetadata("their-uid", 3, 7).text()
+    assert crkafka("init").code == 0, "nothing is there yet"
+    theirs = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": config.group_id,
+            "client.id": "crkafka-sales/0-5fd2b1c0ffee",
+            "enable.auto.commit": "false",
+        }
+    )
+    if trace == "commits":
+        _commit(kafka, config.group_id, topic, metadata)
+        said = f"Group {config.group_id!r} belongs to another region, with uid their-uid"
+    else:
+        theirs.subscribe([topic])
+        while not theirs.assignment():
+            theirs.poll(0.3)
+        said = f"Group {config.group_id!r} has a member of region sales, which another control plane has"
+    for verb in ("init", "start", "host"):
+        refused = crkafka(verb)
+        assert (refused.code, refused.err.startswith(said)) == (1, True), (verb, refused)
+    assert said in {f["what"]: f["text"] for f in crkafka("check", "--json").json}["group"]
+    # It was started while Kafka was away: a member looks for itself, and joins no group.
+    store = stores.open_store(config.resolved_control_plane())
+    store.run("orders", lambda tx: life.start(tx, by="test"))
+    assert run_member(config, "orders/0") == REFUSED
+    with store.read("orders") as reader:
+        assert (reader.select(Group), reader.select(Member)) == ([], [])
+    theirs.close()
+    if trace == "commits":
+        adopts = region_on_kafka.read_text() + "start: {position: default, adopt: their-uid}\n"
+        region_on_kafka.write_text(adopts)
+        assert (crkafka("init").code, crkafka("start").code) == (0, 0)
