@@ -29,6 +29,8 @@ from crkafka_core.dev.find_java import find_java
 from crkafka_core.spark import java_log
 
 REDACTION = "spark.redaction.regex"
+CLOSED = {"spark.ui.enabled": "false"}
+"""Spark's pages ask for no login, and end jobs: members and tables. Whoever wants them says so."""
 _OLD = 3_600.0
 """Seconds after which no start can be under way any more."""
 _log: Path | None = None
@@ -37,17 +39,20 @@ _log: Path | None = None
 def start(settings: Mapping[str, str], *, hidden: Collection[str] = (), log: Path | None = None) -> SparkSession:
     """The session of this process; `hidden` names settings that Spark never shows, `log` takes what Java writes.
 
-    With a Java that runs already nothing is put on a command line, and settings are handed to it.
+    With a Java that runs already nothing is put on a command line, and settings are handed to it. What a local master opens is for
+    this machine alone.
     """
     global _log
     logging.getLogger().addFilter(_is_not_py4js)
-    settings = {REDACTION: redaction(hidden), **settings}
+    settings = {REDACTION: redaction(hidden), **CLOSED, **settings}
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
     _need_java()
+    if settings.get("spark.master", "").startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the only setting that Spark's pages go by
     _log = log
     with _properties(settings) as file, _submit_arguments(file):
         try:

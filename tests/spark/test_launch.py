@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.request import urlopen
 
+import psutil
 import pytest
 
 from crkafka_core import logs
@@ -40,7 +41,7 @@ config = RegionConfig.of(
         "spark.hadoop.fs.s3a.secret.key": "${env:CANARY_KEY}",
         "spark.executorEnv.DB_PASSWORD": "${env:CANARY_ENV}",
         "spark.some.setting": "${env:CANARY_PLAIN}",
-        "spark.driver.memory": "600m", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "600m", "spark.ui.enabled": "true",
         "spark.eventLog.enabled": "true", "spark.eventLog.dir": folder.as_uri(), "spark.eventLog.compress": "false",
     }},
 )
@@ -108,6 +109,16 @@ def test_no_command_line_on_this_machine_has_a_secret(session: tuple[subprocess.
             continue
     assert [line for line in shown if "org.apache.spark.deploy.SparkSubmit" in line]
     assert not [line for line in shown if any(canary in line for canary in CANARIES.values())]
+
+
+def test_a_local_session_listens_to_this_machine_alone_and_has_no_pages_unless_they_are_asked_for(
+    session: tuple[subprocess.Popen[str], Path, str],
+) -> None:
+    """Whoever reaches the pages ends members with them, without a login."""
+    (java,) = [p for p in psutil.Process(session[0].pid).children(recursive=True) if p.name() == "java"]
+    listens = {c.laddr.ip for c in java.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+    assert listens and {ip.removeprefix("::ffff:") for ip in listens} == {"127.0.0.1"}
+    assert launch.CLOSED["spark.ui.enabled"] == "false"
 
 
 def test_spark_shows_no_secret_on_its_pages_nor_in_its_logs(session: tuple[subprocess.Popen[str], Path, str]) -> None:
