@@ -36,7 +36,7 @@ class ConsistentRegion(Component):
     """A Kafka consumer group in a consistent region: jobs, sensors, assets and checks that drive and show it.
 
     `attributes` are the keys of a region's configuration (docs/region.schema.json); `dagster` among them holds what concerns
-    Dagster alone: whether sensors are on, how long the trigger lingers, schedules, owners.
+    Dagster alone: whether sensors are on, schedules, owners.
     """
 
     def __init__(self, config: RegionConfig, options: Options | None = None) -> None:

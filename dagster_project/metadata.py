@@ -11,6 +11,7 @@ import dagster as dg
 from crkafka_core.control import Reader
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
 from crkafka_core.plane.checkpoints import offsets as merged_offsets
+from dagster_project.names import CHECKPOINT, TRIGGER
 from dagster_project.run_identity import run_of
 
 SHOWN = 64
@@ -68,6 +69,8 @@ def of_checkpoint(checkpoint: Checkpoint, parent: Checkpoint | None, spans: Sequ
     }
     if run := run_of(checkpoint.token):
         metadata["cut_by"] = dg.MetadataValue.dagster_run(run)
+    elif checkpoint.token.startswith(TRIGGER):  # its run starts while it is published, or later
+        metadata["cut_by"] = f"{TRIGGER}; its run has the tag {CHECKPOINT}: {checkpoint.id}"
     if len(spans) > len(shown):
         metadata["partitions_not_shown"] = len(spans) - len(shown)
     return metadata

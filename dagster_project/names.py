@@ -24,8 +24,15 @@ RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_p
 PARTITION = "dagster/partition"
 """Tag of a run of one."""
 
-ASKED_AT, FOLLOWS = ".dagster/crkafka_asked_at", ".dagster/crkafka_follows"
-"""Tags by which sensors speak to the runs that they launch; Dagster shows none that begin so, and no launchpad offers them."""
+TRIGGER = "the Dagster sensor"
+"""Who opens the cuts that are due; the token of each begins so."""
+
+CHECKPOINT = "crkafka/checkpoint"
+"""Tag of a run that follows a cut: its number."""
+
+CUT, FOLLOWS = ".dagster/crkafka_cut", ".dagster/crkafka_follows"
+"""Tags of runs that sensors launch: the token of the cut, and the epoch of the reset, that they follow. Dagster shows no tag that begins
+so, and no launchpad offers it."""
 
 RESERVED = ("records", "group", "topics")
 """Assets of every region: no table may be called so."""

@@ -49,16 +49,9 @@ class Options(BaseModel):
     sensors: Literal["running", "stopped"] = Field(
         default="running", description="Whether sensors and schedules are on in a fresh instance."
     )
-    linger: float = Field(
-        default=4.5,
-        ge=0,
-        le=30,
-        description="Seconds for which a tick of the trigger's sensor waits for a cut to fall due; the daemon's loop is 5 s. Only "
-        "where the instance evaluates sensors in threads: others would wait for it.",
-    )
     cuts: bool = Field(
         default=True,
-        description="Whether Dagster opens the cuts that are due, each a run. Off: whoever hosts the members does, and Dagster publishes.",
+        description="Whether Dagster opens the cuts that are due, and shows them as runs. Off: whoever hosts the members opens them.",
     )
     host: bool = Field(
         default=True, description="Whether Dagster starts the members when the region is wanted and nobody hosts them."

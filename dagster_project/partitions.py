@@ -50,16 +50,7 @@ def bounds(context: dg.AssetExecutionContext) -> tuple[int, int]:
 
 def lowest(instance: dg.DagsterInstance, names: Names) -> str:
     """The key of the oldest partition; what is below it has left. Empty where there is none."""
-    return _end(instance, names, ascending=True)
-
-
-def latest(instance: dg.DagsterInstance, names: Names) -> str:
-    """The key of the newest partition. Empty where there is none."""
-    return _end(instance, names, ascending=False)
-
-
-def _end(instance: dg.DagsterInstance, names: Names, *, ascending: bool) -> str:
-    page = instance.get_paginated_dynamic_partitions(names.partitions, limit=1, ascending=ascending).results
+    page = instance.get_paginated_dynamic_partitions(names.partitions, limit=1, ascending=True).results
     return page[0] if page else ""
 
 

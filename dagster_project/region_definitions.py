@@ -22,7 +22,6 @@ from dagster_project.names import RESERVED, Names
 from dagster_project.options import Options
 from dagster_project.resources import RegionResource, SparkSessionResource
 from dagster_project.sensors import check, host, observe, publish, trigger, watch
-from dagster_project.sensors import tables as tables_sensor
 from dagster_project.sensors.shared import SensorSetup, UnresolvedJob
 
 _made: WeakValueDictionary[str, RegionResource] = WeakValueDictionary()
@@ -161,14 +160,13 @@ def _write_tables(names: Names, declared: Sequence[str]) -> UnresolvedJob:
 def _sensors(
     config: RegionConfig, setup: SensorSetup, jobs: Jobs, check_data: UnresolvedJob, write_tables: UnresolvedJob | None
 ) -> list[dg.SensorDefinition]:
-    """Those that cut only where Dagster cuts, and the one that writes tables only where there are any."""
+    """The region's sensors: the trigger only where Dagster cuts."""
     declared = [t.name for t in config.tables]
     return [
         *([trigger.sensor(setup, jobs.cut)] if setup.options.cuts else []),
         watch.sensor(setup, jobs.reset_region, jobs.stopped_alarm),
-        publish.sensor(setup),
+        publish.sensor(setup, [] if write_tables is None else [write_tables, jobs.advance_table]),
         observe.sensor(setup, declared),
         check.sensor(setup, check_data, shared=any(t.format != "parquet" for t in config.tables)),
         host.sensor(setup, jobs.host_members),
-        *([] if write_tables is None else [tables_sensor.sensor(setup, write_tables, jobs.advance_table, declared)]),
     ]

@@ -6,13 +6,20 @@ import re
 
 import dagster as dg
 
+from dagster_project.names import CUT
+
 RESUMES, RETRIES = "dagster/is_resume_retry", "dagster/retry_number"
 """Dagster's tags of a run that goes on from a failure, and of one that the instance has retried by itself."""
 
 
 def token(context: dg.OpExecutionContext) -> str:
-    """The same for a run and for all its retries from failure: they find what the first one began (SPEC A6)."""
-    return f"dagster-{root(context)}"
+    """The same for a run and for all its retries from failure: they find what the first one began, or follows (SPEC A6)."""
+    return followed(context) or f"dagster-{root(context)}"
+
+
+def followed(context: dg.OpExecutionContext) -> str:
+    """The token of the cut that the trigger has opened, and that this run follows; empty where the run opens its own."""
+    return "" if is_reexecution(context) else context.run.tags.get(CUT, "")
 
 
 def run_of(token: str) -> str:

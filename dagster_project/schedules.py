@@ -52,7 +52,7 @@ def due(names: Names, job: dg.JobDefinition, region: RegionResource | None) -> E
 DESCRIPTIONS = {
     "consume": "Consume what is there, cut, stop: instead of resident members.",
     "retire": "Delete checkpoints beyond the last `retain`.",
-    "prune": "Remove old runs and events of the region from Dagster; never anything of live partitions.",
+    "prune": "Remove old runs of the region from Dagster; never one of live partitions.",
     "maintain": "Make few large files of the many small ones of the declared tables.",
     "look": "Record the lag that Kafka knows.",
 }

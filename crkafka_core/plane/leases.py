@@ -14,7 +14,10 @@ DRIVER = "driver"
 
 
 def take(tx: Tx, kind: str, *, holder: str, token: str, length: float, slot: str = "", data: str = "{}") -> Lease:
-    """Take a lease that is free or over, or renew one's own; a new holder gets a higher number.
+    """Take a lease that is free or over, or take over that of the same token; an exclusive right gets a higher number each time.
+
+    A run and its retry have one token, and the older may still live: its number is behind then, so that it renews and ends nothing
+    of the younger's (SPEC A6).
 
     One that ends later than it ever could is over: the clock stepped back, and its holder may be long gone (SPEC G4). If not, the
     number fences it.
@@ -26,7 +29,7 @@ def take(tx: Tx, kind: str, *, holder: str, token: str, length: float, slot: str
             f"{kind} of region {region} is held by {held.holder} for {held.until - now:.0f} s more.",
             hint="Wait for it, or come back later.",
         )
-    number = 1 if held is None else held.number + (held.token != token)
+    number = 1 if held is None else held.number + (held.token != token or not slot)
     lease = Lease(
         region=region,
         kind=kind,
@@ -65,7 +68,7 @@ def check(reader: Reader, lease: Lease) -> Lease:
 def release(tx: Tx, lease: Lease) -> None:
     """End a lease of ours. The row of an exclusive right stays, so that numbers only grow; a reader's goes."""
     current = tx.get(Lease, lease.kind, lease.slot)
-    if current is None or current.token != lease.token:
+    if current is None or (current.token, current.number) != (lease.token, lease.number):
         return
     if lease.slot:
         tx.delete(Lease, ("kind", "=", lease.kind), ("slot", "=", lease.slot))

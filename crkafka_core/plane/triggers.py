@@ -37,9 +37,9 @@ def due_at(region: Region, *, period: float | None, counted: bool) -> float | No
     return due
 
 
-def cause(reader: Reader, region: Region, *, period: float | None, counted: bool, ahead: float = 0.0) -> str:
-    """Why a cut is due now, or will be so many seconds ahead; empty when none is."""
+def cause(reader: Reader, region: Region, *, period: float | None, counted: bool) -> str:
+    """Why a cut is due now; empty when none is."""
     at = due_at(region, period=period, counted=counted)
-    if at is None or at > reader.now() + ahead:
+    if at is None or at > reader.now():
         return ""
     return f"asked by {region.asked_by}" if at == 0.0 else f"every {period:g} s"

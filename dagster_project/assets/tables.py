@@ -32,7 +32,7 @@ def make(table: TableConfig, names: Names, options: Options) -> dg.AssetsDefinit
             table.name,
             group=names.slug,
             description=f"{_content(table)} as a {table.format} table at {table.path}, each checkpoint's rows once. The host of "
-            f"the members or a run of the sensor {names.of('tables')} brings it what is merged; materializing a partition writes "
+            f"the members or a run of the sensor {names.of('publish')} brings it what is merged; materializing a partition writes "
             "its rows again.",
             metadata={"dagster/uri": table.path, "format": table.format},
         ),

@@ -3,26 +3,21 @@
 The ops hand nothing on but their order: each finds the run's cut by its token, so that no run leaves files behind.
 """
 
-import time
 from contextlib import AbstractContextManager, nullcontext
 
 import dagster as dg
 from pydantic import Field
 
-from crkafka_core.control import Reader
 from crkafka_core.model.errors import CutOpen, NotRunning, NotSettled, Refused
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
-from crkafka_core.model.rows import Region as Row
-from crkafka_core.plane import checkpoints, triggers
+from crkafka_core.plane import checkpoints
 from crkafka_core.plane.leases import DRIVER
 from crkafka_core.region import Region
 from crkafka_core.region.lease import DriverLease
 from dagster_project.failures import as_dagster_failure, refuse_less_than
-from dagster_project.launch_ahead import AHEAD
-from dagster_project.names import ASKED_AT
 from dagster_project.resources import RegionResource
-from dagster_project.run_identity import asker, is_reexecution, token
+from dagster_project.run_identity import asker, followed, is_reexecution, token
 
 
 class OpenCut(dg.Config):
@@ -35,29 +30,22 @@ class OpenCut(dg.Config):
     )
 
 
-def _early(reader: Reader, row: Row, region: Region) -> float:
-    """Seconds until a cut is due; 0 where none will be by itself."""
-    trigger = region.config.trigger
-    due = triggers.due_at(row, period=trigger.period, counted=trigger.operator_driven)
-    return 0.0 if due is None else max(0.0, due - reader.now())
-
-
-def at(region: Row) -> str:
-    """The state for which a sensor asks for a cut: its run makes none once this is past, or nothing new was submitted."""
-    return f"{region.epoch}/{region.head}/{region.next_checkpoint}"
-
-
 def driver(region: RegionResource, context: dg.OpExecutionContext) -> AbstractContextManager[DriverLease | None]:
     """The right to drive cuts, kept from op to op; a second run is refused, with this one named (SPEC A6).
 
-    Where the members' host drives them, this run is a person's and opens its cut beside it.
+    Where the members' host drives them, this run is a person's and opens its cut beside it. A run that follows a cut opens none.
     """
-    return DriverLease(region.plane, DRIVER, asker(context), token=token(context)) if region.cuts else nullcontext()
+    if followed(context) or not region.cuts:
+        return nullcontext()
+    return DriverLease(region.plane, DRIVER, asker(context), token=token(context))
 
 
 @dg.op(
-    out=dg.Out(dg.Nothing, is_required=False, description="Nothing at all when the reason for the cut is past."),
-    description="Open a cut: fixes who is expected to contribute what. Members begin to drain.",
+    out=dg.Out(
+        dg.Nothing, is_required=False, description="Nothing at all when the region does not know the cut any more."
+    ),
+    description="Open a cut, which fixes who is expected to contribute what; members begin to drain. A run of the trigger finds the cut "
+    "that was opened when it was due.",
 )
 def open_cut(context: dg.OpExecutionContext, config: OpenCut, region: RegionResource):  # type: ignore[no-untyped-def]
     refuse_less_than(0, patience=config.patience)
@@ -101,25 +89,20 @@ def _opened(
     context: dg.OpExecutionContext, config: OpenCut, region: Region, driver: DriverLease | None
 ) -> Checkpoint | None:
     mine = _of_run(region, token(context))
+    if followed(context):
+        if not mine:
+            context.log.info(
+                f"Region {region.config.region} does not know the cut any more that this run would follow."
+            )
+        return mine[-1] if mine else None
     if mine and mine[-1].status is not CheckpointStatus.ABORTED:
         return mine[-1]
     name = _token(token(context), len(mine))
-    asked_at = "" if is_reexecution(context) else context.run.tags.get(ASKED_AT, "")
-    left, until = config.patience, time.monotonic() + AHEAD
+    left = config.patience
     while True:
-        row, early = region.plane.read(lambda reader, row: (row, _early(reader, row, region)))
-        if asked_at and asked_at == at(row) and early > 0 and time.monotonic() < until:
-            region.plane.wait(row.version, min(early, until - time.monotonic()))
-            continue
-        if asked_at and asked_at != at(row):
-            context.log.info(
-                f"Region {row.name} is at epoch {row.epoch}, head {row.head}: the reason for this cut is past."
-            )
-            return None
+        row = region.plane.read(lambda _, row: row)
         try:
-            return region.open_cut(
-                token=name, cause=config.cause, lease=driver.lease if driver else None, if_new=bool(asked_at)
-            )
+            return region.open_cut(token=name, cause=config.cause, lease=driver.lease if driver else None)
         except CutOpen as there:
             context.log.info(f"{there} Waiting for it.")
             other = region.plane.read(lambda _, row: row.open_cut)

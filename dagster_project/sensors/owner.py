@@ -32,14 +32,6 @@ def claim(instance: dg.DagsterInstance, region: RegionResource, *, published: st
     return ""
 
 
-def owns(instance: dg.DagsterInstance, region: RegionResource) -> bool:
-    """Whether what is there is this region's, or nobody has published yet."""
-    try:
-        return _kept(instance, region) in (None, _of(region))
-    except CrkafkaError:
-        return False
-
-
 def _of(region: RegionResource) -> list[str]:
     """The region, and its control plane."""
     uid = region.read(lambda _, row: row.uid)

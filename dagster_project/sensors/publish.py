@@ -1,4 +1,4 @@
-"""Publishing: merged checkpoints become partitions and materializations, superseded ones leave (SPEC A3, A4, X4).
+"""Publishing: merged checkpoints become partitions, and tables get what is published; superseded ones leave (SPEC A3, A4, A7, X4).
 
 A tick reads what is new since the last one, by id. Every `WHOLE` seconds, and when the latest published checkpoint was superseded,
 it compares everything: ids only, never archives.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import dagster as dg
 
@@ -17,10 +18,11 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, Region
 from crkafka_core.plane import checkpoints
 from dagster_project import metadata, partitions
+from dagster_project.counted import Counted
 from dagster_project.names import Names, key_of, keys_of
-from dagster_project.sensors import owner
+from dagster_project.sensors import owner, tables
 from dagster_project.sensors.cursor import Cursor
-from dagster_project.sensors.shared import SensorSetup, read_or_skip
+from dagster_project.sensors.shared import SensorSetup, UnresolvedJob, attempt, read_or_skip
 
 CHUNK = 200
 """Changes of one tick: the daemon takes some 3 ms for a partition and 8 ms for an event, ten times that on a busy machine, and where its
@@ -44,6 +46,10 @@ class PublishCursor(Cursor):
     """Partitions that Dagster has."""
     compared: float = 0.0
     """When everything was compared last, by database time; 0: more is to be done."""
+    tables: dict[str, int] = field(default_factory=dict)
+    """Per table, the checkpoint up to which its materializations were told."""
+    counted: dict[str, Counted] = field(default_factory=dict)
+    """Per table, its rows so far."""
 
 
 @dataclass(frozen=True)
@@ -156,62 +162,61 @@ class Publisher:
         ]
 
 
-def tick_of(context: dg.SensorEvaluationContext, setup: SensorSetup, cursor: PublishCursor) -> Tick | dg.SkipReason:
-    """What is to be published; why nothing may be."""
-    region = setup.region
-    publisher = Publisher(setup.names, lambda: context.instance, region.settings.ui_history)
-    tick = read_or_skip(region, lambda reader, row: publisher.plan(reader, row, cursor))
-    if isinstance(tick, dg.SkipReason):
-        return tick
-    changed = tick.change.add or tick.change.remove or not cursor.uid
+def look(
+    reader: Reader, row: Region, setup: SensorSetup, publisher: Publisher, cursor: PublishCursor
+) -> tuple[Tick, tables.Seen]:
+    """What is to be published, and how far the tables are."""
+    tick = publisher.plan(reader, row, cursor)
+    mine = tick.cursor.uid == row.uid  # else the partitions of a region that is gone are still leaving
+    known = tick.cursor if mine else PublishCursor()
+    return tick, tables.look(reader, row, setup, known.tables, known.counted, some=mine)
+
+
+def publish(context: dg.SensorEvaluationContext, setup: SensorSetup) -> dg.SensorResult | dg.SkipReason:
+    """One tick."""
+    region, names = setup.region, setup.names
+    if refused := tables.declare(region):
+        return dg.SkipReason(refused)
+    cursor = PublishCursor.parse(context.cursor)
+    publisher = Publisher(names, lambda: context.instance, region.settings.ui_history)
+    answer = read_or_skip(region, lambda reader, row: look(reader, row, setup, publisher, cursor))
+    if isinstance(answer, dg.SkipReason):
+        return answer
+    tick, seen = answer
+    change = tick.change
+    changed = change.add or change.remove or not cursor.uid
     if changed and (other := owner.claim(context.instance, region, published=tick.cursor.uid)):
         return dg.SkipReason(other)
-    return tick
+    # The attempt goes on with time, whatever is cut meanwhile, so that what a failed run left is asked for again.
+    requests, reasons = tables.requests_for(context, names, seen, change, attempt(seen.now, seen.region.created_at))
+    after = dataclasses.replace(
+        tick.cursor,
+        tables={**tick.cursor.tables, **{name: part.upto for name, part in seen.new.items()}},
+        counted={**tick.cursor.counted, **{name: part.counted for name, part in seen.new.items()}},
+    )
+    said = f"{plural(after.count, 'checkpoint is', 'checkpoints are')} published"
+    if change.add or change.remove:
+        said = f"{len(change.add)} published, {len(change.remove)} removed{', more to come' if change.more else ''}"
+    return dg.SensorResult(
+        run_requests=requests,
+        dynamic_partitions_requests=tick.requests(names),
+        asset_events=[*tick.events, *tables.materializations(context, names, seen)],
+        cursor=str(after),
+        skip_reason=None if requests else dg.SkipReason("; ".join([said, *reasons])),
+    )
 
 
-def appended(context: dg.SensorEvaluationContext, setup: SensorSetup, region: Region, now: float) -> Tick | None:
-    """What the tick of another sensor may publish: the few checkpoints behind the latest partition, once this region's are there.
-
-    Nothing is compared, and nothing leaves: that is for the publishing sensor, which goes on behind what it finds.
-    """
-    if not owner.owns(context.instance, setup.region):
-        return None
-    latest = partitions.latest(context.instance, setup.names)
-    cursor = PublishCursor()
-    if latest.isdecimal():
-        cursor = PublishCursor(region.uid, top=int(latest), told=int(latest), compared=now)
-    tick = tick_of(context, setup, cursor)
-    if isinstance(tick, dg.SkipReason) or tick.change.more:
-        return None
-    return dataclasses.replace(tick, change=partitions.Change(tick.change.add))
-
-
-def sensor(setup: SensorSetup) -> dg.SensorDefinition:
-    names = setup.names
-
-    @dg.sensor(
-        name=names.of("publish"),
+def sensor(setup: SensorSetup, jobs: Sequence[dg.JobDefinition | UnresolvedJob]) -> dg.SensorDefinition:
+    """`jobs`: those that write tables; none where the region declares no table."""
+    # Dagster lets a sensor name jobs or an asset, whose page shows it then, but not both.
+    asset = dg.AssetSelection.assets(setup.names.records)
+    shown_at: dict[str, Any] = {"jobs": jobs} if jobs else {"asset_selection": asset}
+    return dg.SensorDefinition(
+        name=setup.names.of("publish"),
+        evaluation_fn=lambda context: publish(context, setup),
         minimum_interval_seconds=setup.every(1),
         default_status=setup.status,
-        asset_selection=dg.AssetSelection.assets(
-            names.records
-        ),  # it launches nothing: the asset's page names its automation
-        description="Adds a partition for each merged checkpoint with rows, in order; removes those that were superseded.",
+        description="Adds a partition for each merged checkpoint with rows, in order, and removes those that were superseded. Tells what a "
+        "host has brought into tables; launches one run for what a table has not got yet, a range at a time.",
+        **shown_at,
     )
-    def publish(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        cursor = PublishCursor.parse(context.cursor)
-        tick = tick_of(context, setup, cursor)
-        if isinstance(tick, dg.SkipReason):
-            return tick
-        change, requests = tick.change, tick.requests(names)
-        said = f"{len(change.add)} published, {len(change.remove)} removed" + (", more to come" if change.more else "")
-        return dg.SensorResult(
-            dynamic_partitions_requests=requests,
-            asset_events=tick.events,
-            cursor=str(tick.cursor),
-            skip_reason=dg.SkipReason(
-                said if requests else f"{plural(tick.cursor.count, 'checkpoint is', 'checkpoints are')} published"
-            ),
-        )
-
-    return publish

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,7 +12,6 @@ import dagster as dg
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Region
-from dagster_project import opened
 from dagster_project.names import Names
 from dagster_project.options import Options
 from dagster_project.resources import RegionResource
@@ -40,11 +36,6 @@ UNFINISHED = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
-
-
-_lock = threading.Lock()
-_lingering = 0
-"""Ticks of this process that wait at this moment."""
 
 
 @dataclass(frozen=True)
@@ -103,31 +94,3 @@ def on_its_way(
         r.dagster_run.status in waits or now - (r.start_time or r.update_timestamp.timestamp()) < BEGIN_WINDOW_S
         for r in records
     )
-
-
-def threads_of(context: dg.SensorEvaluationContext) -> int:
-    """Threads in which the instance evaluates sensors; 0 where all share one. Asked once per process."""
-
-    def ask() -> int:
-        settings = context.instance.get_sensor_settings()
-        return int(settings.get("num_workers") or (os.cpu_count() or 1) + 4) if settings.get("use_threads") else 0
-
-    return opened.once("sensor threads", str(context.instance_ref), ask)
-
-
-@contextmanager
-def lingering(threads: int, seconds: float) -> Iterator[float]:
-    """For how long a tick may wait, while the block runs; other sensors must not wait for it.
-
-    Not at all where all sensors of the instance share one thread. Of its threads, the regions of a code location together take no more
-    than a quarter: who finds that taken does not wait, and is evaluated again with the daemon's next loop.
-    """
-    global _lingering
-    with _lock:
-        may = _lingering < (max(1, threads // 4) if threads else 0)
-        _lingering += may
-    try:
-        yield seconds if may else 0.0
-    finally:
-        with _lock:
-            _lingering -= may

@@ -1,10 +1,9 @@
-"""Tables keep up: what a host feeds is published; else one run takes a bounded range of what waits, never one run each (SPEC A7)."""
+"""Tables keep up: what a host feeds is told; else one run takes a bounded range of what waits, never one run each (SPEC A7)."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import dagster as dg
@@ -15,53 +14,52 @@ from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Region, Table
-from crkafka_core.plane import checkpoints, epochs, hosts, life, tables
+from crkafka_core.plane import checkpoints, epochs, hosts, lateness, life, tables
 from dagster_project import partitions
 from dagster_project.counted import Counted, count, how_far
 from dagster_project.job_set import WRITES
 from dagster_project.metadata import rows_told
 from dagster_project.names import KEEPING_UP, RANGE_END, RANGE_START, Names, key_of
 from dagster_project.resources import RegionResource
-from dagster_project.sensors import publish
-from dagster_project.sensors.cursor import Cursor
-from dagster_project.sensors.shared import (
-    SensorSetup,
-    UnresolvedJob,
-    attempt,
-    lingering,
-    on_its_way,
-    read_or_skip,
-    run_key,
-    threads_of,
-)
+from dagster_project.sensors.shared import SensorSetup, on_its_way, run_key
 
 SETTLED_S = 60.0
 """Seconds after a commit within which the run that made it tells of it itself."""
 
-PUBLISHED_S = 2.0
-"""Seconds for which a tick waits for what the publishing sensor, evaluated beside it, is about to publish."""
 
-Behind = tuple[str, list[int]]
-"""Of a table that may be written: who writes it at this moment, and which checkpoints wait for it."""
+@dataclass(frozen=True)
+class Behind:
+    """A table that has not got all checkpoints."""
+
+    lag: lateness.TableLag
+    who: str
+    """Who brings them, or what has to come first; empty where a run has to bring them."""
+    ids: list[int]
+    """The next checkpoints for that run."""
+
+    @property
+    def words(self) -> str:
+        waits = f"{plural(self.lag.waiting, 'checkpoint waits', 'checkpoints wait')}, the first for {self.lag.seconds:.0f} s"
+        return f"{self.lag.table.name}: {self.who}; {waits}"
 
 
 def waiting(
-    reader: Reader, region: Region, names: list[str], *, limit: int, alone: Collection[str] = ()
-) -> dict[str, Behind]:
-    """The tables that are behind, and that no host feeds; none feeds those that are left `alone`."""
-    if region.phase is Phase.REWINDING or epochs.unfenced(reader):
-        return {}
-    behind: dict[str, Behind] = {}
-    begins = hosts.beginning(reader)
-    for name in names:
-        if begins and name not in alone:
-            continue  # that host's Spark may still start; it feeds tables before it starts members
-        row = reader.get(Table, name)
-        if row is None or row.acknowledged >= region.head or tables.feeder_of(reader, row):
+    reader: Reader, region: Region, names: Collection[str], *, limit: int, alone: Collection[str] = ()
+) -> list[Behind]:
+    """The tables that are behind, by name; no host feeds those that are left `alone`."""
+    rewinding = region.phase is Phase.REWINDING or bool(epochs.unfenced(reader))
+    begins, behind = hosts.beginning(reader), []
+    for lag in lateness.lags(reader, region) if names else ():
+        name = lag.table.name
+        if name not in names or not lag.waiting:
             continue
-        ids = checkpoints.filled(reader, above=row.acknowledged, oldest=limit)
-        if ids:
-            behind[name] = (tables.writer(reader, name), ids)
+        who = f"{lag.writer} writes it" if lag.writer else f"{lag.feeder} feeds it" if lag.feeder else ""
+        if rewinding:
+            who = "tables follow a rewind first"
+        elif begins and name not in alone:
+            who = "its host is starting, and will feed it"  # before it starts members
+        ids = [] if who else checkpoints.filled(reader, above=lag.table.acknowledged, oldest=limit)
+        behind.append(Behind(lag, who, ids))
     return behind
 
 
@@ -78,25 +76,12 @@ class Fed:
     counted: Counted
 
 
-@dataclass(frozen=True)
-class TablesCursor(Cursor):
-    """Per table, the checkpoint up to which its materializations were told."""
-
-    uid: str = ""
-    """Of the region: one of the same name may have followed it, whose checkpoints begin at 1 again (SPEC G6)."""
-    told: dict[str, int] = field(default_factory=dict)
-    counted: dict[str, Counted] = field(default_factory=dict)
-
-    def of(self, region: Region) -> TablesCursor:
-        """What is known of this region."""
-        return self if self.uid in ("", region.uid) else TablesCursor()
-
-
 def fed(
     reader: Reader,
     region: Region,
     names: list[str],
-    cursor: TablesCursor,
+    told: Mapping[str, int],
+    counted: Mapping[str, Counted],
     *,
     limit: int,
     history: int,
@@ -114,17 +99,17 @@ def fed(
             continue
         by = tables.feeder_of(reader, row)
         upto = row.acknowledged if by else tables.advanced(reader, row, by=reader.now() - SETTLED_S)
-        told_upto = cursor.told.get(name, 0)
+        told_upto = told.get(name, 0)
         if not by and upto <= told_upto:
             continue
         far = region.head - told_upto > history
         after = min(max(told_upto, _before(reader, history)) if far else told_upto, row.acknowledged)
         ids = checkpoints.filled(reader, above=after, upto=upto, oldest=limit) if upto else []
         upto = ids[-1] if len(ids) == limit else max(after, upto)
-        counted = count(reader, row, cursor.counted.get(name))
-        about = how_far(reader, row, counted, keyed=name in keyed)
-        told = tables.rows_in(reader, row, ids)
-        brought[name] = Fed(upto, {i: told.get(i) for i in ids}, by, about, counted)
+        so_far = count(reader, row, counted.get(name))
+        about = how_far(reader, row, so_far, keyed=name in keyed)
+        rows = tables.rows_in(reader, row, ids)
+        brought[name] = Fed(upto, {i: rows.get(i) for i in ids}, by, about, so_far)
     return brought
 
 
@@ -134,14 +119,14 @@ def _before(reader: Reader, history: int) -> int:
     return shown[0] - 1 if shown else 0
 
 
-def materializations(
-    instance: dg.DagsterInstance, names: Names, region: Region, new: Mapping[str, Fed]
-) -> list[dg.AssetMaterialization]:
+def materializations(context: dg.SensorEvaluationContext, names: Names, seen: Seen) -> list[dg.AssetMaterialization]:
     """One for each checkpoint; none for those that a run has brought there, and told itself."""
     out = []
-    for table, part in new.items():
+    for table, part in seen.new.items():
         keys = [key_of(checkpoint) for checkpoint in part.rows]
-        there = _materialized(instance, names.table(table), keys, since=region.created_at)
+        if not keys:
+            continue  # a quiet tick does not open Dagster's instance
+        there = _materialized(context.instance, names.table(table), keys, since=seen.region.created_at)
         out += [
             dg.AssetMaterialization(
                 names.table(table),
@@ -158,8 +143,6 @@ def _materialized(
     instance: dg.DagsterInstance, asset: dg.AssetKey, keys: list[str], *, since: float
 ) -> set[str | None]:
     """Which of these are, since the region was made; the others of a long history are not listed."""
-    if not keys:
-        return set()
     wanted = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=keys, after_timestamp=since)
     return {r.partition_key for r in instance.fetch_materializations(wanted, limit=10 * len(keys)).records}
 
@@ -201,129 +184,65 @@ def _declare(tx: Tx, *, table: TableConfig) -> None:
 
 @dataclass(frozen=True)
 class Seen:
-    """What one tick reads of the control plane."""
+    """What one tick reads of the tables."""
 
     region: Region
     now: float
-    behind: dict[str, Behind]
+    behind: list[Behind]
     new: dict[str, Fed]
-    cursor: TablesCursor
-
-    @property
-    def after(self) -> str:
-        """The next tick's cursor, once what is new was told."""
-        told = {name: part.upto for name, part in self.new.items()}
-        counted = {name: part.counted for name, part in self.new.items()}
-        known = self.cursor
-        return str(TablesCursor(self.region.uid, {**known.told, **told}, {**known.counted, **counted}))
+    looked: bool
+    """Whether any table was looked at."""
 
 
-def look(reader: Reader, row: Region, setup: SensorSetup, declared: list[str], cursor: TablesCursor) -> Seen:
-    """Which tables are behind, and what hosts have brought."""
+def look(
+    reader: Reader,
+    row: Region,
+    setup: SensorSetup,
+    told: Mapping[str, int],
+    counted: Mapping[str, Counted],
+    *,
+    some: bool,
+) -> Seen:
+    """Which tables are behind, and what hosts have brought since `told`; not `some`: no table is looked at."""
     settings, limit = setup.region.settings, setup.options.keep_up
+    names = [t.name for t in settings.tables] if some else []
     keyed = {t.name for t in settings.tables if t.keys}
-    history, known = settings.ui_history, cursor.of(row)
-    behind = waiting(reader, row, declared, limit=limit, alone=settings.left_to_others)
-    new = fed(reader, row, declared, known, limit=limit, history=history, keyed=keyed)
-    return Seen(row, reader.now(), behind, new, known)
-
-
-def sensor(
-    setup: SensorSetup, job: UnresolvedJob, past_partitions: dg.JobDefinition, declared: list[str]
-) -> dg.SensorDefinition:
-    """`past_partitions`: the job for what has left them."""
-    names = setup.names
-
-    @dg.sensor(
-        name=names.of("tables"),
-        jobs=[job, past_partitions],
-        minimum_interval_seconds=setup.every(1),
-        default_status=setup.status,
-        description="Tells what a host has brought into tables; launches one run for what a table has not got yet, a range at a time.",
-    )
-    def keep_up(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        if refused := declare(setup.region):
-            return dg.SkipReason(refused)
-        cursor = TablesCursor.parse(context.cursor)
-        seen = read_or_skip(setup.region, lambda reader, row: look(reader, row, setup, declared, cursor))
-        if isinstance(seen, dg.SkipReason):
-            return seen
-        some = any(part.rows for part in seen.new.values())
-        events = materializations(context.instance, names, seen.region, seen.new) if some else []
-        lowest = partitions.lowest(context.instance, names) if seen.behind else ""
-        there, own = published(context, setup, seen, lowest)
-        # The attempt goes on with time, whatever is cut meanwhile, so that what a failed run left is asked for again.
-        number = attempt(seen.now, seen.region.created_at)
-        requests, reasons = requests_for(context, names, seen.region, seen.behind, there, lowest, number)
-        told = _told(seen.new) if events else []
-        return dg.SensorResult(
-            run_requests=requests,
-            asset_events=[*(own.events if own else ()), *events],
-            dynamic_partitions_requests=own.requests(names) if own else [],
-            cursor=seen.after,
-            skip_reason=None
-            if requests
-            else dg.SkipReason("; ".join([*told, *reasons]) or "every table has all checkpoints"),
-        )
-
-    return keep_up
+    behind = waiting(reader, row, names, limit=limit, alone=settings.left_to_others)
+    new = fed(reader, row, names, told, counted, limit=limit, history=settings.ui_history, keyed=keyed)
+    return Seen(row, reader.now(), behind, new, looked=bool(names))
 
 
 def requests_for(
-    context: dg.SensorEvaluationContext,
-    names: Names,
-    region: Region,
-    behind: Mapping[str, Behind],
-    there: Collection[str],
-    lowest: str,
-    attempt_: int,
+    context: dg.SensorEvaluationContext, names: Names, seen: Seen, change: partitions.Change, attempt_: int
 ) -> tuple[list[dg.RunRequest], list[str]]:
-    """One run for each table whose next checkpoints are published, or were and have left; why the other tables get none."""
+    """One run for each table whose next checkpoints are published, or were and have left; what keeps the other tables.
+
+    `change`: what this tick does about the partitions, which the daemon does before it launches runs.
+    """
     requests: list[dg.RunRequest] = []
-    reasons: list[str] = []
-    for table, (writer, ids) in behind.items():
-        left = [i for i in ids if key_of(i) < lowest]
-        ready = left or _prefix(ids, there)
+    reasons = [each.words for each in seen.behind if each.who]
+    mine = [each for each in seen.behind if not each.who]
+    reasons += [f"{name}: {plural(len(part.rows), 'checkpoint')} told" for name, part in seen.new.items() if part.rows]
+    if not seen.behind and seen.looked:
+        reasons.append("every table has all checkpoints")
+    if not mine:  # a quiet tick does not open Dagster's instance
+        return requests, reasons
+    lowest = partitions.lowest(context.instance, names)
+    wanted = sorted({key_of(i) for each in mine for i in each.ids})
+    there = {*context.instance.get_existing_dynamic_partitions(names.partitions, wanted), *change.add} - {
+        *change.remove
+    }
+    for each in mine:
+        table = each.lag.table.name
+        left = [i for i in each.ids if key_of(i) < lowest]
+        ready = left or _prefix(each.ids, there)
         if not ready:
-            reasons.append(f"{table}: checkpoint {ids[0]} is not published yet")
-        elif writer:
-            reasons.append(f"{table}: {writer} writes it")
+            reasons.append(f"{table}: checkpoint {each.ids[0]} is not published yet")
         elif on_its_way(context.instance, {KEEPING_UP: f"{names.unique}/{table}"}):
             reasons.append(f"{table}: a run is on its way")
         else:
-            requests.append(request(names, region, table, ready, attempt_, shown=not left))
+            requests.append(request(names, seen.region, table, ready, attempt_, shown=not left))
     return requests, reasons
-
-
-def published(
-    context: dg.SensorEvaluationContext, setup: SensorSetup, seen: Seen, lowest: str
-) -> tuple[set[str], publish.Tick | None]:
-    """Which of these checkpoints have partitions, and what this tick itself publishes: with the daemon's next loop a run starts 5 s later.
-
-    Where sensors have threads, the publishing sensor is evaluated at the same time: it is waited for. Where all share one thread, it
-    may be evaluated later, so that nobody else publishes at this moment.
-    """
-    behind = seen.behind
-    if not behind:
-        return set(), None  # a quiet tick does not open Dagster's instance
-    wanted = sorted({key_of(i) for _, ids in behind.values() for i in ids})
-    first = {key for writer, ids in behind.values() if not writer and (key := key_of(ids[0])) >= lowest}
-    threads = threads_of(context)
-    with lingering(threads, PUBLISHED_S) as seconds:
-        end = time.monotonic() + seconds
-        while True:
-            there = set(context.instance.get_existing_dynamic_partitions(setup.names.partitions, wanted))
-            if first <= there or time.monotonic() >= end:
-                break
-            time.sleep(0.1)
-    if threads or first <= there:
-        return there, None
-    own = publish.appended(context, setup, seen.region, seen.now)
-    return (there, None) if own is None else (there | set(own.change.add), own)
-
-
-def _told(new: Mapping[str, Fed]) -> list[str]:
-    return [f"{name}: {plural(len(part.rows), 'checkpoint')} materialized" for name, part in new.items() if part.rows]
 
 
 def _prefix(ids: list[int], there: Collection[str]) -> list[int]:

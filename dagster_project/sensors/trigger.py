@@ -1,10 +1,11 @@
-"""Due cuts: the tick waits for one to fall due, so that it is seen within milliseconds (SPEC V1, V2; docs/clients.md C-D2).
+"""Due cuts: a thread of the code server opens each when it is due, and a tick launches the run that follows it (SPEC V1, V2).
 
-While nothing comes from Kafka it opens the cuts itself: a quiet topic costs no runs.
+No cut waits for the daemon's loop, a queue or a process to start (docs/clients.md C-D1, C-D2).
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 
@@ -13,106 +14,157 @@ import dagster as dg
 from crkafka_core.control import Reader
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
-from crkafka_core.plane import leases, triggers
+from crkafka_core.plane import checkpoints, leases, triggers
 from crkafka_core.region.lease import DriverLease
-from dagster_project.launch_ahead import AHEAD
-from dagster_project.names import ASKED_AT
-from dagster_project.ops.cut import at
+from dagster_project.names import CHECKPOINT, CUT, TRIGGER
 from dagster_project.resources import RegionResource
-from dagster_project.sensors.shared import SensorSetup, attempt, lingering, on_its_way, run_key, threads_of
+from dagster_project.sensors.cursor import Cursor
+from dagster_project.sensors.shared import SensorSetup, on_its_way, read_or_skip, run_key
 
 NEVER = 60.0
-BY = "the Dagster sensor"
+
+AFTER_TICK_S = 20.0
+"""Seconds after a tick for which cuts are opened: ticks come every five, on a busy machine every fifteen (docs/clients.md C-D1)."""
+
+PAUSE_S = 0.5
+"""Seconds until the next try after a cut could not be opened."""
+
+OPEN_FOR_S = 1.0
+"""Seconds after which a cut that is still open gets a run: one that finds nothing new is over by then, and gets none."""
+
+RECENT = 20
+"""Checkpoints among which the latest cut of the trigger is sought."""
 
 
 @dataclass(frozen=True)
 class Due:
-    """What the trigger says now."""
+    """The next cut, as one snapshot of the control plane tells."""
 
     region: Region
-    now: float
     after: float
-    """Seconds until it is time for a cut; at most 0 when it is."""
+    """Seconds until it is due; at most 0 when it is."""
     cause: str
     driver: str
-    """Who drives a cut at this moment; nothing is launched beside him."""
-    since: float
-    quiet: bool
-    """The last cut was empty: most likely the next one is, too."""
+    """Who drives a cut at this moment; none is opened beside that one."""
+
+    @property
+    def now(self) -> bool:
+        return self.after <= 0 and bool(self.cause) and not self.driver
 
 
 def next_cut(reader: Reader, region: Region, *, period: float | None, counted: bool) -> Due:
-    """When the next cut is due, in one snapshot. Its run is launched a little ahead: it opens the cut in time."""
-    now, ahead = reader.now(), min(AHEAD, (period or 0.0) / 4)
     at = triggers.due_at(region, period=period, counted=counted)
     held = leases.held(reader, leases.DRIVER)
-    cause = triggers.cause(reader, region, period=period, counted=counted, ahead=ahead)
-    since = at or max(region.last_cut_at, region.resumed_at)
-    last = reader.get(Checkpoint, region.next_checkpoint - 1) if cause else None
-    quiet = last is not None and (
-        last.status is CheckpointStatus.EMPTY or (last.status is CheckpointStatus.MERGED and not last.rows)
-    )
-    after = NEVER if at is None else at - now - (0.0 if quiet else ahead)
-    return Due(region, now, after, cause, held[0].holder if held else "", since, quiet)
+    cause = triggers.cause(reader, region, period=period, counted=counted)
+    return Due(region, NEVER if at is None else at - reader.now(), cause, held[0].holder if held else "")
 
 
-def wait(region: RegionResource, linger: float) -> Due:
-    """Look until a cut is due or the time is over; a change in SQL ends the wait at once."""
-    trigger = region.settings.trigger
-    end = time.monotonic() + linger
-    while True:
+def token_of(region: Region) -> str:
+    """Of the cut that the trigger opens next: by it the run finds the cut that it follows."""
+    return f"{TRIGGER} {region.epoch}:{region.next_checkpoint}"
+
+
+class Opener:
+    """Opens the due cuts of one region, by a thread that ends when no tick has come for a while."""
+
+    def __init__(self, region: RegionResource) -> None:
+        self._region = region
+        self._lock = threading.Lock()
+        self._until = 0.0
+        self._running = False
+        self.failure = ""
+        """Why the latest due cut could not be opened; empty once one was."""
+
+    def go_on(self, seconds: float = AFTER_TICK_S) -> None:
+        """Open cuts for so long from now."""
+        with self._lock:
+            self._until = time.monotonic() + seconds
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._run, name="cuts", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                left = self._until - time.monotonic()
+                self._running = left > 0
+            if left <= 0:
+                return
+            try:
+                self._turn(left)
+            except Exception as error:  # whatever it is: without this thread there would be no cuts
+                self.failure = str(error) if isinstance(error, CrkafkaError) else f"{type(error).__name__}: {error}"
+                time.sleep(PAUSE_S)
+
+    def _turn(self, patience: float) -> None:
+        """Open the cut that is due, or wait for a change or for the time when one is."""
+        region, trigger = self._region, self._region.settings.trigger
         due = region.read(
             lambda reader, row: next_cut(reader, row, period=trigger.period, counted=trigger.operator_driven)
         )
-        left = end - time.monotonic()
-        if (due.after <= 0 and due.cause and not due.driver) or left <= 0:
-            return due
-        pause = min(left, due.after if due.after > 0 else left)
-        region.plane.wait(due.region.version, max(0.005, pause))
+        if due.now:
+            token = token_of(due.region)
+            with DriverLease(region.plane, leases.DRIVER, TRIGGER, token=token) as lease:
+                region.open().open_cut(token=token, cause=due.cause, lease=lease.lease, if_new=True)
+            self.failure = ""
+        else:
+            region.plane.wait(due.region.version, min(patience, due.after if due.after > 0 else PAUSE_S))
 
 
-def open_here(region: RegionResource, due: Due) -> str:
-    """Open the cut in the tick: where nothing comes from Kafka, a cut is worth no run (SPEC C6). Members finish it by themselves."""
-    token = f"{BY} {due.region.epoch}:{due.region.next_checkpoint}"
-    try:
-        with DriverLease(region.plane, leases.DRIVER, BY, token=token) as lease:
-            opened = region.open().open_cut(token=token, cause=due.cause, lease=lease.lease, if_new=True)
-    except CrkafkaError as error:
-        return str(error)
-    return f"the last cut was empty: cut {opened.id} is opened without a run"
+@dataclass(frozen=True)
+class TriggerCursor(Cursor):
+    """The latest cut that was given a run."""
+
+    uid: str = ""
+    followed: int = 0
+
+
+def latest(reader: Reader, above: int) -> Checkpoint | None:
+    """The latest cut of the trigger above this number that somebody may want to see as a run: not one that found nothing new."""
+    for cut in checkpoints.newest(reader, RECENT):
+        if cut.id > above and cut.token.startswith(TRIGGER) and cut.status is not CheckpointStatus.EMPTY:
+            open_for = reader.now() - cut.opened_at
+            if cut.status is not CheckpointStatus.OPEN or open_for > OPEN_FOR_S:
+                return cut
+    return None
 
 
 def sensor(setup: SensorSetup, job: dg.JobDefinition) -> dg.SensorDefinition:
+    trigger, opener = setup.region.settings.trigger, Opener(setup.region)
+
+    def look(reader: Reader, row: Region, cursor: TriggerCursor) -> tuple[Due, Checkpoint | None]:
+        due = next_cut(reader, row, period=trigger.period, counted=trigger.operator_driven)
+        known = cursor if cursor.uid == row.uid else TriggerCursor(row.uid)
+        return due, latest(reader, known.followed)
+
     @dg.sensor(
         name=setup.names.of("trigger"),
         job=job,
         minimum_interval_seconds=1,
         default_status=setup.status,
-        description="Launches a cut when it is due: by period, or when a member asks for one. While nothing comes from Kafka, it "
-        "opens the cut itself: no run, and no checkpoint.",
+        description="Opens cuts when they are due, by period or when a member asks for one, and launches the run in which the latest is "
+        "seen. A cut that finds nothing new gets no run.",
     )
-    def trigger(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        region = setup.region
-        try:
-            with lingering(threads_of(context), setup.options.linger) as seconds:
-                due = wait(region, seconds)
-        except CrkafkaError as error:
-            return dg.SkipReason(str(error))
+    def follow(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        cursor = TriggerCursor.parse(context.cursor)
+        seen = read_or_skip(setup.region, lambda reader, row: look(reader, row, cursor))
+        if isinstance(seen, dg.SkipReason):
+            return seen
+        due, cut = seen
+        opener.go_on()
         row = due.region
-        if due.after > 0 or not due.cause:
-            return dg.SkipReason(
-                f"{row.phase}: no cut is due" + (f" for {due.after:.1f} s" if due.after < NEVER else "")
-            )
-        if due.driver:
-            return dg.SkipReason(f"a cut is due; {due.driver} drives one")
+        if cut is None:
+            return dg.SkipReason(opener.failure or _next(due))
         if on_its_way(context.instance, setup.names.tags, job.name, begun=False):
-            return dg.SkipReason("a cut is due; a run is on its way")
-        if due.quiet:
-            return dg.SkipReason(open_here(region, due))
-        # By the number that it would get: a cut that finds nothing new leaves the head where it is.
-        key = run_key(row, "cut", attempt(due.now, due.since), checkpoint=row.next_checkpoint)
-        config = {"ops": {"open_cut": {"config": {"cause": due.cause}}}}
-        tags = {**setup.names.tags, ASKED_AT: at(row)}
-        return dg.SensorResult(run_requests=[dg.RunRequest(run_key=key, run_config=config, tags=tags)])
+            return dg.SkipReason(f"cut {cut.id} gets no run of its own yet: another waits for its worker")
+        tags = {**setup.names.tags, CUT: cut.token, CHECKPOINT: str(cut.id)}
+        request = dg.RunRequest(run_key=run_key(row, "cut", checkpoint=cut.id), tags=tags)
+        return dg.SensorResult(run_requests=[request], cursor=str(TriggerCursor(row.uid, cut.id)))
 
-    return trigger
+    return follow
+
+
+def _next(due: Due) -> str:
+    if due.driver:
+        return f"{due.region.phase}: {due.driver} drives a cut"
+    return f"{due.region.phase}: no cut is due" + (f" for {due.after:.1f} s" if 0 < due.after < NEVER else "")

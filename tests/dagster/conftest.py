@@ -189,7 +189,7 @@ def seat(tmp_path: Path, instance: dg.DagsterInstance, keys: dict[str, Any], no_
     )
     with Region.open(config) as region:
         region.init()
-        yield Seat(config, consistent_region(config, linger=0.5), instance, region)
+        yield Seat(config, consistent_region(config), instance, region)
 
 
 @pytest.fixture
@@ -228,5 +228,5 @@ def landed(
     store = open_store(url)
     landing = Landing(store, tmp_path, control_plane=url, partitions=2, tables=tables, **keys)
     with Region.open(landing.config) as region:
-        yield LandedSeat(landing.config, consistent_region(landing.config, linger=0.5), instance, region, landing)
+        yield LandedSeat(landing.config, consistent_region(landing.config), instance, region, landing)
     store.close()

@@ -222,7 +222,7 @@ def test_a_table_keeps_up_by_a_range_and_a_backfill_rewrites_it(landed: LandedSe
         landed.landing.land(10)
     landed.publish()
     bronze = landed.names.table("bronze")
-    (request,) = landed.tick("tables").run_requests
+    (request,) = landed.tick("publish").run_requests
     job = landed.defs.resolve_implicit_job_def_def_for_assets([bronze])
     assert job is not None
     assert job.execute_in_process(instance=landed.instance, asset_selection=[bronze], tags=request.tags).success

@@ -72,7 +72,7 @@ def test_regions_stand_side_by_side() -> None:
             f"{region}_{n}"
             for n in ("cut", "reset_region", "replay", "trigger", "watch", "publish", "host", "observe", "consume")
         } <= there
-    assert "web_shop_eu_tables" in there and "orders_tables" not in there
+    assert "web_shop_eu_write_tables" in there and "orders_write_tables" not in there
     keys = {k.to_user_string() for k in defs.resolve_asset_graph().get_all_asset_keys()}
     assert {
         "orders/topics/orders",
@@ -152,7 +152,7 @@ def test_the_graph_leads_from_topics_to_tables() -> None:
     [
         ({"membrs": 3}, "membrs"),
         ({"dagster": {"sensor": "on"}}, "Known keys of dagster: sensors"),
-        ({"dagster": {"linger": 99}}, "dagster.linger"),
+        ({"dagster": {"pace": 0}}, "dagster.pace"),
         ({"trigger": {"period": -1}}, "period"),
     ],
 )

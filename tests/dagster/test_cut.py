@@ -16,7 +16,7 @@ from crkafka_core.plane import leases, resets
 from crkafka_core.region import Region
 from crkafka_core.region.lease import DriverLease
 from dagster_project import consistent_region, failures
-from dagster_project.names import ASKED_AT
+from dagster_project.names import CUT, TRIGGER
 from tests.dagster.conftest import Seat
 from tests.rigs.hand_member import HandMember
 
@@ -67,14 +67,6 @@ def test_a_service_that_is_away_is_tried_for_two_minutes() -> None:
     assert 100 < sum(waits) < 140 and waits == sorted(waits)
 
 
-def test_a_cut_whose_reason_is_past_opens_nothing(seat: Seat, member: HandMember) -> None:
-    now = seat.region.status().region
-    result = seat.run("cut", tags={ASKED_AT: f"{now.epoch}/{now.head + 1}/{now.next_checkpoint}"})
-    assert result.success
-    assert checkpoints(seat) == []
-    assert {e.step_key for e in result.all_events if e.is_step_skipped} == {"drain", "checkpoint"}
-
-
 def test_a_second_driver_is_refused_with_the_holder_named(seat: Seat, member: HandMember) -> None:
     lease = seat.region.plane.do(lambda tx: leases.take(tx, "driver", holder="somebody else", token="x", length=60))
     result = seat.run("cut", raise_on_error=False)
@@ -100,7 +92,7 @@ def test_7_the_lease_is_kept_from_step_to_step(seat: Seat, member: HandMember, m
         DriverLease, "keep", lambda self: seen.append(self.lease.number) or setattr(self, "_kept", True)
     )
     assert seat.run("cut").success
-    assert seen == [1, 1]
+    assert seen == [1, 2]
     assert seat.region.plane.read(lambda r, row: leases.held(r, "driver")) == []
 
 
@@ -197,9 +189,10 @@ def test_a_cut_that_fails_in_a_step_is_retried_from_failure(
 
 
 def test_all_of_an_old_cut_executed_again_is_another_cut(seat: Seat, member: HandMember) -> None:
-    """SPEC A6: a retry goes on with what was begun; *Re-execute all* begins anew, also where a sensor's reason is past."""
-    now = seat.region.status().region
-    old = seat.run_anew("cut", tags={ASKED_AT: f"{now.epoch}/{now.head}/{now.next_checkpoint}"})
+    """SPEC A6: a retry goes on with what was begun; *Re-execute all* begins anew, also of a run that followed the trigger's cut."""
+    token = f"{TRIGGER} 1:1"
+    seat.region.open_cut(token=token, cause="every 1 s")
+    old = seat.run_anew("cut", tags={CUT: token})
     first = seat.run_again(old.run_id, "cut")
     assert first.success and seat.run_again(first.run_id, "cut").success
     said = [entry.user_message for entry in seat.instance.all_logs(first.run_id)]

@@ -1,13 +1,12 @@
-"""One loop of Dagster's own sensor daemon where all sensors share one thread, in the order that is given (SPEC A3, A7)."""
+"""One loop of Dagster's own sensor daemon where all sensors share one thread (SPEC A3, A7)."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -36,13 +35,8 @@ STOCK = {
 BRONZE = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
 
 
-def loop(seat: LandedSeat, folder: Path, monkeypatch: pytest.MonkeyPatch, first: str) -> Callable[[], None]:
-    """Evaluates every sensor once, beginning with this one; what it asks for is done as the daemon does it."""
-
-    def ordered(sensors: Iterable[Any], **_: Any) -> list[Any]:
-        return sorted(sensors, key=lambda s: s.name != seat.names.of(first))
-
-    monkeypatch.setattr(daemon, "shuffled_round_robin_by_key", ordered)
+def loop(seat: LandedSeat, folder: Path) -> Callable[[], None]:
+    """Evaluates every sensor once; what it asks for is done as the daemon does it."""
     file = folder / "loop_definitions.py"
     file.write_text(DEFINITIONS.format(config=seat.config.to_json()))
     origin = InProcessCodeLocationOrigin(LoadableTargetOrigin(python_file=str(file), working_directory=str(folder)))
@@ -58,12 +52,9 @@ def loop(seat: LandedSeat, folder: Path, monkeypatch: pytest.MonkeyPatch, first:
 
 @pytest.mark.parametrize("storage", [STOCK])
 @pytest.mark.parametrize("tables", BRONZE)
-@pytest.mark.parametrize("first", ["publish", pytest.param("tables", marks=pytest.mark.soak)])
-def test_a_table_gets_its_run_in_the_loop_that_publishes_its_checkpoints(
-    landed: LandedSeat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
-) -> None:
-    """Whichever sensor comes first; each checkpoint is told of once, and there is one run."""
-    once = loop(landed, tmp_path, monkeypatch, first)
+def test_a_table_gets_its_run_in_the_loop_that_publishes_its_checkpoints(landed: LandedSeat, tmp_path: Path) -> None:
+    """Each checkpoint is told of once, and there is one run."""
+    once = loop(landed, tmp_path)
 
     def told() -> list[str | None]:
         records = landed.instance.fetch_materializations(landed.names.records, limit=100).records
@@ -87,12 +78,9 @@ def test_a_table_gets_its_run_in_the_loop_that_publishes_its_checkpoints(
 
 @pytest.mark.parametrize("storage", [STOCK])
 @pytest.mark.parametrize("tables", BRONZE)
-@pytest.mark.parametrize("first", [pytest.param("publish", marks=pytest.mark.soak), "tables"])
-def test_the_checkpoints_of_a_region_that_was_made_anew_are_told_once(
-    landed: LandedSeat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
-) -> None:
-    """The tables' sensor published behind the partitions of the region that is gone, which left with the publishing sensor's tick."""
-    once = loop(landed, tmp_path, monkeypatch, first)
+def test_the_checkpoints_of_a_region_that_was_made_anew_are_told_once(landed: LandedSeat, tmp_path: Path) -> None:
+    """The partitions of the region that is gone leave first."""
+    once = loop(landed, tmp_path)
     landed.landing.land(1), landed.landing.land(1)
     once()
 

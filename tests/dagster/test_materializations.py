@@ -24,6 +24,11 @@ pytestmark = pytest.mark.dagster
 BRONZE = [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]]
 
 
+def of_tables(tick: Any) -> list[dg.AssetMaterialization]:
+    """What a tick tells, beside what it publishes."""
+    return [e for e in tick.asset_events if e.asset_key.path[-1] != "records"]
+
+
 @pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]])
 def test_what_a_host_feeds_starts_no_run_and_is_told_as_materializations(landed: LandedSeat) -> None:
     """SPEC K6, A7: runs are for what nobody feeds; what a run has brought is not told twice."""
@@ -31,18 +36,21 @@ def test_what_a_host_feeds_starts_no_run_and_is_told_as_materializations(landed:
     assert feeder.turn(0.0)
     landed.landing.land(1), landed.landing.land(0), landed.landing.land(2)
     landed.publish()
-    assert landed.tick("tables").skip_message == "every table has all checkpoints"
+    said = landed.tick("publish").skip_message
+    assert " feeds it; 2 checkpoints wait, the first for " in said and "every table has all" not in said
     assert feeder.turn(0.0)
-    told = landed.tick("tables")
-    assert not told.run_requests and told.skip_message == "bronze: 2 checkpoints materialized"
-    shown = {e.partition: (e.metadata["rows"].value, e.metadata["total_rows"].value) for e in told.asset_events}
+    told = landed.tick("publish")
+    assert not told.run_requests and told.skip_message.endswith(
+        "bronze: 2 checkpoints told; every table has all checkpoints"
+    )
+    shown = {e.partition: (e.metadata["rows"].value, e.metadata["total_rows"].value) for e in of_tables(told)}
     assert shown == {key_of(1): (2, 6), key_of(3): (4, 6)}
-    assert landed.tick("tables", cursor=told.cursor).asset_events == []
+    assert of_tables(landed.tick("publish", cursor=told.cursor)) == []
     feeder._over.set()
     feeder.turn(0.0)
     landed.landing.land(1)
     landed.publish()
-    (request,) = landed.tick("tables", cursor=told.cursor).run_requests
+    (request,) = landed.tick("publish", cursor=told.cursor).run_requests
     assert request.tags[RANGE_START] == key_of(4)
 
 
@@ -53,17 +61,17 @@ def test_what_a_host_writes_with_spark_starts_no_run_and_is_told_as_well(landed:
     with DriverLease(plane, SPARK_FEEDER, "host:1"):
         landed.landing.land(1)
         landed.publish()
-        assert landed.tick("tables").skip_message == "every table has all checkpoints"
+        assert "bronze: host:1 feeds it; 1 checkpoint waits" in landed.tick("publish").skip_message
         permit = plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="host:1", token="t"))
         assert permit is not None
         plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=2))
-        told = landed.tick("tables")
+        told = landed.tick("publish")
         assert not told.run_requests
-        assert [(e.partition, e.metadata["kept_fresh_by"].value) for e in told.asset_events] == [(key_of(1), "host:1")]
-        assert landed.tick("tables", cursor=told.cursor).asset_events == []
+        assert [(e.partition, e.metadata["kept_fresh_by"].value) for e in of_tables(told)] == [(key_of(1), "host:1")]
+        assert of_tables(landed.tick("publish", cursor=told.cursor)) == []
     landed.landing.land(1)
     landed.publish()
-    (request,) = landed.tick("tables", cursor=told.cursor).run_requests
+    (request,) = landed.tick("publish", cursor=told.cursor).run_requests
     assert request.tags[RANGE_START] == key_of(2)
 
 
@@ -88,15 +96,15 @@ def test_what_was_brought_by_who_has_ended_and_never_told_is_told_after_a_while(
         plane.do(back)
 
     first = brought()
-    assert landed.tick("tables").asset_events == []
+    assert of_tables(landed.tick("publish")) == []
     later(first)
-    told = landed.tick("tables")
-    assert [e.partition for e in told.asset_events] == [key_of(1)]
-    assert landed.tick("tables", cursor=told.cursor).asset_events == []
+    told = landed.tick("publish")
+    assert [e.partition for e in of_tables(told)] == [key_of(1)]
+    assert of_tables(landed.tick("publish", cursor=told.cursor)) == []
     table = landed.names.table("bronze")
     landed.instance.report_runless_asset_event(dg.AssetMaterialization(table, partition=key_of(2)))  # as a run does
     later(brought())
-    assert landed.tick("tables", cursor=told.cursor).asset_events == []
+    assert of_tables(landed.tick("publish", cursor=told.cursor)) == []
 
 
 @pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]])
@@ -107,15 +115,17 @@ def test_tables_of_a_region_that_was_made_anew_are_told_anew(landed: LandedSeat)
     for _ in range(3):
         landed.landing.land(1)
     assert feeder.turn(0.0)
-    told = landed.tick("tables")
-    assert [e.partition for e in told.asset_events] == [key_of(2), key_of(3)]
-    for event in told.asset_events:
+    told = landed.tick("publish")
+    assert [e.partition for e in of_tables(told)] == [key_of(2), key_of(3)]
+    for event in of_tables(told):
         landed.instance.report_runless_asset_event(event)
-    assert landed.tick("tables").asset_events == []
+    assert of_tables(landed.tick("publish")) == []
     landed.region.plane.do(lambda tx: tx.set_region(uid="another", created_at=tx.now()))
-    anew = landed.tick("tables", cursor=told.cursor)
-    assert [e.partition for e in anew.asset_events] == [key_of(2), key_of(3)]
-    assert landed.tick("tables", cursor=anew.cursor).asset_events == []
+    left = landed.tick("publish", cursor=told.cursor)
+    assert of_tables(left) == [], "what is there of the other one leaves first"
+    anew = landed.tick("publish", cursor=left.cursor)
+    assert [e.partition for e in of_tables(anew)] == [key_of(2), key_of(3)]
+    assert of_tables(landed.tick("publish", cursor=anew.cursor)) == []
 
 
 SHAPED: list[Any] = [
@@ -143,8 +153,8 @@ def test_a_typed_table_and_its_dead_letters_tell_their_own_rows(landed: LandedSe
 
         written("typed", 24, counts={1: 9, 2: 8, 3: 7})
         written("typed_dead", 6)
-        told = landed.tick("tables")
-        shown = {(e.asset_key.path[-1], e.partition): e.metadata for e in told.asset_events}
+        told = landed.tick("publish")
+        shown = {(e.asset_key.path[-1], e.partition): e.metadata for e in of_tables(told)}
         rows = [shown["typed", key_of(i)] for i in (1, 2, 3)]
         assert [(m["rows"].value, m[ROWS].value, m["total_rows"].value) for m in rows] == [
             (9, 9, 24),
@@ -159,7 +169,7 @@ def test_a_typed_table_and_its_dead_letters_tell_their_own_rows(landed: LandedSe
         landed.publish()
         written("typed", 10)
         written("typed_dead", 0)
-        again = landed.tick("tables", cursor=told.cursor)
-        shown = {e.asset_key.path[-1]: e.metadata for e in again.asset_events}
+        again = landed.tick("publish", cursor=told.cursor)
+        shown = {e.asset_key.path[-1]: e.metadata for e in of_tables(again)}
         assert (shown["typed"]["rows"].value, shown["typed"]["total_rows"].value) == (10, 34)
         assert shown["typed_dead"]["rows"].value == 0 and "total_rows" not in shown["typed_dead"]

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 from dagster._core.storage.runs.schema import RunsTable
 
+from crkafka_core.control import Tx
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus
+from crkafka_core.testing.landing import Landing
 from dagster_project.names import key_of
-from dagster_project.sensors.observe import CHECKS
-from dagster_project.testing.live import SETTINGS, LiveDagster
 from tests.dagster.conftest import LandedSeat
-from tests.dagster.month import CHECKED, DAYS, HISTORY, LOOKS, PER_DAY, Month, merge, pages
 
 pytestmark = pytest.mark.dagster
 
-KEPT_DAYS = 14
+DAYS, KEPT_DAYS = 30, 14
+ARCHIVE = json.dumps({"orders": {str(p): [10**9, 10**9 + 5, 5] for p in range(64)}})
+
+
+def merge(landing: Landing, first: int, count: int) -> None:
+    """So many checkpoints in SQL alone, each with a full archive."""
+
+    def write(tx: Tx) -> None:
+        now, region = tx.now(), tx.region().name
+        own = {"rows": 5, "merged_at": now, "opened_at": now, "archive_json": ARCHIVE}
+        ids = range(first, first + count)
+        tx.add(*(Checkpoint(region, i, i - 1, 1, CheckpointStatus.RETIRED, **own) for i in ids))
+        tx.set_region(head=first + count - 1, next_checkpoint=first + count)
+
+    landing.region.plane.do(write)
 
 
 def run_cuts(seat: LandedSeat, count: int, age: float) -> None:
@@ -69,44 +83,3 @@ def bounded(seat: LandedSeat, cuts_a_day: int, history: int, step: int) -> None:
 def test_thirty_days_leave_the_partitions_of_the_history_and_the_runs_of_two_weeks(landed: LandedSeat) -> None:
     live_through(landed, 2, 5)
     bounded(landed, 2, 20, 5)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("settings", ["dagster", pytest.param("postgres", marks=pytest.mark.postgres)])
-def test_thirty_days_of_a_cut_a_minute_are_pruned_to_bounded_tables_and_quick_pages(
-    settings: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A real Dagster over what thirty days leave: before `prune_runs`, after it, and one more checkpoint published."""
-    if settings == "postgres":
-        url = request.getfixturevalue("postgres_url").replace("postgresql+psycopg://", "postgresql+psycopg2://")
-        monkeypatch.setenv("DAGSTER_POSTGRES_URL", url)
-    month = Month(tmp_path)
-    dagster = LiveDagster(tmp_path, "months_definitions", settings=SETTINGS.with_name(f"{settings}.yaml"))
-    month.fill(dagster.home)
-    with dagster:
-        before = month.sizes(dagster.home)
-        pages(dagster)  # the first answers fill caches
-        slow = pages(dagster)
-        began = time.monotonic()
-        assert (
-            dagster.finished(
-                dagster.launch("orders_prune_runs", {"ops": {"prune": {"config": {"limit": 100_000}}}}), 1_800
-            )
-            == "SUCCESS"
-        )
-        took = time.monotonic() - began
-        after = month.sizes(dagster.home)
-        quick = pages(dagster)
-        published = month.publish_one_more(dagster)
-    print(f"pruned in {took:.0f} s; one more checkpoint was published within {published:.1f} s")
-    for what in before:
-        print(f"{what}: {before[what]:,} → {after[what]:,}")
-    for page in slow:
-        print(f"{page}: {slow[page] * 1000:.0f} → {quick[page] * 1000:.0f} ms")
-    kept = 2 * KEPT_DAYS * PER_DAY + 10
-    assert 2 * HISTORY <= after["materializations"] <= kept and after["observations"] <= kept
-    meanwhile = 2 * (len(CHECKS) + 1)  # of the table, too, whose check keeps_up is told when the daemon begins
-    assert after["outcomes of checks"] <= len(CHECKS) * KEPT_DAYS * CHECKED + meanwhile
-    assert after["runs"] <= KEPT_DAYS * (PER_DAY + LOOKS) + 10
-    assert max(quick.values()) < 2.0 and published < 20

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from pathlib import Path
-from typing import Any
-from unittest.mock import patch
-
 import dagster as dg
 import pytest
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
-from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as EVENTS
-from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
-from dagster._core.storage.runs.schema import RunTagsTable
 from dagster._core.storage.tags import PARTITION_NAME_TAG
-from sqlalchemy import select
 
 from crkafka_core.config import RegionConfig
 from dagster_project import consistent_region
 from dagster_project.job_set import MATERIALIZING, MATERIALIZING_NOTHING
 from dagster_project.names import RANGE_END, RANGE_START, key_of
-from dagster_project.sensors import observe
 from tests.dagster.conftest import LandedSeat, shown
 
 pytestmark = pytest.mark.dagster
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def storage(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Both, since Dagster's own tables are written."""
-    if request.param == "sqlite":
-        return {}
-    url = request.getfixturevalue("postgres_url").replace("postgresql+psycopg://", "postgresql+psycopg2://")
-    return {"storage": {"postgres": {"postgres_url": url}}}
 
 
 def test_old_runs_that_materialize_nothing_are_removed_and_nothing_else(landed: LandedSeat) -> None:
@@ -64,10 +43,6 @@ def test_old_runs_that_materialize_nothing_are_removed_and_nothing_else(landed: 
     assert landed.run("prune_runs", {"prune": {"days": 0}}).success
     there = {r.run_id for r in landed.instance.get_runs()}
     assert not there & {*old, of_a_schedule} and {*kept, other, newest} <= there
-    storage: Any = landed.instance.run_storage
-    with storage.connect() as c:
-        tagged = set(c.scalars(select(RunTagsTable.c.run_id)))
-    assert not tagged & set(old) and {*kept, other, newest} <= tagged
     assert len(landed.instance.fetch_materializations(landed.names.records, limit=10).records) == 1
     assert landed.run("prune_runs", {"prune": {"days": 0, "failures": 0}}).success
     assert kept[0] not in {r.run_id for r in landed.instance.get_runs()}
@@ -86,61 +61,6 @@ def test_every_job_of_a_region_is_pruned_but_those_that_materialize() -> None:
     assert not set(MATERIALIZING_NOTHING) & set(MATERIALIZING)
     jobs = {job.name for job in consistent_region(config).resolve_all_job_defs() if not job.name.startswith("__")}
     assert jobs == {f"orders_{job}" for job in (*MATERIALIZING_NOTHING, *MATERIALIZING)}
-
-
-def told(seat: LandedSeat) -> dict[str, int]:
-    """Events of no run that Dagster keeps, by kind and asset: in the index, and as many in the copy that SQLite has beside it."""
-    storage: Any = seat.instance.event_log_storage
-    counted: list[dict[str, int]] = []
-    for connect in (storage.index_connection, lambda: storage.run_connection("")):
-        with connect() as c:
-            rows = c.execute(select(EVENTS.c.asset_key, EVENTS.c.dagster_event_type).where(EVENTS.c.run_id == "")).all()
-        counted.append(Counter(f"{kind.removeprefix('ASSET_')} {json.loads(key or '[]')}" for key, kind in rows))
-    assert counted[0] == counted[1]
-    return dict(counted[0])
-
-
-@pytest.mark.parametrize("keys", [{"ui_history": 2}])
-def test_old_events_of_no_run_leave_but_for_those_of_live_partitions_and_the_latest_of_the_rest(
-    landed: LandedSeat,
-) -> None:
-    instance, mine = landed.instance, dg.AssetKey("theirs")
-    for _ in range(4):
-        landed.landing.land(1)
-        landed.publish()
-        for event in landed.tick("observe").asset_events:
-            instance.report_runless_asset_event(event)
-        instance.report_runless_asset_event(dg.AssetMaterialization(mine, partition=key_of(1)))
-        instance.report_runless_asset_event(dg.AssetCheckEvaluation(asset_key=mine, check_name="ours", passed=True))
-    assert landed.partitions() == [key_of(3), key_of(4)]
-    before = told(landed)
-    assert before["OBSERVATION ['orders', 'group']"] == before["MATERIALIZATION ['orders', 'records']"] == 4
-    assert landed.run("prune_runs", {"prune": {"days": 1}}).success
-    assert told(landed) == before, "nothing is old yet"
-    assert landed.run("prune_runs", {"prune": {"days": 0}}).success
-    assert instance.get_materialized_partitions(landed.names.records) == {key_of(3), key_of(4)}
-    assert told(landed) == {
-        "MATERIALIZATION ['orders', 'records']": 2,
-        "OBSERVATION ['orders', 'group']": 1,
-        "MATERIALIZATION ['theirs']": 4,
-        "CHECK_EVALUATION []": 4 + len(observe.CHECKS),  # theirs, and the latest of ours
-    }
-    for check in observe.CHECKS:
-        key = dg.AssetCheckKey(landed.names.group, check)
-        (kept,) = instance.event_log_storage.get_asset_check_execution_history(key, limit=10)
-        assert kept.status is AssetCheckExecutionRecordStatus.SUCCEEDED
-
-
-def test_a_run_that_is_removed_leaves_no_file(landed: LandedSeat) -> None:
-    runs = [landed.run("retire_checkpoints", {"retire": {"dry_run": True}}).run_id for _ in range(2)]
-    for run in runs:
-        (Path(landed.instance.storage_directory()) / run / "compute_logs").mkdir(parents=True)
-    home = Path(landed.instance.root_directory)
-    assert list(home.rglob(f"{runs[0]}*"))
-    manager = LocalComputeLogManager(landed.instance.storage_directory())
-    with patch.object(type(landed.instance), "compute_log_manager", manager):
-        assert landed.run("prune_runs", {"prune": {"days": 0}}).success
-    assert not list(home.rglob(f"{runs[0]}*")) and list(home.rglob(f"{runs[1]}*"))
 
 
 def test_the_runs_of_a_region_of_this_name_with_a_prefix_are_left_alone(landed: LandedSeat) -> None:

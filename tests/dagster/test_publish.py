@@ -12,10 +12,9 @@ import pytest
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region, Table
-from dagster_project.names import key_of
+from dagster_project.names import RANGE_START, key_of
 from dagster_project.partitions import Change
 from dagster_project.sensors import publish
-from dagster_project.sensors import tables as tables_sensor
 from dagster_project.sensors.publish import CHUNK
 from tests.dagster.conftest import LandedSeat, Seat
 
@@ -246,37 +245,30 @@ def test_with_twenty_thousand_partitions_a_tick_reads_only_what_is_new(landed: L
 
 
 @pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "parquet", "path": "tables/bronze"}]])
-def test_with_twenty_thousand_partitions_the_tables_sensor_publishes_what_is_new_and_compares_nothing(
+def test_with_twenty_thousand_partitions_a_tick_that_publishes_for_a_table_compares_nothing(
     landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where all sensors share one thread it publishes, too; and the publishing sensor goes on behind what it finds."""
     many(landed, 20_000, archive=json.dumps({"orders": {str(p): [10**9, 10**9 + 5, 5] for p in range(64)}}))
     landed.instance.add_dynamic_partitions(landed.names.partitions, [key_of(i) for i in range(1, 9_999)])
     landed.instance.add_dynamic_partitions(landed.names.partitions, [key_of(i) for i in range(9_999, 20_000)])
-    monkeypatch.setattr(tables_sensor, "threads_of", lambda _: 0)
 
     def has(tx: Tx, checkpoint: int) -> None:
         tx.put(dataclasses.replace(tx.get(Table, "bronze"), acknowledged=checkpoint))
 
     landed.region.plane.do(lambda tx: has(tx, 20_000))
-    counted = landed.tick("tables").cursor
+    known = publish.PublishCursor.parse(landed.tick("publish").cursor)
     landed.region.plane.do(lambda tx: has(tx, 19_999))
-    of_the_publisher = str(publish.PublishCursor(landed.landing.uid, 19_999, 19_999, 19_999, time.time()))
-    whole = dg.DagsterInstance.get_dynamic_partitions
+    cursor = str(dataclasses.replace(known, top=19_999, told=19_999, count=19_999))
     monkeypatch.setattr(dg.DagsterInstance, "get_dynamic_partitions", lambda *_: pytest.fail("all are compared"))
     costs = []
     for _ in range(5):
         began = time.thread_time()
-        result = landed.tick("tables", cursor=counted)
+        result = landed.tick("publish", cursor=cursor)
         costs.append(time.thread_time() - began)
-    (add,) = result.dynamic_partitions_requests
-    assert add.partition_keys == [key_of(20_000)]
+    (add,), (run,) = result.dynamic_partitions_requests, result.run_requests
+    assert add.partition_keys == [key_of(20_000)] == [run.tags[RANGE_START]]
     assert [e.partition for e in result.asset_events if e.asset_key == landed.names.records] == [key_of(20_000)]
     assert min(costs) < 0.1, costs
-    landed.instance.add_dynamic_partitions(landed.names.partitions, [key_of(20_000)])
-    quiet = landed.tick("publish", cursor=of_the_publisher)
-    assert (quiet.dynamic_partitions_requests, quiet.skip_message) == ([], "20,000 checkpoints are published")
-    monkeypatch.setattr(dg.DagsterInstance, "get_dynamic_partitions", whole)
 
 
 @pytest.mark.parametrize("keys", [{"ui_history": 3}])

@@ -42,7 +42,7 @@ def test_a_quiet_tick_does_not_open_dagsters_instance(landed: LandedSeat, monkey
     feeder.turn(0.0)
     landed.publish()
     cursors = {"publish": landed.cursor}
-    for sensor in ("trigger", "watch", "observe", "host", "tables", "check"):
+    for sensor in ("trigger", "watch", "observe", "host", "check"):
         cursors[sensor] = landed.tick(sensor).cursor
     opened_by: list[str] = []
     kept = dg.DagsterInstance.from_ref
@@ -61,7 +61,7 @@ def test_a_control_plane_without_tables_is_named_with_the_command_and_made_by_st
     """SPEC A2, G9: sensors tell; what starts a region makes what is missing."""
     url = f"sqlite:///{tmp_path}/new/crkafka.db"
     config = RegionConfig.from_json(json.dumps({**json.loads(seat.config.to_json()), "control_plane": url}))
-    other = Seat(config, consistent_region(config, linger=0.1), seat.instance, seat.region)
+    other = Seat(config, consistent_region(config), seat.instance, seat.region)
     for sensor in ("trigger", "watch", "publish", "observe", "host"):
         assert "There is no control plane" in (said := other.tick(sensor).skip_message) and "crkafka init" in said
     refused = other.run("cut", raise_on_error=False)
@@ -136,9 +136,9 @@ def test_sensors_never_read_kafka(landed: LandedSeat) -> None:
         keys = json.loads(landed.config.to_json())
         keys["kafka"]["bootstrap.servers"] = f"127.0.0.1:{broker.getsockname()[1]}"
         config = RegionConfig.from_json(json.dumps(keys))
-        seat = Seat(config, consistent_region(config, linger=0.1), landed.instance, landed.region)
+        seat = Seat(config, consistent_region(config), landed.instance, landed.region)
         sensors = [s.name.removeprefix("orders_") for s in seat.defs.get_repository_def().sensor_defs]
-        assert {"trigger", "watch", "publish", "observe", "host", "tables", "check"} == set(sensors)
+        assert {"trigger", "watch", "publish", "observe", "host", "check"} == set(sensors)
         for sensor in sensors:
             seat.tick(sensor)
         assert accepted == []

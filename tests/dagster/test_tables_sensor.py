@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import threading
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -39,7 +38,7 @@ def test_a_table_that_the_configuration_has_got_meanwhile_is_declared_by_its_sen
     more = json.loads(landed.config.to_json())
     more["tables"].append({"name": "silver", "format": "parquet", "path": "tables/silver"})
     config = RegionConfig.from_json(json.dumps(more))
-    other = Seat(config, consistent_region(config, linger=0.1), landed.instance, landed.region)
+    other = Seat(config, consistent_region(config), landed.instance, landed.region)
     assert (
         "does not know table silver"
         in {
@@ -49,11 +48,11 @@ def test_a_table_that_the_configuration_has_got_meanwhile_is_declared_by_its_sen
         }["silver"]
     )
     other.publish()
-    assert {r.asset_selection[0].path[-1] for r in other.tick("tables").run_requests} == {"bronze", "silver"}
+    assert {r.asset_selection[0].path[-1] for r in other.tick("publish").run_requests} == {"bronze", "silver"}
     more["tables"][1]["path"] = "elsewhere"
     moved = RegionConfig.from_json(json.dumps(more))
-    third = Seat(moved, consistent_region(moved, linger=0.1), landed.instance, landed.region)
-    assert third.tick("tables").run_requests  # what is declared is not declared again
+    third = Seat(moved, consistent_region(moved), landed.instance, landed.region)
+    assert third.tick("publish").run_requests  # what is declared is not declared again
 
 
 @pytest.mark.parametrize("tables", BRONZE)
@@ -66,9 +65,9 @@ def test_what_a_failed_run_has_left_is_asked_for_again_however_often_cuts_come(l
     landed.landing.land(1)
     landed.publish()
     landed.region.plane.do(lambda tx: cut(tx, 0))
-    (first,) = landed.tick("tables").run_requests
+    (first,) = landed.tick("publish").run_requests
     landed.region.plane.do(lambda tx: cut(tx, 61))
-    (again,) = landed.tick("tables").run_requests
+    (again,) = landed.tick("publish").run_requests
     assert first.tags == again.tags and first.run_key != again.run_key
 
 
@@ -76,9 +75,8 @@ def test_what_a_failed_run_has_left_is_asked_for_again_however_often_cuts_come(l
 def test_a_table_gets_one_run_for_all_that_waits(landed: LandedSeat) -> None:
     for _ in range(3):
         landed.landing.land(1)
-    assert "checkpoint 1 is not published yet" in landed.tick("tables").skip_message
     landed.publish()
-    (request,) = landed.tick("tables").run_requests
+    (request,) = landed.tick("publish").run_requests
     assert (request.tags[RANGE_START], request.tags[RANGE_END]) == ("000000000001", "000000000003")
     assert request.asset_selection == [landed.names.table("bronze")]
     run = landed.instance.create_run_for_job(
@@ -86,12 +84,13 @@ def test_a_table_gets_one_run_for_all_that_waits(landed: LandedSeat) -> None:
         tags={KEEPING_UP: "orders/bronze"},
         status=dg.DagsterRunStatus.STARTED,
     )
-    assert landed.tick("tables").skip_message == "bronze: a run is on its way"
+    assert landed.tick("publish").skip_message.endswith("; bronze: a run is on its way")
     landed.instance.delete_run(run.run_id)
     permit = landed.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="a run", token="t"))
-    assert permit is not None and landed.tick("tables").skip_message == "bronze: a run writes it"
+    assert permit is not None
+    assert "bronze: a run writes it; 3 checkpoints wait, the first for" in landed.tick("publish").skip_message
     landed.landing.rewind(1)
-    assert landed.tick("tables").skip_message == "every table has all checkpoints"
+    assert "bronze: tables follow a rewind first; 1 checkpoint waits" in landed.tick("publish").skip_message
 
 
 @pytest.mark.parametrize("tables", [[{"name": "bronze", "format": "delta", "path": "tables/bronze"}]])
@@ -100,20 +99,20 @@ def test_a_table_that_is_further_behind_than_partitions_go_back_gets_bounded_run
     landed: LandedSeat,
 ) -> None:
     """It waited for ever for partitions that have left; then one run brought them all, however many they were (SPEC A7)."""
-    defs = consistent_region(landed.config, linger=0.5, keep_up=3)
+    defs = consistent_region(landed.config, keep_up=3)
     seat = Seat(landed.config, defs, landed.instance, landed.region)
     for _ in range(9):
         landed.landing.land(1)
     seat.publish()
     assert seat.partitions() == [key_of(8), key_of(9)]
     bronze, ranges, told = seat.names.table("bronze"), [], []
-    cursor = str(tables_sensor.TablesCursor(landed.landing.uid, told={"bronze": 1}))
-    while requests := seat.tick("tables", cursor=cursor).run_requests:
+    cursor = seat.cursor
+    while requests := seat.tick("publish", cursor=cursor).run_requests:
         (request,) = requests
         made = seat.instance.create_run_for_job(
             defs.resolve_job_def(request.job_name), tags=dict(request.tags), status=dg.DagsterRunStatus.STARTED
         )
-        assert seat.tick("tables", cursor=cursor).skip_message == "bronze: a run is on its way"
+        assert seat.tick("publish", cursor=cursor).skip_message.endswith("; bronze: a run is on its way")
         seat.instance.delete_run(made.run_id)
         before = acknowledged(seat)
         chosen = {"asset_selection": [bronze]} if request.asset_selection else {}
@@ -125,9 +124,9 @@ def test_a_table_that_is_further_behind_than_partitions_go_back_gets_bounded_run
         told += [e.partition for e in run.get_asset_materialization_events()]
     assert ranges == [(1, 3), (4, 6), (7, 7), (8, 9)]
     assert sorted(map(str, told)) == [key_of(8), key_of(9)], "partitions that have left are not materialized"
-    assert seat.tick("tables", cursor=cursor).skip_message == "every table has all checkpoints"
+    assert seat.tick("publish", cursor=cursor).skip_message.endswith("; every table has all checkpoints")
     landed.region.plane.do(age_commits)
-    assert not seat.tick("tables", cursor=cursor).asset_events, "nor are they told afterwards"
+    assert not seat.tick("publish", cursor=cursor).asset_events, "nor are they told afterwards"
 
 
 def acknowledged(seat: Seat) -> int:
@@ -152,25 +151,8 @@ def test_a_reset_that_shortens_the_history_keeps_no_table_waiting_for_what_has_l
     landed.region.plane.do(lambda tx: tx.put(dataclasses.replace(tx.get(Table, "bronze"), fenced_epoch=99)))
     landed.publish()
     assert landed.partitions() == [key_of(4)]
-    (request,) = landed.tick("tables").run_requests
+    (request,) = landed.tick("publish").run_requests
     assert request.run_config == {"ops": {"advance": {"config": {"table": "bronze", "upto": 3}}}}
-
-
-@pytest.mark.parametrize("tables", BRONZE)
-def test_a_table_gets_its_run_in_the_loop_that_publishes_its_checkpoint(
-    landed: LandedSeat, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where sensors have threads, both are evaluated at once."""
-    landed.landing.land(1)
-    monkeypatch.setattr(tables_sensor, "threads_of", lambda _: 8)
-    monkeypatch.setattr(tables_sensor, "PUBLISHED_S", 30.0)
-    publishing = threading.Timer(0.5, landed.publish)
-    publishing.start()
-    try:
-        (request,) = landed.tick("tables").run_requests
-        assert request.tags[RANGE_END] == key_of(1)
-    finally:
-        publishing.join()
 
 
 def waits_for_its_worker(seat: Seat) -> str:
@@ -196,9 +178,9 @@ def test_a_run_that_waited_long_in_the_queue_is_on_its_way_while_it_starts(lande
     landed.publish()
     run = waits_for_its_worker(landed)
     set_times(landed, run, create_timestamp=time.time() - 3_600)
-    assert landed.tick("tables").skip_message == "bronze: a run is on its way"
+    assert landed.tick("publish").skip_message.endswith("; bronze: a run is on its way")
     set_times(landed, run, update_timestamp=time.time() - 3_600)  # its process never came, and nobody says so
-    assert landed.tick("tables").run_requests
+    assert landed.tick("publish").run_requests
 
 
 MONITORED = {"run_monitoring": {"enabled": True, "start_timeout_seconds": 1}}
@@ -212,12 +194,12 @@ def test_a_run_that_waits_long_for_its_worker_is_on_its_way_until_run_monitoring
     landed.publish()
     run = waits_for_its_worker(landed)
     set_times(landed, run, update_timestamp=time.time() - 3_600)
-    assert landed.tick("tables").skip_message == "bronze: a run is on its way"
+    assert landed.tick("publish").skip_message.endswith("; bronze: a run is on its way")
     record = landed.instance.get_run_record_by_id(run)
     assert record is not None
     time.sleep(1.1)
     monitor_starting_run(landed.instance, record, logging.getLogger())  # its worker died before it began
-    assert landed.tick("tables").run_requests
+    assert landed.tick("publish").run_requests
 
 
 @pytest.mark.parametrize("tables", BRONZE)
@@ -227,16 +209,17 @@ def test_a_table_that_has_everything_gets_no_run(landed: LandedSeat) -> None:
     permit = landed.region.plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="h", token="t"))
     assert permit is not None
     landed.region.plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=2))
-    assert landed.tick("tables").skip_message == "every table has all checkpoints"
+    assert landed.tick("publish").skip_message.endswith("; every table has all checkpoints")
 
 
 @pytest.mark.parametrize("tables", BRONZE)
 def test_while_a_host_only_begins_no_run_is_launched_for_what_it_will_feed(landed: LandedSeat) -> None:
-    """SPEC A7: its Spark starts for a minute, and a run's own would then meet it at the table."""
+    """SPEC A7: its Spark starts for a minute, and a run's own would then meet it at the table. What waits is said, by time too."""
     landed.landing.land(1)
     landed.publish()
     landed.region.plane.do(lambda tx: tx.delete(Member))
-    assert landed.tick("tables").run_requests
+    assert landed.tick("publish").run_requests
     with DriverLease(landed.region.plane, LEASE, "host:1"):
-        assert landed.tick("tables").skip_message == "every table has all checkpoints"
-    assert landed.tick("tables").run_requests
+        said = landed.tick("publish").skip_message
+        assert "bronze: its host is starting, and will feed it; 1 checkpoint waits, the first for" in said
+    assert landed.tick("publish").run_requests

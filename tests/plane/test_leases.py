@@ -47,6 +47,16 @@ def test_7_a_lease_is_over_at_its_end_and_numbers_only_grow(kit: Kit) -> None:
     assert [lease.number for lease in (first, second, third)] == [1, 2, 3]
 
 
+def test_a6_a_run_whose_retry_has_taken_over_ends_nothing_of_the_retrys(kit: Kit) -> None:
+    """A run and its retry have one token; the older one may have been taken for dead, and come to its end later."""
+    first = kit.do(lambda tx: leases.take(tx, "host", holder="run 1", token="a", length=30.0))
+    retry = kit.do(lambda tx: leases.take(tx, "host", holder="run 1", token="a", length=30.0))
+    kit.do(lambda tx: leases.release(tx, first))
+    assert kit.plane.read(lambda reader, row: leases.held(reader, "host")) == [retry]
+    with pytest.raises(LeaseLost):
+        kit.do(lambda tx: leases.renew(tx, first, 30.0))
+
+
 def test_t1_the_row_of_a_readers_lease_goes_with_it(kit: Kit) -> None:
     lease = kit.do(lambda tx: leases.take(tx, "reader", holder="x", token="a", length=30.0, slot="a"))
     kit.do(lambda tx: leases.release(tx, lease))

@@ -6,7 +6,7 @@ import threading
 import uuid
 
 from crkafka_core.config import RegionConfig
-from crkafka_core.model.errors import NotOpen, NotRunning
+from crkafka_core.model.errors import NotOpen, NotRunning, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.segment import ClosedSegment
@@ -63,8 +63,8 @@ class HandMember:
     def _run(self) -> None:
         done = 0
         while not self._over.is_set():
-            region = self.plane.read(lambda _, row: row)
             try:
+                region = self.plane.read(lambda _, row: row)
                 self.plane.do(lambda tx: members.renew(tx, self.name, self.incarnation, {"lag": 7}))
                 if region.phase in (Phase.BIRTH, Phase.RESETTING):
                     self._rest(region.epoch, region.head)
@@ -72,11 +72,11 @@ class HandMember:
                     self._contribute(region.uid, region.epoch, region.head, region.open_cut)
                     done = region.open_cut
                 self.plane.do(advance.advance)
-            except (NotRunning, NotOpen):
+                self.plane.wait(region.version, 0.05)
+            except (NotRunning, NotOpen, ServiceUnavailable):  # a busy machine's SQLite may be away for a moment
                 continue
             except Exception as error:
                 self.errors.append(str(error))
-            self.plane.wait(region.version, 0.05)
 
     def _rest(self, epoch: int, head: int) -> None:
         ids = {tp: f"id-{tp.topic}" for tp in self.tps}
