@@ -11,10 +11,10 @@ import pytest
 
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
 from crkafka_core.plane import checkpoints, leases, resets, triggers
-from tests.rigs.hand_member import HandMember
 from dagster_project.names import CHECKPOINT, CUT, TRIGGER
 from dagster_project.sensors.trigger import Opener
 from tests.dagster.conftest import Seat, shown
+from tests.rigs.hand_member import HandMember
 
 pytestmark = pytest.mark.dagster
 
