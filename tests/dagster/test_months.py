@@ -13,9 +13,9 @@ from dagster._core.storage.runs.schema import RunsTable
 
 from crkafka_core.control import Tx
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus
-from crkafka_core.testing.landing import Landing
 from dagster_project.names import key_of
 from tests.dagster.conftest import LandedSeat
+from tests.rigs.landing import Landing
 
 pytestmark = pytest.mark.dagster
 
