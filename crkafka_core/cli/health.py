@@ -28,7 +28,8 @@ def health(config: RegionConfig) -> Health:
     """Whether the region is stopped, merges nothing, or does not settle."""
     with control_plane(config) as plane:
         status = plane.read(status_of)
-        alarm = " ".join(filter(None, (status.alarm, status.kafka_away))) if status.alarm else ""
+        away = "" if status.kafka_away in status.alarm else status.kafka_away
+        alarm = " ".join(filter(None, (status.alarm, away))) if status.alarm else ""
         return Health(not alarm, status.region.phase, alarm)
 
 

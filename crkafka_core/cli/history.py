@@ -194,7 +194,7 @@ def print_region(status: Status) -> None:
             ("phase", f"{phase_for(r, now)}; wanted: {r.wanted}"),
             ("reason" if r.stop_reason else "waits for", status.waits_for),
             ("alarm", "" if r.stop_reason or status.alarm == status.waits_for else status.alarm),
-            ("Kafka", status.kafka_away),
+            ("Kafka", "" if status.kafka_away in f"{status.waits_for} {status.alarm}" else status.kafka_away),
             ("epoch", r.epoch),
             ("head", r.head if status.head is None else f"{r.head}, merged {moment(status.head.merged_at)}"),
             ("open cut", f"{r.open_cut}, waits for {', '.join(status.missing) or 'the merge'}" if r.open_cut else ""),

@@ -129,7 +129,7 @@ def _head(status: Status, rate: float) -> RenderableType:
         text.append(f"\ncut {status.open_cut.id} waits for {', '.join(status.missing) or 'the merge'}")
     if status.waits_for:
         text.append(f"\n{status.waits_for}", style="yellow")
-    if status.kafka_away:
+    if status.kafka_away and status.kafka_away not in f"{status.waits_for} {status.alarm}":
         text.append(f"\n{status.kafka_away}", style="yellow")
     if status.alarm and status.alarm != status.waits_for:
         text.append(f"\n{status.alarm}", style="bold red")

@@ -32,10 +32,21 @@ _DENIED = {
     "sasl.kerberos.kinit.cmd": "runs a command line of its choice in every member; the client's own `kinit` is run without it",
 }
 """Whoever writes a line of configuration should not thereby run programs."""
+CALLBACK = "sasl.oauthbearer.callback"
+"""Ours, not librdkafka's: the name of an entry point of the group `crkafka.oauthbearer`, a function that gives tokens."""
+_NAMES_A_FUNCTION = "names a function that a package declares as an entry point of the group crkafka.oauthbearer"
+_PATTERNS = {
+    CALLBACK: (r"\w[\w.-]*", f"{_NAMES_A_FUNCTION}; write that name"),
+    # librdkafka puts these into the command line of its `kinit`.
+    "sasl.kerberos.principal": (r"\w[\w.@/-]*", "reaches a command line; write a principal, as user/host@REALM"),
+    "sasl.kerberos.service.name": (r"\w[\w.-]*", "reaches a command line; write a name, as kafka"),
+    "sasl.kerberos.keytab": (r"[\w.@/:+=, -]+", "reaches a command line; write a path without quotes or other signs"),
+}
+"""What values have to look like that name code or reach a shell."""
 _ELSEWHERE = {
     "metadata.broker.list": "is another name of bootstrap.servers; write only that",
     "topic.blacklist": "hides topics from the client alone, and the region waits for them; name topics, or mend the pattern",
-    "oauth_cb": "is an argument of Python's client; write sasl.oauthbearer.callback: package.module:function",
+    "oauth_cb": "is an argument of Python's client; write sasl.oauthbearer.callback: NAME",
     "default.topic.config": "is an argument of Python's client; write what is in it as properties",
 }
 _CALLBACKS = ("error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger")
@@ -85,6 +96,7 @@ def check_resolved(properties: Mapping[str, str]) -> None:
         _check_required(properties)
         for name, value in properties.items():
             _check_number(name, value)
+            _check_pattern(name, value)
         assignors(properties.get("partition.assignment.strategy", ""))
     except KeyedError as error:
         raise ConfigError(f"kafka: `{error.key}` {error}", hint="Look at what its reference resolves to.") from None
@@ -179,6 +191,7 @@ def _check(name: str, value: Scalar) -> None:
         raise KeyedError(name, "is an argument of Python's client, and takes no text; leave it out")
     if not reference.has_reference(text):
         _check_number(name, value)
+        _check_pattern(name, value)
     if name == "bootstrap.servers" and "@" in reference.mask(text)[0]:
         raise KeyedError(name, "takes host:port; a login does not belong there: write sasl.username and sasl.password")
     if name in ("enable.auto.commit", "auto.commit.enable") and text not in _OFF:
@@ -210,6 +223,12 @@ def _check_number(name: str, value: Scalar) -> None:
         raise KeyedError(name, f"must be a whole number{unit}, not {value!r}")
 
 
+def _check_pattern(name: str, value: Scalar) -> None:
+    pattern, why = _PATTERNS.get(name, ("", ""))
+    if pattern and not re.fullmatch(pattern, str(value), re.ASCII):
+        raise KeyedError(name, why)
+
+
 def _check_address(name: str, address: str) -> None:
     """Of a broker, as librdkafka takes it; what it cannot read it asks for ever."""
     if not address or reference.has_reference(address):
@@ -237,14 +256,10 @@ def _check_tokens(properties: Mapping[str, Scalar]) -> None:
     if mechanism.upper() != "OAUTHBEARER":
         return
     oidc = str(properties.get("sasl.oauthbearer.method", "")).lower() == "oidc"
-    if (
-        not oidc
-        and "sasl.oauthbearer.callback" not in properties
-        and "enable.sasl.oauthbearer.unsecure.jwt" not in properties
-    ):
+    if not oidc and CALLBACK not in properties and "enable.sasl.oauthbearer.unsecure.jwt" not in properties:
         raise KeyedError(
-            "sasl.oauthbearer.callback",
-            "is missing: name a function that gives tokens, package.module:function, or set sasl.oauthbearer.method: oidc",
+            CALLBACK,
+            f"is missing: it {_NAMES_A_FUNCTION}; or set sasl.oauthbearer.method: oidc",
         )
 
 

@@ -73,8 +73,6 @@ def server_properties(
         "share.coordinator.state.topic.min.isr": enough,
         **SHORT_WAITS,
         **SMALL,
-        "message.max.bytes": "16777216",
-        "replica.fetch.max.bytes": "16777216",
         "leader.imbalance.check.interval.seconds": "3600",
         "auto.leader.rebalance.enable": "false",
         "controlled.shutdown.enable": "true" if len(nodes) > 1 else "false",

@@ -86,6 +86,8 @@ class KafkaAdmin:
         """The leader epoch of what was last asked for of a partition: of its end, right after that was asked for."""
         self._compared: dict[TP, tuple[tuple[int, int, int | None], int | None]] = {}
         """(next offset, leader epoch of the record before it, that of the end) as last compared → where the log was cut, if it was."""
+        self._leaderless: frozenset[TP] = frozenset()
+        """Partitions without a leader, as last asked: a question that names one gets no answer for any (docs/clients.md C-K34)."""
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._readers: dict[str, Consumer] = {}
@@ -172,9 +174,17 @@ class KafkaAdmin:
     def watermarks(self, tps: Iterable[TP], isolation: Isolation = "read_committed") -> dict[TP, tuple[int, int]]:
         """Per partition the earliest offset and the end: the last stable offset, or the high watermark (docs/clients.md C-R6)."""
         asked = sorted(set(tps))
-        earliest = self._list_offsets(asked, _EARLIEST, isolation)
-        latest = self._list_offsets(asked, _LATEST, isolation)
+        earliest = self._all(*self._list_offsets(asked, _EARLIEST, isolation, self.timeout))
+        latest = self._all(*self._list_offsets(asked, _LATEST, isolation, self.timeout))
         return {tp: (earliest[tp], latest[tp]) for tp in asked}
+
+    def known_watermarks(
+        self, tps: Iterable[TP], isolation: Isolation = "read_committed"
+    ) -> tuple[dict[TP, tuple[int, int]], dict[TP, CrkafkaError]]:
+        """The same of the partitions that answer; of the others why they do not. One without a leader is not waited for long."""
+        earliest, silent = self._list_offsets(sorted(set(tps)), _EARLIEST, isolation, _ELECTION)
+        latest, later = self._list_offsets(sorted(earliest), _LATEST, isolation, _ELECTION)
+        return {tp: (earliest[tp], latest[tp]) for tp in latest}, silent | later
 
     def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
         """Of these (next offset, leader epoch of the record before it) those that the log was cut below, and where (SPEC S4).
@@ -182,7 +192,7 @@ class KafkaAdmin:
         Where the log ends in the same epoch no leader has changed since, and nothing more is asked: so it is mostly. What Kafka said
         counts until another leader is elected: of many partitions, on a busy cluster, some answer late, and only those are asked again.
         """
-        self._list_offsets(sorted(offsets), _LATEST, "read_uncommitted")
+        self._list_offsets(sorted(offsets), _LATEST, "read_uncommitted", _ELECTION)
         newer = {
             tp: (*of, self._last_epochs.get(tp)) for tp, of in offsets.items() if self._last_epochs.get(tp) != of[1]
         }
@@ -203,9 +213,10 @@ class KafkaAdmin:
     def offsets_for_time(self, tps: Iterable[TP], millis: int) -> dict[TP, int]:
         """Per partition the first offset at or after the time; past the end it is the end (SPEC S2, docs/clients.md C-R7)."""
         asked = sorted(set(tps))
-        at = self._list_offsets(asked, OffsetSpec.for_timestamp(millis), "read_committed")
+        found = self._list_offsets(asked, OffsetSpec.for_timestamp(millis), "read_committed", self.timeout)
+        at = self._all(*found)
         past = [tp for tp in asked if at[tp] < 0]
-        return at | self._list_offsets(past, _LATEST, "read_committed")
+        return at | self._all(*self._list_offsets(past, _LATEST, "read_committed", self.timeout))
 
     def committed(self, group_id: str, tps: Iterable[TP]) -> dict[TP, Committed]:
         """Committed offsets of a group for these partitions; those without one are left out.
@@ -290,69 +301,95 @@ class KafkaAdmin:
         existing = {n: t for n, t in metadata.topics.items() if n in set(names) and t.error is None}
         return {n: TopicInfo("", tuple(sorted(t.partitions))) for n, t in existing.items()}
 
-    def _list_offsets(self, tps: Sequence[TP], spec: OffsetSpec, isolation: Isolation) -> dict[TP, int]:
-        """Leaders move, and a new topic has none for a moment: what is not ready is asked for again.
+    @staticmethod
+    def _all(offsets: dict[TP, int], silent: dict[TP, CrkafkaError]) -> dict[TP, int]:
+        for error in silent.values():
+            raise error
+        return offsets
+
+    def _list_offsets(
+        self, tps: Sequence[TP], spec: OffsetSpec, isolation: Isolation, election: float
+    ) -> tuple[dict[TP, int], dict[TP, CrkafkaError]]:
+        """What was answered within the time limit, and why something was not. Leaders move, and a new topic has none for a moment: what
+        is not ready is asked for again, what has no leader for `election` seconds.
 
         An admin client does not ask for the new leader by itself: after a broker's return it would be refused for minutes, with the
         leader's old epoch.
         """
-        until, offsets, left = time.monotonic() + self.timeout, {}, list(tps)
+        began = time.monotonic()
+        offsets: dict[TP, int] = {}
+        errors: dict[TP, CrkafkaError] = {}
+        left = list(tps)
         lacking_since: float | None = None
+        if not self._leaderless.isdisjoint(left):
+            self._learn_leaders()
         while left:
-            answers, trouble = self._list_offsets_once(left, spec, isolation)
-            offsets.update(answers)
-            left = [tp for tp in left if tp not in answers]
-            if trouble is not None and time.monotonic() >= until:
-                raise trouble
-            if left:
-                time.sleep(0.1)
-                lacking = self._learn_leaders(left)
-                now = time.monotonic()
-                lacking_since = None if not lacking else now if lacking_since is None else lacking_since
-                if lacking_since is not None and now - lacking_since >= _NEW_TOPIC:
-                    raise TopicGone(
-                        f"Kafka at {self.bootstrap} has no {lacking[0]}.",
+            if asked := [tp for tp in left if tp not in self._leaderless]:
+                answers, failed = self._list_offsets_once(asked, spec, isolation)
+                offsets.update(answers)
+                errors = {tp: error for tp, error in errors.items() if tp not in answers} | failed
+            errors |= {tp: self._no_leader(tp) for tp in left if tp in self._leaderless}
+            left = [tp for tp in left if isinstance(errors.get(tp), KafkaUnavailable | TopicGone)]
+            waited = time.monotonic() - began
+            led = any(tp not in self._leaderless for tp in left)
+            if not left or waited >= (self.timeout if led else min(election, self.timeout)):
+                break
+            time.sleep(0.1)
+            there = self._learn_leaders()
+            lacking = [tp for tp in left if there is not None and tp not in there]
+            now = time.monotonic()
+            lacking_since = None if not lacking else now if lacking_since is None else lacking_since
+            if lacking_since is not None and now - lacking_since >= _NEW_TOPIC:
+                for tp in lacking:
+                    errors[tp] = TopicGone(
+                        f"Kafka at {self.bootstrap} has no {tp}.",
                         hint="Was the topic deleted? See `crkafka forget TOPIC`.",
                     )
-        return offsets
+                left = [tp for tp in left if tp not in lacking]
+        return offsets, errors
 
-    def _learn_leaders(self, tps: Sequence[TP]) -> list[TP]:
-        """Ask for the leaders anew; which of these partitions the cluster says that it does not have.
+    def _no_leader(self, tp: TP) -> KafkaUnavailable:
+        return KafkaUnavailable(f"Kafka at {self.bootstrap}: {tp} has no leader.", hint="Is the broker that has it up?")
+
+    def _learn_leaders(self) -> frozenset[TP] | None:
+        """Ask for the leaders; all partitions that the cluster has, or None where it does not answer.
 
         A topic that is new, or a broker that has just started, may be missing for a moment.
         """
         try:
             cluster: Any = self._find_controller()
         except KafkaUnavailable:
-            return []
-        there = {TP(name, number) for name, topic in cluster.topics.items() for number in topic.partitions}
-        return [tp for tp in tps if tp not in there]
+            return None
+        there = {TP(name, p): at for name, topic in cluster.topics.items() for p, at in topic.partitions.items()}
+        self._leaderless = frozenset(tp for tp, at in there.items() if at.leader < 0)
+        return frozenset(there)
 
     def _list_offsets_once(
         self, tps: Sequence[TP], spec: OffsetSpec, isolation: Isolation
-    ) -> tuple[dict[TP, int], CrkafkaError | None]:
-        """What was answered, and why something was not. That a partition is gone is one broker's word: `_learn_leaders` asks again."""
+    ) -> tuple[dict[TP, int], dict[TP, CrkafkaError]]:
+        """That a partition is gone is one broker's word: `_learn_leaders` asks again."""
         what = f"asking for offsets of {plural(len(tps), 'partition')}"
         level = IsolationLevel.READ_COMMITTED if isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
         request = {TopicPartition(tp.topic, tp.partition): spec for tp in tps}
+        patience = min(_ATTEMPT, self.timeout)
         futures = self._call(
-            what, lambda: self._client.list_offsets(request, isolation_level=level, request_timeout=self.timeout)
+            what, lambda: self._client.list_offsets(request, isolation_level=level, request_timeout=patience)
         )
         offsets: dict[TP, int] = {}
-        trouble: CrkafkaError | None = None
+        errors: dict[TP, CrkafkaError] = {}
         for p, future in futures.items():
             tp = TP(p.topic, p.partition)
             try:
-                answer = self._call(f"{what}, at {tp}", lambda f=future: f.result(timeout=self.timeout + 1))  # type: ignore[misc]
+                answer = self._call(f"{what}, at {tp}", lambda f=future: f.result(timeout=patience + 1))  # type: ignore[misc]
                 # Where a broker goes away meanwhile, librdkafka tells no error, and no offset.
                 if answer.offset == OFFSET_INVALID:
-                    trouble = KafkaUnavailable(f"Kafka at {self.bootstrap} gave no answer {what}, at {tp}.")
+                    errors[tp] = KafkaUnavailable(f"Kafka at {self.bootstrap} gave no answer {what}, at {tp}.")
                     continue
                 offsets[tp] = int(answer.offset)
                 self._last_epochs[tp] = answer.leader_epoch
-            except (KafkaUnavailable, TopicGone) as error:
-                trouble = error
-        return offsets, trouble
+            except CrkafkaError as error:
+                errors[tp] = error
+        return offsets, errors
 
     def _call(self, what: str, call: Callable[[], _T], *, raw: bool = False) -> _T:
         """Run a call; errors become typed, except that `raw` lets those through that the caller looks at."""
@@ -392,6 +429,8 @@ _COORDINATOR_MOVES = {
 """Also for a moment after the first group of a new cluster is asked for."""
 _NEVER = 3600.0
 """Seconds; the most that librdkafka takes as the time of a question."""
+_ELECTION = 2.0
+"""Seconds for which a partition may have no leader before the others are answered without it."""
 _NEW_TOPIC = 1.0
 """Seconds for which a topic may be missing at a broker, before it is believed to be gone."""
 _NO_SUCH_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import re
 import threading
@@ -10,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import reduce
+from importlib.metadata import entry_points
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from crkafka_core.config import resolving
+from crkafka_core.config.kafka_section import CALLBACK
+from crkafka_core.config.problem import nearest
 from crkafka_core.kafka.errors import KafkaUnavailable
 from crkafka_core.kafka.log import client_log
 from crkafka_core.kafka.native import errors
 from crkafka_core.model.errors import ConfigError
 
-CALLBACK = "sasl.oauthbearer.callback"
-"""Ours, not librdkafka's: `package.module:function`, which is called with `sasl.oauthbearer.config` and returns a token and the
-second since 1970 at which it ends (and a principal and a mapping of extensions, where the broker wants them)."""
+TOKENS = "crkafka.oauthbearer"
+"""The group of entry points of functions that give tokens. One is called with `sasl.oauthbearer.config` and returns a token and the
+second since 1970 at which it ends (and a principal and a mapping of extensions, where the broker wants them). Only what an installed
+package declares so is called: a line of configuration runs no other code."""
 _CREDENTIALS = ("sasl.username", "sasl.password")
 _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location")
 _LOGIN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
@@ -105,13 +107,19 @@ def _with_first_token(where: str, config: Any) -> Callable[[str], Any]:
 
 def token_function(where: str) -> Callable[[str], Any]:
     """The function that gives tokens; what it gives is a secret from then on, and what it raises is told."""
-    module, _, path = where.partition(":")
-    try:
-        function = reduce(getattr, path.split("."), importlib.import_module(module))
-    except (ImportError, AttributeError, ValueError) as error:
+    declared = {point.name: point for point in entry_points(group=TOKENS)}
+    if where not in declared:
         raise ConfigError(
-            f"kafka: `{CALLBACK}` names {where}, which is not here: {error}.",
-            hint="Write package.module:function, and install the package where members run.",
+            f"kafka: `{CALLBACK}` names {where}, which no installed package declares as an entry point of the group "
+            f"{TOKENS}.{nearest(where, declared)}",
+            hint="Install the package that does, wherever members run.",
+        )
+    try:
+        function = declared[where].load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"kafka: {where}, the `{CALLBACK}`, is {declared[where].value}, which is not here: {error}.",
+            hint="Mend the package that declares it.",
         ) from error
     if not callable(function):
         raise ConfigError(f"kafka: {where}, the `{CALLBACK}`, is not a function.")
@@ -165,7 +173,7 @@ class _Renewal:
         self._on_error(error)
         if self._stamped() != self._stamps:
             self._on_error(
-                KafkaError(KafkaError._FAIL, "the certificate in its file was renewed, which takes a new client")
+                KafkaError(KafkaError._FATAL, "the certificate in its file was renewed, which takes a new client")
             )
 
     def _logged_in_anew(self) -> bool:

@@ -15,17 +15,19 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from crkafka_core.kafka import clients
+from crkafka_core.kafka.commit_chunks import chunks
 from crkafka_core.kafka.commit_deadline import CommitDeadline, CommitPending
 from crkafka_core.kafka.errors import (
     UNREADABLE,
     VANISHED,
-    CommitFailed,
     Fenced,
     GroupRebalanced,
     KafkaFailed,
     KafkaUnavailable,
+    NotAllowed,
     OffsetGone,
     RecordUnreadable,
+    TopicGone,
     broker_in,
     epoch_unknown,
     error_of,
@@ -52,8 +54,10 @@ _GROUP_ENDS = 0.5
 """Seconds; it takes librdkafka microseconds, once its thread runs."""
 _COMMIT_MARGIN = 5.0
 """After the session, in which librdkafka ends most commits itself (docs/clients.md C-K9)."""
-_WAYS_TO_FAIL = (KafkaUnavailable, GroupRebalanced, CommitFailed, Fenced)
+_WAYS_TO_FAIL = (KafkaUnavailable, GroupRebalanced, NotAllowed, KafkaFailed, Fenced)
 """How a commit fails, the worst last."""
+_READ_AGAIN = 60.0
+"""Seconds after which what could not be read is asked for again: another broker may lead the partition, or this one be well again."""
 _NOT_YET = {KafkaError._STATE, KafkaError._UNKNOWN_PARTITION, KafkaError._TIMED_OUT}
 _ENDS_ITS_PARTITION = UNREADABLE | VANISHED
 _SEEK_PATIENCE = 0.5
@@ -73,8 +77,10 @@ class GroupConsumer:
         """Leader epoch of the record before the frontier, where it is known: by it the client hears of a log that is cut (SPEC S4)."""
         self._unknown_epochs: set[TP] = set()
         """Partitions whose epoch their broker did not know: it is not asked for it again."""
-        self._unreadable: set[TP] = set()
-        """What the client cannot read stands still until it is sought anew (SPEC X9)."""
+        self._unreadable: dict[TP, tuple[int | None, float]] = {}
+        """What the client cannot read stands still until it is sought again (SPEC X9) → the offset, where it is known, and since when."""
+        self._troubles: dict[TP, CrkafkaError] = {}
+        """Of the poll that is under way."""
         self._rebalances: list[Rebalance] = []
         self._errors: list[CrkafkaError] = []
         self._reported: dict[int, float] = {}
@@ -138,7 +144,7 @@ class GroupConsumer:
             held = self._commits.hopeless(_STUCK)
             why = f"A commit of group {self.group_id} holds the consumer since the coordinator went away."
             return Polled(errors=(KafkaFailed(why, hint="A new process takes over."),) if held else ())
-        failed = not self._catch_up()
+        failed = not self._catch_up() or not self._read_again()
         served = taken = Taken()
         try:
             served = self._records.serve()
@@ -161,11 +167,12 @@ class GroupConsumer:
                 self._epochs.update({run.tp: run.leader_epoch for run in batch.runs})
         ends = self._sort_out(failures)
         errors, self._errors = tuple(self._errors), []
+        troubles, self._troubles = self._troubles, {}
         count = taken.batch.rows if taken.batch is not None else 0
         dropped = count - (batch.rows if batch is not None else 0)
         # Of what does not flow, or stands nobody knows where, records may be gone: its end says nothing.
         met = {tp: end for tp, end in ends.items() if tp in self._flowing and tp in self._next}
-        return Polled(batch, rebalances, errors, met, disturbed, dropped)
+        return Polled(batch, rebalances, errors, met, disturbed, dropped, troubles)
 
     def _is_late(self, failure: Failure) -> bool:
         """Whether it tells that an offset is gone which lies before where we stand, as the placeholder's does that was
@@ -231,20 +238,41 @@ class GroupConsumer:
                 cut = failure.offset < 0 and tp in self._next
                 if tp in self._flowing or cut:
                     self._errors.append(OffsetGone(tp, self._next[tp] if cut else failure.offset))
+            elif tp in self._held:
+                self._trouble(tp, error_of(failure.error, f"reading {tp}"))
             else:
                 where = f"reading {tp}" if tp.topic else f"in group {self.group_id}"
                 self._report(failure.error, where)
         return ends
 
+    def _trouble(self, tp: TP, error: CrkafkaError) -> None:
+        """One partition gives nothing now: the client goes on asking for it."""
+        if isinstance(error, KafkaUnavailable | NotAllowed | TopicGone):
+            self._troubles[tp] = error
+        else:
+            self._errors.append(error)
+
     def _stand_still(self, failure: Failure) -> None:
         """What the client makes of the rest cannot be trusted: it goes on at offsets read out of garbage (seen with 2.16.0)."""
         tp = failure.tp
-        self._errors.append(RecordUnreadable(tp, self._next.get(tp, failure.offset), failure.error.str()))
-        self._unreadable.add(tp)
-        self._next.pop(tp, None)
+        self._troubles[tp] = RecordUnreadable(tp, self._next.get(tp, failure.offset), failure.error.str())
+        self._unreadable[tp] = self._next.pop(tp, None), time.monotonic()
         if tp in self._flowing:
             self._consumer.pause(_bare([tp]))
             self._flowing.discard(tp)
+
+    def _read_again(self) -> bool:
+        """Seek what stands still for long to where it stands; False if that failed."""
+        late = time.monotonic() - _READ_AGAIN
+        due = {tp: at for tp, (at, since) in self._unreadable.items() if at is not None and since <= late}
+        if not due:
+            return True
+        try:
+            self.seek(due, {tp: self._epochs.get(tp, -1) for tp in due})
+        except CrkafkaError as error:
+            self._errors.append(error)
+            return False
+        return True
 
     # -- where and what to read
 
@@ -261,7 +289,7 @@ class GroupConsumer:
         for tp in wanted:
             self._next.pop(tp, None)
             self._epochs[tp] = (leader_epochs or {}).get(tp, -1)
-            self._unreadable.discard(tp)
+            self._unreadable.pop(tp, None)
         refused = self._seek_each(wanted, time.monotonic() + _SEEK_PATIENCE)
         self._next.update({tp: offset for tp, offset in wanted.items() if tp not in refused})
         if refused:
@@ -269,7 +297,7 @@ class GroupConsumer:
 
     def flow(self, tps: Iterable[TP]) -> None:
         """Let exactly these partitions run, of those held; only changes reach the client (docs/clients.md C-K13)."""
-        wanted = (set(tps) & self._held) - self._unreadable
+        wanted = (set(tps) & self._held) - self._unreadable.keys()
         if self._commits.stuck:
             self._deferred.append(lambda: self.flow(wanted))
             return
@@ -281,13 +309,6 @@ class GroupConsumer:
         self._flowing = wanted
         if go:
             self._waker.wake(go)
-
-    def positions(self, tps: Iterable[TP]) -> dict[TP, int]:
-        """Where librdkafka stands, control records counted; those of which it cannot say are left out (docs/clients.md C-K5)."""
-        asked = _bare(set(tps) & self._held)
-        if not asked or self._commits.stuck:
-            return {}
-        return {TP(p.topic, p.partition): p.offset for p in self._consumer.position(asked) if p.offset >= 0}
 
     def known_ends(self) -> dict[TP, int]:
         """High watermarks as the last fetches told them; asks nobody. While a commit hangs even this call would wait for it."""
@@ -342,18 +363,22 @@ class GroupConsumer:
         metadata: Mapping[TP, str] | None = None,
         leader_epochs: Mapping[TP, int] | None = None,
     ) -> None:
-        """Commit all of them in one synchronous request (SPEC D2). It waits for a broker up to the session (docs/clients.md C-K9).
+        """Commit all of them, in synchronous requests one after another (SPEC D2). Each waits up to the session (docs/clients.md C-K9).
 
         Past that it may still succeed when Kafka is back; until then polls give nothing, and seeks are put off.
-        Raises GroupRebalanced, KafkaUnavailable, Fenced or CommitFailed, also if a single partition failed.
+        Raises GroupRebalanced, KafkaUnavailable, NotAllowed, Fenced or KafkaFailed, also if a single partition failed: what was
+        committed before stays so.
         """
-        if not offsets:
-            return
-        said, epochs = metadata or {}, leader_epochs or {}
-        request = [
-            TopicPartition(tp.topic, tp.partition, offset, said.get(tp, ""), epochs.get(tp, -1))
-            for tp, offset in sorted(offsets.items())
-        ]
+        texts, epochs = metadata or {}, leader_epochs or {}
+        for piece in chunks(offsets, texts, group_id=self.group_id):
+            self._commit_piece(
+                [
+                    TopicPartition(tp.topic, tp.partition, offset, texts.get(tp, ""), epochs.get(tp, -1))
+                    for tp, offset in piece.items()
+                ]
+            )
+
+    def _commit_piece(self, request: list[TopicPartition]) -> None:
         what = f"committing {plural(len(request), 'partition')} of group {self.group_id}"
         try:
             answer = self._commits.commit(request)
@@ -375,11 +400,9 @@ class GroupConsumer:
             raise type(worst)(worst.message + (more if len(failures) > 1 else ""), hint=worst.hint)
 
     def _commit_error(self, error: CrkafkaError) -> CrkafkaError:
-        """A commit fails in four ways only (SPEC D2)."""
+        """A topic that is gone aborts the cut: the reset that follows finds it (SPEC S4)."""
         self._fenced = self._fenced or isinstance(error, Fenced)
-        if isinstance(error, GroupRebalanced | KafkaUnavailable | Fenced):
-            return error
-        return CommitFailed(error.message, hint=error.hint)
+        return error if isinstance(error, _WAYS_TO_FAIL) else KafkaUnavailable(error.message, hint=error.hint)
 
     # -- callbacks: catch, note, return (docs/clients.md C-K3)
 
@@ -422,7 +445,7 @@ class GroupConsumer:
     def _note(self, rebalance: Rebalance | None, *, held: frozenset[TP]) -> None:
         self._held = held
         self._flowing = set()
-        self._unreadable = set()
+        self._unreadable = {}
         self._next = {}
         self._waker.forget()
         if rebalance is not None:
@@ -456,7 +479,9 @@ def _typed(error: BaseException, what: str) -> CrkafkaError:
         return error
     if isinstance(error, KafkaException):
         return error_of(error, what)
-    return error_of(KafkaError(KafkaError._FAIL, f"{type(error).__name__}: {error}"), what)
+    return KafkaFailed(
+        f"The Kafka client failed {what}: {type(error).__name__}: {error}.", hint="A new client takes over."
+    )
 
 
 def _bare(tps: Iterable[TP]) -> list[TopicPartition]:

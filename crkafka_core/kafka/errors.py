@@ -1,4 +1,7 @@
-"""What Kafka can say, one class per reaction, and the table from librdkafka's codes to them."""
+"""Kafka's errors, one class per reaction, and the table from librdkafka's codes to reactions (SPEC X11).
+
+A code that the table does not name is an outage: it is waited for, alarmed by time, and blamed on no member.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from crkafka_core.model.offsets import TP
 
 
 class KafkaUnavailable(ServiceUnavailable):
-    """No broker answers, or no coordinator. Reaction: wait and try again; a cut is aborted, uncounted (SPEC D2, X6)."""
+    """Kafka does not do it now, for whatever reason. Reaction: wait and try again; a cut is aborted, uncounted (SPEC D2, X6, X11)."""
+
+    names_reason = True
+    """False for "no broker is reachable": that also follows a login that is refused, and does not say that it is not."""
 
 
 class GroupRebalanced(Refused):
@@ -26,16 +32,12 @@ class PolledTooLate(GroupRebalanced):
     """`max.poll.interval.ms` passed without a poll; the group went on without us. Reaction: poll on; `lost` follows."""
 
 
-class CommitFailed(CrkafkaError):
-    """A commit failed for a reason we do not know. Reaction: fail, and be restarted (SPEC D2)."""
-
-
 class KafkaFailed(CrkafkaError):
-    """A fatal or unknown error of the client. Reaction: fail, and be restarted with a new client."""
+    """The client itself is broken. Reaction: the member fails, and is restarted with a new client."""
 
 
 class NotAllowed(ConfigError):
-    """Kafka refuses our identity, or what it may do. Reaction: mend the security settings or the rights."""
+    """Kafka refuses our identity, or what it may do. Reaction: wait; after a minute of it the region stops (SPEC X11)."""
 
 
 class OffsetGone(DataLoss):
@@ -61,6 +63,10 @@ class RecordUnreadable(CrkafkaError):
         )
 
 
+class TopicGone(DataLoss):
+    """The topic, or the partition, is not there any more (SPEC S4). Reaction: the next reset compares with what Kafka describes."""
+
+
 UNREADABLE = {
     KafkaError._BAD_MSG,
     KafkaError._BAD_COMPRESSION,
@@ -68,42 +74,58 @@ UNREADABLE = {
     KafkaError.INVALID_MSG,
     KafkaError.MSG_SIZE_TOO_LARGE,
 }
+"""In the place of a record: `RecordUnreadable`. Of a connection, as when a proxy answers in HTTP: an outage."""
 VANISHED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
-"""The offset is not in the log: retention has taken it, or the log ends before it."""
-_NO_SUCH_EPOCH = "broker end offset is -"
-"""A leader epoch that the broker never had: librdkafka tells it in this text only (docs/clients.md C-K25)."""
+"""In the place of a record: the offset is not in the log; retention has taken it, or the log ends before it. `OffsetGone`."""
+REACTIONS: dict[int, type[CrkafkaError]] = {
+    **dict.fromkeys(
+        (
+            KafkaError.ILLEGAL_GENERATION,
+            KafkaError.UNKNOWN_MEMBER_ID,
+            KafkaError.REBALANCE_IN_PROGRESS,
+            KafkaError.STALE_MEMBER_EPOCH,
+            KafkaError.FENCED_MEMBER_EPOCH,
+            KafkaError._ASSIGNMENT_LOST,
+        ),
+        GroupRebalanced,
+    ),
+    KafkaError._MAX_POLL_EXCEEDED: PolledTooLate,
+    **dict.fromkeys((KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED), Fenced),
+    **dict.fromkeys(
+        (
+            KafkaError._AUTHENTICATION,
+            KafkaError._SSL,
+            KafkaError.SASL_AUTHENTICATION_FAILED,
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+            KafkaError.UNSUPPORTED_SASL_MECHANISM,
+            KafkaError.SECURITY_DISABLED,
+        ),
+        NotAllowed,
+    ),
+    **dict.fromkeys(
+        (
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            KafkaError._UNKNOWN_TOPIC,
+            KafkaError._UNKNOWN_PARTITION,
+            KafkaError.UNKNOWN_TOPIC_ID,
+            KafkaError.INCONSISTENT_TOPIC_ID,
+        ),
+        TopicGone,
+    ),
+    **dict.fromkeys((KafkaError._FATAL, KafkaError._CRIT_SYS_RESOURCE), KafkaFailed),
+}
+"""Each code that is known to be something else than an outage. All others, those of later brokers included, are `KafkaUnavailable`."""
 
-
-class TopicGone(DataLoss):
-    """The topic, or the partition, is not there any more (SPEC S4)."""
-
-
-_UNREACHABLE = {
-    KafkaError._WAIT_COORD,
-    KafkaError._WAIT_CACHE,
-    KafkaError._NODE_UPDATE,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError.BROKER_NOT_AVAILABLE,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.NETWORK_EXCEPTION,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.NOT_CONTROLLER,
-    KafkaError.REPLICA_NOT_AVAILABLE,
-    KafkaError.LISTENER_NOT_FOUND,
-    KafkaError.NOT_ENOUGH_REPLICAS,
-    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    KafkaError.OFFSET_NOT_AVAILABLE,  # a leader that was elected a moment ago does not know its log's end yet
-    KafkaError.UNSTABLE_OFFSET_COMMIT,
-    KafkaError.THROTTLING_QUOTA_EXCEEDED,
-    KafkaError.KAFKA_STORAGE_ERROR,
-    KafkaError._DESTROY_BROKER,  # the connection that a client begins with is dropped once it knows the brokers
-    # What the client knows of the leaders is old, or it knows of none: so it is while a broker is away, and after its return.
-    KafkaError._NOENT,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
+_HINTS: dict[type[CrkafkaError], str] = {
+    KafkaUnavailable: "It is tried again.",
+    GroupRebalanced: "The group rebalanced: the region resets by itself.",
+    PolledTooLate: "A member was held up for longer than `max.poll.interval.ms`.",
+    Fenced: "Another consumer has joined with the same `group.instance.id`.",
+    NotAllowed: "Check the security properties, and the rights of this user in Kafka.",
+    TopicGone: "Was the topic deleted? See `crkafka forget TOPIC`.",
+    KafkaFailed: "A new client takes over.",
 }
 _SILENT = {
     KafkaError._TRANSPORT,
@@ -112,38 +134,16 @@ _SILENT = {
     KafkaError._TIMED_OUT,
     KafkaError._TIMED_OUT_QUEUE,
 }
-"""Nobody said anything: what librdkafka calls it tells a person nothing more."""
+"""No broker answered: librdkafka's name for it tells a person nothing more."""
+_NO_SUCH_EPOCH = "broker end offset is -"
+"""A leader epoch that the broker never had: librdkafka tells it in this text only (docs/clients.md C-K25)."""
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
+"""A token was not to be had: the service that gives tokens is away, and nobody refused anything (docs/clients.md C-K33)."""
 _ENDED = {
     "closed by peer.* in state SSL_HANDSHAKE": "It may take no TLS there: are `security.protocol` and the port right?",
     "SSL routines::": "It wants a certificate of this client that it knows: see `ssl.certificate.location` and `ssl.key.location`.",
 }
-"""What librdkafka says of a connection that was ended (a regular expression) → what that may mean."""
-_REBALANCED = {
-    KafkaError.ILLEGAL_GENERATION,
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.REBALANCE_IN_PROGRESS,
-    KafkaError.STALE_MEMBER_EPOCH,
-    KafkaError.FENCED_MEMBER_EPOCH,
-    KafkaError._ASSIGNMENT_LOST,
-}
-_REFUSED = {
-    KafkaError._AUTHENTICATION,
-    KafkaError._SSL,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.UNSUPPORTED_SASL_MECHANISM,
-    KafkaError.SECURITY_DISABLED,
-}
-_GONE = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError.UNKNOWN_TOPIC_ID,
-    KafkaError.INCONSISTENT_TOPIC_ID,
-}
-_FENCED = {KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED}
+"""librdkafka's words for a connection that was ended (a regular expression) → what that may mean."""
 
 
 def _cut_off(error: KafkaError) -> bool:
@@ -157,7 +157,7 @@ def epoch_unknown(error: KafkaError) -> bool:
 
 
 def broker_in(error: KafkaError) -> str:
-    """Which broker does not answer, to stand behind what was done; empty where the error names none, or its own text is told."""
+    """The broker that does not answer, to stand behind what was done; empty where the error names none, or has a text of its own."""
     if error.code() not in _SILENT:
         return ""
     broker = re.match(r"(?:\w+://)?(\S+:\d+)/(?:bootstrap|\d+): ", error.str())
@@ -180,27 +180,26 @@ def error_of(error: KafkaError | KafkaException, what: str) -> CrkafkaError:
             "`bootstrap.servers` and the broker's own advertised address have it, in that certificate?",
         )
     if code in _SILENT or _cut_off(error):
-        why = next((why for said, why in _ENDED.items() if re.search(said, error.str())), "")
-        return KafkaUnavailable(
-            f"Kafka {'ends the connection' if why else 'does not answer'} ({what}).",
-            hint=why or "Is the broker up, and are `bootstrap.servers` and `security.protocol` right?",
-        )
-    if code in _UNREACHABLE:
-        return KafkaUnavailable(text, hint="It is tried again.")
-    if code in _REBALANCED:
-        return GroupRebalanced(text, hint="The group rebalanced: the region resets by itself.")
-    if code == KafkaError._MAX_POLL_EXCEEDED:
-        return PolledTooLate(text, hint="A member was held up for longer than `max.poll.interval.ms`.")
+        return _no_answer(error, what)
     if re.search(r"supported mechanisms:\s*\(", text):
         return NotAllowed(
             f"Kafka takes no login at this listener ({what}).",
             hint="Is the port the right one? Else `security.protocol` is PLAINTEXT there, or SSL.",
         )
-    if code in _REFUSED:
-        return NotAllowed(text, hint="Check the security properties, and the rights of this user in Kafka.")
-    if code in _GONE:
-        return TopicGone(text, hint="Was the topic deleted? See `crkafka forget TOPIC`.")
+    if _NO_TOKEN in text:
+        return KafkaUnavailable(text, hint="The log says why `sasl.oauthbearer.callback` gave none; it is asked again.")
     # A fenced static member shows as the general code for "fatal" (docs/clients.md C-R2); only the text tells it from other ends.
-    if code in _FENCED or (code == KafkaError._FATAL and "fenced" in text.lower()):
-        return Fenced(text, hint="Another consumer has joined with the same `group.instance.id`.")
-    return KafkaFailed(text)
+    fenced = code == KafkaError._FATAL and "fenced" in text.lower()
+    kind = Fenced if fenced else REACTIONS.get(code, KafkaUnavailable)
+    return kind(text, hint=_HINTS[kind])
+
+
+def _no_answer(error: KafkaError, what: str) -> KafkaUnavailable:
+    """No broker answered, or the connection ended."""
+    why = next((why for words, why in _ENDED.items() if re.search(words, error.str())), "")
+    away = KafkaUnavailable(
+        f"Kafka {'ends the connection' if why else 'does not answer'} ({what}).",
+        hint=why or "Is the broker up, and are `bootstrap.servers` and `security.protocol` right?",
+    )
+    away.names_reason = error.code() != KafkaError._ALL_BROKERS_DOWN
+    return away

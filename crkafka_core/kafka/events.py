@@ -38,10 +38,12 @@ class Polled:
     rebalances: tuple[Rebalance, ...] = ()
     """In the order in which the callbacks ran."""
     errors: tuple[CrkafkaError, ...] = ()
-    """Typed by reaction; those that only say "not reachable" come at most every ten seconds."""
+    """Of the group, the client and its connections, by reaction; those that only say "not reachable" come at most every ten seconds."""
     ends: Mapping[TP, int] = field(default_factory=dict)
     """Partitions whose end was reached (`_PARTITION_EOF`), with the offset of the end (SPEC V3)."""
     disturbed: bool = False
     """A callback ran or the call failed, so that records may have been dropped: seek what is still held (SPEC M5)."""
     dropped: int = 0
     """Records that this call returned and that were dropped."""
+    troubles: Mapping[TP, CrkafkaError] = field(default_factory=dict)
+    """Held partitions that give nothing now, and why. The client goes on asking for them: nobody has to do anything."""

@@ -93,13 +93,10 @@ def report(admin: Admin, group_id: str, tps: Iterable[TP] = ()) -> GroupReport:
         committed = admin.committed(group_id, asked)
     except CrkafkaError as error:
         gaps.append(f"committed offsets: {_why(error)}")
-    stable: dict[TP, tuple[int, int]] = {}
-    high: dict[TP, tuple[int, int]] = {}
-    try:
-        stable = admin.watermarks(asked)
-        high = admin.watermarks(asked, "read_uncommitted")
-    except CrkafkaError as error:
-        gaps.append(f"end offsets: {_why(error)}")
+    stable, silent = admin.known_watermarks(asked)
+    high, later = admin.known_watermarks(stable, "read_uncommitted")
+    if why := {_why(error) for error in (silent | later).values()}:
+        gaps.append(f"end offsets: {'; '.join(sorted(why))}")
     partitions = tuple(
         PartitionProgress(
             tp,

@@ -20,12 +20,11 @@ from crkafka_core.kafka.errors import (
     KafkaUnavailable,
     NotAllowed,
     OffsetGone,
-    PolledTooLate,
-    RecordUnreadable,
 )
 from crkafka_core.kafka.events import Kind, Polled
 from crkafka_core.kafka.log import Throttle
 from crkafka_core.loop import THREADS, Runtime
+from crkafka_core.member.kafka_troubles import KafkaTroubles
 from crkafka_core.member.observer import Observer
 from crkafka_core.member.reporter import Reporter
 from crkafka_core.member.resolver import Resolver
@@ -44,8 +43,6 @@ from crkafka_core.segments.batch import Unreadable
 _log = logging.getLogger(__name__)
 _trouble_log = logging.getLogger(__name__ + ".kafka")
 _trouble_log.addFilter(Throttle())  # the client tells of one absent broker by several errors at once
-_AWAY = 15.0
-"""Seconds for which a report of an absent broker stands: the client repeats it every ten."""
 FLOWING = 0.02
 """Seconds of one poll while records flow: how late an event can be noticed (docs/clients.md C-K2)."""
 ENDS_EVERY = 1.0
@@ -101,7 +98,7 @@ class EventLoop:
         self._landed: dict[TP, int] = {}
         """What declared tables have acknowledged, where they were behind at the last cut (SPEC S2)."""
         self.rebalances = 0
-        self._away = (-_AWAY, "")
+        self.troubles = KafkaTroubles(runtime)
         self.dropped = 0
         """Records that were fetched and not handed out: they are fetched again, or are another member's by now."""
         self.unreadable = 0
@@ -150,6 +147,8 @@ class EventLoop:
         if self.exit is None and self._may_poll():
             self._poll()
         self._aim()
+        if why := self.troubles.refused(holds=self._holds):
+            self._reporter.do(sg.Halt(self.state.epoch, why))
         return self.exit is None
 
     def _gathered(self) -> bool:
@@ -198,12 +197,16 @@ class EventLoop:
             self._warn_of_unreadable(polled.batch.unreadable)
         for rebalance in polled.rebalances:
             self.ends = {}
-            if rebalance.kind is Kind.ASSIGNED:
+            assigned = rebalance.kind is Kind.ASSIGNED
+            self.troubles.rebalanced(assigned=assigned)
+            if assigned:
                 self.rebalances += 1
                 self._step(sg.Assigned(rebalance.partitions, rebalance.generation))
             else:
                 self._step(sg.Revoked(f"partitions {rebalance.kind}", thrown_out=rebalance.kind is Kind.LOST))
         self._errors(polled)
+        for unreadable in self.troubles.polled(polled):
+            self._reporter.do(sg.Tell("unreadable", str(unreadable)))
         if polled.disturbed and not polled.rebalances:
             self._step(sg.Disturbed("a poll failed"))
         if self.state.disturbed:
@@ -229,28 +232,35 @@ class EventLoop:
             )
 
     def _errors(self, polled: Polled) -> None:
+        """Only a client that is broken ends this process: all else is waited for (SPEC X11)."""
         for error in polled.errors:
             match error:
                 case Fenced():
                     self._step(sg.Fenced())
                 case OffsetGone():
                     self._step(sg.Trouble(self.state.epoch, str(error), ResetCause.OFFSET_GONE))
-                case RecordUnreadable():
-                    _log.error("%s", error)
-                    self._reporter.do(sg.Tell("unreadable", str(error)))
-                case PolledTooLate() | KafkaUnavailable() | GroupRebalanced():
-                    if isinstance(error, KafkaUnavailable):
-                        self._away = (self._runtime.now(), error.message)
-                    _trouble_log.warning("%s", error)
-                case KafkaFailed() | NotAllowed():
+                case KafkaFailed():
                     self._step(sg.Broken(str(error)))
+                case KafkaUnavailable() | NotAllowed():
+                    self.note(error)
+                    _trouble_log.warning("%s", error)
                 case _:
-                    _log.warning("%s", error)
+                    _trouble_log.warning("%s", error)
+
+        for error in polled.troubles.values():
+            _trouble_log.warning("%s", error)
+
+    @property
+    def _holds(self) -> bool:
+        return self.state.held is not None
+
+    def note(self, error: CrkafkaError) -> None:
+        """The client cannot be made, or does not do what it was told."""
+        self.troubles.note(error, holds=self._holds)
 
     def kafka_away(self) -> str:
-        """What the client says of a broker that does not answer, as long as it goes on saying so."""
-        at, said = self._away
-        return said if self._runtime.now() - at < _AWAY else ""
+        """What keeps the client from its brokers or its group, as it reported last."""
+        return self.troubles.away(holds=self._holds)
 
     def _flow(self, *, keep: bool) -> bool:
         """Set which partitions run: none while the queue is full and membership is to be kept, else all without a reason against it."""
@@ -356,13 +366,14 @@ class EventLoop:
         try:
             self._consumer.seek(offsets, leader_epochs)
         except CrkafkaError as error:
-            _log.warning("%s", error)
+            _trouble_log.warning("%s", error)
+            self.note(error)
             self.post(sg.NotSought(stamp))
             return None
         return sg.Sought(stamp)
 
     def _commit_drained(self, cut: int) -> None:
-        """The one synchronous commit of a drain; how it ends decides what follows (SPEC D2)."""
+        """The synchronous commit of a drain; how it ends decides what follows (SPEC D2)."""
         part = self._submitter.offsets.part()
         metadata = {tp: self._commit_metadata(cut, tp, since) for tp, (since, _, _) in part.items()}
         try:
@@ -371,15 +382,21 @@ class EventLoop:
                     {tp: to for tp, (_, to, _) in part.items()}, metadata, dict(self._submitter.offsets.leader_epochs)
                 )
             outcome, why = sg.Outcome.DONE, ""
+            self.troubles.commit_not_refused()
         except GroupRebalanced as error:
             outcome, why = sg.Outcome.REBALANCED, str(error)
-        except KafkaUnavailable as error:
-            outcome, why = sg.Outcome.ABORT, str(error)
         except Fenced:
             self.post(sg.Fenced())  # which of the two is rightful, SQL says (SPEC R7)
             return
-        except CrkafkaError as error:
+        except KafkaFailed as error:
             outcome, why = sg.Outcome.RESTART, str(error)
+        except NotAllowed as error:
+            outcome, why = sg.Outcome.ABORT, str(error)
+            if lasting := self.troubles.commit_refused(error):
+                self._reporter.do(sg.Halt(self.state.epoch, lasting))
+        except CrkafkaError as error:
+            outcome, why = sg.Outcome.ABORT, str(error)
+            self.troubles.commit_not_refused()
         self.post(sg.Committed(cut, outcome, why))
 
     @contextmanager

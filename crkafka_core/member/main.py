@@ -77,6 +77,9 @@ def why_not_again(code: int) -> str:
     )
 
 
+_NAMED = 20
+"""Partitions that give nothing and are named in the metrics, which are stored with each renewal of the lease."""
+
 Hook = Callable[["Parts"], None]
 
 
@@ -155,7 +158,8 @@ class MemberProcess:
         storage = self.edges.storage(self.config)
         self._patiently(lambda: owner.check(storage, plane.uid, plane.place(), region=self.config.region), stop)
         kafka = self.config.resolved_kafka()
-        admin = self.edges.admin(kafka, f"crkafka-{self.name}-{self.incarnation}-admin")
+        client_id = f"crkafka-{self.name}-{self.incarnation}"
+        admin = self._patiently(lambda: self.edges.admin(kafka, f"{client_id}-admin"), stop)
         launch = self._patiently(plane.launch, stop)
         cluster = self._patiently(admin.cluster_id, stop)
         row = plane.read(lambda _, row: row)
@@ -168,7 +172,7 @@ class MemberProcess:
         properties = client_properties(
             kafka,
             limit,
-            client_id=f"crkafka-{self.name}-{self.incarnation}",
+            client_id=client_id,
             instance_id=instance or None,
             single_topic=self.config.topics is not None and len(self.config.topics) == 1,
             pattern=self.config.pattern is not None,
@@ -180,7 +184,7 @@ class MemberProcess:
         try:
             consumer = self._start(parts, properties, stop)
         except CrkafkaError as error:  # such as a property that the client does not take
-            self._farewell(plane, sg.Exit(ExitKind.FAILED, str(error)))
+            self._farewell(plane, sg.Exit(ExitKind.CLEAN if stop.is_set() else ExitKind.FAILED, str(error)))
             raise
         return self._leave(parts, consumer, admin, self._live(parts), properties)
 
@@ -204,7 +208,7 @@ class MemberProcess:
             topic_ids=lambda: {topic: info.id for topic, info in admin.topics(loop.state.topic_ids).items()},
             runtime=runtime,
         )
-        ends = StallWatch(admin, loop.reading, runtime)
+        ends = StallWatch(admin, loop.reading, lambda: loop.troubles.partitions, runtime)
         resolver = Resolver(config, plane, admin, storage, loop.post, limits=limit, ends=ends, runtime=runtime)
         observer = Observer(plane, limit, loop.post, runtime=runtime)
         watchdog = Watchdog(
@@ -245,7 +249,7 @@ class MemberProcess:
 
         for thread in (*begun, Repeated("stop", leave_when_asked, self.runtime)):
             self.runtime.start(thread)
-        consumer = self.edges.consumer(properties)
+        consumer = self._patiently(lambda: self._consumer(loop, properties), stop)
         loop.begin(
             consumer,
             parts.submitter,
@@ -256,6 +260,15 @@ class MemberProcess:
             lambda: self.edges.nudge(properties, self.config),
         )
         return consumer
+
+    def _consumer(self, loop: EventLoop, properties: Mapping[str, Any]) -> Consumer:
+        """To wait for a token is progress of the event thread, which this is."""
+        loop.progress = self.runtime.now()
+        try:
+            return self.edges.consumer(properties)
+        except ServiceUnavailable as error:
+            loop.note(error)
+            raise
 
     def _live(self, parts: Parts) -> sg.Exit:
         """Be the event thread until its end, and end the others."""
@@ -342,6 +355,7 @@ class MemberProcess:
         partitions: dict[str, dict[str, list[int]]] = {}
         for tp in sorted(nexts.keys() & high.keys()):
             partitions.setdefault(tp.topic, {})[str(tp.partition)] = [nexts[tp], high[tp]]
+        some = sorted(ends.stalled)[:_NAMED]
         before, since = self.counted
         self.counted = (submitter.submitted, now)
         return {
@@ -357,7 +371,9 @@ class MemberProcess:
             "drainTimeMillisMax": submitter.drain_ms_max,
             "cuts": loop.cuts,
             "pausesMillis": list(submitter.pauses),
-            "stalled": {str(tp): round(seconds) for tp, seconds in ends.stalled.items()},
+            "stalled": {str(tp): round(ends.stalled[tp]) for tp in some},
+            "stalledBecause": {str(tp): ends.reasons[tp] for tp in some if ends.reasons.get(tp)},
+            "nStalled": len(ends.stalled),
             "kafkaAway": loop.kafka_away(),
             "recordsDropped": loop.dropped,
             "recordsUnreadable": loop.unreadable,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.kafka.admin import TopicInfo
 from crkafka_core.kafka.edge import Admin
-from crkafka_core.kafka.errors import NotAllowed
+from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed
 from crkafka_core.loop import THREADS, Loop, Runtime
 from crkafka_core.member import start_positions
-from crkafka_core.member.lasting import Lasting
+from crkafka_core.member.lasting import REFUSAL_GAP, REFUSED_FOR, Lasting
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.member.stall_watch import StallWatch
 from crkafka_core.model.errors import ConfigError, CrkafkaError, NotOwner, ServiceUnavailable
@@ -23,7 +23,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Initial, Member, Region, StartReason
-from crkafka_core.plane import alarms, halting, restored, starts
+from crkafka_core.plane import alarm_rows, alarms, halting, restored, starts
 from crkafka_core.plane.member_plane import MemberPlane
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol import subscription
@@ -34,9 +34,6 @@ _IDLE = 5.0
 """Seconds without a question after which strangers are looked for."""
 _CONFIRM = 2.0
 """Seconds after which a topic that seems to be gone is looked for again: a broker that has just started may not know it yet."""
-_REFUSED_FOR = 60.0
-"""Seconds for which Kafka may refuse our identity or rights before the region is stopped: rights are taken away and given back when
-somebody renews them."""
 _PAUSE = 0.3
 """Seconds before a start that could not be resolved is asked for again."""
 
@@ -69,7 +66,7 @@ class Resolver(Loop):
         """The ids of the topics as the client of this process first met them."""
         self.unavailable = ""
         """What a start waits for: told with the metrics, since an attempt that Kafka holds up does not count (SPEC X6)."""
-        self._refused = Lasting()
+        self._refused = Lasting(REFUSAL_GAP)
         self._gone = Lasting()
         """This member holds partitions that Kafka does not describe."""
         self._strangers_at = runtime.now() + _IDLE
@@ -121,12 +118,15 @@ class Resolver(Loop):
         except ServiceUnavailable as error:
             _log.warning("resolving starts: %s", error)
             self.unavailable = str(error)
+            self._refused.over()  # an outage of a minute is not a refusal of a minute
+        except NotAllowed as error:
+            _log.warning("resolving starts: %s", error)
+            self.unavailable = str(error)
+            if self._refused.seconds(self._runtime.now()) >= REFUSED_FOR:
+                self._stop_region(str(error), question.stamp.epoch)
         except ConfigError as error:
             _log.error("resolving starts: %s", error)
-            if not isinstance(error, NotAllowed) or self._refused.seconds(self._runtime.now()) >= _REFUSED_FOR:
-                self._stop_region(str(error), question.stamp.epoch)
-            else:
-                self.unavailable = str(error)
+            self._stop_region(str(error), question.stamp.epoch)
         except CrkafkaError as error:
             _log.info("resolving starts: %s", error)
         except Exception as error:
@@ -143,8 +143,13 @@ class Resolver(Loop):
         if not group:
             return
         there = self._admin.client_ids(group)
-        strangers = self._plane.read(lambda reader, region: alarms.foreign(reader, region, there))
-        if strangers:
+        strangers, named = self._plane.read(
+            lambda reader, region: (
+                alarms.foreign(reader, region, there),
+                alarm_rows.raised(reader, region, alarm_rows.STRANGERS) is not None,
+            )
+        )
+        if strangers or named:
             self._plane.do(lambda tx: alarms.strangers(tx, strangers, by=self._plane.name))
 
     def _check_deleted_topics(self) -> None:
@@ -161,8 +166,8 @@ class Resolver(Loop):
     def _check_ends(self) -> None:
         """Who has records and gives none is told in the event log; how long it lasts, with the metrics (SPEC X8)."""
         if self._ends.ask():
-            stalled = self._ends.stalled
-            self._plane.do(lambda tx: alarms.stalled(tx, stalled, by=self._plane.name))
+            stalled, why = self._ends.stalled, self._ends.reasons
+            self._plane.do(lambda tx: alarms.stalled(tx, stalled, why, by=self._plane.name))
 
     def _answer(self, question: sg.Resolve) -> sg.Event:
         stamp = question.stamp
@@ -177,7 +182,7 @@ class Resolver(Loop):
             raise ServiceUnavailable(f"Kafka does not describe {names} yet.")
         ids = {tp: there[tp] for tp in question.held}
         known = self._known(ids, stamp.epoch)
-        proposals = self._proposals(there, known, first)
+        proposals = self._proposals(there, known, first, question.held)
         gaps = self._gaps(known)
         if gaps and self._topics() != topics:
             # One that was made anew meanwhile would be taken for a log that was cut.
@@ -259,7 +264,7 @@ class Resolver(Loop):
         return first
 
     def _proposals(
-        self, there: Mapping[TP, str], known: starts.Resolved, first: Mapping[TP, Initial]
+        self, there: Mapping[TP, str], known: starts.Resolved, first: Mapping[TP, Initial], held: Collection[TP]
     ) -> dict[TP, starts.Proposal]:
         """Offsets for what nobody has seen, at birth in one transaction (SPEC S3); also for what this member does not hold.
 
@@ -276,18 +281,27 @@ class Resolver(Loop):
         }
         if not wanted:
             return {}
-        proposed = start_positions.propose(self._config, self._admin, self._plane.uid, wanted, born=known.born)
+        optional = wanted.keys() - held if known.born else frozenset[TP]()  # a birth is of all in one (SPEC S3)
+        proposed = start_positions.propose(
+            self._config, self._admin, self._plane.uid, wanted, born=known.born, optional=optional
+        )
         return {tp: starts.Proposal(wanted[tp], offset, position) for tp, (offset, position) in proposed.items()}
 
     def _gaps(self, known: starts.Resolved) -> dict[TP, starts.Gap]:
         """Offsets that Kafka does not hold any more, or not yet, or only by another leader's log: retention, truncation (SPEC S4).
 
         A log that was cut may have grown again, if only a little: its end says neither that it was nor where. What has taken the place
-        of what was read is new, also where the start lies behind a gap.
+        of what was read is new, also where the start lies behind a gap. A partition that does not tell its end starts all the same: once it
+        has a leader the client finds a gap by itself, and the reset that follows finds it here.
         """
-        ends = self._admin.watermarks(known.offsets, "read_uncommitted")
-        gaps = {tp: starts.gap(offset, *ends[tp]) for tp, offset in known.offsets.items()}
-        asked = {tp: (offset, epoch) for tp, (offset, epoch) in known.left_off.items() if ends[tp][0] <= offset}
+        ends, silent = self._admin.known_watermarks(known.offsets, "read_uncommitted")
+        for tp, error in silent.items():
+            if not ends or not isinstance(error, KafkaUnavailable):
+                raise error
+            _log.warning("%s starts unseen: %s", tp, error)
+        gaps = {tp: starts.gap(known.offsets[tp], *ends[tp]) for tp in ends}
+        left_off = {tp: known.left_off[tp] for tp in ends if tp in known.left_off}
+        asked = {tp: (offset, epoch) for tp, (offset, epoch) in left_off.items() if ends[tp][0] <= offset}
         cut = self._admin.cut_below(asked) if asked else {}
         for tp, at in cut.items():
             gap = starts.regrown(known.offsets[tp], at, ends[tp][0])

@@ -1,11 +1,12 @@
-"""Where partitions end, by Kafka's own word, and which of them have records and give none (SPEC X8).
+"""Where partitions end, by Kafka's own word, and which of them give nothing though there is more to read (SPEC X8).
 
 The client tells ends as its fetches bring them: a partition that it does not fetch at all would show no lag (docs/clients.md C-K22).
+Each partition is judged by itself: one without a leader says nothing about the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.loop import THREADS, Runtime
@@ -14,40 +15,68 @@ from crkafka_core.model.offsets import TP
 EVERY = 30.0
 """Seconds between two questions for ends."""
 STALLED_AFTER = 120.0
-"""Seconds for which a partition that has records may give none, before somebody should look at it."""
+"""Seconds for which a partition may give nothing, though it has records or does not tell its end, before somebody should look at it."""
 
 
 class StallWatch:
     """Asked by the resolver's thread while that has nothing else to do; read by any."""
 
-    def __init__(self, admin: Admin, reading: Callable[[], Mapping[TP, int]], runtime: Runtime = THREADS) -> None:
-        """`reading`: where the partitions stand that should give records now; what is paused is none of them."""
+    def __init__(
+        self,
+        admin: Admin,
+        reading: Callable[[], Mapping[TP, int]],
+        troubles: Callable[[], Mapping[TP, str]] = dict,
+        runtime: Runtime = THREADS,
+    ) -> None:
+        """`reading`: where the partitions stand that should give records now; what is paused is none of them. `troubles`: why some give
+        nothing, by the word of the client that reads them."""
         self.ends: Mapping[TP, int] = {}
         """As last asked; replaced as a whole."""
         self.stalled: Mapping[TP, float] = {}
         """Partitions that give nothing, and for how many seconds."""
+        self.reasons: Mapping[TP, str] = {}
+        """Why, where it is known."""
         self._admin = admin
         self._reading = reading
+        self._troubles = troubles
         self._runtime = runtime
         self._due = runtime.now() + EVERY
         self._seen: dict[TP, tuple[int, float]] = {}
 
     def ask(self) -> bool:
-        """Ask, if it is time to; whether a partition is found stalled that was not before."""
+        """Ask, if it is time to; whether a partition is stalled that was not before.
+
+        Ends are those of uncommitted records too: where a transaction hangs, what is committed ends before it (docs/clients.md C-R17).
+        """
         now = self._runtime.now()
         if now < self._due:
             return False
         self._due = now + EVERY
         at = dict(self._reading())
-        self.ends = {tp: end for tp, (_, end) in self._admin.watermarks(at).items()} if at else {}
+        known, silent = self._admin.known_watermarks(at, "read_uncommitted")
+        self.ends = {tp: end for tp, (_, end) in known.items()}
         stalled = {}
         for tp, offset in at.items():
             before, since = self._seen.get(tp, (-1, now))
-            moved = offset != before or offset >= self.ends.get(tp, -1)
+            moved = offset != before or (tp in self.ends and offset >= self.ends[tp])
             self._seen[tp] = (offset, now if moved else since)
             if now - self._seen[tp][1] >= STALLED_AFTER:
                 stalled[tp] = now - self._seen[tp][1]
         self._seen = {tp: seen for tp, seen in self._seen.items() if tp in at}
         new = bool(stalled.keys() - self.stalled.keys())
+        troubles = self._troubles()
+        why = {tp: str(silent[tp]) if tp in silent else troubles.get(tp, "") for tp in stalled}
+        self.reasons = why | self._open_transactions([tp for tp in stalled if not why[tp]], at)
         self.stalled = stalled
         return new
+
+    def _open_transactions(self, tps: Collection[TP], at: Mapping[TP, int]) -> dict[TP, str]:
+        """Partitions of which all that is committed was read: a transaction has been open for as long as nothing came."""
+        if not tps:
+            return {}
+        stable, _ = self._admin.known_watermarks(tps, "read_committed")
+        return {
+            tp: f"a transaction is open at offset {end}, and nothing behind it is read before it ends"
+            for tp, (_, end) in stable.items()
+            if at[tp] >= end
+        }

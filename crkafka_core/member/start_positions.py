@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.admin import Committed
 from crkafka_core.kafka.edge import Admin
+from crkafka_core.kafka.errors import KafkaUnavailable
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.offsets import TP
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 
 
 def propose(
-    config: RegionConfig, admin: Admin, uid: str, tps: Iterable[TP], *, born: bool
+    config: RegionConfig,
+    admin: Admin,
+    uid: str,
+    tps: Iterable[TP],
+    *,
+    born: bool,
+    optional: Collection[TP] = frozenset(),
 ) -> dict[TP, tuple[int, str]]:
-    """Per partition (offset, name of the position). A partition found after the birth goes by `new_partitions`."""
-    tps = sorted(tps)
+    """Per partition (offset, name of the position). A partition found after the birth goes by `new_partitions`.
+
+    An optional one that does not tell its end now is left out.
+    """
+    known, silent = admin.known_watermarks(tps)
+    for tp, error in silent.items():
+        if tp not in optional or not isinstance(error, KafkaUnavailable):
+            raise error
+    tps = sorted(known)
     position = config.start.new_partitions if born else config.start.position
     if position in ("beginning", "end"):
-        return {tp: (ends[position == "end"], position) for tp, ends in admin.watermarks(tps).items()}
+        return {tp: (ends[position == "end"], position) for tp, ends in known.items()}
     if position == "timestamp":
         assert config.start.timestamp is not None
         return {tp: (offset, "timestamp") for tp, offset in admin.offsets_for_time(tps, config.start.timestamp).items()}
-    return _default(config, admin, uid, tps)
+    return _default(config, admin, uid, known)
 
 
-def _default(config: RegionConfig, admin: Admin, uid: str, tps: list[TP]) -> dict[TP, tuple[int, str]]:
+def _default(
+    config: RegionConfig, admin: Admin, uid: str, ends: Mapping[TP, tuple[int, int]]
+) -> dict[TP, tuple[int, str]]:
     """The group's committed offset, as far as it can be believed; else `auto.offset.reset`, resolved by us (SPEC S2)."""
-    committed = admin.committed(config.group_id, tps)
-    ends = admin.watermarks(tps)
+    committed = admin.committed(config.group_id, ends)
     proposed: dict[TP, tuple[int, str]] = {}
     strangers: dict[str, TP] = {}
-    for tp in tps:
+    for tp in sorted(ends):
         commit = committed.get(tp)
         if commit is None:
             proposed[tp] = _fallback(config, tp, ends)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Member, Region, ResetCause
 from crkafka_core.plane import alarms, clock, cuts, epochs, events, life, limits, members, resets, roster, settling
+from crkafka_core.plane.alarm_rows import NO_MERGE, raised
 
 
 def due(reader: Reader, region: Region, there: Sequence[Member] | None = None) -> bool:
     """Whether a look under the lock is worth it; cheap, so that a quiet region costs nothing. `there`: live members, if they are read."""
     if clock.stepped_back(reader, region):
         return True
-    if alarms.no_merge(reader, region) and alarms.raised(reader, region, alarms.NO_MERGE) is None:
+    if alarms.no_merge(reader, region) and raised(reader, region, NO_MERGE) is None:
         return True
     match region.phase:
         case Phase.BIRTH | Phase.RESETTING | Phase.REWINDING:
@@ -94,23 +94,13 @@ def _resume(tx: Tx, region: Region) -> None:
             data={"seconds": round(now - region.reset_at, 3)},
         )
         return
-    missing = settling.unsettled(tx, region)
-    if missing:
-        alarms.unsettled(tx, "; ".join(filter(None, (missing, _held_up(tx)))))
+    if settling.unsettled(tx, region):
+        alarms.unsettled(tx)
         if region.settled_at:
             tx.set_region(settled_at=0.0)
     elif not region.settled_at:
         tx.set_region(settled_at=now)
     elif now - region.settled_at > limit.reset_timeout and now >= region.not_before:
-        held_up = _held_up(tx)
+        held_up = settling.held_up(tx)
         cause = f"the reset took longer than {limit.reset_timeout:.0f} s: {held_up or reason}"
         resets.begin(tx, ResetCause.UNAVAILABLE if held_up else ResetCause.STUCK, cause, by="reset timeout")
-
-
-def _held_up(reader: Reader) -> str:
-    """What a member waits for that is not the region's fault: an attempt while Kafka or the storage fails does not count (SPEC X6)."""
-    for m in roster.live(reader):
-        waits = json.loads(m.metrics_json).get("unavailable")
-        if waits:
-            return f"{m.name}: {waits}"
-    return ""

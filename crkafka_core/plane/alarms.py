@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Alarm, Member, Region, Reset, ResetCause
-from crkafka_core.plane import events, hosts, lateness, limits, roster, triggers
+from crkafka_core.plane import events, hosts, lateness, limits, roster, settling, triggers
+from crkafka_core.plane.alarm_rows import NO_LAST_CUT, NO_MERGE, STRANGERS, UNSETTLED, raise_alarm, raised
 
-UNSETTLED, STRANGERS, NO_MERGE, NO_LAST_CUT = "unsettled", "foreign members", "no merge", "no last cut"
-"""Kinds of alarms; the first two come once in an epoch at most, the others once until the next merge."""
 PERIODS = 3
 """Periods of the trigger without a merge after which that is an alarm, whatever the reason (SPEC X6)."""
 AT_LEAST = 60.0
 """Seconds: a start or a rewind that takes moments is none, however short the period is. The view v_regions has the same numbers."""
+_NAMED = 3
+"""Partitions of one member that an alarm names."""
 _SETTLING = frozenset({Phase.BIRTH, Phase.RESETTING})
 
 
@@ -26,11 +28,19 @@ def overdue(reader: Reader, region: Region) -> bool:
     return region.phase in _SETTLING and reader.now() - region.reset_at > limits.of(region).settle_timeout
 
 
-def unsettled(tx: Tx, why: str) -> None:
-    """The group is not settled, and should be by now."""
-    region = tx.region()
-    if overdue(tx, region):
-        _raise(tx, UNSETTLED, f"not settled for {limits.of(region).settle_timeout:.0f} s: {why}")
+def unsettled(tx: Tx) -> None:
+    """Raise the alarm, once in an epoch, if the group is not settled and should be by now."""
+    if text := _unsettled_now(tx, tx.region()):
+        raise_alarm(tx, UNSETTLED, text)
+
+
+def _unsettled_now(reader: Reader, region: Region) -> str:
+    """As it is now, and not as it was when the alarm was raised."""
+    missing = settling.unsettled(reader, region) if overdue(reader, region) else ""
+    if not missing:
+        return ""
+    text = f"not settled for {reader.now() - region.reset_at:.0f} s: {missing}"
+    return "; ".join(filter(None, (text, settling.held_up(reader))))
 
 
 def no_merge(reader: Reader, region: Region) -> str:
@@ -59,6 +69,8 @@ def no_merge(reader: Reader, region: Region) -> str:
         why += ", and no cut is open: `crkafka show` tells what one waits for, and `crkafka host` or Dagster opens them"
     else:
         why += f": {region.reset_cause}"
+    if waits := settling.held_up(reader):
+        why += f"; {waits}"
     return f"no checkpoint was merged for {now - since:.0f} s, with a period of {region.period:g} s{why}"
 
 
@@ -87,12 +99,7 @@ def _resets_in_a_row(reader: Reader, region: Region) -> str:
 def watch_merges(tx: Tx) -> None:
     """Raise the alarm, once until the next merge."""
     if text := no_merge(tx, tx.region()):
-        _raise(tx, NO_MERGE, text)
-
-
-def no_last_cut(tx: Tx, why: str) -> None:
-    """The region was stopped, and the last cut that a stop promises did not come about (SPEC G9)."""
-    _raise(tx, NO_LAST_CUT, f"stopped without a last cut, what was not merged is read again at the next start: {why}")
+        raise_alarm(tx, NO_MERGE, text)
 
 
 def last_cut_missed(reader: Reader, region: Region) -> str:
@@ -118,28 +125,45 @@ def client_id(member: Member) -> str:
 
 
 def strangers(tx: Tx, client_ids: Collection[str], *, by: str) -> None:
-    """Name the foreign members of the group: they hold partitions that this region waits for (SPEC G8)."""
+    """Name the foreign members of the group: they hold partitions that this region waits for (SPEC G8). Those that have left are not."""
     region = tx.region()
-    if client_ids and overdue(tx, region):
+    if not client_ids:
+        tx.delete(Alarm, ("kind", "=", STRANGERS))
+    elif overdue(tx, region):
         names = ", ".join(sorted(client_ids))
-        _raise(tx, STRANGERS, f"group {region.group_id} has members that are not of this region: {names}", by=by)
+        text = f"group {region.group_id} has members that are not of this region: {names}"
+        standing = raised(tx, region, STRANGERS)
+        if standing is not None and standing.text != text:
+            tx.put(replace(standing, text=events.kept(text)))
+        raise_alarm(tx, STRANGERS, text, by=by)
 
 
-def stalled(tx: Tx, silent: Mapping[TP, float], *, by: str) -> None:
-    """Partitions have records and give none, for so many seconds."""
-    names = ", ".join(map(str, sorted(silent)))
-    events.log(tx, "stalled", f"{names}: there are records, and none came for {max(silent.values()):.0f} s", by=by)
+def _silent(silent: Mapping[str, float], why: Mapping[str, str], count: int) -> str:
+    """That partitions give nothing, and why, where that is known."""
+    named = [
+        f"{tp} has given nothing for {seconds:.0f} s: {why.get(tp) or 'Kafka has records behind where it stands'}"
+        for tp, seconds in sorted(silent.items())[:_NAMED]
+    ]
+    return "; ".join(named) + (f"; and {count - len(named)} more" if count > len(named) else "")
+
+
+def stalled(tx: Tx, silent: Mapping[TP, float], why: Mapping[TP, str], *, by: str) -> None:
+    """Partitions give nothing, for so many seconds each, though there is more to read."""
+    told = _silent({str(tp): s for tp, s in silent.items()}, {str(tp): w for tp, w in why.items()}, len(silent))
+    events.log(tx, "stalled", told, by=by)
 
 
 def _stalled_now(reader: Reader, region: Region) -> str:
     """As the live members of a running region say with their metrics."""
     if region.phase is not Phase.RUNNING:
         return ""
-    return "; ".join(
-        f"{m.name}: {tp} has records and has given none for {seconds} s"
-        for m in roster.live(reader)
-        for tp, seconds in sorted((json.loads(m.metrics_json or "{}").get("stalled") or {}).items())
-    )
+    told = []
+    for m in roster.live(reader):
+        metrics = json.loads(m.metrics_json or "{}")
+        if silent := metrics.get("stalled"):
+            count = metrics.get("nStalled", len(silent))
+            told.append(f"{m.name}: {_silent(silent, metrics.get('stalledBecause') or {}, count)}")
+    return "; ".join(told)
 
 
 def current(reader: Reader, region: Region) -> str:
@@ -154,23 +178,6 @@ def current(reader: Reader, region: Region) -> str:
         *lateness.late(reader, region),
     ]
     if overdue(reader, region):
-        alarms = (raised(reader, region, kind) for kind in (UNSETTLED, STRANGERS))
-        said += [alarm.text for alarm in alarms if alarm is not None]
+        strangers_there = raised(reader, region, STRANGERS)
+        said += [_unsettled_now(reader, region), strangers_there.text if strangers_there is not None else ""]
     return "; ".join(filter(None, said))
-
-
-def _raise(tx: Tx, kind: str, text: str, *, by: str = "") -> None:
-    """Once, with an event for people."""
-    region = tx.region()
-    if raised(tx, region, kind) is None:
-        tx.put(Alarm(region.name, kind, region.epoch, tx.now(), events.kept(text)))
-        events.log(tx, kind, text, by=by)
-
-
-def raised(reader: Reader, region: Region, kind: str) -> Alarm | None:
-    """The alarm of this kind that still holds: since the last completed cut if it is about merges, else of the current epoch."""
-    row = reader.get(Alarm, kind)
-    if row is None:
-        return None
-    holds = row.at > region.last_cut_at if kind in (NO_MERGE, NO_LAST_CUT) else row.epoch == region.epoch
-    return row if holds else None

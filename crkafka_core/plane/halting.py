@@ -5,7 +5,7 @@ from __future__ import annotations
 from crkafka_core.control import Tx
 from crkafka_core.model.phase import UNSETTLED, Phase
 from crkafka_core.model.rows import ResetCause
-from crkafka_core.plane import alarms, epochs, events
+from crkafka_core.plane import alarm_rows, epochs, events
 
 
 def halt(tx: Tx, reason: str, *, member: str = "") -> None:
@@ -42,5 +42,5 @@ def idle(tx: Tx, why: str) -> None:
 
 def without_last_cut(tx: Tx, why: str) -> None:
     """A stop that gives up the last cut it promised."""
-    alarms.no_last_cut(tx, why)
+    alarm_rows.no_last_cut(tx, why)
     idle(tx, f"stopped without a last cut: {why}")

@@ -135,7 +135,9 @@ def waits_for(reader: Reader, region: Region) -> str:
     if region.phase in (Phase.IDLE, Phase.STOPPED):
         return region.stop_reason or hosts.between(reader)
     unready = settling.unready(reader, region)
-    return (hosts.missing(reader, region) or unready) if unready else _tables_to_follow(reader, region)
+    if not unready:
+        return _tables_to_follow(reader, region)
+    return hosts.missing(reader, region) or "; ".join(filter(None, (unready, settling.held_up(reader))))
 
 
 def _tables_to_follow(reader: Reader, region: Region) -> str:

@@ -27,11 +27,11 @@ class Outcome(StrEnum):
 
     DONE = "done"
     ABORT = "abort"
-    """Transport, coordinator: the cut is aborted, which counts for nothing; the member goes on."""
+    """Whatever else Kafka answers: the cut is aborted, which counts for nothing; the member goes on (SPEC X11)."""
     REBALANCED = "rebalanced"
     """Rebalance class: the cut is aborted as by the revocation that follows (SPEC R3, X6)."""
     RESTART = "restart"
-    """Fenced or unknown: the member fails and is started anew."""
+    """The client is broken: the member fails and is started again."""
 
 
 class ExitKind(StrEnum):
@@ -354,6 +354,14 @@ class Tell(Effect):
 
     kind: str
     text: str
+
+
+@dataclass(frozen=True)
+class Halt(Effect):
+    """Stop the region: what this member needs is refused, and only a person can give it (SPEC X11)."""
+
+    epoch: int
+    why: str
 
 
 @dataclass(frozen=True)

@@ -361,7 +361,7 @@ CASES: dict[str, Case] = {
         lambda s: lambda tx: leases.take(tx, "driver", holder="h", token="d", length=60),
     ),
     "pause": (_running, lambda s: lambda tx: pauses.pause(tx, "topic", "orders", by="me")),
-    "alarm: not settled": (_overdue, lambda s: lambda tx: alarms.unsettled(tx, "why")),
+    "alarm: not settled": (_overdue, lambda s: alarms.unsettled),
     "after a clock that stepped back": (_ahead, lambda s: clock.begin_waits_anew),
     "alarm: no merge": (_stalled, lambda s: alarms.watch_merges),
     "alarm: strangers": (_overdue, lambda s: lambda tx: alarms.strangers(tx, ["someone"], by="crash/0")),

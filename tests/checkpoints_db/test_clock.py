@@ -13,7 +13,7 @@ from crkafka_core.control import Store
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Lease, Member, ResetCause
-from crkafka_core.plane import advance, alarms, cleanup, clock, halting, leases, life, members, triggers
+from crkafka_core.plane import advance, alarm_rows, alarms, cleanup, clock, halting, leases, life, members, triggers
 from crkafka_core.plane.transact import ControlPlane
 from tests.plane.conftest import LIMITS, P0, P1, Kit
 from tests.rigs.memory import MemoryStore
@@ -81,7 +81,7 @@ def test_79_what_is_alarmed_is_told_again_after_a_step_back(kit: Kit) -> None:
     _looks(kit, 2)
     kit.cut()
     _looks(kit, 3 * PERIOD + 5)
-    assert len(kit.events(alarms.NO_MERGE)) == 2
+    assert len(kit.events(alarm_rows.NO_MERGE)) == 2
     assert "no checkpoint was merged" in kit.plane.read(alarms.no_merge)
 
 

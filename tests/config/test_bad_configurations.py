@@ -123,6 +123,31 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("a library to load", kafka(plugin__library__paths="/tmp/x.so"), "kafka.plugin.library.paths", "loads a library"),
     ("a path among providers", kafka(ssl__providers="default,/tmp/x.so"), "kafka.ssl.providers", "loads a library"),
     ("providers unseen", kafka(ssl__providers="${env:X:/tmp/x.so}"), "kafka.ssl.providers", "name providers"),
+    ("code to run", kafka(sasl__oauthbearer__callback="os:system"), "kafka.sasl.oauthbearer.callback", "entry point"),
+    (
+        "a command in a principal",
+        kafka(sasl__kerberos__principal="me; touch /tmp/x"),
+        "kafka.sasl.kerberos.principal",
+        "command line",
+    ),
+    (
+        "an option of kinit",
+        kafka(sasl__kerberos__principal="-X"),
+        "kafka.sasl.kerberos.principal",
+        "as user/host@REALM",
+    ),
+    (
+        "a command in a path",
+        kafka(sasl__kerberos__keytab='/k"$(touch /tmp/x)"'),
+        "kafka.sasl.kerberos.keytab",
+        "command line",
+    ),
+    (
+        "a command in the name of a service",
+        kafka(sasl__kerberos__service__name="kafka`id`"),
+        "kafka.sasl.kerberos.service.name",
+        "command line",
+    ),
     ("a program to run", kafka(sasl__kerberos__kinit__cmd="true"), "kafka.sasl.kerberos.kinit.cmd", "command line"),
     ("Java property", kafka(max__poll__records=5), "kafka.max.poll.records", "max_poll_records"),
     (
@@ -269,6 +294,12 @@ def test_replaced_protocols_are_warned_of() -> None:
         ("group.id", " ", "`group.id` is missing"),
         ("partition.assignment.strategy", "sticky", "knows range and roundrobin, not 'sticky'"),
         ("fetch.max.bytes", "64MB", "`fetch.max.bytes` must be a whole number, not '64MB'"),
+        ("sasl.kerberos.principal", "a`id`", "`sasl.kerberos.principal` reaches a command line"),
+        (
+            "sasl.oauthbearer.callback",
+            "os:system",
+            "`sasl.oauthbearer.callback` names a function that a package declares",
+        ),
     ],
 )
 def test_what_a_reference_resolves_to_is_checked_as_well(

@@ -376,7 +376,7 @@ def test_connections_that_others_could_read_or_answer_are_warned_of(keys: dict[s
 def test_tokens_need_a_function_or_oidc() -> None:
     kafka = {"bootstrap.servers": "b:1", "group.id": "g", "sasl.mechanism": "OAUTHBEARER"}
     keys = {"region": "r", "control_plane": "sqlite:///x.db", "storage": "s", "topics": ["t"]}
-    with pytest.raises(BadConfiguration, match=r"oauthbearer\.callback: is missing: name a function"):
+    with pytest.raises(BadConfiguration, match=r"oauthbearer\.callback: is missing: it names a function"):
         RegionConfig.of(**keys, kafka=kafka)
-    RegionConfig.of(**keys, kafka={**kafka, "sasl.oauthbearer.callback": "a.b:c"})
+    RegionConfig.of(**keys, kafka={**kafka, "sasl.oauthbearer.callback": "company-tokens"})
     RegionConfig.of(**keys, kafka={**kafka, "sasl.oauthbearer.method": "oidc"})

@@ -113,10 +113,10 @@ def test_61_lost_batch_with_a_full_queue_is_fetched_again(scenario: Make) -> Non
 
 
 @pytest.mark.parametrize(
-    ("error", "restarts"), [("rebalanced", False), ("unavailable", False), ("fenced", True), ("unknown", True)]
+    ("error", "restarts"), [("rebalanced", False), ("unavailable", False), ("fenced", True), ("broken", True)]
 )
 def test_28_commit_that_is_refused_has_its_own_reaction(pair: Scenario, error: str, restarts: bool) -> None:
-    """SPEC D2, X6; fault 28: rebalance and transport errors abort the cut, uncounted; fencing and unknown ones restart the member."""
+    """SPEC D2, X6; fault 28: an error of Kafka aborts the cut, uncounted; fencing and a broken client restart the member."""
     was, mark = pair.incarnation(0), pair.mark()
     pair.points.set(pair.member(0), fp.COMMIT, error)
     with pytest.raises(CutAborted):

@@ -148,7 +148,7 @@ def consumer_at_the_end(kafka: KafkaCluster, tp: TP) -> GroupConsumer:
     consumer = consumer_of(kafka, tp)
     consumer.seek({tp: 0})
     consumer.flow({tp})
-    until(lambda: (consumer.poll(), consumer.positions({tp}).get(tp) == 160)[1])
+    until(lambda: consumer.poll().ends.get(tp) == 160)
     consumer.poll()
     consumer.flow(())
     return consumer

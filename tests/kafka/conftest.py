@@ -50,6 +50,11 @@ class Probe:
         return [error for polled in self.polled for error in polled.errors]
 
     @property
+    def troubles(self) -> dict[TP, Exception]:
+        """Why partitions gave nothing, as told last."""
+        return {tp: error for polled in self.polled for tp, error in polled.troubles.items()}
+
+    @property
     def ends(self) -> dict[TP, int]:
         return {tp: end for polled in self.polled for tp, end in polled.ends.items()}
 

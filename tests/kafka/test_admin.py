@@ -240,7 +240,7 @@ class JustStarted:
     def list_topics(self, timeout: float) -> Any:
         if self._since() < self.away:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-        partitions = {} if self._since() < self.ignorant else {0: None}
+        partitions = {} if self._since() < self.ignorant else {0: SimpleNamespace(leader=1)}
         return SimpleNamespace(topics={self.topic: SimpleNamespace(partitions=partitions)})
 
     def poll(self, _: float) -> int:
@@ -340,6 +340,26 @@ def test_24_a_coordinator_that_comes_back_after_it_was_asked_for_in_vain_ends_no
     assert said.startswith("KafkaUnavailable"), said
 
 
+def test_94_a_partition_without_a_leader_keeps_no_end_of_another_from_being_told(mock_broker: MockBroker) -> None:
+    """A question that names it gets no answer for any (docs/clients.md C-K34)."""
+    topic = mock_broker.create_topic("t", 3, replication=3)
+    led, leaderless = [TP(topic, 0), TP(topic, 2)], TP(topic, 1)
+    mock_broker.leader(topic, 1, -1)
+    admin = KafkaAdmin({"bootstrap.servers": mock_broker.bootstrap}, timeout=6.0)
+    for longest in (12.0, 6.0):  # once it is known, it is not asked for
+        began = time.monotonic()
+        known, silent = admin.known_watermarks([*led, leaderless])
+        assert known == dict.fromkeys(led, (0, 0))
+        assert set(silent) == {leaderless} and "t[1] has no leader" in str(silent[leaderless])
+        assert time.monotonic() - began < longest
+    with pytest.raises(KafkaUnavailable, match=r"t\[1\] has no leader"):
+        admin.watermarks([*led, leaderless])
+    assert "t[1] has no leader" in report(admin, "g", [*led, leaderless]).gaps[-1]
+    mock_broker.leader(topic, 1, 2)
+    assert admin.watermarks([*led, leaderless]) == dict.fromkeys([*led, leaderless], (0, 0))
+    admin.close()
+
+
 def test_members_are_listed_by_what_they_call_themselves(
     admin: KafkaAdmin, probe: MakeProbe, new_topic: NewTopic, group_id: str
 ) -> None:
@@ -376,7 +396,7 @@ def test_71_a_partition_that_says_late_whether_it_was_cut_is_asked_again_alone(m
         return answers.pop(0)
 
     monkeypatch.setattr(admin_module, "compare", compare)
-    monkeypatch.setattr(away, "_list_offsets", lambda *_: away._last_epochs.update(ends))
+    monkeypatch.setattr(away, "_list_offsets", lambda *_: (away._last_epochs.update(ends), {}))
     where = {a: (160, 2), b: (170, 2)}
     with pytest.raises(KafkaUnavailable, match=r"the log of t\[1\] was cut"):
         away.cut_below(where)

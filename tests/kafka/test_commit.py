@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
+from crkafka_core.kafka.commit_chunks import chunks
 from crkafka_core.kafka.consumer import GroupConsumer
-from crkafka_core.kafka.errors import CommitFailed, Fenced, GroupRebalanced, KafkaUnavailable, OffsetGone
+from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaUnavailable, NotAllowed, OffsetGone
 from crkafka_core.kafka.taken import Failure, Taken
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
@@ -21,7 +22,7 @@ FATAL, FENCED = KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.FENCED_INSTANC
 CODE: dict[type[CrkafkaError], int] = {
     KafkaUnavailable: UNREACHABLE,
     GroupRebalanced: REBALANCED,
-    CommitFailed: FATAL,
+    NotAllowed: FATAL,
     Fenced: FENCED,
 }
 
@@ -45,9 +46,9 @@ class Answering:
     ("codes", "reaction"),
     [
         ((0, UNREACHABLE, UNREACHABLE), KafkaUnavailable),
-        ((0, UNREACHABLE, FATAL), CommitFailed),
+        ((0, UNREACHABLE, FATAL), NotAllowed),
         ((REBALANCED, UNREACHABLE, 0), GroupRebalanced),
-        ((REBALANCED, UNREACHABLE, FATAL), CommitFailed),
+        ((REBALANCED, UNREACHABLE, FATAL), NotAllowed),
         ((FATAL, FENCED, UNREACHABLE), Fenced),
     ],
 )
@@ -62,6 +63,46 @@ def test_72_the_worst_failure_of_a_commit_decides_in_whatever_order(
             consumer.commit(dict.fromkeys(tps, 5))
         assert type(failed.value) is reaction
         assert f"at {tps[order.index(CODE[reaction])]}" in str(failed.value), "the partition is named"
+
+
+class Pieces:
+    """A committer that takes one piece after another, and refuses the second."""
+
+    patience, stuck = 1.0, False
+
+    def __init__(self) -> None:
+        self.pieces: list[list[Any]] = []
+
+    def commit(self, request: list[Any]) -> list[Any]:
+        self.pieces.append(request)
+        code = KafkaError.UNKNOWN if len(self.pieces) == 2 else None
+        return [SimpleNamespace(topic=p.topic, partition=p.partition, error=code and KafkaError(code)) for p in request]
+
+
+def test_93_a_commit_goes_in_pieces_one_after_another_and_the_first_that_fails_ends_it() -> None:
+    """Each piece is one batch of `__consumer_offsets`, which Kafka bounds (docs/clients.md C-R16)."""
+    consumer, committer = GroupConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}), Pieces()
+    consumer._commits = committer  # type: ignore[assignment]
+    offsets = {TP("orders", p): p for p in range(10_000)}
+    with pytest.raises(KafkaUnavailable, match="UNKNOWN"):
+        consumer.commit(offsets, dict.fromkeys(offsets, "x" * 120), dict.fromkeys(offsets, 7))
+    first, second = committer.pieces
+    assert [(p.partition, p.offset, p.metadata, p.leader_epoch) for p in first[:2]] == [
+        (0, 0, "x" * 120, 7),
+        (1, 1, "x" * 120, 7),
+    ]
+    assert second[0].partition == first[-1].partition + 1
+    assert 2_000 < len(first) < 4_600, "far below what Kafka takes by its defaults"
+
+
+@pytest.mark.parametrize("most", [1, 200, 1_000, 10**9])
+def test_93_pieces_hold_every_partition_once_in_order(most: int) -> None:
+    offsets = {TP(topic, p): p for p in range(20) for topic in ("a", "ü" * 40)}
+    metadata = {tp: "m" * tp.partition for tp in offsets}
+    pieces = list(chunks(offsets, metadata, group_id="g", most=most))
+    assert [tp for piece in pieces for tp in piece] == sorted(offsets)
+    assert {tp: at for piece in pieces for tp, at in piece.items()} == offsets
+    assert len(pieces) == {1: 40, 200: 30, 1_000: 6, 10**9: 1}[most]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +168,7 @@ def test_while_a_commit_hangs_no_call_reaches_the_client() -> None:
     consumer._held = frozenset({tp})
     consumer._commits._attempt = SimpleNamespace(ended=threading.Event())  # type: ignore[assignment]
     consumer._consumer = consumer._records = None  # type: ignore[assignment]
-    assert consumer.known_ends() == {} and consumer.positions([tp]) == {}
+    assert consumer.known_ends() == {}
     consumer.seek({tp: 5})
     consumer.flow([tp])
     polled = consumer.poll(10, 0.0)

@@ -143,10 +143,10 @@ def test_73_a_record_that_is_damaged_on_the_brokers_disk_is_told_with_its_offset
     member = probe([damaged, fine])
     member.start_at(0)
     bad, good = TP(damaged, 0), TP(fine, 0)
-    member.poll_until(lambda: bool(member.errors) and len(member.offsets().get(good, [])) == 30)
+    member.poll_until(lambda: bool(member.troubles) and len(member.offsets().get(good, [])) == 30)
     for _ in range(20):
         member.poll()
-    (error,) = member.errors
+    (error,) = member.troubles.values()
     assert isinstance(error, RecordUnreadable) and f"{bad}@10" in str(error)
     assert member.offsets()[bad] == list(range(10)), "what comes before has landed"
     member.consumer.seek({bad: 20})
@@ -176,7 +176,9 @@ def test_73_nothing_of_a_partition_is_handed_out_behind_what_cannot_be_read(
     monkeypatch.setattr(member.consumer._records, "take", lambda most, timeout: next(looks))
     member.poll()
     assert member.offsets() == {bad: [0, 1], good: [0, 1]}
-    assert [f"{bad}@2" in str(e) or f"offset 2 of {bad}" in str(e) for e in member.errors] == [True]
+    assert [
+        f"{bad}@2" in str(e) or f"offset 2 of {bad}" in str(e) for e in (*member.errors, *member.troubles.values())
+    ] == [True]
     if code != KafkaError._AUTO_OFFSET_RESET:  # that one requests a reset
         member.poll()
         assert member.offsets() == {bad: [0, 1], good: [0, 1, 2]}, "what comes later of it is behind the hole, too"

@@ -5,19 +5,34 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from crkafka_core.kafka import clients
 from crkafka_core.kafka.errors import KafkaUnavailable
+from crkafka_core.model.errors import ConfigError
+from tests.kafka.declared import declare
 
 GIVES: Any = None
-PLACE = "tests.kafka.test_tokens:gives"
+PLACE = "given"
 
 
 def gives(_: str) -> Any:
     return GIVES
+
+
+@pytest.fixture(autouse=True)
+def declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(tmp_path / "package", monkeypatch, clients.TOKENS, given="tests.kafka.test_tokens:gives")
+
+
+@pytest.mark.parametrize("where", ["os:system", "tests.kafka.test_tokens:gives", "builtins.exec"])
+def test_only_what_an_installed_package_declares_is_called(where: str) -> None:
+    """A line of configuration names no code of its choice."""
+    with pytest.raises(ConfigError, match=r"no installed package declares as an entry point of the group crkafka\."):
+        clients.token_function(where)
 
 
 @pytest.mark.parametrize(

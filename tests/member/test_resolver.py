@@ -8,16 +8,18 @@ from typing import Any, cast
 
 import pytest
 
-from crkafka_core.kafka.errors import NotAllowed
+from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed
 from crkafka_core.loop import Threads
 from crkafka_core.member import resolver as resolver_module
 from crkafka_core.member.resolver import Resolver
-from crkafka_core.model.errors import ConfigError, ServiceUnavailable
+from crkafka_core.model.errors import ConfigError, CrkafkaError, ServiceUnavailable
 from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import StartReason
 from crkafka_core.plane.starts import Resolved
 from crkafka_core.protocol import signals as sg
+
+Known = tuple[dict[TP, tuple[int, int]], dict[TP, CrkafkaError]]
 
 
 class Clock(Threads):
@@ -72,6 +74,21 @@ def test_x6_rights_that_are_away_for_a_moment_stop_nothing() -> None:
     resolver.answer_all()
     assert resolver.stopped == []
     assert "TOPIC_AUTHORIZATION_FAILED" in resolver.unavailable, "told with the metrics while it lasts"
+
+
+def test_x11_an_outage_between_two_refusals_counts_for_none() -> None:
+    refused, clock = NotAllowed("No right to read orders."), Clock()
+    away = ServiceUnavailable("Kafka does not answer.")
+    resolver = Asked([refused, *[away] * 300, refused], clock)
+    resolver.answer_all()
+    assert clock.time > 60 and resolver.stopped == []
+    resolver.answers = [refused, None, refused]
+    while resolver.answers:
+        resolver.answer_all()
+    resolver.answers = [refused]
+    clock.time += 120  # no question meanwhile: this member had no partitions
+    resolver.answer_all()
+    assert resolver.stopped == []
 
 
 def test_x6_rights_that_stay_away_stop_the_region_with_the_reason() -> None:
@@ -145,8 +162,8 @@ def test_71_a_log_that_was_cut_is_read_from_where_it_was_cut(
     tp = TP("t", 0)
 
     class Admin:
-        def watermarks(self, tps: Any, isolation: str) -> dict[TP, tuple[int, int]]:
-            return {tp: (earliest, end)}
+        def known_watermarks(self, tps: Any, isolation: str) -> Known:
+            return {tp: (earliest, end)}, {}
 
         def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
             return {} if cut_at is None else {tp: cut_at for tp, (offset, _) in offsets.items() if cut_at < offset}
@@ -162,3 +179,46 @@ def test_71_a_log_that_was_cut_is_read_from_where_it_was_cut(
         ):  # what a person has passed over; what a cut has been found to have left
             found = resolver._gaps(Resolved(1, 1, {tp: start}, {tp: StartReason.GAP}, left_off={tp: (160, 0)}))
             assert {at: gap.available for at, gap in found.items()} == ({tp: goes_on} if anew else {})
+
+
+LED, LEADERLESS = TP("t", 0), TP("t", 1)
+
+
+class OneWithoutLeader:
+    """Two partitions that end at 300, one of which may not say so."""
+
+    def __init__(self, error: CrkafkaError, *others: TP) -> None:
+        self.silent = dict.fromkeys((LEADERLESS, *others), error)
+
+    def known_watermarks(self, tps: Any, isolation: str = "") -> Known:
+        known = {tp: (0, 300) for tp in tps if tp not in self.silent}
+        return known, {tp: error for tp, error in self.silent.items() if tp in set(tps)}
+
+    def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
+        assert LEADERLESS not in offsets
+        return {}
+
+
+def test_94_a_partition_without_a_leader_starts_where_the_head_says_and_holds_up_no_other() -> None:
+    """Once it has a leader, the client finds a gap by itself, and the reset that follows compares."""
+    resolver = Asked([], Clock())
+    resolver._admin = OneWithoutLeader(KafkaUnavailable("t[1] has no leader."))  # type: ignore[assignment]
+    offsets, heads = {LED: 400, LEADERLESS: 160}, dict.fromkeys((LED, LEADERLESS), StartReason.HEAD)
+    known = Resolved(1, 1, offsets, heads, left_off={LED: (400, 0), LEADERLESS: (160, 0)})
+    assert resolver._gaps(known).keys() == {LED}, "its log ends before 400"
+
+
+@pytest.mark.parametrize(
+    "admin",
+    [
+        OneWithoutLeader(KafkaUnavailable("Kafka does not answer."), LED),
+        OneWithoutLeader(NotAllowed("No right to describe t.")),
+    ],
+    ids=["no partition answers", "no right"],
+)
+def test_94_what_is_more_than_one_partition_without_a_leader_is_waited_for(admin: OneWithoutLeader) -> None:
+    resolver = Asked([], Clock())
+    resolver._admin = admin  # type: ignore[assignment]
+    offsets = dict.fromkeys((LED, LEADERLESS), 160)
+    with pytest.raises(type(admin.silent[LEADERLESS])):
+        resolver._gaps(Resolved(1, 1, offsets, dict.fromkeys(offsets, StartReason.HEAD), left_off={}))

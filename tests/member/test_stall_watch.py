@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from crkafka_core.kafka.errors import KafkaUnavailable
 from crkafka_core.loop import Threads
 from crkafka_core.member.stall_watch import EVERY, STALLED_AFTER, StallWatch
+from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Event, Region
@@ -24,18 +26,24 @@ class Clock(Threads):
 
 
 class Ends:
-    """Kafka's answers: what is asked of them is there."""
+    """Kafka's answers, partition by partition: the end, the last stable offset if a transaction is open, or no answer."""
 
     def __init__(self) -> None:
         self.ends = {STUCK: 2_000, IDLE: 7, FED: 100}
+        self.stable: dict[TP, int] = {}
+        self.leaderless: set[TP] = set()
 
-    def watermarks(self, tps: Any) -> dict[TP, tuple[int, int]]:
-        return {tp: (0, self.ends[tp]) for tp in tps}
+    def known_watermarks(
+        self, tps: Any, isolation: str = "read_committed"
+    ) -> tuple[dict[TP, tuple[int, int]], dict[TP, CrkafkaError]]:
+        stable = self.stable if isolation == "read_committed" else {}
+        known = {tp: (0, stable.get(tp, self.ends[tp])) for tp in tps if tp not in self.leaderless}
+        return known, {tp: KafkaUnavailable(f"{tp} has no leader.") for tp in tps if tp in self.leaderless}
 
 
 def test_83_a_partition_that_has_records_and_gives_none_is_found_and_one_that_moves_or_is_at_its_end_is_not() -> None:
     clock, at, kafka = Clock(), {STUCK: 0, IDLE: 7, FED: 0}, Ends()
-    watch = StallWatch(kafka, lambda: at, clock)  # type: ignore[arg-type]
+    watch = StallWatch(kafka, lambda: at, runtime=clock)  # type: ignore[arg-type]
     found = []
     for step in range(1, 12):
         clock.time += EVERY
@@ -49,9 +57,38 @@ def test_83_a_partition_that_has_records_and_gives_none_is_found_and_one_that_mo
     assert not watch.ask() and watch.stalled == {}
 
 
+def test_94_a_partition_without_a_leader_is_alarmed_and_blinds_the_watch_for_no_other() -> None:
+    clock, at, kafka = Clock(), {STUCK: 0, IDLE: 7, FED: 0}, Ends()
+    kafka.leaderless = {IDLE}
+    watch = StallWatch(kafka, lambda: at, lambda: {STUCK: "UNKNOWN_SERVER_ERROR"}, clock)  # type: ignore[arg-type]
+    for step in range(1, 6):
+        clock.time += EVERY
+        at[FED] = step
+        watch.ask()
+    assert set(watch.stalled) == {STUCK, IDLE}
+    assert watch.ends.keys() == {STUCK, FED}
+    assert watch.reasons == {STUCK: "UNKNOWN_SERVER_ERROR", IDLE: "t[1] has no leader."}
+    kafka.leaderless = set()
+    clock.time += EVERY
+    watch.ask()
+    assert set(watch.stalled) == {STUCK}
+
+
+def test_94_a_transaction_that_hangs_is_alarmed_with_its_offset() -> None:
+    """What is committed ends before it: the partition seems to be at its end."""
+    clock, at, kafka = Clock(), {STUCK: 40}, Ends()
+    kafka.stable = {STUCK: 40}
+    watch = StallWatch(kafka, lambda: at, runtime=clock)  # type: ignore[arg-type]
+    for _ in range(5):
+        clock.time += EVERY
+        watch.ask()
+    assert set(watch.stalled) == {STUCK}
+    assert "a transaction is open at offset 40" in watch.reasons[STUCK]
+
+
 def test_83_what_is_paused_for_a_while_is_not_stalled_afterwards() -> None:
     clock, at = Clock(), {STUCK: 0}
-    watch = StallWatch(Ends(), lambda: at, clock)  # type: ignore[arg-type]
+    watch = StallWatch(Ends(), lambda: at, runtime=clock)  # type: ignore[arg-type]
     for paused in (False, True, False):
         at.clear() if paused else at.update({STUCK: 0})
         for _ in range(3):
@@ -68,10 +105,14 @@ def test_83_a_stalled_partition_is_an_alarm_while_it_lasts_and_an_event() -> Non
     plane.do(lambda tx: members.register(tx, members.Registration("orders/0", "a", launch, 0, "c", "g")))
     plane.do(lambda tx: tx.set_region(phase=Phase.RUNNING))
     assert plane.read(alarms.current) == ""
-    plane.do(lambda tx: alarms.stalled(tx, {STUCK: 130.2}, by="orders/0"))
-    plane.do(lambda tx: members.renew(tx, "orders/0", "a", {"stalled": {"t[0]": 130}}))
-    assert "t[0] has records and has given none for 130 s" in plane.read(alarms.current)
+    plane.do(lambda tx: alarms.stalled(tx, {STUCK: 130.2}, {STUCK: "no leader"}, by="orders/0"))
+    metrics = {"stalled": {"t[0]": 130, "t[1]": 140}, "stalledBecause": {"t[0]": "no leader"}, "nStalled": 9}
+    plane.do(lambda tx: members.renew(tx, "orders/0", "a", metrics))
+    assert plane.read(alarms.current) == (
+        "orders/0: t[0] has given nothing for 130 s: no leader; "
+        "t[1] has given nothing for 140 s: Kafka has records behind where it stands; and 7 more"
+    )
     (event,) = plane.read(lambda reader, row: reader.select(Event, ("kind", "=", "stalled")))
-    assert "t[0]" in event.text
+    assert event.text == "t[0] has given nothing for 130 s: no leader"
     plane.do(lambda tx: members.renew(tx, "orders/0", "a", {"stalled": {}}))
     assert plane.read(alarms.current) == ""

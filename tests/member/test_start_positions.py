@@ -9,8 +9,9 @@ import pytest
 
 from crkafka_core.config import RegionConfig
 from crkafka_core.kafka.admin import Committed, KafkaAdmin
+from crkafka_core.kafka.errors import KafkaUnavailable
 from crkafka_core.member.start_positions import propose
-from crkafka_core.model.errors import ConfigError
+from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 
@@ -21,6 +22,7 @@ class Kafka:
     """Three partitions of a hundred records; what the group has committed there."""
 
     def __init__(self, *committed: Committed | None) -> None:
+        self.leaderless: TP | None = None
         self.commits = {tp: c for tp, c in zip(TPS, committed, strict=True) if c is not None}
 
     def committed(self, _: str, tps: Iterable[TP]) -> dict[TP, Committed]:
@@ -29,11 +31,19 @@ class Kafka:
     def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
         return {tp: 35 for tp, (_, epoch) in offsets.items() if epoch == 3}
 
-    def watermarks(self, tps: Iterable[TP]) -> dict[TP, tuple[int, int]]:
-        return dict.fromkeys(tps, (0, 100))
+    def known_watermarks(self, tps: Iterable[TP]) -> tuple[dict[TP, tuple[int, int]], dict[TP, CrkafkaError]]:
+        return {tp: (0, 100) for tp in tps if tp != self.leaderless}, {
+            tp: KafkaUnavailable(f"{tp} has no leader.") for tp in tps if tp == self.leaderless
+        }
 
 
-def _propose(adopt: str, *committed: Committed | None, **keys: Any) -> dict[TP, tuple[int, str]]:
+def _propose(
+    adopt: str,
+    *committed: Committed | None,
+    leaderless: TP | None = None,
+    optional: frozenset[TP] = frozenset(),
+    **keys: Any,
+) -> dict[TP, tuple[int, str]]:
     start: dict[str, Any] = {"position": "default", "auto_offset_reset": "latest"} | ({"adopt": adopt} if adopt else {})
     config = RegionConfig.of(
         region="r",
@@ -44,7 +54,9 @@ def _propose(adopt: str, *committed: Committed | None, **keys: Any) -> dict[TP, 
         start=start,
         **keys,
     )
-    return propose(config, cast(KafkaAdmin, Kafka(*committed)), "new", TPS, born=False)
+    kafka = Kafka(*committed)
+    kafka.leaderless = leaderless
+    return propose(config, cast(KafkaAdmin, kafka), "new", TPS, born=False, optional=optional)
 
 
 def _commit(offset: int, uid: str, merged: int, tables: int | None = None) -> Committed:
@@ -54,6 +66,13 @@ def _commit(offset: int, uid: str, merged: int, tables: int | None = None) -> Co
 def test_s2_default_believes_others_and_its_own_up_to_what_was_merged() -> None:
     found = _propose("", Committed(60, ""), _commit(50, "new", 40, tables=10), None)
     assert found == {TPS[0]: (60, "committed"), TPS[1]: (40, "adopted"), TPS[2]: (100, "latest")}
+
+
+def test_94_a_new_partition_without_a_leader_holds_up_no_other_unless_it_is_held() -> None:
+    found = _propose("", Committed(60, ""), None, None, leaderless=TPS[1], optional=frozenset(TPS[1:]))
+    assert found == {TPS[0]: (60, "committed"), TPS[2]: (100, "latest")}
+    with pytest.raises(KafkaUnavailable, match=r"t\[1\] has no leader"):
+        _propose("", Committed(60, ""), None, None, leaderless=TPS[1], optional=frozenset(TPS[2:]))
 
 
 def test_s2_a_foreign_regions_commit_is_refused_with_its_uid() -> None:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import pytest
 
 from crkafka_core.config import RegionConfig
+from crkafka_core.kafka.errors import KafkaUnavailable
 from crkafka_core.loop import Signal, Threads
 from crkafka_core.member import watchdog
 from crkafka_core.member.edges import RealEdges
@@ -349,6 +350,43 @@ def test_g8_a_partition_that_nobody_holds_makes_one_member_force_a_rebalance(pla
     for observer in observers:
         observer.end()
     assert not any(isinstance(e, sg.WronglyShared) for e in said["orders/1"]), "it is the turn of one of them only"
+
+
+def test_x11_a_member_waits_for_the_token_of_its_clients(
+    plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who gives tokens may be away when a member starts, also between its two clients."""
+    edges, begun, asked = RealEdges(), list[Parts](), list[str]()
+    admin = SimpleNamespace(cluster_id=lambda: "c", close=lambda: None)
+
+    def made(kind: str, client: Any) -> Any:
+        asked.append(kind)
+        if asked.count(kind) == 1:
+            raise KafkaUnavailable("no token")
+        if client is None:
+            assert begun[0].loop.kafka_away() == "no token"
+            assert begun[0].loop.standstill() < 1, "to wait is progress"
+            raise ConfigError("that was enough")
+        return client
+
+    monkeypatch.setattr(edges, "admin", lambda *_: made("admin", admin), raising=False)
+    monkeypatch.setattr(edges, "consumer", lambda *_: made("consumer", None), raising=False)
+    monkeypatch.setattr(edges, "settle", lambda: None, raising=False)
+    config = RegionConfig.of(
+        region="orders",
+        control_plane="sqlite:///not-used",
+        storage=str(tmp_path),
+        kafka={"bootstrap.servers": "127.0.0.1:1", "group.id": "g"},
+        topics=["t"],
+    )
+    try:
+        with pytest.raises(ConfigError, match="that was enough"):
+            MemberProcess(config, plane, "orders/1", "h", edges).run(threading.Event(), begun.append)
+    finally:
+        for parts in begun:
+            for thread in (parts.submitter, parts.observer, parts.resolver, parts.reporter, parts.watchdog):
+                thread.end()
+    assert asked == ["admin"] * 2 + ["consumer"] * 2
 
 
 def test_g3_a_member_whose_client_takes_no_such_property_says_so_to_sql(

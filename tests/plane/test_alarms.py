@@ -8,7 +8,7 @@ import pytest
 
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import ResetCause
-from crkafka_core.plane import advance, alarms, cuts, halting, life, permits, resets, triggers
+from crkafka_core.plane import advance, alarm_rows, alarms, cuts, halting, life, permits, resets, triggers
 from crkafka_core.plane.status import status_of
 from tests.plane.conftest import LIMITS
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _told(kit: Kit) -> list[str]:
-    return [event.text for event in kit.events(alarms.NO_MERGE)]
+    return [event.text for event in kit.events(alarm_rows.NO_MERGE)]
 
 
 def test_x6_three_periods_without_a_merge_are_an_alarm_until_the_next_merge(kit: Kit) -> None:

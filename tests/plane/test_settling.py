@@ -117,7 +117,33 @@ def test_g8_foreign_members_of_the_group_are_named_when_it_does_not_settle(kit: 
     assert len(kit.events("foreign members")) == 1
     alarm = kit.plane.read(status_of).alarm
     assert "kafka-console-consumer" in alarm
-    assert "not settled for 30 s" in alarm
+    assert "not settled for 31 s" in alarm
+    kit.do(lambda tx: alarms.strangers(tx, ["another"], by="orders/0"))
+    alarm = kit.plane.read(status_of).alarm
+    assert "not of this region: another" in alarm and "console" not in alarm, "those that are there now"
+    kit.do(lambda tx: alarms.strangers(tx, [], by="orders/0"))
+    assert "not of this region" not in kit.plane.read(status_of).alarm
+    assert len(kit.events("foreign members")) == 1
+
+
+def test_x8_the_alarm_says_what_is_missing_now_and_what_members_wait_for(kit: Kit) -> None:
+    """It said what was missing when it was raised; and that the leader was away stood in SQL, and nowhere else."""
+    kit.do(lambda tx: life.start(tx, by="test"))
+    kit.advance(31.0)
+    assert "no member is there" in kit.plane.read(status_of).alarm
+    kit.advance(60.0)
+    for number in (0, 1):
+        kit.register(number)
+        name = f"orders/{number}"
+        why = {"unavailable": "NOT_LEADER_FOR_PARTITION"}
+        kit.do(lambda tx, name=name, why=why: members.renew(tx, name, kit.live[name], why))
+    status = kit.plane.read(status_of)
+    waits = "no report of what it holds from orders/0, orders/1; orders/0, orders/1: NOT_LEADER_FOR_PARTITION"
+    assert status.waits_for == waits
+    assert f"not settled for 91 s: {waits}" in status.alarm
+    assert len(kit.events("unsettled")) == 1
+    kit.settle()
+    assert kit.plane.read(status_of).alarm == ""
 
 
 def test_x7_an_attempt_has_its_time_from_when_the_group_was_settled_last(kit: Kit) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from crkafka_core.model.errors import DataLoss, Refused, RegionStopped
 from crkafka_core.model.phase import Phase, Wanted
-from crkafka_core.plane import alarms, cuts, halting, life, members, resets, starts
+from crkafka_core.plane import alarm_rows, cuts, halting, life, members, resets, starts
 from crkafka_core.plane.status import status_of
 from crkafka_core.region import waiting
 from tests.plane.conftest import LIMITS, P0
@@ -63,7 +63,7 @@ def test_g9_a_stop_waits_no_longer_than_a_cut_may_take(kit: Kit) -> None:
     assert kit.advance(LIMITS.drain_timeout) is Phase.RUNNING
     assert kit.advance(1) is Phase.IDLE
     assert kit.row.head == 0
-    (alarm,) = kit.events(alarms.NO_LAST_CUT)
+    (alarm,) = kit.events(alarm_rows.NO_LAST_CUT)
     assert "stopped without a last cut" in alarm.text and "no report" in alarm.text
     assert kit.plane.read(status_of).alarm == alarm.text, "who looks later is told too"
 

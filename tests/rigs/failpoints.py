@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from crkafka_core.kafka.consumer import GroupConsumer
-from crkafka_core.kafka.errors import CommitFailed, Fenced, GroupRebalanced, KafkaUnavailable
+from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaFailed, KafkaUnavailable
 from crkafka_core.kafka.events import Polled
 from crkafka_core.member.main import Parts
 from crkafka_core.member.open_segments import OpenSegments
@@ -55,7 +55,7 @@ ERRORS: dict[str, type[CrkafkaError]] = {
     "rebalanced": GroupRebalanced,
     "unavailable": KafkaUnavailable,
     "fenced": Fenced,
-    "unknown": CommitFailed,
+    "broken": KafkaFailed,
 }
 
 

@@ -31,6 +31,8 @@ from cryptography.x509.oid import NameOID
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
 from crkafka_core.dev.ports import free_ports
+from crkafka_core.kafka import clients
+from tests.kafka.declared import declare
 
 
 class Authority:
@@ -116,7 +118,7 @@ class Broker:
                     "security.protocol": "SASL_SSL",
                     **ca,
                     "sasl.mechanism": "OAUTHBEARER",
-                    "sasl.oauthbearer.callback": "tests.transport.conftest:token",
+                    "sasl.oauthbearer.callback": "tokens",
                     "sasl.oauthbearer.config": "alice",
                 },
                 "PLAIN": {},
@@ -165,6 +167,24 @@ def token(config: str) -> tuple[str, float]:
 
 def no_token(config: str) -> tuple[str, float]:
     raise PermissionError("the identity provider is closed")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def functions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What gives tokens here, or does not, as an installed package declares it."""
+    here = "tests.transport.conftest"
+    with pytest.MonkeyPatch.context() as patch:
+        declare(
+            tmp_path_factory.mktemp("package"),
+            patch,
+            clients.TOKENS,
+            tokens=f"{here}:token",
+            no_token=f"{here}:no_token",
+            nothing=f"{here}:nothing",
+            elsewhere="no.such.package:token",
+            no_function=f"{here}:TOKENS",
+        )
+        yield
 
 
 @pytest.fixture(scope="session")

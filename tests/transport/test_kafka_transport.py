@@ -170,19 +170,25 @@ WRONG: dict[str, tuple[str, dict[str, str | None], type[CrkafkaError], str]] = {
     "no login at all": ("SCRAM", {"security.protocol": "SSL"}, KafkaUnavailable, r"`security\.protocol` right\?"),
     "a function that is not there": (
         "OAUTH",
-        {clients.CALLBACK: "tests.transport.conftest:nothing"},
+        {clients.CALLBACK: "nothing"},
         ConfigError,
-        r"names tests\.transport\.conftest:nothing, which is not here.*package\.module:function",
+        r"nothing, the `sasl\.oauthbearer\.callback`, is tests\.transport\.conftest:nothing, which is not here",
+    ),
+    "a name that no package declares": (
+        "OAUTH",
+        {clients.CALLBACK: "token"},
+        ConfigError,
+        r"names token, which no installed package declares .* crkafka\.oauthbearer\. Did you mean .tokens",
     ),
     "a package that is not there": (
         "OAUTH",
-        {clients.CALLBACK: "no.such.package:token"},
+        {clients.CALLBACK: "elsewhere"},
         ConfigError,
         r"No module named",
     ),
     "what is not a function": (
         "OAUTH",
-        {clients.CALLBACK: "tests.transport.conftest:TOKENS"},
+        {clients.CALLBACK: "no-function"},
         ConfigError,
         r"is not a function",
     ),
@@ -261,8 +267,8 @@ def _pass_on(source: socket.socket, to: socket.socket) -> None:
 def test_a_function_that_gives_no_token_is_named_and_what_it_raised_is_logged(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given = {**broker.properties("OAUTH"), clients.CALLBACK: "tests.transport.conftest:no_token"}
-    with pytest.raises(KafkaUnavailable, match=r"no_token, the `sasl\.oauthbearer\.callback`, gave no token"):
+    given = {**broker.properties("OAUTH"), clients.CALLBACK: "no-token"}
+    with pytest.raises(KafkaUnavailable, match=r"no-token, the `sasl\.oauthbearer\.callback`, gave no token"):
         KafkaAdmin(given)
     assert "PermissionError: the identity provider is closed" in caplog.text
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from crkafka_core.kafka.admin import Committed, Isolation, TopicInfo
-from crkafka_core.kafka.errors import CommitFailed, Fenced, GroupRebalanced, KafkaUnavailable, OffsetGone
+from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaFailed, KafkaUnavailable, NotAllowed, OffsetGone
 from crkafka_core.kafka.events import Kind, Polled, Rebalance
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
@@ -224,7 +224,7 @@ class SimulatedConsumer:
             some = dict(sorted(offsets.items())[: self.world.rng.randint(0, len(offsets))])
             if self.broker.commit(self.client, some, {}) is Outcome.DONE:
                 self.world.judged(lambda: self.world.oracle.committed(self.member, some))
-        kind = self.world.rng.choice((KafkaUnavailable, GroupRebalanced, CommitFailed))
+        kind = self.world.rng.choice((KafkaUnavailable, GroupRebalanced, NotAllowed, KafkaFailed))
         self.world.note(self.member.name, f"a commit fails: {kind.__name__}")
         return kind("A commit failed at one partition.")
 
@@ -258,6 +258,11 @@ class SimulatedAdmin:
     def watermarks(self, tps: Iterable[TP], isolation: Isolation = "read_committed") -> dict[TP, tuple[int, int]]:
         self._reach()
         return {tp: (self.broker.starts[tp], self.broker.ends[tp]) for tp in sorted(set(tps))}
+
+    def known_watermarks(
+        self, tps: Iterable[TP], isolation: Isolation = "read_committed"
+    ) -> tuple[dict[TP, tuple[int, int]], dict[TP, CrkafkaError]]:
+        return self.watermarks(tps, isolation), {}
 
     def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
         self._reach()

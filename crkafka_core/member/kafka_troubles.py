@@ -1,0 +1,86 @@
+"""What keeps a member from Kafka, as its client reports it: outages, refusals, partitions that give nothing (SPEC X11).
+
+Nothing here ends a process. An outage is waited for; a refusal that lasts for a minute, without an outage between, stops the region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from crkafka_core.kafka.errors import KafkaUnavailable, NotAllowed, RecordUnreadable
+from crkafka_core.kafka.events import Polled
+from crkafka_core.loop import Runtime
+from crkafka_core.member.lasting import REFUSAL_GAP, REFUSED_FOR, Lasting
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.model.offsets import TP
+
+_STANDS = 15.0
+"""Seconds for which a report of an absent broker stands while partitions are held: the client repeats it every ten."""
+
+
+class KafkaTroubles:
+    """Written by the event thread. `holds`: whether the member has partitions now."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._last: CrkafkaError | None = None
+        """What the client reported last of the group and its brokers."""
+        self._at = 0.0
+        self._refused, self._commits_refused = Lasting(REFUSAL_GAP), Lasting()
+        self.partitions: dict[TP, str] = {}
+        """Why a held partition gives nothing."""
+
+    def note(self, error: CrkafkaError, *, holds: bool) -> None:
+        """That no broker is reachable is also reported while a login is refused: it does not replace the refusal."""
+        names_reason = not isinstance(error, KafkaUnavailable) or error.names_reason
+        if names_reason or not isinstance(self._standing(holds), NotAllowed):
+            self._last, self._at = error, self._runtime.now()
+
+    def rebalanced(self, *, assigned: bool) -> None:
+        """An assignment ends what was reported of the group; a revocation what has not been repeated."""
+        self.partitions = {}
+        if assigned or self._standing(holds=True) is None:
+            self._last = None
+
+    def polled(self, polled: Polled) -> Iterator[RecordUnreadable]:
+        """Take in which partitions give something, or nothing; those that could not be read, once each."""
+        if self.partitions:
+            for tp in (*polled.ends, *(run.tp for run in (polled.batch.runs if polled.batch is not None else ()))):
+                self.partitions.pop(tp, None)
+        for tp, error in polled.troubles.items():
+            why = str(error)
+            if isinstance(error, RecordUnreadable) and self.partitions.get(tp) != why:
+                yield error
+            self.partitions[tp] = why
+
+    def _standing(self, holds: bool) -> CrkafkaError | None:
+        """What was reported last, as long as it goes on. Some of it the client reports once, and a member without partitions waits for
+        the end of it (docs/clients.md C-K33)."""
+        return self._last if not holds or self._runtime.now() - self._at < _STANDS else None
+
+    def away(self, *, holds: bool) -> str:
+        """What keeps the client from its brokers or its group, in words."""
+        error = self._standing(holds)
+        return "" if error is None else str(error) if isinstance(error, NotAllowed) else error.message
+
+    def refused(self, *, holds: bool) -> str:
+        """That Kafka has refused this member its partitions for a minute: the reason to stop the region, once in a minute."""
+        standing = None if holds else self._standing(holds)
+        if not isinstance(standing, NotAllowed):
+            self._refused.over()
+            return ""
+        return self._lasts(self._refused, standing)
+
+    def commit_refused(self, error: NotAllowed) -> str:
+        """The same of commits, which come now and then."""
+        return self._lasts(self._commits_refused, error)
+
+    def commit_not_refused(self) -> None:
+        """It was accepted, or Kafka was away."""
+        self._commits_refused.over()
+
+    def _lasts(self, lasting: Lasting, error: NotAllowed) -> str:
+        if lasting.seconds(self._runtime.now()) < REFUSED_FOR:
+            return ""
+        lasting.over()
+        return str(error)
