@@ -15,6 +15,7 @@ from crkafka_core.model.phase import Phase
 from tests.rigs.memory import MemoryStore
 from tests.rigs.simulation import simulate
 from tests.rigs.simulation.plan import (
+    ANSWERS,
     EDGE_FAULTS,
     LATER,
     PERSON,
@@ -43,7 +44,7 @@ class Outcome:
 
     def report(self) -> str:
         """What was tried, and what never was: faults that struck in no schedule while the region was in a phase."""
-        kinds = (*PROCESS_FAULTS, *EDGE_FAULTS, *REGION_FAULTS, *LATER, RENEWED, *PERSON, *VISITS)
+        kinds = (*PROCESS_FAULTS, *EDGE_FAULTS, *ANSWERS, *REGION_FAULTS, *LATER, RENEWED, *PERSON, *VISITS)
         tried = {(phase, kind) for phase, _, kind in self.strikes}
         never = [f"{kind} in {phase}" for kind in kinds for phase in Phase if (str(phase), kind) not in tried]
         text = f"{len(self.strikes)} combinations of phase, step and fault were tried; {len(tried)} of phase and fault"

@@ -61,6 +61,8 @@ def test_a_start_without_faults_costs_no_reset(tables: int) -> None:
         ("initial", 1),
         ("rewind", 1),
         ("reset", 1),
+        ("partition fails", 0),
+        ("no leader", 0),
         ("lose reply", 0),
         ("disturb", 0),
         ("driver stall", 0),

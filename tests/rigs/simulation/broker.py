@@ -75,6 +75,8 @@ class Broker:
     """Offset from which on a leader wrote → its epoch, of each of the log's leaders, oldest first."""
     cuts: dict[TP, tuple[int, list[Record]]] = field(default_factory=dict)
     """Where a log was cut, and the whole log as it was before; each at most once."""
+    leaderless: dict[TP, float] = field(default_factory=dict)
+    """Partitions that have no leader until then: nobody reads them, and nobody learns where they end."""
     former: dict[str, dict[TP, list[Record]]] = field(default_factory=dict)
     """Logs of topics that were made anew, under the id that each had before."""
     former_starts: dict[TP, int] = field(default_factory=dict)
@@ -170,6 +172,9 @@ class Broker:
 
     def fetch(self, tp: TP, start: int, most: int) -> list[Record]:
         return after(self.logs[tp], start, most)
+
+    def led(self, tp: TP) -> bool:
+        return self.now() >= self.leaderless.get(tp, 0.0)
 
     # The group
 

@@ -16,7 +16,7 @@ from tests.rigs.simulation.backup import Backup
 from tests.rigs.simulation.broker import Client
 from tests.rigs.simulation.copies import Copy
 from tests.rigs.simulation.member import SimulatedMember
-from tests.rigs.simulation.plan import EDGE_FAULTS, PERSON, PROCESS_FAULTS, RENEWED, VISITS, Fault
+from tests.rigs.simulation.plan import ANSWERS, EDGE_FAULTS, PERSON, PROCESS_FAULTS, RENEWED, VISITS, Fault
 from tests.rigs.simulation.scheduler import Owner
 from tests.rigs.simulation.visitors import VISITORS
 
@@ -39,7 +39,7 @@ OF_SEEKS = frozenset({"seek fails", "seek is lost"})
 """They fail what nobody does without a reset."""
 
 
-OF_KAFKA = frozenset({"kafka down", "add partition", "retention", "cut log", RENEWED, "rebalance"})
+OF_KAFKA = frozenset({"kafka down", "no leader", "add partition", "retention", "cut log", RENEWED, "rebalance"})
 
 
 @dataclass
@@ -121,10 +121,10 @@ class Faults:
         """It comes; False as long as there is nobody, or nothing, to whom it could happen."""
         world, kind = self.world, fault.kind
         length = world.limits.session_timeout * 2 * fault.value
-        if kind in PROCESS_FAULTS or kind in EDGE_FAULTS:
-            return self.process(fault, length)
         if kind in OF_KAFKA:
             return self.kafka(fault, length)
+        if kind in PROCESS_FAULTS or kind in EDGE_FAULTS or kind in ANSWERS:
+            return self.process(fault, length)
         if kind.startswith(("driver", "host", "writer")):
             return self.actor(fault, length)
         if kind in PERSON:
@@ -187,6 +187,8 @@ class Faults:
                 broker.down_until = world.now + length
                 self._arm(fault, None, length)
                 return True
+            case "no leader":
+                broker.leaderless[tps[fault.who % len(tps)]] = world.now + length
             case "add partition":
                 broker.add_partition(topics[0])
                 world.later(fault.value, broker.rebalance)
@@ -260,7 +262,7 @@ class Faults:
                 self._arm(fault, p, length)
             case "storage full":
                 self._arm(fault, p, length)
-            case _ if kind in EDGE_FAULTS:
+            case _ if kind in EDGE_FAULTS or kind in ANSWERS:
                 self._arm(fault, p, 2.0 + length / 2)
             case _:
                 return self._at_once(fault, p, length)
@@ -347,6 +349,7 @@ class Faults:
         self.ripe.clear()
         self.armed.clear()
         self.sql_down_until = world.broker.down_until = 0.0
+        world.broker.leaderless.clear()
         world.at_usual_speed()
         for client in self.strangers:
             world.broker.remove(client)

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from crkafka_core.kafka.admin import Committed, Isolation, TopicInfo
-from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaFailed, KafkaUnavailable, NotAllowed, OffsetGone
+from crkafka_core.kafka.commit_chunks import chunks
+from crkafka_core.kafka.errors import Fenced, GroupRebalanced, KafkaUnavailable, OffsetGone, RecordUnreadable
 from crkafka_core.kafka.events import Kind, Polled, Rebalance
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.protocol.signals import Outcome
 from crkafka_core.segments.batch import SCHEMA, Batch, Run
+from tests.rigs.simulation import answers
 from tests.rigs.simulation.broker import Client, FencedInstance, Record
 from tests.rigs.simulation.storage import ROW_BYTES
 
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 QUIET = 10.0
 """Seconds between two reports of the same unreachable broker."""
+READ_AGAIN = 2.0
+"""Seconds after which what could not be read is asked for again."""
+COMMIT_BYTES = 512
+"""What one commit may hold: of two or three partitions."""
 MOST = 4
 """Records of one partition in one fetch, at most."""
 
@@ -56,6 +62,8 @@ class SimulatedConsumer:
         """Leader epoch of the record before the next one, where it was read, or told with the seek (docs/clients.md C-K25)."""
         self._stalled: set[TP] = set()
         """What is gone of them was told, and they are silent until they are sought (docs/clients.md C-R10)."""
+        self._unreadable: dict[TP, float] = {}
+        """What could not be read, and when it is asked for again."""
         self._complained = -QUIET
 
     @property
@@ -87,9 +95,11 @@ class SimulatedConsumer:
         if rebalances:
             return Polled(rebalances=tuple(rebalances), disturbed=True)
         if world.faults.strikes(self.member, "poll fails"):
-            return Polled(errors=(KafkaUnavailable("A poll failed."),), disturbed=True)
+            error = answers.to_the_group(rng)
+            world.note(self.member.name, f"a poll fails: {error.message}")
+            return Polled(errors=(error,), disturbed=rng.random() < 0.8)
         fetched = self._fetch(max_records) if brought == "records" else Polled()
-        if fetched.batch is None and not fetched.errors:
+        if fetched.batch is None and not fetched.errors and not fetched.troubles:
             world.scheduler.sleep(timeout * (0.5 + 8.0 * rng.random()))
         return fetched
 
@@ -110,7 +120,7 @@ class SimulatedConsumer:
             return []
         given = self.client.holds if brought == "assigned" else None
         told, self._held = given if given is not None else self._held, given or frozenset()
-        self._flowing, self._next, self._read, self._stalled = set(), {}, {}, set()
+        self._flowing, self._next, self._read, self._stalled, self._unreadable = set(), {}, {}, set(), {}
         self.world.note(self.member.name, f"partitions {brought}", sorted(map(str, told)))
         return [Rebalance(Kind(brought), told, self.client.generation)]
 
@@ -122,11 +132,15 @@ class SimulatedConsumer:
         runs: list[Run] = []
         ends: dict[TP, int] = {}
         gone: list[CrkafkaError] = []
+        troubles: dict[TP, CrkafkaError] = {}
         for tp in ready[: rng.randint(1, 3)]:
             at = self._next.get(tp, 0)
             if at < self.broker.starts[tp] or at > self.broker.ends[tp] or self._cut_below(tp, at):
                 self._stalled.add(tp)
                 gone.append(OffsetGone(tp, at))
+                continue
+            if trouble := self._trouble(tp, at):
+                troubles[tp] = trouble
                 continue
             since = max(self.broker.starts[tp], at - 3) if odd else at
             found = self.broker.fetch(tp, since, rng.randint(1, min(MOST, max_records)))
@@ -146,8 +160,23 @@ class SimulatedConsumer:
             self._next[tp] = max(at, found[-1][0] + 1)
         gone += self._heard_while_paused()
         if not runs:
-            return Polled(ends=ends, errors=tuple(gone))
-        return Polled(Fetched(_columns(records), tuple(runs)), ends=ends, errors=tuple(gone))
+            return Polled(ends=ends, errors=tuple(gone), troubles=troubles)
+        return Polled(Fetched(_columns(records), tuple(runs)), ends=ends, errors=tuple(gone), troubles=troubles)
+
+    def _trouble(self, tp: TP, at: int) -> CrkafkaError | None:
+        """Why this partition gives nothing now: its leader is away, or answers with any error there is."""
+        if self._unreadable.get(tp, 0.0) > self.world.now:
+            return RecordUnreadable(tp, at, "as before")
+        if not self.broker.led(tp):
+            self.world.faults.hit("no leader", self.member)
+            return KafkaUnavailable(f"{tp} has no leader.")
+        if not self.world.faults.strikes(self.member, "partition fails"):
+            return None
+        error = answers.to_a_partition(self.world.rng, tp, at)
+        if isinstance(error, RecordUnreadable):
+            self._unreadable[tp] = self.world.now + READ_AGAIN
+        self.world.note(self.member.name, f"{tp} fails: {error.message}")
+        return error
 
     def _heard_while_paused(self) -> list[CrkafkaError]:
         """A log that was cut is told of soon, also if its partition does not flow."""
@@ -171,6 +200,7 @@ class SimulatedConsumer:
                 self.world.note(self.member.name, f"a seek fails at {tp}")
                 raise KafkaUnavailable(f"Seeking {tp} to {offset} failed.")
             self._stalled.discard(tp)
+            self._unreadable.pop(tp, None)
             if self.world.faults.misbehaves(self.member, "seek is lost"):
                 if self._next.get(tp, 0) != offset:
                     self.world.faults.hit("seek is lost", self.member)
@@ -195,8 +225,12 @@ class SimulatedConsumer:
         metadata: Mapping[TP, str] | None = None,
         leader_epochs: Mapping[TP, int] | None = None,
     ) -> None:
-        if not offsets:
-            return
+        texts = metadata or {}
+        for piece in chunks(offsets, texts, group_id="group", most=COMMIT_BYTES):
+            self._commit_piece(piece, texts)
+
+    def _commit_piece(self, offsets: Mapping[TP, int], metadata: Mapping[TP, str]) -> None:
+        """One request; between two of them anything may happen."""
         world = self.world
         world.scheduler.give_way()
         if not self.reaches:
@@ -206,7 +240,7 @@ class SimulatedConsumer:
                 raise KafkaUnavailable("The coordinator did not answer a commit.")
         error = self._commit_error(offsets)
         if error is None:
-            outcome = self.broker.commit(self.client, offsets, metadata or {})
+            outcome = self.broker.commit(self.client, offsets, metadata)
             if outcome is Outcome.RESTART:
                 raise Fenced("Another consumer has joined with the same group.instance.id.")
             if outcome is Outcome.REBALANCED:
@@ -224,9 +258,9 @@ class SimulatedConsumer:
             some = dict(sorted(offsets.items())[: self.world.rng.randint(0, len(offsets))])
             if self.broker.commit(self.client, some, {}) is Outcome.DONE:
                 self.world.judged(lambda: self.world.oracle.committed(self.member, some))
-        kind = self.world.rng.choice((KafkaUnavailable, GroupRebalanced, NotAllowed, KafkaFailed))
-        self.world.note(self.member.name, f"a commit fails: {kind.__name__}")
-        return kind("A commit failed at one partition.")
+        error = answers.to_a_commit(self.world.rng)
+        self.world.note(self.member.name, f"a commit fails: {error.message}")
+        return error
 
 
 class SimulatedAdmin:
@@ -256,13 +290,18 @@ class SimulatedAdmin:
         return dict.fromkeys(topics, False)
 
     def watermarks(self, tps: Iterable[TP], isolation: Isolation = "read_committed") -> dict[TP, tuple[int, int]]:
-        self._reach()
-        return {tp: (self.broker.starts[tp], self.broker.ends[tp]) for tp in sorted(set(tps))}
+        known, silent = self.known_watermarks(tps, isolation)
+        for error in silent.values():
+            raise error
+        return known
 
     def known_watermarks(
         self, tps: Iterable[TP], isolation: Isolation = "read_committed"
     ) -> tuple[dict[TP, tuple[int, int]], dict[TP, CrkafkaError]]:
-        return self.watermarks(tps, isolation), {}
+        self._reach()
+        asked = sorted(set(tps))
+        known = {tp: (self.broker.starts[tp], self.broker.ends[tp]) for tp in asked if self.broker.led(tp)}
+        return known, {tp: KafkaUnavailable(f"{tp} has no leader.") for tp in asked if tp not in known}
 
     def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
         self._reach()

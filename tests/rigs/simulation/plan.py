@@ -47,6 +47,8 @@ REGION_FAULTS = (
 )
 LATER = ("cut log",)
 """Of regions too, drawn apart: most seeds stand for what they stood for before there were any."""
+ANSWERS = ("partition fails", "no leader")
+"""Of one partition, for one member or for all; drawn apart as well."""
 RENEWED = "topic made anew"
 """Drawn apart as well."""
 NOT_WITH_RENEWED = frozenset({"cut log", "restore", "skip", "cut kafka", "kafka down", "stall"})
@@ -132,7 +134,9 @@ def plan(seed: int) -> Plan:
         faults = _about(rng, phase, bringers, rng.uniform(7.0, 11.0), faults)
     apart = Random(f"later {seed}")
     later = [_fault(apart, chaos, list(LATER)) for _ in range(apart.choice((1, 1, 2)) if apart.random() < 0.15 else 0)]
-    everything = [*faults, *later]
+    answers = Random(f"answers {seed}")
+    count = answers.choice((1, 2, 3)) if answers.random() < 0.15 else 0
+    everything = [*faults, *later, *(_fault(answers, chaos, list(ANSWERS)) for _ in range(count))]
     renewed = Random(f"renewed {seed}")
     if renewed.random() < 0.12 and not NOT_WITH_RENEWED & {f.kind for f in everything}:
         everything.append(_fault(renewed, chaos, [RENEWED]))
