@@ -164,8 +164,13 @@ def decode_batch(
 def _refuse(batch: pa.RecordBatch, reasons: Sequence[str | None]) -> None:
     for row, reason in enumerate(reasons):
         if reason is not None:
-            topic, partition, offset = (batch.column(c)[row].as_py() for c in ("topic", "partition", "offset"))
-            raise BadRecord(
-                f"Record {topic}[{partition}]@{offset} cannot be decoded: {reason}.",
-                hint="Mend the schema, or keep such records as dead letters, or skip them (on_bad_record).",
-            )
+            raise refuse_record(batch.slice(row, 1), reason)
+
+
+def refuse_record(batch: pa.RecordBatch, reason: str) -> BadRecord:
+    """The error that names the first record of a batch."""
+    topic, partition, offset = (batch.column(c)[0].as_py() for c in ("topic", "partition", "offset"))
+    return BadRecord(
+        f"Record {topic}[{partition}]@{offset} cannot be decoded: {reason}.",
+        hint="Correct the schema, or keep such records as dead letters, or skip them (on_bad_record).",
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 
 from crkafka_core.config import json_columns
 from crkafka_core.config.json_columns import PREFIX
-from crkafka_core.config.typed import OnBadRecord, RegistryConfig, TypedConfig
+from crkafka_core.config.sections import GOOD
+from crkafka_core.config.typed import DEAD, OnBadRecord, RegistryConfig, TypedConfig
 from crkafka_core.decode import arrow_types, registry_columns
-from crkafka_core.decode.batch import REASON, VALUE
+from crkafka_core.decode.batch import REASON, VALUE, Columns, decode_batch, refuse_record
 from crkafka_core.decode.decoders import Decoder, Json
 from crkafka_core.decode.fitting import nullable
 from crkafka_core.decode.registry import Registry
@@ -34,6 +35,28 @@ class Typing:
     keyed: bool
     """The table has one row for each of Kafka's keys, and none for a record without."""
 
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        """Columns of the typed table and of its dead letters. Skipped records are among the dead letters too, for who counts them."""
+        return {GOOD: self.good_schema(), DEAD: self.bad_schema()}
+
+    def open(self) -> Callable[[pa.RecordBatch], Mapping[str, pa.RecordBatch]]:
+        """Ready to type records, in one process."""
+        values, stop = Columns("value", self.decoder, self.kind), self.on_bad_record == "stop"
+        schemas = self.schemas()
+
+        def run(records: pa.RecordBatch) -> Mapping[str, pa.RecordBatch]:
+            decoded = decode_batch(records, values, None, tombstones=True, stop=stop, keyed=self.keyed)
+            return {name: _batch(take(decoded), schemas[name]) for name, take in ((GOOD, good), (DEAD, bad))}
+
+        return run
+
+    def set_aside(self, records: pa.RecordBatch, reason: str) -> Mapping[str, pa.RecordBatch]:
+        """Records that are bad for a reason that was found elsewhere."""
+        if self.on_bad_record == "stop":
+            raise refuse_record(records, reason)
+        reasons = pa.array([reason] * records.num_rows, pa.string())
+        return {DEAD: records.append_column(pa.field(REASON, pa.string()), reasons)}
+
     def good_schema(self) -> pa.Schema:
         """Columns of `good`."""
         kept = [pa.field(PREFIX + name, SCHEMA.field(name).type) for name in KAFKA]
@@ -42,6 +65,10 @@ class Typing:
     def bad_schema(self) -> pa.Schema:
         """Columns of `bad`."""
         return pa.schema([*(pa.field(f.name, f.type) for f in SCHEMA), pa.field(REASON, pa.string())])
+
+
+def _batch(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def good(decoded: pa.RecordBatch) -> Mapping[str, pa.Array]:

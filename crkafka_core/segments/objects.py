@@ -45,6 +45,9 @@ class ObjectStorage(Storage):
         self.puts_new = self._scheme in ("s3", "s3a")
         self._files, self._root = self._connect()
 
+    def __reduce__(self) -> tuple[type[ObjectStorage], tuple[str, Mapping[str, str]]]:
+        return type(self), (self.url, self._options)
+
     def uri(self, path: str) -> str:
         return f"{self.url.split('?')[0]}/{path}"
 

@@ -60,7 +60,11 @@ class Column:
 
 def columns(storage: Storage, path: str) -> tuple[int, dict[str, Column]]:
     """How many rows a file has, and what it tells of its columns, by their names."""
-    about = _metadata(storage, path)
+    return columns_of(_metadata(storage, path))
+
+
+def columns_of(about: Any) -> tuple[int, dict[str, Column]]:
+    """The same of Parquet's metadata."""
     groups = [about.row_group(i) for i in range(about.num_row_groups)]
     found: dict[str, Column] = {}
     for at, name in enumerate(about.schema.names):

@@ -1,0 +1,167 @@
+"""Data files of one output, written row group by row group, with their bounds and null counts as the writer has them (SPEC K6)."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from crkafka_core.lake import partitions
+from crkafka_core.lake.port import CHECKPOINT, NewFile, Part
+from crkafka_core.segments import read_footer
+from crkafka_core.segments.rows import Sink
+from crkafka_core.segments.storage import Storage
+
+ROW_GROUP_BYTES = 32 << 20
+"""Rows in memory before they become a row group; of all partitions together, twice as many."""
+FILE_BYTES = 512 << 20
+"""A file that has grown to this is closed, and another one begun."""
+OPEN_FILES = 64
+"""Files of one output that are open at once; the one that got no rows for longest is closed."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the rows of one output go."""
+
+    storage: Storage
+    """Of the table."""
+    folder: str
+    """Below it, for the new files."""
+    parts: Sequence[Part] = field(default=())
+
+
+class NewFiles:
+    """The files of one output, made by one process; `output` None: rows are counted, and go nowhere."""
+
+    def __init__(self, output: Output | None, schema: pa.Schema) -> None:
+        self._output, self._schema = output, schema
+        self._open: dict[tuple[Any, ...], _File] = {}
+        """By partition values; the one that got rows last is last."""
+        self.made: list[NewFile] = []
+        self.rows: Counter[int] = Counter()
+        """Of each checkpoint."""
+
+    def add(self, checkpoint: int, rows: pa.RecordBatch) -> None:
+        """Rows of one checkpoint."""
+        if not rows.num_rows:
+            return
+        self.rows[checkpoint] += rows.num_rows
+        if self._output is None:
+            return
+        if CHECKPOINT not in rows.schema.names:
+            number = pa.repeat(pa.scalar(checkpoint, pa.int64()), rows.num_rows)
+            rows = rows.add_column(0, self._schema.field(CHECKPOINT), number)
+        for values, part in partitions.parted(rows.cast(self._schema), self._output.parts):
+            file = self._open.pop(values, None) or _File(self._output, self._schema, values)
+            self._open[values] = file
+            file.add(part)
+            if file.bytes >= FILE_BYTES:
+                self._close(values)
+        if len(self._open) > OPEN_FILES:
+            self._close(next(iter(self._open)))
+        if sum(file.holds for file in self._open.values()) >= 2 * ROW_GROUP_BYTES:
+            max(self._open.values(), key=lambda file: file.holds).write()
+
+    def close(self) -> None:
+        """All files whole and durable."""
+        for values in list(self._open):
+            self._close(values)
+
+    def _close(self, values: tuple[Any, ...]) -> None:
+        self.made.append(self._open[values].close())
+        del self._open[values]
+
+    def discard(self) -> None:
+        """Remove all that was made."""
+        for file in self._open.values():
+            file.discard()
+        for made in self.made:
+            assert self._output is not None
+            with suppress(Exception):
+                self._output.storage.delete(made.path)
+
+
+class _File:
+    """One new file, begun when its first row group is written."""
+
+    def __init__(self, output: Output, schema: pa.Schema, values: tuple[Any, ...]) -> None:
+        self._output, self._schema = output, schema
+        names = map(partitions.field_name, output.parts)
+        self._values = dict(zip(names, values, strict=True))
+        self._path = f"{output.folder}/{uuid.uuid4().hex}.parquet"
+        self._held: list[pa.RecordBatch] = []
+        self.holds = 0
+        self._sink: Sink | None = None
+        self._footers: list[Any] = []
+        self._unordered: set[str] = set()
+        """Columns with a value that has no place in an order."""
+
+    @property
+    def bytes(self) -> int:
+        return self._sink.written if self._sink is not None else 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._held.append(rows)
+        self.holds += rows.nbytes
+        if self.holds >= ROW_GROUP_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        """Rows that are held, as a row group."""
+        table, self._held, self.holds = pa.Table.from_batches(self._held, self._schema), [], 0
+        for each in self._schema:
+            if pa.types.is_floating(each.type) and pc.any(pc.is_nan(table.column(each.name))).as_py():
+                self._unordered.add(each.name)
+        if self._sink is None:
+            self._sink = Sink(self._output.storage.open_write(self._path))
+            self._writer = pq.ParquetWriter(
+                pa.PythonFile(self._sink, mode="w"),
+                self._schema,
+                compression="zstd",
+                store_schema=False,
+                metadata_collector=self._footers,
+            )
+        self._writer.write_table(table, row_group_size=table.num_rows)
+
+    def close(self) -> NewFile:
+        """Whole and durable; what the table's log has to know of it."""
+        try:
+            if self._held:
+                self.write()
+            assert self._sink is not None
+            self._writer.close()
+            self._sink.output.close()
+        except BaseException:
+            self.discard()
+            raise
+        rows, columns = read_footer.columns_of(self._footers[0])
+        ordered = {
+            name: each
+            for name, each in columns.items()
+            if isinstance(each.least, int | float | str | date)
+            and isinstance(each.greatest, int | float | str | date)
+            and name not in self._unordered
+        }
+        return NewFile(
+            self._path,
+            self._sink.written,
+            rows,
+            {name: each.least for name, each in ordered.items()},
+            {name: each.greatest for name, each in ordered.items()},
+            {name: each.nulls for name, each in columns.items()},
+            self._values,
+        )
+
+    def discard(self) -> None:
+        if self._sink is not None:
+            self._sink.dead = True
+            self._sink.output.discard()

@@ -1,0 +1,264 @@
+"""A small pool of processes beside the host, which turns records of segments into data files of tables (SPEC K6).
+
+A process that dies on a batch is replaced; the batch is gone through record by record, and the record that ends the process is set
+aside, as a dead letter or by an error that names it (fault 90). The processes end with the host, of `kill -9` too.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any, Self
+
+from crkafka_core.lake.new_files import Output
+from crkafka_core.lake.transform import Transform
+from crkafka_core.lake.worker import Made, Record, Search, Segments, Source, Task
+from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
+from crkafka_core.model.plural import plural
+from crkafka_core.model.rows import Segment
+from crkafka_core.model.selection import EVERYTHING, Selection
+from crkafka_core.segments.storage import Storage
+
+WORKERS = 2
+_TASK_BYTES = 64 << 20
+"""A task has at most about so much."""
+_WORTH_A_TASK = 1 << 20
+"""Less than this is not worth a second process."""
+_MAIN = "from crkafka_core.lake.worker import main; main()"
+_DEATHS = 3
+"""A task that ends so many processes, by none of its records when they come one by one, is given up for now."""
+
+
+class WorkerDied(ServiceUnavailable):
+    """Processes of the pool were ended while they made files, and no record alone does it. Reaction: wait and try again."""
+
+
+class PoolClosed(CrkafkaError):
+    """The pool was closed meanwhile, since the host ends. Reaction: none; nothing was committed."""
+
+
+class Pool:
+    """Its processes start when they are needed. Safe to use from several threads."""
+
+    def __init__(self, workers: int = WORKERS) -> None:
+        self._free = threading.Semaphore(workers)
+        self._workers = workers
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def shares(self, storage: Storage, segments: Sequence[Segment], selection: Selection = EVERYTHING) -> list[Source]:
+        """Segments as tasks of about equal size, each with its segments in the order of checkpoints (SPEC K7)."""
+        total = sum(segment.bytes for segment in segments)
+        wanted = max(math.ceil(total / _TASK_BYTES), min(self._workers, math.ceil(total / _WORTH_A_TASK)), 1)
+        shares: list[list[Segment]] = [[] for _ in range(min(wanted, len(segments)))]
+        filled = [0] * len(shares)
+        for segment in sorted(segments, key=lambda s: -s.bytes):
+            least = filled.index(min(filled))
+            shares[least].append(segment)
+            filled[least] += segment.bytes
+        return [
+            Segments(
+                storage,
+                tuple((s.path, s.checkpoint, s.rows) for s in sorted(share, key=lambda s: (s.checkpoint, s.path))),
+                selection,
+            )
+            for share in shares
+        ]
+
+    def files(
+        self,
+        sources: Sequence[Source],
+        transform: Transform,
+        outputs: Mapping[str, Output],
+        progress: Callable[[int], object] = lambda records: None,
+    ) -> Made:
+        """New files of all records, which nothing commits yet; none is left behind after an error.
+
+        `progress`: gets how many records more were transformed. An output of the transform that is not among `outputs` is counted.
+        """
+        made, error = Made(), None
+        with ThreadPoolExecutor(min(self._workers, len(sources)) or 1, "pool") as threads:
+            running = [threads.submit(self._made, Task(each, transform, outputs), progress) for each in sources]
+            try:
+                for future in running:
+                    made.add(future.result())
+            except BaseException as failed:
+                error = failed
+                for future in running:
+                    future.cancel()
+                wait(running) if isinstance(failed, Exception) else self.close()
+        if error is not None:
+            for future in running:
+                if not future.cancelled() and future.exception() is None:
+                    _delete(future.result(), outputs)
+            raise error
+        return made
+
+    def close(self) -> None:
+        """End the processes; what they were doing is given up."""
+        with self._lock:
+            self._closed = True
+            ending, self._all, self._idle = self._all, set(), []
+        for worker in ending:
+            worker.end()
+
+    def _made(self, task: Task, progress: Callable[[int], object]) -> Made:
+        """A task, carried out by as many processes as it takes."""
+        deaths, done = 0, 0
+        while True:
+            batch = -1
+            with self._free:
+                worker = self._take()
+                try:
+                    for told in worker.ask(task):
+                        if isinstance(told, Made):
+                            progress(max(0, sum(told.records.values()) - done))
+                            self._give_back(worker)
+                            return told
+                        batch, records = told
+                        progress(max(0, records - done))
+                        done = max(done, records)
+                except _Died as died:
+                    self._drop(worker)
+                    end = died.how
+                except BaseException:
+                    self._give_back(worker)
+                    raise
+            if batch >= 0 and (found := self._deadly(task, batch)):
+                task = replace(task, deadly={**task.deadly, **found})
+                continue
+            deaths += 1
+            if deaths >= _DEATHS:
+                raise WorkerDied(
+                    f"{plural(deaths, 'process', 'processes')} that made files of a table {end}, and no record alone does that.",
+                    hint="It is tried again. Is memory short? The kernel's log names processes that it has ended.",
+                )
+
+    def _deadly(self, task: Task, batch: int) -> dict[Record, str]:
+        """Records of the batch that end a process, with how it ended."""
+        found: dict[Record, str] = {}
+        row = 0
+        while True:
+            record: Record | None = None
+            with self._free:
+                worker = self._take()
+                try:
+                    for told in worker.ask(Search(task, batch, row)):
+                        if told is None:
+                            break
+                        row, record = told
+                    self._give_back(worker)
+                    return found
+                except _Died as died:
+                    self._drop(worker)
+                    if record is None:
+                        return found
+                    if record not in task.deadly:
+                        found[record] = f"the process that decoded it {died.how}"
+                    row += 1
+                except BaseException:
+                    self._give_back(worker)
+                    raise
+
+    def _take(self) -> _Worker:
+        with self._lock:
+            if self._closed:
+                raise PoolClosed("The pool of processes that make files of tables was closed.")
+            worker = self._idle.pop() if self._idle else None
+            if worker is None:
+                worker = _Worker()
+                self._all.add(worker)
+        return worker
+
+    def _give_back(self, worker: _Worker) -> None:
+        with self._lock:
+            if not self._closed and worker.free:
+                self._idle.append(worker)
+                return
+        self._drop(worker)
+
+    def _drop(self, worker: _Worker) -> None:
+        with self._lock:
+            self._all.discard(worker)
+        worker.end()
+
+
+class _Died(Exception):
+    """`how` it ended."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+
+class _Worker:
+    """One process, and the connection to it; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        ours, theirs = Pipe()
+        path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _MAIN, str(theirs.fileno())],
+            stdin=subprocess.PIPE,  # held open while the host lives
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        theirs.close()
+        self._connection: Connection[Any, Any] = ours
+        self.free = True
+        """It waits for a task."""
+
+    def ask(self, asked: Task | Search) -> Any:
+        """What it answers: where it is, as often as it says so, then its result. Its error is raised."""
+        self.free = False
+        try:
+            self._connection.send_bytes(pickle.dumps(asked))
+            while True:
+                answer = pickle.loads(self._connection.recv_bytes())
+                if not isinstance(answer, tuple):
+                    break
+                yield answer
+        except (EOFError, OSError):
+            raise _Died(_how(self._process.wait())) from None
+        self.free = True
+        if isinstance(answer, Exception):
+            raise answer
+        yield answer
+
+    def end(self) -> None:
+        """At once; what it has not closed counts for nothing."""
+        self._process.kill()
+        with suppress(OSError):
+            self._connection.close()
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        self._process.wait()
+
+
+def _how(code: int) -> str:
+    return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+
+
+def _delete(made: Made, outputs: Mapping[str, Output]) -> None:
+    for name, files in made.files.items():
+        for file in files:
+            with suppress(Exception):
+                outputs[name].storage.delete(file.path)

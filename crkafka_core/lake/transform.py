@@ -1,0 +1,101 @@
+"""What makes a table's rows of records: a pure function of record batches that knows neither regions nor processes (SPEC K6)."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Protocol
+
+import pyarrow as pa
+
+from crkafka_core.config.sections import GOOD
+from crkafka_core.decode.batch import refuse_record
+from crkafka_core.lake.port import CHECKPOINT
+from crkafka_core.model.errors import ConfigError
+from crkafka_core.segments.batch import SCHEMA
+
+Rows = Mapping[str, pa.RecordBatch]
+"""Output → its rows. `good` is the only output of a transform that has one."""
+Run = Callable[[pa.RecordBatch], Rows]
+"""Of records of one checkpoint, with the columns of `SCHEMA`."""
+
+
+class Transform(Protocol):
+    """Small and picklable; opened once in each process that runs it."""
+
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        """Columns of each output."""
+
+    def open(self) -> Run:
+        """Ready to run."""
+
+    def set_aside(self, records: pa.RecordBatch, reason: str) -> Rows:
+        """Records that end the process which transforms them; BadRecord where no output takes them."""
+
+
+def numbered(schema: pa.Schema) -> pa.Schema:
+    """A table's columns: the checkpoint's number, then those of the output."""
+    return schema.insert(0, pa.field(CHECKPOINT, pa.int64()))
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Records as they are."""
+
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return {GOOD: SCHEMA}
+
+    def open(self) -> Run:
+        return lambda records: {GOOD: records}
+
+    def set_aside(self, records: pa.RecordBatch, reason: str) -> Rows:
+        raise refuse_record(records, reason)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A user's function, `module:function`: RecordBatch → RecordBatch, or → {output: RecordBatch}."""
+
+    name: str
+
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        """As the function gives them for no records."""
+        made = self._outputs(self._load()(pa.RecordBatch.from_pylist([], SCHEMA)))
+        for output, rows in made.items():
+            if CHECKPOINT in rows.schema.names:
+                raise ConfigError(
+                    f"The shape {self.name} gives a column {CHECKPOINT} as {output}.",
+                    hint="Leave it out: it is added to each row afterwards.",
+                )
+        return {output: rows.schema for output, rows in made.items()}
+
+    def open(self) -> Run:
+        shape = self._load()
+        return lambda records: self._outputs(shape(records))
+
+    def set_aside(self, records: pa.RecordBatch, reason: str) -> Rows:
+        raise refuse_record(records, reason)
+
+    def _load(self) -> Callable[[pa.RecordBatch], object]:
+        module, _, path = self.name.partition(":")
+        try:
+            found = reduce(getattr, path.split("."), importlib.import_module(module))
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"The shape {self.name} cannot be imported: {error}.",
+                hint="Install the program that has it where tables are written, or put its folder on PYTHONPATH.",
+            ) from error
+        if not callable(found):
+            raise ConfigError(f"The shape {self.name} is not a function.")
+        return found
+
+    def _outputs(self, made: object) -> Rows:
+        outputs = made if isinstance(made, Mapping) else {GOOD: made}
+        for output, rows in outputs.items():
+            if not isinstance(rows, pa.RecordBatch):
+                raise ConfigError(
+                    f"The shape {self.name} gives a {type(rows).__name__} as {output}, not a pyarrow.RecordBatch."
+                )
+        return outputs

@@ -1,0 +1,209 @@
+"""A process of the pool: it makes data files of records, and ends with its host (SPEC K6; fault 90).
+
+| thread | what it does |
+|---|---|
+| main | takes a task from the connection, and answers; before each batch it names the batch, so that the host knows where it died |
+| leash | reads standard input, which ends when the host does, of `kill -9` too |
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from crkafka_core.lake.new_files import NewFiles, Output
+from crkafka_core.lake.port import CHECKPOINT, NewFile
+from crkafka_core.lake.transform import Run, Transform, numbered
+from crkafka_core.model.selection import EVERYTHING, Selection
+from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.scan import scan_segment
+from crkafka_core.segments.storage import Storage
+
+Record = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+
+class Source(Protocol):
+    """The records of one task; picklable, and the same each time it is read."""
+
+    def batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The number of their checkpoint, and records with the columns of `SCHEMA`."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Records of segments that are named, each with its checkpoint and how many rows it landed with."""
+
+    storage: Storage
+    named: tuple[tuple[str, int, int], ...]
+    selection: Selection = EVERYTHING
+
+    def batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """DataLoss where a segment does not have its rows."""
+        for path, checkpoint, rows in self.named:
+            within = self.selection.within(checkpoint)
+            for batch in scan_segment(self.storage, path, landed=rows, columns=SCHEMA.names, selection=within):
+                yield checkpoint, batch
+
+
+@dataclass(frozen=True)
+class Task:
+    """Files of one source's records."""
+
+    source: Source
+    transform: Transform
+    outputs: Mapping[str, Output]
+    deadly: Mapping[Record, str] = field(default_factory=dict)
+    """Records that end a process, each with what became of it: they are set aside."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Go through one batch of a task record by record, naming each before, to find what ends the process."""
+
+    task: Task
+    batch: int
+    row: int
+    """The first one to try."""
+
+
+@dataclass
+class Made:
+    """What became of records."""
+
+    files: dict[str, list[NewFile]] = field(default_factory=dict)
+    """Of each output that has a table."""
+    rows: dict[str, Counter[int]] = field(default_factory=dict)
+    """Output → checkpoint → rows; of every output, with a table or without."""
+    records: Counter[int] = field(default_factory=Counter)
+    """Checkpoint → records that were transformed."""
+
+    def add(self, other: Made) -> None:
+        for name, files in other.files.items():
+            self.files.setdefault(name, []).extend(files)
+        for name, rows in other.rows.items():
+            self.rows.setdefault(name, Counter()).update(rows)
+        self.records.update(other.records)
+
+
+def make(task: Task, run: Run, at: Callable[[int, int], object] = lambda batch, records: None) -> Made:
+    """Carry out a task. `at` gets the number of each batch before it is transformed, and how many records came before."""
+    outputs = {
+        name: NewFiles(task.outputs.get(name), _with_number(schema))
+        for name, schema in task.transform.schemas().items()
+    }
+    made, count = Made(), 0
+    try:
+        for number, (checkpoint, batch) in enumerate(task.source.batches()):
+            at(number, count)
+            count += batch.num_rows
+            made.records[checkpoint] += batch.num_rows
+            for rows in _parts(batch, task, run):
+                for name, of in rows.items():
+                    outputs[name].add(checkpoint, of)
+        for each in outputs.values():
+            each.close()
+    except BaseException:
+        for each in outputs.values():
+            each.discard()
+        raise
+    made.files = {name: each.made for name, each in outputs.items() if name in task.outputs}
+    made.rows = {name: each.rows for name, each in outputs.items()}
+    return made
+
+
+def _with_number(schema: pa.Schema) -> pa.Schema:
+    return schema if CHECKPOINT in schema.names else numbered(schema)
+
+
+def _parts(batch: pa.RecordBatch, task: Task, run: Run) -> Iterator[Mapping[str, pa.RecordBatch]]:
+    """A batch transformed, without the records that are set aside."""
+    deadly = _deadly(batch, task.deadly)
+    if not deadly:
+        yield run(batch)
+        return
+    alive = np.ones(batch.num_rows, bool)
+    alive[list(deadly)] = False
+    yield run(batch.filter(pa.array(alive)))
+    for row, reason in deadly.items():
+        yield task.transform.set_aside(batch.slice(row, 1), reason)
+
+
+def _deadly(batch: pa.RecordBatch, known: Mapping[Record, str]) -> dict[int, str]:
+    if not known:
+        return {}
+    records = zip(*(batch.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+    return {row: known[record] for row, record in enumerate(records) if record in known}
+
+
+def search(asked: Search, run: Run, at: Callable[[int, Record], object]) -> None:
+    """Transform the records of a batch one by one; `at` gets each before."""
+    for number, (_, batch) in enumerate(asked.task.source.batches()):
+        if number == asked.batch:
+            names = [batch.column(name) for name in ("topic", "partition", "offset")]
+            for row in range(asked.row, batch.num_rows):
+                topic, partition, offset = (column[row].as_py() for column in names)
+                at(row, (topic, partition, offset))
+                run(batch.slice(row, 1))
+            return
+
+
+def main() -> None:
+    """Serve the connection whose descriptor is the first argument, until it or the host ends."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # a terminal and systemd signal all processes: the host decides
+    threading.Thread(target=_until_the_host_ends, name="leash", daemon=True).start()
+    connection = Connection(int(sys.argv[1]))
+    opened: dict[bytes, Run] = {}
+    while True:
+        try:
+            asked = pickle.loads(connection.recv_bytes())
+        except (EOFError, OSError):
+            return
+        try:
+            answer: object = _answer(asked, opened, connection)
+        except Exception as error:
+            answer = error
+        _send(connection, answer)
+
+
+def _answer(asked: Task | Search, opened: dict[bytes, Run], connection: Connection) -> Made | None:
+    task = asked if isinstance(asked, Task) else asked.task
+    key = pickle.dumps(task.transform)
+    if key not in opened:
+        opened.clear() if len(opened) >= _OPENED else None
+        opened[key] = task.transform.open()
+    if isinstance(asked, Search):
+        search(asked, opened[key], lambda row, record: connection.send((row, record)))
+        return None
+    return make(task, opened[key], lambda batch, records: connection.send((batch, records)))
+
+
+_OPENED = 64
+"""Transforms that a process keeps open."""
+
+
+def _send(connection: Connection, answer: object) -> None:
+    try:
+        sent = pickle.dumps(answer)
+        pickle.loads(sent)
+    except Exception:
+        sent = pickle.dumps(RuntimeError(f"{type(answer).__name__}: {answer}"))
+    connection.send_bytes(sent)
+
+
+def _until_the_host_ends() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(1)
