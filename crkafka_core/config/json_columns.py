@@ -22,8 +22,25 @@ DEEPEST = 60
 TOO_DEEP = f"its columns are nested deeper than {DEEPEST} levels, of which a map counts as two; Arrow takes no more"
 
 
+MOST = 10_000
+"""Columns of a table, those within others among them: a type that is used in two places counts twice."""
+
+
 class NoColumns(ValueError):
     """A schema of which no columns can be made; the text says where and why."""
+
+
+class Count:
+    """Counts the columns of one schema; a type that uses another twice, which uses a third twice, would have a million in a kilobyte."""
+
+    def __init__(self) -> None:
+        self._left = MOST
+
+    def one(self) -> None:
+        """One more."""
+        self._left -= 1
+        if self._left < 0:
+            raise NoColumns(f"it has more than {MOST:,} columns within each other")
 
 
 def load(file: str) -> dict[str, Any]:
@@ -48,10 +65,11 @@ def load(file: str) -> dict[str, Any]:
 
 def columns(schema: Any) -> dict[str, Any]:
     """The struct of a JSON Schema's object."""
-    if not isinstance(schema, dict) or not isinstance(_resolved(schema, schema, "", ()).get("properties"), dict):
+    root = _Root(schema)
+    if not isinstance(schema, dict) or not isinstance(_resolved(schema, root, "", ()).get("properties"), dict):
         raise NoColumns("it is no JSON Schema of an object: it has no `properties`")
     try:
-        return checked(_object(_resolved(schema, schema, "", ()), schema, "", ()))
+        return checked(_object(_resolved(schema, root, "", ()), root, "", ()))
     except RecursionError:
         raise NoColumns(TOO_DEEP) from None
 
@@ -105,16 +123,24 @@ def mapping(of: Any) -> dict[str, Any]:
     return {"type": "map", "keyType": "string", "valueType": of, "valueContainsNull": True}
 
 
-def _object(schema: Mapping[str, Any], root: Mapping[str, Any], path: str, inside: tuple[str, ...]) -> dict[str, Any]:
+class _Root:
+    """The whole schema, in which references are looked up, and how many of its columns were met."""
+
+    def __init__(self, schema: Any) -> None:
+        self.schema, self.count = schema, Count()
+
+
+def _object(schema: Mapping[str, Any], root: _Root, path: str, inside: tuple[str, ...]) -> dict[str, Any]:
     required = set(schema.get("required", ()))
     fields = {}
     for name, each in schema["properties"].items():
+        root.count.one()
         kind, null = _type(each, root, f"{path}.{name}" if path else name, inside)
         fields[name] = (kind, null or name not in required)
     return struct(fields)
 
 
-def _type(schema: Any, root: Mapping[str, Any], path: str, inside: tuple[str, ...]) -> tuple[Any, bool]:
+def _type(schema: Any, root: _Root, path: str, inside: tuple[str, ...]) -> tuple[Any, bool]:
     """The type of one field, and whether its schema lets it be null."""
     found = _resolved(schema, root, path, inside)
     inside = (*inside, *([str(schema["$ref"])] if isinstance(schema, dict) and "$ref" in schema else []))
@@ -149,7 +175,7 @@ def _type(schema: Any, root: Mapping[str, Any], path: str, inside: tuple[str, ..
     return _PLAIN[name], null
 
 
-def _object_or_map(found: Mapping[str, Any], root: Mapping[str, Any], path: str, inside: tuple[str, ...]) -> Any:
+def _object_or_map(found: Mapping[str, Any], root: _Root, path: str, inside: tuple[str, ...]) -> Any:
     if isinstance(found.get("properties"), dict) and found["properties"]:
         return _object(found, root, path, inside)
     values = found.get("additionalProperties")
@@ -168,7 +194,7 @@ def _common(values: Any, path: str) -> str:
     raise NoColumns(f"`{path}` lists values of several types; a column has one")
 
 
-def _resolved(schema: Any, root: Mapping[str, Any], path: str, inside: tuple[str, ...]) -> Mapping[str, Any]:
+def _resolved(schema: Any, root: _Root, path: str, inside: tuple[str, ...]) -> Mapping[str, Any]:
     """The schema that a reference names, inside of the same file."""
     seen = set(inside)
     while isinstance(schema, dict) and "$ref" in schema:
@@ -178,7 +204,7 @@ def _resolved(schema: Any, root: Mapping[str, Any], path: str, inside: tuple[str
         seen.add(name)
         if not name.startswith("#/"):
             raise NoColumns(f"`{path}` refers to {name}; only references inside of the file are followed (#/$defs/…)")
-        schema = root
+        schema = root.schema
         for part in name[2:].split("/"):
             part = part.replace("~1", "/").replace("~0", "~")
             if not isinstance(schema, dict) or part not in schema:

@@ -26,13 +26,15 @@ def whole(registry: Registry, schema: Schema) -> tuple[Any, Named]:
     return _whole(given, "", named, set()), named
 
 
-def _references(registry: Registry, schema: Schema) -> list[Schema]:
+def _references(registry: Registry, schema: Schema, known: dict[tuple[str, int], Schema] | None = None) -> list[Schema]:
     """All that the schema is made of, what is needed first in front. A deleted one still says what was written by it."""
-    needed: list[Schema] = []
+    known = {} if known is None else known
     for _, subject, version in schema.references:
-        each = registry.version(subject, version, deleted=True)
-        needed += [one for one in [*_references(registry, each), each] if one not in needed]
-    return needed
+        if (subject, version) not in known:
+            each = registry.version(subject, version, deleted=True)
+            _references(registry, each, known)
+            known[subject, version] = each
+    return list(known.values())
 
 
 def full_name(name: str, space: str) -> str:
@@ -114,30 +116,61 @@ def counts_nothing(schema: Any) -> bool:
     """Whether there is a list in a parsed schema whose items have no bytes: nulls, or records of such."""
     named: Named = {}
     _collect(schema, "", named)
-    return _counts_nothing(schema, named)
+    return _counts_nothing(schema, _Sizes(named))
 
 
-def _counts_nothing(schema: Any, named: Named) -> bool:
+def most_fields(schema: Any) -> int:
+    """Fields that some record of a parsed schema has at least, those within others among them, however few bytes it has.
+
+    What is in a union or a list is there only if the bytes say so.
+    """
+    named: Named = {}
+    _collect(schema, "", named)
+    sizes = _Sizes(named)
+    return max(map(sizes.fields, named), default=0)
+
+
+class _Sizes:
+    """What is asked of named types, answered once for each; one within itself counts as nothing more."""
+
+    def __init__(self, named: Named) -> None:
+        self._named = named
+        self._fields: dict[str, int] = {}
+        self._empty: dict[str, bool] = {}
+
+    def fields(self, schema: Any) -> int:
+        if isinstance(schema, str) and schema in self._named:
+            if schema not in self._fields:
+                self._fields[schema] = 0
+                of = self._named[schema][0].get("fields", ())
+                self._fields[schema] = len(of) + sum(self.fields(f["type"]) for f in of)
+            return self._fields[schema]
+        if isinstance(schema, dict):
+            return self.fields(schema["name"] if "name" in schema else schema["type"])
+        return 0
+
+    def have_no_bytes(self, schema: Any) -> bool:
+        if isinstance(schema, str) and schema in self._named:
+            if schema not in self._empty:
+                self._empty[schema] = False
+                self._empty[schema] = self.have_no_bytes(self._named[schema][0])
+            return self._empty[schema]
+        if not isinstance(schema, dict):
+            return bool(schema == "null")
+        if "fields" in schema:
+            return all(self.have_no_bytes(f["type"]) for f in schema["fields"])
+        if schema["type"] == "fixed":
+            return bool(schema["size"] == 0)
+        return self.have_no_bytes(schema["type"])
+
+
+def _counts_nothing(schema: Any, sizes: _Sizes) -> bool:
     if isinstance(schema, list):
-        return any(_counts_nothing(each, named) for each in schema)
+        return any(_counts_nothing(each, sizes) for each in schema)
     if not isinstance(schema, dict):
         return False
-    empty = schema["type"] == "array" and _has_no_bytes(schema["items"], named, ())
-    return empty or any(_counts_nothing(each, named) for each in _parts(schema))
-
-
-def _has_no_bytes(schema: Any, named: Named, inside: tuple[str, ...]) -> bool:
-    if isinstance(schema, str) and schema in named:
-        if schema in inside:
-            return False
-        return _has_no_bytes(named[schema][0], named, (*inside, schema))
-    if not isinstance(schema, dict):
-        return bool(schema == "null")
-    if "fields" in schema:
-        return all(_has_no_bytes(f["type"], named, inside) for f in schema["fields"])
-    if schema["type"] == "fixed":
-        return bool(schema["size"] == 0)
-    return _has_no_bytes(schema["type"], named, inside)
+    empty = schema["type"] == "array" and sizes.have_no_bytes(schema["items"])
+    return empty or any(_counts_nothing(each, sizes) for each in _parts(schema))
 
 
 def decode_defaults(parsed: Any) -> None:

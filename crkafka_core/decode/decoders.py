@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types as of
 
-from crkafka_core.decode import avro_bulk, avro_schemas, protobuf_bulk
+from crkafka_core.config.json_columns import MOST
+from crkafka_core.decode import avro_bulk, avro_schemas, protobuf_bulk, protobuf_names
 from crkafka_core.decode.cursor import Cursor
 from crkafka_core.decode.fitting import Misfit, has
 from crkafka_core.decode.json_bulk import JsonBulk
@@ -61,7 +62,8 @@ class Json(Decoder):
 
         def decode(value: bytes, _: str) -> Mapping[str, Any]:
             try:
-                found = json.loads(value, parse_float=number)
+                whole = _whole if b"-0" in value else None
+                found = json.loads(value, parse_float=number, parse_int=whole)
             except json.JSONDecodeError as error:
                 raise Undecodable(f"no JSON, from character {error.pos + 1} on") from None
             except UnicodeDecodeError as error:
@@ -74,6 +76,17 @@ class Json(Decoder):
 
     def bulk(self, kind: pa.DataType, opened: Opened) -> Bulk | None:
         return JsonBulk.of(kind)
+
+
+class _MinusZero(int):
+    """`-0` of JSON: a whole number without a sign, and a fraction with one."""
+
+    def __float__(self) -> float:
+        return -0.0
+
+
+def _whole(text: str) -> int:
+    return _MinusZero() if text == "-0" else int(text)
 
 
 @dataclass(frozen=True)
@@ -196,6 +209,8 @@ def _parsed(writer: Any, latest: Any) -> Any:
     import fastavro
 
     parsed = fastavro.parse_schema(writer if latest is None else avro_schemas.read_as(writer, latest))
+    if avro_schemas.most_fields(parsed) > MOST:
+        raise ValueError(f"it has more than {MOST:,} fields within each other")
     if avro_schemas.counts_nothing(parsed):
         raise ValueError("it has a list whose items have no bytes, so that a damaged record could count to any number")
     return parsed
@@ -211,9 +226,15 @@ class Protobuf(Decoder):
     wire_format: bool = False
     """Values begin with the registry's id and message indexes."""
     indexes: tuple[int, ...] | None = None
-    """With the wire format: values of another message of the file are refused."""
+    """With the wire format and no registry: values of another message of the file are refused."""
     times: bool = False
     """`google.protobuf.Timestamp` as a time, not as seconds and nanoseconds."""
+    registry: str | None = None
+    """With the wire format: URL of the schema registry, which says of which message a value is; of another one it is refused."""
+    user: str = ""
+    """As of `Avro`, with `headers` and `patience`."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    patience: float = PATIENCE
 
     def open(self, kind: pa.DataType) -> Opened:
         return _ProtobufOpened(self)
@@ -221,12 +242,12 @@ class Protobuf(Decoder):
     def bulk(self, kind: pa.DataType, opened: Opened) -> Bulk | None:
         if not isinstance(opened, _ProtobufOpened):
             return None  # one of a subclass, which decodes in its own way
-        frame = (lambda cursor: protobuf_bulk.past_frame(cursor, self.indexes)) if self.wire_format else None
+        frame = (lambda cursor: protobuf_bulk.past_frame(cursor, opened.wanted)) if self.wire_format else None
         return protobuf_bulk.bulk(opened.message.DESCRIPTOR, kind, self.times, frame)
 
 
 class _ProtobufOpened:
-    """The class of the message, and how one is decoded."""
+    """The class of the message, the schemas that are known in this process, and how one value is decoded."""
 
     def __init__(self, asked: Protobuf) -> None:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -236,14 +257,49 @@ class _ProtobufOpened:
         for each in files.file:
             pool.Add(each)
         self.message = message_factory.GetMessageClass(pool.FindMessageTypeByName(asked.message))
+        self._registry = Registry(asked.registry, asked.user, asked.headers, asked.patience) if asked.registry else None
+        self._known: dict[int, Mapping[protobuf_names.Indexes, str] | str] = {}
+        """By id: the names of the messages of its file, or why it has none."""
+
+    def wanted(self, number: int) -> protobuf_names.Indexes | None:
+        """The indexes that this message has in the schema of an id; None: in none, or in any if there is no registry to ask."""
+        if self._registry is None:
+            return self._asked.indexes
+        names = self._names(number)
+        if isinstance(names, str):
+            return protobuf_names.NONE
+        return next((at for at, name in names.items() if name == self._asked.message), protobuf_names.NONE)
+
+    def _names(self, number: int) -> Mapping[protobuf_names.Indexes, str] | str:
+        if number not in self._known:
+            assert self._registry is not None
+            try:
+                self._known[number] = protobuf_names.of(self._registry.schema(number, serialized=True))
+            except (UnknownSchema, ValueError) as error:
+                self._known[number] = str(error)
+        return self._known[number]
 
     def __call__(self, value: bytes, _: str) -> Mapping[str, Any]:
-        body, wanted = value, self._asked.indexes
+        body = value
         if self._asked.wire_format:
-            body, indexes = _after_indexes(framed(value)[0])
-            if wanted not in (None, indexes):
-                raise Undecodable(f"message {list(indexes)} of its file, not {list(wanted or ())}")
+            framed_body, number = framed(value)
+            body, indexes = _after_indexes(framed_body)
+            self._check(number, indexes)
         return plain(self.message.FromString(body), self._asked.times)
+
+    def _check(self, number: int, indexes: protobuf_names.Indexes) -> None:
+        """Undecodable if the value is of another message."""
+        wanted = self.wanted(number)
+        if wanted in (None, indexes):
+            return
+        if self._registry is None:
+            raise Undecodable(f"message {list(indexes)} of its file, not {list(wanted or ())}")
+        names = self._names(number)
+        if isinstance(names, str):
+            raise Undecodable(names)
+        raise Undecodable(
+            f"a message {names.get(indexes, list(indexes))} by schema {number}, not {self._asked.message}"
+        )
 
 
 def plain(message: Any, times: bool = False) -> dict[str, Any]:

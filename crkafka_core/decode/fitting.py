@@ -47,7 +47,7 @@ def fitter(kind: pa.DataType, path: str = "") -> Fit:
     if of.is_floating(kind):
         return _checked(path, kind, float, int, float, Decimal)
     if of.is_decimal(kind):
-        return _checked(path, kind, lambda v: _decimal(v, path), int, str, Decimal)
+        return _checked(path, kind, lambda v: _decimal(v, kind, path), int, str, Decimal)
     if of.is_timestamp(kind):
         return _checked(path, kind, lambda v: _moment(v, kind.tz is not None, path), dt.datetime, str, int)
     if of.is_date(kind):
@@ -148,14 +148,23 @@ def _date(value: Any, path: str) -> dt.date:
     return value  # type: ignore[no-any-return]
 
 
-def _decimal(value: Any, path: str) -> Decimal:
+def _decimal(value: Any, kind: pa.DataType, path: str) -> Decimal:
+    """With exactly the digits that the column has behind the point: Arrow ends the process of one with a great exponent."""
     try:
         found = Decimal(value.strip() if isinstance(value, str) else value)
     except InvalidOperation:
         raise Misfit(f"column {path}: {_shown(value)} is not a decimal") from None
     if not found.is_finite():
         raise Misfit(f"column {path}: {_shown(value)} is not a decimal")
-    return found
+    if not found:
+        return Decimal(0)
+    sign, digits, exponent = found.as_tuple()
+    assert isinstance(exponent, int)
+    while exponent < -kind.scale and digits[-1] == 0:
+        digits, exponent = digits[:-1], exponent + 1
+    if exponent < -kind.scale or len(digits) + exponent > kind.precision - kind.scale:
+        raise Misfit(f"column {path}: {_shown(value)} is no {kind}")
+    return Decimal((sign, digits + (0,) * (exponent + kind.scale), -kind.scale))
 
 
 def _shown(value: Any) -> str:

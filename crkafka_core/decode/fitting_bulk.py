@@ -21,7 +21,7 @@ MOST_VALUES = 4096
 """Values of one record for which there is a plan, lists as one: a type counts wherever it is used, and each costs time in every batch."""
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 """Microseconds: of the beginning of the year 1, and of the end of 9999."""
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 
 
 class NoBulk(Exception):
@@ -68,7 +68,7 @@ def days(kind: pa.DataType) -> Fit:
         raise NoBulk(kind)
 
     def fit(cursor: Cursor, found: Numbers) -> pa.Array:
-        cursor.fail((found < _FIRST_DAY) | (found > _LAST_DAY))
+        cursor.fail((found < FIRST_DAY) | (found > LAST_DAY))
         return pa.array(found.astype(np.int32)).cast(kind)
 
     return fit

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 from pyarrow import types as of
 
+from crkafka_core.decode.cursor import placed
 from crkafka_core.decode.fitting import has, lacking, nullable
-from crkafka_core.decode.fitting_bulk import FIRST, LAST
+from crkafka_core.decode.fitting_bulk import FIRST, FIRST_DAY, LAST, LAST_DAY
 
 _UTC = pa.timestamp("us", tz="UTC")
+_ODD_NUMBER = r'[:\[,]\s*"?\s*[-+]?(?:[0-9.]*[eE][-+]?[0-9]{2,}|[0-9.]{50,})\s*[",}\]\s]|\\u00[2-6]'  # or a text that may hide one
+"""Numbers of which Arrow makes wrong decimals, or which end its process: with a great exponent, or a great many digits."""
 
 
 class JsonBulk:
@@ -28,7 +32,8 @@ class JsonBulk:
         self._strict, self._kind = kind, nullable(kind)
         self._nonce = os.urandom(16).hex()
         # Times are texts or milliseconds: in one topic one or the other, and so tried first as they last were.
-        self._times = has(kind, of.is_timestamp)
+        self._times, self._decimals = has(kind, of.is_timestamp), has(kind, of.is_decimal)
+        self._bounded = self._times or has(kind, of.is_date32)
         self._millis = [False, True] if self._times else [False]
 
     @classmethod
@@ -37,7 +42,12 @@ class JsonBulk:
         return cls(kind) if of.is_struct(kind) and _known(nullable(kind)) else None
 
     def __call__(self, values: pa.Array) -> pa.Array:
-        document = self._document(values.cast(pa.string()))  # the cast refuses what is not UTF-8
+        texts = values.cast(pa.string())  # the cast refuses what is not UTF-8
+        if self._decimals and (odd := pc.match_substring_regex(texts, _ODD_NUMBER)).true_count:
+            rows = np.flatnonzero(~odd.to_numpy(zero_copy_only=False))
+            plain = [self(texts.take(pa.array(rows)))] if len(rows) else []
+            return placed(plain, [rows] if plain else [], len(values), self._kind)
+        document = self._document(texts)
         for millis in tuple(self._millis):
             try:
                 found = self._parsed(document, len(values), millis)
@@ -70,11 +80,11 @@ class JsonBulk:
             raise pa.ArrowInvalid("not each line is one JSON object")
         if millis:
             found = found.cast(_in_millis(asked, self._kind))
-        if has(self._kind, of.is_decimal):
+        if self._decimals:
             found.validate(full=True)  # the parser counts digits before it adds those of the scale
         found = found if found.type == self._kind else found.cast(self._kind)
-        if self._times and not _within_years(found):
-            raise pa.ArrowInvalid("a time is before the year 1 or after 9999")
+        if self._bounded and not _within_years(found):
+            raise pa.ArrowInvalid("a time or date is before the year 1 or after 9999")
         if lacking(found, self._strict):
             raise pa.ArrowInvalid("what has to be there is not")
         return found
@@ -90,15 +100,19 @@ def _known(kind: pa.DataType) -> bool:
 
 
 def _within_years(values: pa.Array) -> bool:
-    """Whether all times inside are such as Python has, and so also what decodes one by one."""
+    """Whether all times and dates inside are such as Python has, and so also what decodes one by one."""
     if of.is_struct(values.type):
         return all(map(_within_years, values.flatten()))
     if of.is_list(values.type):
         return _within_years(values.flatten())
-    if not of.is_timestamp(values.type):
+    if of.is_date32(values.type):
+        first, last, numbers = FIRST_DAY, LAST_DAY, values.cast(pa.int32())
+    elif of.is_timestamp(values.type):
+        first, last, numbers = FIRST, LAST, values.cast(pa.int64())
+    else:
         return True
-    found = pc.min_max(values.cast(pa.int64()))
-    return found["min"].as_py() is None or (found["min"].as_py() >= FIRST and found["max"].as_py() <= LAST)
+    found = pc.min_max(numbers).as_py()
+    return found["min"] is None or (found["min"] >= first and found["max"] <= last)
 
 
 def _type_to_parse(kind: pa.DataType, millis: bool) -> pa.DataType:

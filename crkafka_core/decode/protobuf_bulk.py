@@ -58,9 +58,17 @@ def _values(message: Any, known: dict[str, int]) -> int:
     return known[message.full_name]
 
 
-def past_frame(cursor: Cursor, wanted: tuple[int, ...] | None) -> None:
-    """Past the registry's id and the message's indexes: how many, then each; none is the first message. Others than wanted fail."""
-    cursor.schema_id()
+def past_frame(cursor: Cursor, wanted: Callable[[int], tuple[int, ...] | None]) -> None:
+    """Past the registry's id and the message's indexes; others fail than are wanted of the id. None: any."""
+    ids = cursor.schema_id()
+    for number in np.unique(ids[~cursor.failed]).tolist():
+        part = cursor.part(rows := np.flatnonzero((ids == number) & ~cursor.failed))
+        _past_indexes(part, wanted(number))
+        cursor.back(rows, part)
+
+
+def _past_indexes(cursor: Cursor, wanted: tuple[int, ...] | None) -> None:
+    """How many, then each; none is the first message."""
     count = cursor.zigzag()
     if wanted is None:
         cursor.fail((count < 0) | (count > fits.MOST))

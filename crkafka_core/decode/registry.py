@@ -55,9 +55,9 @@ class Registry:
     headers: Mapping[str, str] = field(default_factory=dict)
     patience: float = PATIENCE
 
-    def schema(self, number: int) -> Schema:
-        """By its id."""
-        return self._get(f"/schemas/ids/{number}")
+    def schema(self, number: int, *, serialized: bool = False) -> Schema:
+        """By its id. `serialized`: as of `version`."""
+        return self._get(f"/schemas/ids/{number}{'?format=serialized' if serialized else ''}")
 
     def version(self, subject: str, version: int | str, *, serialized: bool = False, deleted: bool = False) -> Schema:
         """By subject and version, or `latest`. `serialized`: Protobuf as a descriptor in base64, not as source text.
@@ -101,7 +101,8 @@ class Registry:
                     hint="Register the schema, or name another subject or version.",
                 ) from None
             if code == _NO_SUCH_SCHEMA:
-                raise UnknownSchema(f"the schema registry knows no schema {path.rpartition('/')[2]}") from None
+                number = path.partition("?")[0].rpartition("/")[2]
+                raise UnknownSchema(f"the schema registry knows no schema {number}") from None
             raise _away(url, f"{path} gives {error.code} {error.reason}") from None
         except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
             raise _away(url, f"{path}: {type(error).__name__}: {error}") from None

@@ -6,6 +6,7 @@ import base64
 import binascii
 import importlib
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from crkafka_core.config import json_columns as columns
@@ -51,7 +52,7 @@ def avro(registry: Registry, schema: Schema) -> tuple[Avro, dict[str, Any]]:
     _kind(schema, "AVRO")
     try:
         whole, named = avro_schemas.whole(registry, schema)
-        found, _ = _avro_type(whole, "", named, (), "")
+        found, _ = _avro_type(whole, "", _Named(named, columns.Count()), (), "")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _unfit(error) from error
     except RecursionError:
@@ -62,9 +63,15 @@ def avro(registry: Registry, schema: Schema) -> tuple[Avro, dict[str, Any]]:
     return decoder, _checked(found)
 
 
-def _avro_type(
-    schema: Any, space: str, named: avro_schemas.Named, inside: tuple[str, ...], path: str
-) -> tuple[Any, bool]:
+@dataclass(frozen=True)
+class _Named:
+    """Types by name, and how many columns were met."""
+
+    types: avro_schemas.Named
+    count: columns.Count
+
+
+def _avro_type(schema: Any, space: str, named: _Named, inside: tuple[str, ...], path: str) -> tuple[Any, bool]:
     """The type of a column, and whether it may be null."""
     if isinstance(schema, list):
         others = [s for s in schema if s != "null"]
@@ -74,7 +81,7 @@ def _avro_type(
     if isinstance(schema, str):
         if schema in _AVRO:
             return _AVRO[schema], False
-        found, space, _ = avro_schemas.find(schema, space, named)
+        found, space, _ = avro_schemas.find(schema, space, named.types)
         return _avro_type(found, space, named, inside, path)
     kind, logical = schema["type"], schema.get("logicalType")
     if isinstance(kind, dict | list):
@@ -92,18 +99,21 @@ def _avro_type(
         name = avro_schemas.full_name(str(schema["name"]), space)
         if name in inside:
             raise NoColumns(f"`{path}` holds itself ({name}); a column cannot")
-        fields = {
-            f["name"]: _avro_type(
-                f["type"], space, named, (*inside, name), f"{path}.{f['name']}" if path else f["name"]
+        inside, fields = (*inside, name), {}
+        for f in schema["fields"]:
+            named.count.one()
+            fields[f["name"]] = _avro_type(
+                f["type"], space, named, inside, f"{path}.{f['name']}" if path else f["name"]
             )
-            for f in schema["fields"]
-        }
         return columns.struct(fields), False
     return _avro_type(kind, space, named, inside, path)
 
 
 def protobuf(registry: Registry, schema: Schema) -> tuple[Protobuf, dict[str, Any]]:
-    """The first message of the file: numbers of fields tell them apart, so what any version has written is read by this one."""
+    """The first message of the file: numbers of fields tell them apart, so what any version has written is read by this one.
+
+    Whether a record is such a message, the schema of its id says.
+    """
     from google.protobuf import descriptor_pb2, descriptor_pool
 
     _kind(schema, "PROTOBUF")
@@ -117,13 +127,16 @@ def protobuf(registry: Registry, schema: Schema) -> tuple[Protobuf, dict[str, An
         if not first.message_type:
             raise NoColumns("it has no message")
         name = ".".join(filter(None, [first.package, first.message_type[0].name]))
-        found = _message(pool.FindMessageTypeByName(name), (), "")
+        found = _message(pool.FindMessageTypeByName(name), columns.Count(), (), "")
     except (TypeError, KeyError, ValueError) as error:
         raise _unfit(error) from error
     except RecursionError:
         raise _unfit(NoColumns(columns.TOO_DEEP)) from None
     whole = descriptor_pb2.FileDescriptorSet(file=list(files.values())).SerializeToString()
-    return Protobuf(whole, name, wire_format=True, indexes=(0,), times=True), _checked(found)
+    decoder = Protobuf(
+        whole, name, wire_format=True, times=True, registry=registry.url, user=registry.user, headers=registry.headers
+    )
+    return decoder, _checked(found)
 
 
 def _file(registry: Registry, schema: Schema, name: str, files: dict[str, FileDescriptorProto]) -> None:
@@ -161,27 +174,30 @@ def _file(registry: Registry, schema: Schema, name: str, files: dict[str, FileDe
     files[name] = found
 
 
-def _message(message: Any, inside: tuple[str, ...], path: str) -> dict[str, Any]:
+def _message(message: Any, count: columns.Count, inside: tuple[str, ...], path: str) -> dict[str, Any]:
     if message.full_name in inside:
         raise NoColumns(f"`{path}` holds itself ({message.full_name}); a column cannot")
     inside = (*inside, message.full_name)
-    fields = {f.name: (_field(f, inside, f"{path}.{f.name}" if path else f.name), True) for f in message.fields}
+    fields = {f.name: (_field(f, count, inside, f"{path}.{f.name}" if path else f.name), True) for f in message.fields}
     return columns.struct(fields)
 
 
-def _field(field: Any, inside: tuple[str, ...], path: str) -> Any:
+def _field(field: Any, count: columns.Count, inside: tuple[str, ...], path: str) -> Any:
+    count.one()
     repeated = is_repeated(field)
     if repeated and field.message_type is not None and field.message_type.GetOptions().map_entry:
         parts = field.message_type.fields_by_name
-        found = columns.mapping(_single(parts["value"], inside, f"{path}{{}}"))
-        return {**found, "keyType": _single(parts["key"], inside, path)}
-    one = _single(field, inside, path)
+        found = columns.mapping(_single(parts["value"], count, inside, f"{path}{{}}"))
+        return {**found, "keyType": _single(parts["key"], count, inside, path)}
+    one = _single(field, count, inside, path)
     return columns.array(one) if repeated else one
 
 
-def _single(field: Any, inside: tuple[str, ...], path: str) -> Any:
+def _single(field: Any, count: columns.Count, inside: tuple[str, ...], path: str) -> Any:
     if field.message_type is not None:
-        return "timestamp" if field.message_type.full_name == TIMESTAMP else _message(field.message_type, inside, path)
+        if field.message_type.full_name == TIMESTAMP:
+            return "timestamp"
+        return _message(field.message_type, count, inside, path)
     if field.enum_type is not None:
         return "string"
     if field.type in (field.TYPE_UINT64, field.TYPE_FIXED64):

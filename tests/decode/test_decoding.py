@@ -26,6 +26,7 @@ from crkafka_core.decode.fitting import nullable
 from crkafka_core.decode.json_bulk import JsonBulk
 from crkafka_core.decode.registry import Registry, RegistryAway
 from crkafka_core.model.errors import ServiceUnavailable
+from tests.decode.in_bulk import left_to_python
 from tests.rigs.schema_registry import FakeRegistry
 
 UTC = dt.UTC
@@ -72,6 +73,12 @@ RIGHT = [
     '{"who": "ü"}'.encode("utf-16"),
     b'{"raw": "x"}',
     b'{"id": null, "who": null}',
+    b'{"sum": 1.500000}',
+    b'{"sum": 1.5' + b"0" * 200 + b"}",
+    b'{"sum": 120e-1}',
+    b'{"sum": 0e-999999999}',
+    b'{"price": -0, "id": -0, "sum": -0, "inner": {"n": -0}}',
+    b'{"day": "0001-01-01"}',
 ]
 
 WRONG = [
@@ -112,6 +119,13 @@ WRONG = [
     b'{"day": "2026-13-01"}',
     b'{"sum": "12.345"}',
     b'{"sum": "12345678901.5"}',
+    b'{"sum": 1e-999}',
+    b'{"sum": 1e-999999999}',
+    b'{"sum": "1e-999999999"}',
+    b'{"sum": "\\u0031e-999999999"}',
+    b'{"sum": "1e999999999"}',
+    b'{"sum": 0.' + b"0" * 200 + b"1}",
+    b'{"day": "0000-01-01"}',
     b'{"sum": "x"}',
     b'{"sum": "NaN"}',
     b'{"tags": "x"}',
@@ -193,8 +207,8 @@ def test_in_bulk_and_one_by_one_is_the_same(value: bytes) -> None:
     try:
         (many,) = bulk(pa.array([value], pa.binary())).to_pylist()
     except pa.ArrowException:
-        return  # it leaves that to the other
-    assert reason is None and str(many) == str(alone)
+        return  # it leaves that to the other, as what is null
+    assert many is None or (reason is None and str(many) == str(alone))
 
 
 def test_a_few_bad_ones_do_not_spoil_the_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,6 +224,22 @@ def test_a_few_bad_ones_do_not_spoil_the_bulk(monkeypatch: pytest.MonkeyPatch) -
     assert [i for i, r in enumerate(reasons) if r is not None] == [17, 7_000]
     assert [f["id"] for f in found.to_pylist() if f] == [i for i in range(10_000) if i not in (17, 7_000)]
     assert len(alone) < 200
+
+
+def test_odd_decimals_are_decoded_one_by_one_and_the_others_in_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [b'{"sum": %d.25, "who": "3e12-77"}' % i for i in range(200)] + [
+        b'{"sum": 1e-999999999}',
+        b'{"sum": 12e00}',
+    ]
+    alone = left_to_python(monkeypatch)
+    rows, reasons = Columns("value", Json(), KIND).decode(batch_of(values))
+    assert alone == values[-2:]
+    assert [row and row["sum"] for row in rows.to_pylist()] == [Decimal(f"{i}.25") for i in range(200)] + [
+        None,
+        Decimal(12),
+    ]
+    assert reasons[:200] + reasons[201:] == [None] * 201
+    assert reasons[200] == "column sum: Decimal('1E-999999999') is no decimal128(12, 2)"
 
 
 def test_lines_that_are_json_only_together_are_bad_records() -> None:

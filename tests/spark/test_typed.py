@@ -19,10 +19,7 @@ from google.protobuf import descriptor_pb2 as pb
 from pyspark.sql import SparkSession
 
 from crkafka_core.config import json_columns
-from crkafka_core.decode import registry_columns
 from crkafka_core.decode.batch import BadRecord
-from crkafka_core.decode.decoders import Undecodable
-from crkafka_core.decode.registry import Registry
 from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
@@ -422,26 +419,6 @@ def proto(*fields: tuple[str, int, int, str], name: str = "x.proto") -> pb.FileD
     return file
 
 
-def test_K6_protobuf_of_a_registry_gives_columns_and_refuses_another_message(registry: FakeRegistry) -> None:
-    order = proto(("id", 1, 5, ""), ("at", 2, 11, ".google.protobuf.Timestamp"), ("size", 3, 4, ""))
-    text = base64.b64encode(order.SerializeToString()).decode()
-    answer = {"schema": text, "schemaType": "PROTOBUF"}
-    registry.answers["/subjects/orders-value/versions/latest?format=serialized"] = [(200, answer)]
-    asked = Registry(registry.url)
-    decoder, found = registry_columns.protobuf(asked, asked.version("orders-value", "latest", serialized=True))
-    assert [(f["name"], f["type"]) for f in found["fields"]] == [
-        ("id", "long"),
-        ("at", "timestamp"),
-        ("size", "decimal(20,0)"),
-    ]
-    opened = decoder.open(pa.struct([]))
-    body = b"\x08\x07\x12\x02\x08\x05"
-    value = opened(b"\0\0\0\0\x01" + b"\0" + body, "orders")
-    assert (value["id"], value["at"].timestamp(), value["size"]) == (7, 5.0, 0)
-    with pytest.raises(Undecodable, match=r"message \[1\] of its file, not \[0\]"):
-        opened(b"\0\0\0\0\x01" + b"\x02\x02" + body, "orders")
-
-
 @pytest.mark.spark
 @pytest.mark.parametrize("format", ["delta", pytest.param("iceberg", marks=pytest.mark.soak)])  # of Avro it is Iceberg
 def test_K6_a_table_typed_by_protobuf_of_a_registry_follows_an_added_field(
@@ -477,83 +454,6 @@ def test_K6_a_table_typed_by_protobuf_of_a_registry_follows_an_added_field(
     assert [(r["kafka_offset"], r["id"], r["note"]) for r in found] == [(0, 7, None), (2, 9, "n"), (3, None, None)]
     assert at == [5.0, None, None]
     assert [r["offset"] for r in rows_of(spark, landing, "typed_dead")] == [1]
-
-
-def test_K6_what_the_registry_has_not_got_is_said(registry: FakeRegistry) -> None:
-    registry.answers["/subjects/none/versions/latest"] = [(404, {"error_code": 40401})]
-    with pytest.raises(ConfigError, match="has no subject none, version latest"):
-        Registry(registry.url).version("none", "latest")
-    registry.answers["/subjects/text/versions/1?format=serialized"] = [
-        (200, {"schema": "syntax = …", "schemaType": "PROTOBUF"})
-    ]
-    with pytest.raises(ConfigError, match="Protobuf as source text alone"):
-        registry_columns.protobuf(Registry(registry.url), Registry(registry.url).version("text", 1, serialized=True))
-    registry.answers["/subjects/json/versions/1"] = [(200, {"schema": "{}", "schemaType": "JSON"})]
-    with pytest.raises(ConfigError, match="is JSON, not AVRO"):
-        registry_columns.avro(Registry(registry.url), Registry(registry.url).version("json", 1))
-
-
-def test_K6_avro_schemas_that_refer_to_others_are_made_whole(registry: FakeRegistry) -> None:
-    money = {
-        "type": "record",
-        "name": "Money",
-        "namespace": "bank",
-        "fields": [{"name": "sum", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}}],
-    }
-    order = {
-        "type": "record",
-        "name": "Order",
-        "namespace": "shop",
-        "fields": [
-            {"name": "paid", "type": "bank.Money"},
-            {"name": "due", "type": ["null", "bank.Money"]},
-            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-            {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
-            {"name": "tags", "type": {"type": "map", "values": "string"}},
-        ],
-    }
-    reference = {"name": "bank.Money", "subject": "money", "version": 1}
-    registry.answers["/subjects/o/versions/1"] = [(200, {"schema": json.dumps(order), "references": [reference]})]
-    registry.answers["/subjects/money/versions/1"] = [(200, {"schema": json.dumps(money)})]
-    decoder, found = registry_columns.avro(Registry(registry.url), Registry(registry.url).version("o", 1))
-    assert fastavro.parse_schema(json.loads(decoder.reader or ""))["name"] == "shop.Order"
-    kinds = {f["name"]: (f["type"], f["nullable"]) for f in found["fields"]}
-    assert kinds["paid"][0]["fields"][0]["type"] == "decimal(38,2)" and not kinds["paid"][1] and kinds["due"][1]
-    assert (kinds["at"][0], kinds["kind"][0], kinds["tags"][0]["valueType"]) == ("timestamp", "string", "string")
-
-
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        (["string", "int"], "union of several types"),
-        ("shop.None", "type shop.None is not there"),
-        ("shop.Order", "holds itself"),
-    ],
-)
-def test_K6_avro_of_which_no_columns_can_be_made_is_refused(registry: FakeRegistry, kind: Any, said: str) -> None:
-    order = {"type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": "x", "type": kind}]}
-    registry.answers["/subjects/o/versions/1"] = [(200, {"schema": json.dumps(order)})]
-    with pytest.raises(ConfigError, match=said):
-        registry_columns.avro(Registry(registry.url), Registry(registry.url).version("o", 1))
-
-
-@pytest.mark.parametrize("levels", [61, 170, 5_000])
-def test_K6_avro_and_protobuf_nested_too_deep_are_refused(registry: FakeRegistry, levels: int) -> None:
-    """They ended in a RecursionError, or in the words of Arrow with the first write."""
-    record = '{"type": "record", "name": "T%d", "fields": [{"name": "x", "type": '
-    text = "".join(record % i for i in range(levels)) + '"int"' + "}]}" * levels
-    registry.answers["/subjects/avro/versions/1"] = [(200, {"schema": text})]
-    with pytest.raises(ConfigError, match="its columns are nested deeper than 60 levels"):
-        registry_columns.avro(Registry(registry.url), Registry(registry.url).version("avro", 1))
-    file = pb.FileDescriptorProto(name="deep.proto", syntax="proto3")
-    for i in range(levels):
-        of = {"type": 11, "type_name": f"T{i + 1}"} if i + 1 < levels else {"type": 5}
-        field = pb.FieldDescriptorProto(name="x", number=1, label=1, **of)
-        file.message_type.append(pb.DescriptorProto(name=f"T{i}", field=[field]))
-    answer = {"schema": base64.b64encode(file.SerializeToString()).decode(), "schemaType": "PROTOBUF"}
-    registry.answers["/subjects/proto/versions/1?format=serialized"] = [(200, answer)]
-    with pytest.raises(ConfigError, match="its columns are nested deeper than 60 levels"):
-        registry_columns.protobuf(Registry(registry.url), Registry(registry.url).version("proto", 1, serialized=True))
 
 
 @pytest.mark.spark
