@@ -14,6 +14,7 @@ import yaml
 from crkafka_core.cli.main import cli
 from crkafka_core.config import RegionConfig
 from crkafka_core.hosts import supervisor
+from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.limits import Limits
 from crkafka_core.region import feeder_process, probes
 from crkafka_core.spark import feeder as spark_feeder
@@ -64,6 +65,11 @@ def test_the_unit_of_systemd_is_well_formed_and_signals_the_host_alone(tmp_path:
         )
         ours = [line for line in done.stderr.splitlines() if "crkafka" in line]
         assert ours == [], done.stderr
+        # 10 is a unit that may do all; below 2.5 systemd calls it safe
+        exposed = [analyze, "security", "--offline=yes", "--no-pager", "--threshold=20", str(unit)]
+        done = subprocess.run(exposed, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout
+    assert said["RestartPreventExitStatus"] == str(ConfigError.exit_code)
 
 
 def test_the_manifests_give_probes_a_last_cut_and_no_secret(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from crkafka_core.dev import jars
 from crkafka_core.dev.errors import ServiceFailed
 
 ROOT = Path(__file__).parents[2]
-LOCK, RUNTIME = (ROOT / name for name in ("requirements.lock", "requirements-runtime.lock"))
+LOCK, RUNTIME, BUILD, WHEELS = (
+    ROOT / f"{name}.lock" for name in ("requirements", "requirements-runtime", "requirements-build", "scripts/wheels")
+)
 
 
 def entries(lock: Path) -> dict[str, str]:
@@ -27,10 +29,10 @@ def entries(lock: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("lock", [LOCK, RUNTIME], ids=lambda path: path.name)
+@pytest.mark.parametrize("lock", [LOCK, RUNTIME, BUILD, WHEELS], ids=lambda path: path.name)
 def test_every_package_of_a_lock_file_has_its_hashes(lock: Path) -> None:
     text = lock.read_text()
-    assert len(entries(lock)) > 60
+    assert len(entries(lock)) > (60 if lock in (LOCK, RUNTIME) else 1)
     for name in entries(lock):
         assert re.search(rf"^{re.escape(name)}==[^\n]*\\\n    --hash=sha256:[0-9a-f]{{64}}", text, re.MULTILINE), name
 
@@ -42,6 +44,16 @@ def test_the_runtime_lock_is_a_part_of_the_other_without_what_tests_need() -> No
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {re.split(r"[<>=\[ ~]", text)[0].lower() for text in project["dependencies"]}
     assert needed <= here.keys()
+
+
+def test_what_root_installs_is_built_by_what_a_lock_file_names() -> None:
+    """In isolation pip fetches the setuptools of the day, without a hash, and runs it."""
+    assert entries(BUILD)["setuptools"] == entries(LOCK)["setuptools"]
+    lines = re.findall(r"pip install.*", (ROOT / "docs" / "systemd.md").read_text())
+    assert len(lines) == 3
+    for line in lines:
+        assert "requirements-build.lock" in line or "--no-build-isolation" in line
+        assert "--require-hashes" in line or "--no-deps" in line
 
 
 def test_a_projects_sqlalchemy_stays_where_dagster_works_with_it() -> None:

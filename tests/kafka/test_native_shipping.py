@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,6 +97,19 @@ def test_the_clients_own_librdkafka_is_called_wherever_it_lies_and_whatever_else
     assert said == [str(folder / "confluent_kafka" / "__init__.py"), "native", "the client's own"]
 
 
+def test_the_native_edge_is_built_to_end_where_it_would_be_taken_over(tmp_path: Path) -> None:
+    """It copies what brokers send: tables of addresses are read-only, no stack is code, buffers of the stack are guarded."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (module,) = project["tool"]["setuptools"]["ext-modules"]
+    built = tmp_path / "edge.so"
+    flags = [*module["extra-compile-args"], *module["extra-link-args"]]
+    subprocess.run(["cc", "-shared", "-fPIC", *flags, "-o", built, *module["sources"]], cwd=ROOT, check=True)
+    headers = subprocess.run(["readelf", "-lWd", built], capture_output=True, text=True, check=True).stdout
+    assert "GNU_RELRO" in headers and "BIND_NOW" in headers
+    assert re.search(r"GNU_STACK +(0x0+ ){3}(0x0+ ){2}RW ", headers), headers
+    assert b"__stack_chk_fail" in built.read_bytes()
+
+
 @pytest.fixture
 def fresh_look() -> Iterator[None]:
     library.load.cache_clear()
@@ -103,11 +118,12 @@ def fresh_look() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("fresh_look")
-def test_a_client_that_was_not_tried_is_read_through_objects(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("tried", [{"0.0.1": "2.16.0"}, {str(confluent_kafka.version()): "2.15.0"}])
+def test_a_client_or_a_librdkafka_that_was_not_tried_is_read_through_objects(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tried: dict[str, str]
 ) -> None:
     """Where a `Consumer` keeps its handle is its own business: elsewhere it would be any pointer."""
-    monkeypatch.setattr(library, "TRIED", frozenset({"0.0.1"}))
+    monkeypatch.setattr(library, "TRIED", tried)
     with caplog.at_level(logging.INFO, library.__name__):
         assert library.load() is None
         assert library.load() is None

@@ -24,8 +24,9 @@ from confluent_kafka import cimpl
 
 _log = logging.getLogger(__name__)
 
-TRIED = frozenset({"2.16.0", "2.16.1"})
-"""Versions of confluent-kafka whose `Consumer` was seen to keep its handle where `handle` looks for it."""
+TRIED = {"2.16.0": "2.16.0", "2.16.1": "2.16.0"}
+"""Versions of confluent-kafka whose `Consumer` was seen to keep its handle where `handle` looks for it, and the librdkafka of each: a
+client that was built here may call another one, whose records may lie otherwise."""
 SWITCH = "CRKAFKA_NATIVE"
 """Environment: `0` reads through Python objects even where the native edge could run."""
 _LAYOUT = 3
@@ -88,9 +89,12 @@ def _load() -> Library:
         raise LookupError(f"{SWITCH} is 0")
     if sys.platform != "linux":
         raise LookupError("the native edge was tried on Linux only")
-    version = str(confluent_kafka.version())
-    if version not in TRIED:
-        raise LookupError(f"confluent-kafka {version} was not tried with the native edge ({', '.join(sorted(TRIED))})")
+    version, calls = str(confluent_kafka.version()), str(confluent_kafka.libversion()[0])
+    if TRIED.get(version) != calls:
+        tried = ", ".join(f"{client} with {library}" for client, library in sorted(TRIED.items()))
+        raise LookupError(
+            f"confluent-kafka {version} with librdkafka {calls} was not tried with the native edge ({tried})"
+        )
     kafka = librdkafka()
     with _edge() as path:
         edge = ctypes.CDLL(str(path))
