@@ -57,6 +57,7 @@ VERBS = {
     "watch": "watching",
     "report": "report",
     "verify": "proving",
+    "jars": "jars",
     "dev": "services",
 }
 """Verb → the module beside this one that has it; a module is imported only when one of its verbs is used."""
@@ -93,6 +94,7 @@ _ABOUT = {
     "watch": "A live view: members, partitions, lag, cuts, resets.",
     "report": "What the region has done, as one HTML file.",
     "verify": "Read back what landed, and name the first record that breaks an invariant.",
+    "jars": "Bring the jars that Spark needs for tables, with their hashes compared.",
     "dev": "A real Kafka and PostgreSQL in one folder, for a first look.",
 }
 

@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 from packaging.requirements import Requirement
 
+from crkafka_core.cli import jars as jars_verb
 from crkafka_core.dev import jars
 from crkafka_core.dev.errors import ServiceFailed
 
@@ -129,3 +130,21 @@ def test_another_jar_than_was_chosen_is_refused_and_nothing_of_its_set_is_kept(
     with pytest.raises(ServiceFailed, match=re.escape(real[0].name)):
         jars.SPARK_KAFKA.verify()
     assert not folder.exists()
+
+
+def test_jars_for_production_are_those_of_the_list_also_where_the_cache_was_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A set that was fetched once is believed; what production is given is compared again."""
+    real = jars.DELTA.jars()
+    monkeypatch.setattr(jars, "cache_folder", lambda: tmp_path / "cache")
+    shutil.copytree(real[0].parent, jars.DELTA.folder)
+    assert jars.DELTA.complete
+    brought = jars_verb.jars(tmp_path / "to", ["delta"])
+    assert {jar.name for jar in brought} == jars.hashes_of(jars.DELTA.name).keys()
+    assert all(jar.parent == tmp_path / "to" and jar.is_file() for jar in brought)
+    (jars.DELTA.folder / real[0].name).write_bytes(b"another")
+    with pytest.raises(ServiceFailed, match="is not the file whose SHA-256"):
+        jars_verb.jars(tmp_path / "again", ["delta"])
+    assert not list((tmp_path / "again").iterdir())
+    assert jars.hashes_of(jars.S3A.name)
