@@ -19,14 +19,14 @@ help:
 	@echo 'make clean    removes the environment, caches and artifacts'
 
 env:
-	@scripts/prepare packages java jars chromium
+	@scripts/prepare packages java jars chromium promtool
 
 test:
-	@scripts/prepare packages java jars chromium
+	@scripts/prepare packages java jars chromium promtool
 	@$(PYTHON) scripts/run_suites.py test
 
 soak:
-	@scripts/prepare packages java jars chromium
+	@scripts/prepare packages java jars chromium promtool
 	@$(PYTHON) scripts/run_suites.py soak
 
 bench:

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ sys.path.insert(0, str(ROOT))
 CACHE = ROOT / ".cache"
 STAMP = Path(sys.prefix) / ".packages"
 EDGE = ROOT / "crkafka_core" / "kafka" / "native" / "edge.c"
+PROMTOOL = CACHE / "promtool"
 JAVA_PACKAGES = ("openjdk-21-jre-headless", "openjdk-17-jre-headless", "default-jre-headless")
 
 
@@ -111,6 +113,20 @@ def has_chromium() -> bool:
     return True
 
 
+def promtool() -> None:
+    """Prometheus' own judge of alert rules: the one that is there, else out of Debian's package, whose server is not installed."""
+    if shutil.which("promtool") or PROMTOOL.is_file():
+        return
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        shell = f"cd {folder} && apt-get -q download prometheus && dpkg -x prometheus_*.deb . && mv usr/bin/promtool {PROMTOOL}"
+        try:
+            step("promtool: out of the package prometheus", ["sh", "-c", shell])
+        except CannotPrepare as failed:
+            raise CannotPrepare(
+                f"promtool judges the alert rules and could not be brought; install prometheus. {failed}"
+            ) from failed
+
+
 def apt_install(what: str, candidates: tuple[str, ...]) -> bool:
     """Install the first of these packages that there is; False if that is not allowed or none could be installed."""
     sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
@@ -161,7 +177,7 @@ def step(what: str, command: list[str], *, env: dict[str, str] | None = None) ->
             raise CannotPrepare(f"`{' '.join(command[:6])} ...` failed; its output is in {log} and ends:\n{tail}")
 
 
-STEPS = {"packages": packages, "java": java, "jars": jars, "chromium": chromium}
+STEPS = {"packages": packages, "java": java, "jars": jars, "chromium": chromium, "promtool": promtool}
 
 
 def main(names: list[str]) -> int:

@@ -88,7 +88,7 @@ def _tables(context: click.Context, config: RegionConfig, as_json: bool) -> int:
         return 0
     found = tables(config)
     if as_json:
-        print_json([{**lag.__dict__, "late": lag.late} for lag in found])
+        print_json([{**lag.__dict__, "late": lag.late, "spoilt": lag.spoilt} for lag in found])
     else:
         print_table(
             ("table", "format", "acknowledged", "waiting", "for", "written by", "version", "bad records", "late"),

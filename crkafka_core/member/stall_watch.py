@@ -32,6 +32,8 @@ class StallWatch:
         nothing, by the word of the client that reads them."""
         self.ends: Mapping[TP, int] = {}
         """As last asked; replaced as a whole."""
+        self.margin: int | None = None
+        """Records between where retention begins and where the nearest partition stands; None: it has taken nothing of them yet."""
         self.stalled: Mapping[TP, float] = {}
         """Partitions that give nothing, and for how many seconds."""
         self.reasons: Mapping[TP, str] = {}
@@ -55,6 +57,7 @@ class StallWatch:
         at = dict(self._reading())
         known, silent = self._admin.known_watermarks(at, "read_uncommitted")
         self.ends = {tp: end for tp, (_, end) in known.items()}
+        self.margin = min((at[tp] - start for tp, (start, _) in known.items() if start > 0), default=None)
         stalled = {}
         for tp, offset in at.items():
             before, since = self._seen.get(tp, (-1, now))

@@ -103,6 +103,13 @@ def bad_records(reader: Reader) -> dict[str, int]:
     return bad
 
 
+def bad_after(reader: Reader, table: str, checkpoint: int) -> int:
+    """Records of later checkpoints that could not be decoded when they first came into the table."""
+    later = reader.select(Event, ("kind", "=", BAD), ("checkpoint", ">", checkpoint))
+    said = [json.loads(event.data_json) for event in later]
+    return sum(int(each["bad"]) for each in said if each["new"] and each["table"] == table)
+
+
 def drop_old(tx: Tx, keep: int) -> None:
     """Delete all but the last `keep` events."""
     region = tx.region()

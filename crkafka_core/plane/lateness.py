@@ -14,6 +14,8 @@ SEVERAL = 3
 SOON = 120.0
 LONG = 900.0
 """Seconds after which a single one that waits is too late as well."""
+BAD_SHARE, BAD_LEAST, RECENT = 0.1, 10, 20
+"""Of the records of so many commits: which share of bad ones, and how many at least, somebody should look at."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,9 @@ class TableLag:
     """Seconds since the first commit of what waits failed; 0 if none has."""
     bad: int = 0
     """Records that could not be decoded, of a typed table: dead letters, or skipped."""
+    recent: int = 0
+    """Records of its latest commits, good and bad."""
+    recent_bad: int = 0
     idle: bool = False
     """Nobody wants the region to run: what waits does so until somebody does, and that is not late."""
 
@@ -65,6 +70,16 @@ class TableLag:
             f"{self.seconds:.0f} s{by}{why}"
         )
 
+    @property
+    def spoilt(self) -> str:
+        """Why somebody should look at the records themselves; empty when few are bad."""
+        if self.recent_bad < max(BAD_LEAST, BAD_SHARE * self.recent):
+            return ""
+        return (
+            f"table {self.table.name}: {self.recent_bad} of its latest {self.recent} records could not be decoded; its dead letters, or "
+            "`crkafka events`, have why"
+        )
+
 
 def lags(reader: Reader, region: Region) -> list[TableLag]:
     """Of every declared table, by name."""
@@ -75,7 +90,7 @@ def lags(reader: Reader, region: Region) -> list[TableLag]:
 
 def late(reader: Reader, region: Region) -> list[str]:
     """What is wrong with the tables, in words."""
-    return [lag.late for lag in lags(reader, region) if lag.late]
+    return [text for lag in lags(reader, region) for text in (lag.late, lag.spoilt) if text]
 
 
 def lag(reader: Reader, table: Table) -> TableLag:
@@ -84,6 +99,7 @@ def lag(reader: Reader, table: Table) -> TableLag:
     waits = reader.get(Checkpoint, first[0]) if first else None
     region = reader.region()
     held_up = table.owes_fence and region.phase is Phase.REWINDING
+    recent, recent_bad = _recent(reader, table) if table.shape else (0, 0)
     return TableLag(
         table=table,
         waiting=checkpoints.count_filled(reader, above=table.acknowledged) if waits else 0,
@@ -94,7 +110,19 @@ def lag(reader: Reader, table: Table) -> TableLag:
         unfenced=max(0.0, reader.now() - region.phase_since) if held_up else 0.0,
         failing=_failing(reader, table) if waits else 0.0,
         idle=region.phase is Phase.IDLE,
+        recent=recent,
+        recent_bad=recent_bad,
     )
+
+
+def _recent(reader: Reader, table: Table) -> tuple[int, int]:
+    """Records of its latest commits, and how many of them were bad."""
+    done: list[Cond] = [("table", "=", table.name), ("kind", "=", tables.ADVANCE), ("status", "=", tables.DONE)]
+    latest = reader.select(TableCommit, *done, order=("number",), desc=True, limit=RECENT)
+    if not latest:
+        return 0, 0
+    bad = events.bad_after(reader, table.name, latest[-1].after)
+    return sum(commit.rows for commit in latest) + bad, bad
 
 
 def _failing(reader: Reader, table: Table) -> float:

@@ -82,12 +82,22 @@ class _Collector:
             "crkafka_table_behind_seconds", "How long the first of them has waited.", labels=["region", "table"]
         )
         late = GaugeMetricFamily("crkafka_table_late", "1 when somebody should look.", labels=["region", "table"])
+        bad = GaugeMetricFamily(
+            "crkafka_table_bad_records", "Records of the table that could not be decoded.", labels=["region", "table"]
+        )
+        spoilt = GaugeMetricFamily(
+            "crkafka_table_spoilt",
+            "1 when too many of the latest records could not be decoded.",
+            labels=["region", "table"],
+        )
         for lag in self._status.lags:
             labels = [self._status.region.name, lag.table.name]
             behind.add_metric(labels, float(lag.waiting))
             seconds.add_metric(labels, lag.seconds)
             late.add_metric(labels, float(bool(lag.late)))
-        yield from (behind, seconds, late)
+            bad.add_metric(labels, float(lag.bad))
+            spoilt.add_metric(labels, float(bool(lag.spoilt)))
+        yield from (behind, seconds, late, bad, spoilt)
 
     def _of_members(self) -> Iterator[Metric]:
         region = self._status.region.name
@@ -96,6 +106,15 @@ class _Collector:
             for m in self._status.live:
                 gauge.add_metric([region, m.name], float(m.metrics.get(key, 0)) * factor)
             yield gauge
+        margin = GaugeMetricFamily(
+            "crkafka_member_retention_margin_records",
+            "Offsets between what retention has taken and where the nearest partition stands.",
+            labels=["region", "member"],
+        )
+        for m in self._status.live:
+            if (left := m.metrics.get("retentionMargin")) is not None:
+                margin.add_metric([region, m.name], float(left))
+        yield margin
         for key, (name, text) in COUNTERS.items():
             counter = CounterMetricFamily(f"crkafka_member_{name}", text, labels=["region", "member"])
             for m in self._status.live:

@@ -127,7 +127,8 @@ def of_group(names: Names, options: Options) -> dg.AssetChecksDefinition:
 def of_table_state(table: TableConfig, names: Names, options: Options) -> dg.AssetChecksDefinition:
     """The same for a table."""
     text = (
-        f"No checkpoint has waited for the table for more than {options.fresh:.0f} s, its commits do not fail, and it owes no fence. "
+        f"No checkpoint has waited for the table for more than {options.fresh:.0f} s, its commits do not fail, it owes no fence, "
+        "and few of its latest records are bad. "
         "A quiet topic is no reason to fail."
     )
     spec = dg.AssetCheckSpec(observe.KEEPS_UP, asset=names.table(table.name), description=text)

@@ -144,8 +144,8 @@ def _behind(name: str, lag: TableLag | None, fresh: float) -> str:
     """By `fresh` what waits may wait for longer, or less long, than until the region's alarm; what is stuck is told as soon as there."""
     if lag is None:
         return f"The control plane does not know table {name}: run start_region, which declares it."
-    if lag.stuck:
-        return f"{lag.late[0].upper()}{lag.late[1:]}."
+    if why := lag.late if lag.stuck else lag.spoilt:
+        return f"{why[0].upper()}{why[1:]}."
     if lag.seconds <= fresh:
         return ""
     return f"{plural(lag.waiting, 'checkpoint waits', 'checkpoints wait')} for table {name}, the first for {lag.seconds:.0f} s."

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,8 @@ from crkafka_core.cli.health import health
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError, ServiceUnavailable
 from crkafka_core.model.phase import Phase
-from crkafka_core.plane import advance, alarms, cuts, halting, lateness, life
+from crkafka_core.model.rows import Table
+from crkafka_core.plane import advance, alarms, cuts, halting, lateness, life, members, permits
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.region import Region, probes
@@ -41,6 +43,7 @@ RULES = {
     for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"]
     for rule in group["rules"]
 }
+LOOK_BACK = {"CrkafkaHostGone", "CrkafkaLagGrows", "CrkafkaRetentionNear"}
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 
@@ -68,6 +71,7 @@ def region(tmp_path: Path) -> Iterator[Region]:
         plane.do(lambda tx: cuts.open_cut(tx, token="a", cause="test"))
         player.step()
         plane.do(advance.advance)
+        plane.do(lambda tx: members.renew(tx, player.name, player.incarnation, {"retentionMargin": 7}))
         yield made
 
 
@@ -80,13 +84,15 @@ def exported(region: Region) -> Samples:
 
 
 def firing(samples: Samples) -> set[str]:
-    """The rules whose expression holds now; of the forms that ours have, and no others."""
+    """The rules whose expression holds now; those that look back are judged by promtool in test_alerts.py."""
     compared: dict[str, Callable[[float, float], bool]] = {"==": operator.eq, "<": operator.lt, ">": operator.gt}
     found = set()
     for name, rule in RULES.items():
         if missing := re.fullmatch(r"absent\((\w+)\)", rule["expr"]):
             if missing[1] not in samples:
                 found.add(name)
+            continue
+        if name in LOOK_BACK:
             continue
         left, sign, right = re.sub(r"max_over_time\((\w+)\[15m\]\)", r"\1", rule["expr"]).split(" ")
         for labels, value in samples.get(left, []):
@@ -120,7 +126,7 @@ def test_rules_and_dashboard_name_only_what_is_exported(region: Region) -> None:
     for rule in RULES.values():
         assert set(rule["annotations"]) == {"summary", "action"} and rule["labels"]["severity"] in ("page", "ticket")
         for label in re.findall(r"\$labels\.(\w+)", str(rule["annotations"])):
-            assert label in ("region", "table")
+            assert label in ("region", "table", "member")
 
 
 def _stop(plane: ControlPlane) -> None:
@@ -168,6 +174,22 @@ def test_a_region_that_keeps_resetting_is_told_before_it_stops_itself(region: Re
         assert firing(exported(region)) == fires
 
 
+def test_a_table_of_which_many_records_are_bad_is_an_alarm_a_metric_and_an_alert(region: Region) -> None:
+    """1,000 of 1,050 were dead letters, and nothing said so."""
+    plane = region.plane
+    plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json")))
+
+    def write(rows: int, bad: int) -> None:
+        permit = plane.do(lambda tx: permits.permit_commit(tx, "bronze", holder="x", token="t", upto=1))
+        assert permit is not None
+        plane.do(lambda tx: permits.finish_commit(tx, permit, version="1", rows=rows, bad={1: bad}))
+
+    write(50, 1_000)
+    assert firing(exported(region)) == {"CrkafkaBadRecords", "CrkafkaAlarmed"}
+    assert "table bronze: 1000 of its latest 1050 records could not be decoded" in health(region.config).alarm
+    assert exported(region)["crkafka_table_bad_records"] == [({"region": "orders", "table": "bronze"}, 1_000.0)]
+
+
 def test_a_region_that_a_person_has_stopped_is_no_alert(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though its host still runs, with fewer members than it would want, and a table that has not got all."""
     monkeypatch.setattr(lateness, "LONG", -1.0)
@@ -197,7 +219,7 @@ def test_a_control_plane_that_is_away_is_a_metric_and_no_error(region: Region, m
 
     monkeypatch.setattr(region, "status", away)
     assert firing(exported(region)) == {"CrkafkaControlPlaneAway"}
-    assert firing({}) == {"CrkafkaHostGone"}
+    assert firing({}) == {"CrkafkaNothingScraped"}
     with probes.serving(region, "127.0.0.1:0", probes.Pulse()) as url:
         assert get(f"{url}/readyz") == (503, "The control plane does not answer.\n")
         assert get(f"{url}/livez")[0] == 200  # its end would help nobody

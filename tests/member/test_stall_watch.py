@@ -32,12 +32,13 @@ class Ends:
         self.ends = {STUCK: 2_000, IDLE: 7, FED: 100}
         self.stable: dict[TP, int] = {}
         self.leaderless: set[TP] = set()
+        self.starts: dict[TP, int] = {}
 
     def known_watermarks(
         self, tps: Any, isolation: str = "read_committed"
     ) -> tuple[dict[TP, tuple[int, int]], dict[TP, CrkafkaError]]:
         stable = self.stable if isolation == "read_committed" else {}
-        known = {tp: (0, stable.get(tp, self.ends[tp])) for tp in tps if tp not in self.leaderless}
+        known = {tp: (self.starts.get(tp, 0), stable.get(tp, self.ends[tp])) for tp in tps if tp not in self.leaderless}
         return known, {tp: KafkaUnavailable(f"{tp} has no leader.") for tp in tps if tp in self.leaderless}
 
 
@@ -84,6 +85,19 @@ def test_94_a_transaction_that_hangs_is_alarmed_with_its_offset() -> None:
         watch.ask()
     assert set(watch.stalled) == {STUCK}
     assert "a transaction is open at offset 40" in watch.reasons[STUCK]
+
+
+def test_retention_is_as_near_as_it_is_to_the_partition_that_it_reaches_first() -> None:
+    """A log of which nothing was deleted yet is none of them, wherever it is read."""
+    clock, kafka = Clock(), Ends()
+    watch = StallWatch(kafka, lambda: {STUCK: 1_500, IDLE: 7, FED: 0}, runtime=clock)  # type: ignore[arg-type]
+    seen = []
+    for starts in ({}, {STUCK: 1_400, IDLE: 1}, {STUCK: 1_500}):
+        kafka.starts = starts
+        clock.time += EVERY
+        watch.ask()
+        seen.append(watch.margin)
+    assert seen == [None, 6, 0]
 
 
 def test_83_what_is_paused_for_a_while_is_not_stalled_afterwards() -> None:

@@ -216,3 +216,18 @@ def test_what_a_reset_took_out_of_the_table_is_counted_once_it_comes_in_again(la
     plane.do(lambda tx: tables.undeclare(tx, "bronze"))
     plane.do(lambda tx: tx.put(replace(table, acknowledged=0)))
     assert bad_in(landing) == [0], "a table that is declared again is written again, from its first record on"
+
+
+def test_a_share_of_bad_records_among_the_latest_is_an_alarm_until_others_have_come(landing: Landing) -> None:
+    plane = landing.region.plane
+    plane.do(lambda tx: tx.put(replace(tx.select(Table)[0], shape="decode:json")))
+    landing.land(1)
+    write(landing, lateness.BAD_LEAST - 1)
+    assert alarm(landing) == "", "few are nothing to look at, whatever their share"
+    landing.land(1)
+    write(landing, 1)
+    assert alarm(landing).startswith("table bronze: 10 of its latest 28 records could not be decoded")
+    for _ in range(lateness.RECENT):
+        landing.land(1)
+        write(landing, 0)
+    assert alarm(landing) == "" and bad_in(landing) == [10]
