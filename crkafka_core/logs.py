@@ -11,16 +11,19 @@ import shutil
 import sys
 import threading
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.redaction import redact_values
-from crkafka_core.model.visible import json_text, visible
+from crkafka_core.model.visible import json_text, one_line, visible
 
 _log = logging.getLogger(__name__)
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 FORMATS = ("text", "json")
+_region = ""
+"""Which JSON names."""
 MOST = 32 * 2**20
 """Bytes of a member's log file; what is older is beside it, in `.1`."""
 
@@ -51,6 +54,8 @@ def begin(level: str, form: str, *, who: str = "", anew: bool = False) -> None:
         handler.setFormatter(_Text(f"%(asctime)s %(levelname)s {said} %(threadName)s %(name)s: %(message)s"))
     else:
         handler.setFormatter(_Text(logging.BASIC_FORMAT))
+    if who:
+        about(who.rpartition("/")[0])
     logging.basicConfig(level=level, handlers=[handler], force=anew)
     # Python would print warnings, and an error that nobody caught, past the log, with all that they say.
     logging.captureWarnings(True)
@@ -60,6 +65,12 @@ def begin(level: str, form: str, *, who: str = "", anew: bool = False) -> None:
         threading.excepthook = _thread_failed
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _process_failed
+
+
+def about(region: str) -> None:
+    """From here on this process works for this region: its JSON says so."""
+    global _region
+    _region = region
 
 
 def in_one_voice() -> None:
@@ -93,7 +104,10 @@ def log_line(text: str, level: str = "INFO") -> str:
 
 
 class _Text(logging.Formatter):
-    """Lines; what others had a part in commands no terminal."""
+    """Lines; what others had a part in commands no terminal, and makes no line of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return one_line(super().formatMessage(record))
 
     def format(self, record: logging.LogRecord) -> str:
         return visible(super().format(record))
@@ -115,12 +129,14 @@ class _Json(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         said = {
-            "time": f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03d}",
+            "time": datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
             "thread": record.threadName,
             "message": record.getMessage(),
         }
+        if _region:
+            said["region"] = _region
         if self._who:
             said["member"] = self._who
         if record.exc_text or record.exc_info:  # the text is there already where secrets were removed from it

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from crkafka_core import logs
 from crkafka_core.config import RegionConfig
 from crkafka_core.model.errors import ConfigError
 
@@ -41,7 +42,9 @@ class Call:
                 f"There is no {DEFAULT_FILE} in {Path.cwd()}.",
                 hint="Name a configuration with -c FILE or $CRKAFKA_CONFIG.",
             )
-        return RegionConfig.load(file, region=self.region_name)
+        config = RegionConfig.load(file, region=self.region_name)
+        logs.about(config.region)
+        return config
 
 
 def config_options(command: F) -> F:

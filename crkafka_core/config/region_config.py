@@ -256,6 +256,24 @@ class RegionConfig(LimitKeys):
         scheme, place = location.split_endpoint(options)
         if scheme == "http" and not (place and _is_here(place.partition("/")[0])):
             found.append("storage_options: the endpoint is http: segments are sent unencrypted; write https.")
+        return found + self._in_clear()
+
+    def _in_clear(self) -> list[str]:
+        """What goes to another machine unencrypted: records, and logins. An address that is a reference is not known here."""
+        found = []
+        servers, protocol = str(self.kafka["bootstrap.servers"]), str(self.kafka.get("security.protocol", "PLAINTEXT"))
+        away = [host for host in servers.split(",") if not reference.has_reference(host)]
+        if protocol.upper() == "PLAINTEXT" and not all(_is_here(host.strip().rpartition("://")[2]) for host in away):
+            found.append(
+                "kafka: records are sent unencrypted, and whoever reaches the brokers reads them: write SASL_SSL or SSL."
+            )
+        logins = {"sasl.oauthbearer.token.endpoint.url": str(self.kafka.get("sasl.oauthbearer.token.endpoint.url", ""))}
+        if self.registry is not None and (self.registry.user or self.registry.headers or "@" in self.registry.url):
+            logins["registry"] = self.registry.url
+        for key, address in logins.items():
+            url = secret.Url.of(reference.mask(address)[0])
+            if url.before.lower() == "http://" and not _is_here(url.host):
+                found.append(f"{key}: its login is sent unencrypted, since the address is http; write https.")
         return found
 
     def _needed_poll_ms(self) -> int:

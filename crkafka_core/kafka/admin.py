@@ -28,6 +28,7 @@ from crkafka_core.kafka.properties import INTERNAL, RECEIVE, admin_properties
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
+from crkafka_core.model.visible import one_line
 
 _T = TypeVar("_T")
 
@@ -276,9 +277,9 @@ class KafkaAdmin:
             del client  # now, and not when an error's traceback, which holds this frame, is gone
 
     def client_ids(self, group_id: str) -> list[str]:
-        """What the members of a group call themselves."""
+        """What the members of a group call themselves; whoever may join may write a newline into it."""
         try:
-            return sorted(member.client_id for member in self.describe_group(group_id).members)
+            return sorted(one_line(member.client_id) for member in self.describe_group(group_id).members)
         except KafkaException as error:
             raise self._typed(error, f"listing the members of group {group_id}") from error
 

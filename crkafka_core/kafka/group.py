@@ -11,6 +11,7 @@ from crkafka_core.kafka.edge import Admin
 from crkafka_core.kafka.errors import error_of
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.visible import one_line
 
 _STATES = {
     "PREPARING_REBALANCING": "PreparingRebalance",
@@ -115,7 +116,8 @@ def _member(member: object) -> GroupMember:
     assignment = getattr(member, "assignment", None)
     tps = frozenset(TP(p.topic, p.partition) for p in (assignment.topic_partitions if assignment is not None else ()))
     text = {
-        name: str(getattr(member, name, None) or "") for name in ("member_id", "client_id", "group_instance_id", "host")
+        name: one_line(str(getattr(member, name, None) or ""))
+        for name in ("member_id", "client_id", "group_instance_id", "host")
     }
     return GroupMember(text["member_id"], text["client_id"], text["group_instance_id"], text["host"].lstrip("/"), tps)
 

@@ -255,6 +255,7 @@ def main() -> int:
     from crkafka_core.spark.session import open_session
 
     config, token = RegionConfig.from_json(sys.stdin.readline()), sys.stdin.readline().strip()
+    logs.about(config.region)
     logs.begin(logs.level("WARNING"), logs.form())
     logs.in_one_voice()
     _log.setLevel(logging.ERROR)  # what else it has to say its host tells

@@ -74,11 +74,12 @@ def test_and_every_line_of_a_log(who: str, capsys: pytest.CaptureFixture[str]) -
     handlers, level = root.handlers[:], root.level
     try:
         logs.begin("INFO", "text", who=who, anew=True)
-        logging.getLogger("x").warning("client %s", EVIL)
+        logging.getLogger("x").warning("client %s", EVIL + "\nERROR:root:forged")
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
-    assert capsys.readouterr().err.endswith(f"x:client {SHOWN}\n" if not who else f"x: client {SHOWN}\n")
+    colon = ": " if who else ":"
+    assert capsys.readouterr().err.endswith(f"x{colon}client {SHOWN}\\nERROR:root:forged\n")
 
 
 def test_and_json_for_programs_and_logs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 import crkafka_core
 from crkafka_core.cli.main import VERBS, cli
 from crkafka_core.config import RegionConfig
+from crkafka_core.config.sections import TableConfig
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -27,7 +29,14 @@ def yaml_blocks(text: str) -> list[str]:
 
 def test_every_key_is_in_the_table_of_the_configuration() -> None:
     table = OPERATIONS.split("## The configuration")[1].split("## The command line")[0]
-    assert [k for k in RegionConfig.model_fields if f"`{k}`" not in table] == []
+    known = [*RegionConfig.model_fields, *TableConfig.model_fields]
+    assert [k for k in known if f"`{k}`" not in table] == []
+
+
+def test_install_names_the_versions_of_python_that_there_are_tests_for() -> None:
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    *others, last = re.findall(r"Python :: (3\.\d+)", "\n".join(classifiers))
+    assert f"Python {', '.join(others)} or {last}" in README.split("## Install")[1]
 
 
 def test_every_verb_is_in_the_table_of_the_command_line() -> None:

@@ -362,13 +362,35 @@ def test_an_error_that_quotes_what_we_gave_it_shows_nothing() -> None:
         ({"control_plane": "postgresql://u@/x?host=%2Frun%2Fpostgresql"}, ""),
         ({"control_plane": "postgresql://u@/x"}, ""),
         ({"kafka": {"security.protocol": "SASL_SSL"}}, ""),
+        ({"kafka": {"bootstrap.servers": "localhost:1, b:1"}}, "records are sent unencrypted"),
+        ({"kafka": {"bootstrap.servers": "PLAINTEXT://127.0.0.1:1"}}, ""),
+        ({"kafka": {"bootstrap.servers": "b:1", "security.protocol": "SSL"}}, ""),
+        ({"kafka": {"bootstrap.servers": "${env:BROKERS}"}}, ""),
+        (
+            {"registry": {"url": "http://r.internal:8081", "user": "${env:L}"}},
+            "registry: its login is sent unencrypted",
+        ),
+        ({"registry": {"url": "http://${env:L}@r.internal:8081"}}, "registry: its login is sent unencrypted"),
+        ({"registry": {"url": "http://r.internal:8081"}}, ""),
+        ({"registry": {"url": "http://localhost:8081", "user": "${env:L}"}}, ""),
+        (
+            {
+                "kafka": {
+                    "security.protocol": "SASL_SSL",
+                    "sasl.mechanism": "OAUTHBEARER",
+                    "sasl.oauthbearer.method": "oidc",
+                    "sasl.oauthbearer.token.endpoint.url": "http://login.internal/token",
+                }
+            },
+            "token.endpoint.url: its login is sent unencrypted",
+        ),
     ],
 )
 def test_connections_that_others_could_read_or_answer_are_warned_of(keys: dict[str, object], said: str) -> None:
     given = {"region": "r", "control_plane": "sqlite:///x.db", "storage": "s", "topics": ["t"], **keys}
     kafka = keys.get("kafka", {})
     assert isinstance(kafka, dict)
-    config = RegionConfig.of(**{**given, "kafka": {"bootstrap.servers": "b:1", "group.id": "g", **kafka}})
+    config = RegionConfig.of(**{**given, "kafka": {"bootstrap.servers": "localhost:1", "group.id": "g", **kafka}})
     found = " ".join(config.warnings())
     assert re.search(said, found) if said else not found
 
