@@ -105,6 +105,9 @@ class DataFile(NewFile):
 
     marks: Marks | None = None
 
+    def __hash__(self) -> int:
+        return hash(self.path)
+
     @property
     def live(self) -> int:
         """Rows without the marked ones."""
@@ -165,12 +168,13 @@ class Snapshot(Protocol):
         schema: pa.Schema | None = None,
         changes_rows: bool = True,
         info: Mapping[str, Any] | None = None,
+        keep: Collection[str] = (),
     ) -> Snapshot:
         """Add and remove files, or set marks, in one commit; the snapshot that it made. Raises `Moved`, `Unknown` or `CannotCommit`.
 
         The stamp becomes state of the table; one without a permit is only in the commit's own entry (`since`). `schema`: the table's
         columns from this commit on (added columns, widened types). `changes_rows`: False for a compaction. `info`: for people, in the
-        log.
+        log. `keep`: versions (`at`) that stay, where a commit forgets old ones so that the log stays small.
         """
 
 

@@ -139,7 +139,8 @@ class LocalStorage(Storage):
                 for name in sorted(names):
                     full = Path(folder, name)
                     with contextlib.suppress(FileNotFoundError):  # deleted while we looked
-                        yield Stored(full.relative_to(self.root).as_posix(), full.stat().st_size)
+                        status = full.stat()
+                        yield Stored(full.relative_to(self.root).as_posix(), status.st_size, status.st_mtime)
 
     def delete_folder(self, prefix: str) -> None:
         full = self._full(prefix)

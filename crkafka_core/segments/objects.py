@@ -130,7 +130,8 @@ class ObjectStorage(Storage):
             found = self._files.get_file_info(selector)
         for info in found:
             if info.type == fs.FileType.File:
-                yield Stored(info.path[len(self._root) :].lstrip("/"), info.size)
+                modified = (info.mtime_ns or 0) / 1e9
+                yield Stored(info.path[len(self._root) :].lstrip("/"), info.size, modified)
 
     def end_uploads(self, prefix: str, only: Callable[[str], bool] = lambda _: True) -> int:
         if self._scheme not in ("s3", "s3a"):

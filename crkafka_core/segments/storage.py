@@ -27,6 +27,8 @@ class Stored:
     path: str
     """Relative to the root, with `/`."""
     bytes: int
+    modified: float = 0.0
+    """When it was last written, in seconds since 1970, by the storage's clock."""
 
 
 class Output(ABC):

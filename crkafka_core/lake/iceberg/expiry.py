@@ -1,0 +1,82 @@
+"""What of an Iceberg table is forgotten and deleted: snapshots by count and age, files that nothing refers to by age (SPEC K6)."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterator
+from itertools import pairwise
+
+from crkafka_core.lake.iceberg import avro
+from crkafka_core.lake.iceberg.folder import Folder
+from crkafka_core.lake.iceberg.metadata import Metadata
+
+SNAPSHOTS = 100
+"""So many stay in the metadata: each commit writes all of it anew."""
+_LEAST_AGE_S = 86_400
+"""Files younger than this stay: a reader of a forgotten snapshot needs them, and a late writer must find the name of its version taken."""
+_VERSION = re.compile(r"metadata/v(\d+)(\.gz)?\.metadata\.json(\.gz)?")
+_HINT = "metadata/version-hint.text"
+_MIN_KEPT = "history.expire.min-snapshots-to-keep"
+
+
+def by_count(metadata: Metadata, keep: Collection[str]) -> list[int]:
+    """The oldest snapshots that led here, where the next one makes them too many. Branches and tags of users keep theirs."""
+    line = [each["snapshot-id"] for each in metadata.line()]
+    limit = max(SNAPSHOTS, _number(metadata.properties.get(_MIN_KEPT)))
+    stay = _referred(metadata) | {int(each) for each in keep if each.isdigit()}
+    return [each for each in line[limit - 1 :] if each not in stay]
+
+
+def by_age(metadata: Metadata, keep: Collection[str], older_than: float) -> list[int]:
+    """Snapshots that led here, and were replaced by the next one before that time."""
+    stay = _referred(metadata) | {int(each) for each in keep if each.isdigit()}
+    line = list(metadata.line())
+    return [
+        old["snapshot-id"]
+        for new, old in pairwise(line)
+        if new["timestamp-ms"] < older_than * 1000 and old["snapshot-id"] not in stay
+    ]
+
+
+def delete_unreferenced(folder: Folder, metadata: Metadata, older_than: float) -> int:
+    """Delete old files below the table's folder to which no snapshot refers; how many."""
+    before = min(older_than, time.time() - _LEAST_AGE_S)
+    stored = {each.path: each.modified for each in folder.storage.list("")}
+    old = {path for path, modified in stored.items() if modified < before}
+    if not old:
+        return 0
+    used = set(_used(folder, metadata)) | {_HINT}
+    versions = sorted((int(found[1]), found[0]) for path in stored if (found := _VERSION.fullmatch(path)))
+    for (_, path), (_, after) in pairwise(versions):
+        if stored[after] >= before:  # it was current until then
+            used.add(path)
+    used |= {path for _, path in versions[-1:]}
+    gone = old - used
+    folder.storage.each(folder.storage.delete, gone)
+    return len(gone)
+
+
+def _referred(metadata: Metadata) -> set[int]:
+    return {int(ref["snapshot-id"]) for ref in metadata.refs.values()}
+
+
+def _used(folder: Folder, metadata: Metadata) -> Iterator[str]:
+    """Every file that a snapshot refers to. A manifest is read once, however many snapshots list it."""
+    found: dict[str, None] = {}
+    for snapshot in metadata.snapshots.values():
+        yield folder.name(snapshot["manifest-list"])
+        for manifest in avro.read(folder.read(snapshot["manifest-list"])):
+            found[manifest["manifest_path"]] = None
+    for kind in ("statistics", "partition-statistics"):
+        yield from (folder.name(each["statistics-path"]) for each in metadata.content.get(kind) or ())
+    yield from map(folder.name, found)
+    for entries in folder.storage.each(lambda path: avro.read(folder.read(path)), found):
+        for entry in entries:
+            path = entry["data_file"]["file_path"]
+            if entry["status"] != avro.DELETED and folder.holds(path):
+                yield folder.name(path)
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdigit() else 0

@@ -1,0 +1,242 @@
+"""Manifests of a snapshot, and those of the next one: files added and removed, small manifests merged.
+
+A commit rewrites the manifests that list removed files, and adds one for new files. So that they stay few, ten manifests with about
+the same count of files become one: a commit reads and writes about a hundred entries at most, whatever the table has.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from crkafka_core.lake.iceberg import avro
+from crkafka_core.lake.iceberg.avro import ADDED, DELETED, EXISTING, Entry, Manifest
+from crkafka_core.lake.iceberg.folder import Folder
+from crkafka_core.lake.iceberg.metadata import Metadata, SnapshotEntry
+from crkafka_core.lake.iceberg.partitions import Partitioning
+
+_MERGED_AT_ONCE = 10
+_TIER_LIMITS = (10, 10)
+"""Manifests with fewer than ten, and fewer than a hundred files, from which on ten of them are merged."""
+_LARGE_LIMIT = 50
+"""The same for larger ones, each of which takes longer to merge."""
+_DATA_MANIFEST, _DELETE_MANIFEST = 0, 1
+
+
+class Manifests:
+    """What a snapshot lists; read when it is needed."""
+
+    def __init__(self, folder: Folder, metadata: Metadata, head: SnapshotEntry | None) -> None:
+        self._folder, self.metadata, self._head = folder, metadata, head
+
+    @cached_property
+    def all(self) -> list[Manifest]:
+        found = avro.read(self._folder.read(self._head["manifest-list"])) if self._head else []
+        return [_as_version_2(each) for each in found]
+
+    def of(self, content: int) -> list[Manifest]:
+        return [each for each in self.all if each["content"] == content and _live(each)]
+
+    def live(self, content: int) -> Iterator[tuple[Manifest, Entry]]:
+        """Entries of data files or of delete files, each with its manifest."""
+        manifests = self.of(_DELETE_MANIFEST if content else _DATA_MANIFEST)
+        for manifest, entries in zip(manifests, self._folder.storage.each(self.entries, manifests), strict=True):
+            for entry in entries:
+                yield manifest, entry
+
+    def entries(self, manifest: Manifest) -> list[Entry]:
+        """Those that are not deleted, with the numbers that they have from their manifest."""
+        entries = [e for e in avro.read(self._folder.read(manifest["manifest_path"])) if e["status"] != DELETED]
+        row_id = manifest.get("first_row_id")
+        for entry in entries:
+            for key in ("sequence_number", "file_sequence_number"):
+                if entry.get(key) is None:
+                    entry[key] = manifest["sequence_number"] or 0
+            if entry.get("snapshot_id") is None:
+                entry["snapshot_id"] = manifest["added_snapshot_id"]
+            file = entry["data_file"]
+            file.setdefault("content", avro.DATA)
+            if row_id is not None and file.get("first_row_id") is None:
+                file["first_row_id"], row_id = row_id, row_id + file["record_count"]
+        return entries
+
+
+def _as_version_2(manifest: Manifest) -> Manifest:
+    """A table that was once of format version 1 has manifests of that time."""
+    for kind in ("added", "existing", "deleted"):
+        manifest.setdefault(f"{kind}_files_count", manifest.pop(f"{kind}_data_files_count", None))
+    return {"content": _DATA_MANIFEST, "sequence_number": 0, "min_sequence_number": 0, **manifest}
+
+
+def _live(manifest: Manifest) -> int:
+    """How many files it lists that are there. A count that is missing stands for some."""
+    counts = manifest.get("added_files_count"), manifest.get("existing_files_count")
+    return 1 if None in counts else sum(map(int, counts))  # type: ignore[arg-type]
+
+
+@dataclass
+class Counts:
+    """What a snapshot adds and removes, for its summary."""
+
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    delete_files: int = 0
+    marks: int = 0
+
+    def count(self, file: Mapping[str, Any]) -> None:
+        self.bytes += file["file_size_in_bytes"]
+        if file["content"] == avro.DATA:
+            self.files += 1
+            self.rows += file["record_count"]
+        else:
+            self.delete_files += 1
+            self.marks += file["record_count"]
+
+
+@dataclass
+class NextManifests:
+    """The manifests of a snapshot that is being made. `write` puts them; nothing refers to them before the commit."""
+
+    before: Manifests
+    folder: Folder
+    snapshot: int
+    """Its id."""
+    sequence: int
+    token: str = field(default_factory=lambda: str(uuid.uuid4()))
+    added: Counts = field(default_factory=Counts)
+    removed: Counts = field(default_factory=Counts)
+    written: list[tuple[str, bytes]] = field(default_factory=list)
+    _new: list[Manifest] = field(default_factory=list)
+
+    def add(self, files: Sequence[Mapping[str, Any]], spec_id: int) -> None:
+        """Files of one kind and one spec."""
+        for file in files:
+            self.added.count(file)
+        self._add_manifest([{"status": ADDED, "snapshot_id": self.snapshot, "data_file": f} for f in files], spec_id)
+
+    def missing(self, gone: Collection[str], near: Collection[str]) -> set[str]:
+        """Remove files by their path as the table has it; those that are not there. `near`: manifests that are likely to list them."""
+        left = set(gone)
+        order = sorted(self.before.all, key=lambda each: each["manifest_path"] not in near)
+        kept = {each["manifest_path"]: each for each in self.before.all if _live(each)}
+        for manifest in order:
+            if not left or manifest["manifest_path"] not in kept:
+                continue
+            entries = self.before.entries(manifest)
+            hit = [e for e in entries if e["data_file"]["file_path"] in left]
+            if not hit:
+                continue
+            del kept[manifest["manifest_path"]]
+            for entry in entries:
+                entry["status"] = EXISTING
+            for entry in hit:
+                entry["status"], entry["snapshot_id"] = DELETED, self.snapshot
+                left.discard(entry["data_file"]["file_path"])
+                self.removed.count(entry["data_file"])
+            self._add_manifest(entries, manifest["partition_spec_id"])
+        self._kept = list(kept.values())
+        return left
+
+    @cached_property
+    def _kept(self) -> list[Manifest]:
+        return [each for each in self.before.all if _live(each)]
+
+    def write(self, parent: int | None) -> tuple[str, int]:
+        """Put all of it; the path of the manifest list, and how many row ids it has given away (format version 3)."""
+        kept = self._merged(self._kept)
+        manifests, ids = [*self._new, *kept], 0
+        version, first = self.before.metadata.format_version, int(self.before.metadata.content.get("next-row-id") or 0)
+        for manifest in manifests if version >= 3 else ():
+            if manifest["content"] == _DATA_MANIFEST and manifest.get("first_row_id") is None:
+                manifest["first_row_id"] = first + ids
+                ids += manifest["added_rows_count"] + manifest["existing_rows_count"]
+        header = {"snapshot-id": str(self.snapshot), "sequence-number": str(self.sequence)}
+        if parent is not None:
+            header["parent-snapshot-id"] = str(parent)
+        name = f"metadata/snap-{self.snapshot}-1-{self.token}.avro"
+        self.written.append((name, avro.write_list(manifests, version, header)))
+        self.folder.write_all(self.written)
+        return self.folder.uri(name), ids
+
+    def discard(self) -> None:
+        """After a refusal: nothing refers to these files."""
+        for name, _ in self.written:
+            self.folder.storage.delete(name)
+
+    def _merged(self, manifests: list[Manifest]) -> list[Manifest]:
+        """At most one merge of each kind in a commit, of the smallest."""
+        groups: dict[tuple[int, int], dict[int, list[Manifest]]] = defaultdict(lambda: defaultdict(list))
+        for each in manifests:
+            tier = len(str(_live(each))) - 1
+            groups[each["content"], each["partition_spec_id"]][tier].append(each)
+        gone: set[str] = set()
+        for (_, spec_id), tiers in groups.items():
+            for tier, found in sorted(tiers.items()):
+                limit = _TIER_LIMITS[tier] if tier < len(_TIER_LIMITS) else _LARGE_LIMIT
+                if len(found) >= limit:
+                    oldest = found[-_MERGED_AT_ONCE:]
+                    entries = [e for each in oldest for e in self.before.entries(each)]
+                    for entry in entries:
+                        entry["status"] = EXISTING
+                    self._add_manifest(entries, spec_id)
+                    gone |= {each["manifest_path"] for each in oldest}
+                    break
+        return [each for each in manifests if each["manifest_path"] not in gone]
+
+    def _add_manifest(self, entries: list[Entry], spec_id: int) -> None:
+        metadata, partitioning = self.before.metadata, self._partitioning(spec_id)
+        content = _DATA_MANIFEST if entries[0]["data_file"]["content"] == avro.DATA else _DELETE_MANIFEST
+        for entry in entries:
+            entry["data_file"]["partition"] = partitioning.again(entry["data_file"]["partition"])
+        header = {
+            "schema": json.dumps(metadata.schema),
+            "partition-spec": json.dumps(partitioning.fields),
+            "partition-spec-id": str(spec_id),
+            "format-version": str(metadata.format_version),
+            "content": "deletes" if content else "data",
+        }
+        text = avro.write_manifest(self._schema(spec_id), entries, header)
+        name = f"metadata/{self.token}-m{len(self.written)}.avro"
+        self.written.append((name, text))
+        rows = {s: [e["data_file"]["record_count"] for e in entries if e["status"] == s] for s in (0, 1, 2)}
+        live = [e.get("sequence_number") or self.sequence for e in entries if e["status"] != DELETED]
+        self._new.append(
+            {
+                "manifest_path": self.folder.uri(name),
+                "manifest_length": len(text),
+                "partition_spec_id": spec_id,
+                "content": content,
+                "sequence_number": self.sequence,
+                "min_sequence_number": min(live, default=self.sequence),
+                "added_snapshot_id": self.snapshot,
+                "added_files_count": len(rows[ADDED]),
+                "existing_files_count": len(rows[EXISTING]),
+                "deleted_files_count": len(rows[DELETED]),
+                "added_rows_count": sum(rows[ADDED]),
+                "existing_rows_count": sum(rows[EXISTING]),
+                "deleted_rows_count": sum(rows[DELETED]),
+                "partitions": partitioning.summary([e["data_file"]["partition"] for e in entries]),
+            }
+        )
+
+    @cached_property
+    def _known(self) -> dict[int, tuple[Partitioning, Any]]:
+        return {}
+
+    def _partitioning(self, spec_id: int) -> Partitioning:
+        return self._spec(spec_id)[0]
+
+    def _schema(self, spec_id: int) -> Any:
+        return self._spec(spec_id)[1]
+
+    def _spec(self, spec_id: int) -> tuple[Partitioning, Any]:
+        if spec_id not in self._known:
+            partitioning = self.before.metadata.partitioning(spec_id)
+            self._known[spec_id] = partitioning, partitioning.schema(self.before.metadata.format_version)
+        return self._known[spec_id]

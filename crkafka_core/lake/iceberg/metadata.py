@@ -1,0 +1,157 @@
+"""A table's metadata as Iceberg's JSON has it: questions about one version of it, and the next version by updates (SPEC K6).
+
+Updates are those of Iceberg's REST catalogs. At a path `applied` makes the next metadata of them; a catalog gets them as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from crkafka_core.lake.iceberg.columns import Schema
+from crkafka_core.lake.iceberg.partitions import Partitioning
+from crkafka_core.lake.port import CannotCommit
+
+Update = dict[str, Any]
+SnapshotEntry = dict[str, Any]
+MAIN = "main"
+_LOG_ENTRIES = 100
+
+
+class Metadata:
+    """One version of a table's metadata; never changed."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self.content = content
+        self.format_version: int = content["format-version"]
+        self.uuid: str = content["table-uuid"]
+        self.location: str = content["location"].rstrip("/")
+        self.properties: Mapping[str, str] = content.get("properties") or {}
+        self.snapshots: Mapping[int, SnapshotEntry] = {s["snapshot-id"]: s for s in content.get("snapshots") or ()}
+        self.refs: Mapping[str, Mapping[str, Any]] = content.get("refs") or {}
+        head = self.refs.get(MAIN, {}).get("snapshot-id", content.get("current-snapshot-id"))
+        self.head: SnapshotEntry | None = self.snapshots.get(head)
+        self.last_sequence: int = content.get("last-sequence-number", 0)
+
+    @property
+    def schema(self) -> Schema:
+        return self._current("schemas", "schema-id", "current-schema-id")
+
+    @property
+    def spec_id(self) -> int:
+        return int(self.content["default-spec-id"])
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return self._current("partition-specs", "spec-id", "default-spec-id")
+
+    def partitioning(self, spec_id: int) -> Partitioning:
+        spec = next(each for each in self.content["partition-specs"] if each["spec-id"] == spec_id)
+        return Partitioning(spec, [*self.content["schemas"], self.schema])
+
+    def line(self, head: SnapshotEntry | None = None) -> Iterator[SnapshotEntry]:
+        """The snapshots that led to this version, latest first; as far back as none is forgotten."""
+        at = head or self.head
+        while at is not None:
+            yield at
+            at = self.snapshots.get(at.get("parent-snapshot-id", -1))
+
+    def _current(self, kind: str, key: str, current: str) -> dict[str, Any]:
+        return next(dict(each) for each in self.content[kind] if each[key] == self.content[current])
+
+
+def empty(location: str, uuid: str, schema: Schema, spec: Mapping[str, Any], last_column: int, now: int) -> Metadata:
+    """Of a new table, without a snapshot."""
+    last_field = max((each["field-id"] for each in spec["fields"]), default=999)
+    return Metadata(
+        {
+            "format-version": 2,
+            "table-uuid": uuid,
+            "location": location,
+            "last-sequence-number": 0,
+            "last-updated-ms": now,
+            "last-column-id": last_column,
+            "current-schema-id": schema["schema-id"],
+            "schemas": [schema],
+            "default-spec-id": spec["spec-id"],
+            "partition-specs": [spec],
+            "last-partition-id": last_field,
+            "default-sort-order-id": 0,
+            "sort-orders": [{"order-id": 0, "fields": []}],
+            "properties": {},
+            "snapshots": [],
+            "refs": {},
+            "snapshot-log": [],
+            "metadata-log": [],
+        }
+    )
+
+
+def applied(before: Metadata, updates: Sequence[Update], file: str) -> dict[str, Any]:
+    """The next metadata. `file`: where the metadata of before is; empty for a new table."""
+    then = dict(before.content)
+    for update in updates:
+        _APPLY[update["action"]](then, update)
+    if file:
+        entry = {"timestamp-ms": before.content["last-updated-ms"], "metadata-file": file}
+        then["metadata-log"] = [*(then.get("metadata-log") or ()), entry][-_LOG_ENTRIES:]
+    return then
+
+
+def _add_schema(then: dict[str, Any], update: Update) -> None:
+    then["schemas"] = [*then["schemas"], update["schema"]]
+    then["last-column-id"] = max(then["last-column-id"], update["last-column-id"])
+
+
+def _set_schema(then: dict[str, Any], update: Update) -> None:
+    then["current-schema-id"] = update["schema-id"]
+
+
+def _add_snapshot(then: dict[str, Any], update: Update) -> None:
+    snapshot = update["snapshot"]
+    then["snapshots"] = [*(then.get("snapshots") or ()), snapshot]
+    then["last-sequence-number"] = snapshot["sequence-number"]
+    then["last-updated-ms"] = snapshot["timestamp-ms"]
+    if "added-rows" in snapshot:
+        then["next-row-id"] = snapshot["first-row-id"] + snapshot["added-rows"]
+
+
+def _set_ref(then: dict[str, Any], update: Update) -> None:
+    ref = {key: value for key, value in update.items() if key not in ("action", "ref-name")}
+    then["refs"] = {**(then.get("refs") or {}), update["ref-name"]: ref}
+    if update["ref-name"] == MAIN:
+        then["current-snapshot-id"] = update["snapshot-id"]
+        entry = {"timestamp-ms": then["last-updated-ms"], "snapshot-id": update["snapshot-id"]}
+        then["snapshot-log"] = [*(then.get("snapshot-log") or ()), entry]
+
+
+def _set_properties(then: dict[str, Any], update: Update) -> None:
+    then["properties"] = {**(then.get("properties") or {}), **update["updates"]}
+
+
+def _remove_snapshots(then: dict[str, Any], update: Update) -> None:
+    gone = set(update["snapshot-ids"])
+    for kind in ("snapshots", "snapshot-log", "statistics", "partition-statistics"):
+        if kind in then:
+            then[kind] = [each for each in then[kind] if each["snapshot-id"] not in gone]
+
+
+_APPLY = {
+    "add-schema": _add_schema,
+    "set-current-schema": _set_schema,
+    "add-snapshot": _add_snapshot,
+    "set-snapshot-ref": _set_ref,
+    "set-properties": _set_properties,
+    "remove-snapshots": _remove_snapshots,
+}
+
+
+def check_written_here(metadata: Metadata, name: str) -> None:
+    """Refuse what these commits could not keep."""
+    if metadata.format_version not in (2, 3):
+        raise CannotCommit(
+            f"{name} is of Iceberg's format version {metadata.format_version}; versions 2 and 3 are written.",
+            hint="In Spark: ALTER TABLE … SET TBLPROPERTIES ('format-version' = '2').",
+        )
+    if "encryption.key-id" in metadata.properties:
+        raise CannotCommit(f"{name} is encrypted by Iceberg.", hint="Write it with Spark.")

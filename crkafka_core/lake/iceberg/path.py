@@ -1,0 +1,151 @@
+"""An Iceberg table at a plain path, in Hadoop's layout: a version is metadata/vN.metadata.json, put if there is none of that name."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import time
+
+import pyarrow as pa
+
+from crkafka_core.lake.iceberg import columns, partitions
+from crkafka_core.lake.iceberg import metadata as tables
+from crkafka_core.lake.iceberg.metadata import Metadata, Update
+from crkafka_core.lake.iceberg.table import IcebergLog, IcebergSnapshot
+from crkafka_core.lake.port import CannotCommit, Moved, Part, Stamp, TableUnavailable, Unknown
+from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable
+from crkafka_core.segments.storage import Storage
+
+_FOLDER = "metadata"
+_HINT = f"{_FOLDER}/version-hint.text"
+_VERSION = re.compile(rf"{_FOLDER}/v(\d+)(?:\.gz)?\.metadata\.json(?:\.gz)?")
+_AT_ONCE_S = 60.0
+"""A commit so soon after its look needs no listing: its name cannot have been taken and deleted meanwhile."""
+_CODEC = "write.metadata.compression-codec"
+
+
+@dataclass(frozen=True)
+class _Version:
+    """A version's number and file."""
+
+    number: int
+    file: str
+    seen: float = field(default_factory=lambda: time(), compare=False)
+    """When a look has seen it, by this machine's clock."""
+
+
+class PathLog(IcebergLog):
+    """`storage`: the table's folder, with `put_new`."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage, self.name = storage, storage.url
+        if not storage.puts_new:
+            raise CannotCommit(
+                f"{storage.url} cannot write a file only if it is new, so two writers of a table could not be told apart.",
+                hint="Use a local path or s3://, a catalog, or let Spark commit.",
+            )
+
+    def newest(self) -> tuple[Metadata, _Version] | None:
+        """By the hint, and on from there; by a listing where the hint is missing or leads nowhere."""
+        try:
+            hint = self._hint()
+            found = None if hint is None else self._after(hint - 1)
+            if found is None:
+                found = max(self._listed(), key=lambda each: each.number, default=None)
+            if found is None:
+                return None
+            while (later := self._after(found.number)) is not None:
+                found = later
+            return self._read(found), found
+        except StorageUnavailable as error:
+            raise TableUnavailable(error.message, hint=error.hint) from error
+
+    def create(
+        self, schema: pa.Schema, parts: Sequence[Part], stamp: Stamp, properties: Mapping[str, str]
+    ) -> IcebergSnapshot:
+        if self.newest() is not None:
+            raise Moved(f"There is a table at {self.storage.url} already.")
+        first = columns.new_schema(schema)
+        spec = partitions.new_spec(parts, first)
+        base = tables.empty(
+            _location(self.storage), str(uuid.uuid4()), first, spec, columns.last_id(first), int(time() * 1000)
+        )
+        base = Metadata({**base.content, "properties": dict(properties)})
+        return IcebergSnapshot(self, base, _Version(0, ""), None).commit([], [], stamp)
+
+    def put(self, base: Metadata, at: _Version, updates: Sequence[Update]) -> tuple[Metadata, _Version]:
+        file = f"{base.location}/{at.file}" if at.file else ""
+        content = tables.applied(base, updates, file)
+        then, made = Metadata(content), _Version(at.number + 1, _file(at.number + 1, content.get("properties") or {}))
+        text = json.dumps(content, separators=(",", ":")).encode()
+        try:
+            new = self.storage.put_new(made.file, gzip.compress(text) if ".gz" in made.file else text)
+        except StorageUnavailable as error:
+            raise Unknown(f"Version {made.number} of {self.name} may be written or not: {error}") from error
+        if not new and not self._is_ours(made, then):  # a client may try again by itself after an answer that got lost
+            raise Moved(f"Version {made.number} of {self.name} was made by another writer.")
+        self._check_in_line(at, made, then)
+        self.storage.put(_HINT, str(made.number).encode())
+        return then, made
+
+    def _is_ours(self, made: _Version, then: Metadata) -> bool:
+        try:
+            return self._read(made).content == then.content
+        except (SegmentMissing, StorageUnavailable) as error:
+            raise Unknown(f"Version {made.number} of {self.name} may be written or not: {error}") from error
+
+    def _check_in_line(self, before: _Version, made: _Version, then: Metadata) -> None:
+        """Refuse a version that is put long after others were, whose names have been deleted meanwhile, or in a table made anew.
+
+        The usual case needs no listing: the look was just before, the hint names its version, and none comes after this one.
+        """
+        at_once = 0 <= time() - before.seen < _AT_ONCE_S
+        if at_once and (self._hint() or 0) == before.number and self._after(made.number) is None:
+            return
+        versions = self._listed()
+        last = max(versions, key=lambda each: each.number)
+        if last.number == made.number:
+            in_line = not before.number or any(each.number == before.number for each in versions)
+        else:
+            latest = self._read(last)
+            in_line = latest.uuid == then.uuid and (then.head or {}).get("snapshot-id") in latest.snapshots
+        if not in_line:
+            self.storage.delete(made.file)
+            raise Moved(f"{self.name} is at version {last.number}, long after version {before.number}.")
+
+    def _hint(self) -> int | None:
+        try:
+            with self.storage.open_read(_HINT) as source:
+                return int(source.read())
+        except (SegmentMissing, ValueError):
+            return None
+
+    def _after(self, number: int) -> _Version | None:
+        for name in (f"{_FOLDER}/v{number + 1}.metadata.json", f"{_FOLDER}/v{number + 1}.gz.metadata.json"):
+            if self.storage.exists(name):
+                return _Version(number + 1, name)
+        return None
+
+    def _listed(self) -> list[_Version]:
+        found = (_VERSION.fullmatch(each.path) for each in self.storage.list(_FOLDER))
+        return [_Version(int(match[1]), match[0]) for match in found if match]
+
+    def _read(self, version: _Version) -> Metadata:
+        with self.storage.open_read(version.file) as source:
+            text = bytes(source.read())
+        return Metadata(json.loads(gzip.decompress(text) if text[:2] == b"\x1f\x8b" else text))
+
+
+def _file(number: int, properties: Mapping[str, str]) -> str:
+    zipped = properties.get(_CODEC, "none").lower() == "gzip"
+    return f"{_FOLDER}/v{number}{'.gz' if zipped else ''}.metadata.json"
+
+
+def _location(storage: Storage) -> str:
+    """As Hadoop's file systems name it, by which Spark reads a table at a path; other readers take that too."""
+    url = storage.url.split("?")[0].rstrip("/")
+    return "s3a://" + url.removeprefix("s3://") if url.startswith("s3://") else url

@@ -1,0 +1,238 @@
+"""A version of an Iceberg table and commits on it; what differs between a path and a catalog is how updates are put (SPEC K6).
+
+A commit writes manifests and a manifest list under new names, which count for nothing yet. Then one compare-and-set puts the new
+snapshot, the stamp as a property, a changed schema, and what of the older snapshots is forgotten.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from crkafka_core.lake.iceberg import avro, columns, expiry, files, partitions, stamps, summary
+from crkafka_core.lake.iceberg.folder import Folder
+from crkafka_core.lake.iceberg.manifests import Manifests, NextManifests
+from crkafka_core.lake.iceberg.metadata import MAIN, Metadata, SnapshotEntry, Update, check_written_here
+from crkafka_core.lake.port import (
+    CannotCommit,
+    DataFile,
+    LogEntry,
+    Marks,
+    Moved,
+    NewFile,
+    Snapshot,
+    Stamp,
+    TableLog,
+)
+from crkafka_core.segments.storage import Storage
+
+
+class IcebergLog(TableLog, ABC):
+    """What a path and a catalog have in common."""
+
+    name: str
+    """For people."""
+    storage: Storage
+
+    @abstractmethod
+    def newest(self) -> tuple[Metadata, Any] | None:
+        """The table's metadata now, and what `put` compares with; None if there is no table."""
+
+    @abstractmethod
+    def put(self, base: Metadata, at: Any, updates: Sequence[Update]) -> tuple[Metadata, Any]:
+        """The next metadata, if nothing came after `base`. Raises `Moved`, `Unknown` or `CannotCommit`."""
+
+    def look(self, version: str = "") -> IcebergSnapshot | None:
+        found = self.newest()
+        if found is None:
+            return None
+        metadata, at = found
+        check_written_here(metadata, self.name)
+        head = metadata.head
+        if version:
+            head = metadata.snapshots.get(int(version))
+            if head is None:
+                return None
+        return IcebergSnapshot(self, metadata, at, head)
+
+    def expire(self, keep: Collection[str], older_than: float) -> int:
+        found = self.newest()
+        if found is None:
+            return 0
+        metadata, at = found
+        check_written_here(metadata, self.name)
+        if gone := expiry.by_age(metadata, keep, older_than):
+            metadata, at = self.put(metadata, at, [{"action": "remove-snapshots", "snapshot-ids": gone}])
+        return expiry.delete_unreferenced(Folder(self.storage, metadata.location), metadata, older_than)
+
+
+class IcebergSnapshot(Snapshot):
+    """One version of a table, by one version of its metadata."""
+
+    def __init__(self, log: IcebergLog, metadata: Metadata, put_on: Any, head: SnapshotEntry | None) -> None:
+        """`put_on`: what the log compares with at a commit."""
+        self.log, self.metadata, self._put_on, self._head = log, metadata, put_on, head
+        number, last = (int(head["sequence-number"]) if head else 0), metadata.last_sequence
+        # Where a user went back to an older snapshot, no number stands for that: it is the next one.
+        self.version = number if number == last or head is not metadata.head else last + 1
+        self.at = str(head["snapshot-id"]) if head else ""
+        self.properties = metadata.properties
+        self.schema = columns.to_arrow(metadata.schema)
+        self.parts = partitions.parts_of(metadata.spec, metadata.schema)
+
+    def stamp(self, uid: str, table: str) -> Stamp | None:
+        return stamps.last(self.metadata, [*self._line()], uid, table)
+
+    def owner(self) -> int | None:
+        return stamps.owner(self.metadata)
+
+    def since(self, version: int) -> Sequence[LogEntry] | None:
+        """With an entry without a number of its own where a user went back to before that version."""
+        entries: list[LogEntry] = []
+        reached = self.version if self._head is None else self.version + 1
+        for each in self._line():
+            number = int(each["sequence-number"])
+            if number <= version:
+                if number < version:
+                    entries.append(LogEntry(number, None, True, operation="rollback"))
+                return entries[::-1]
+            entries.append(self._entry(number, each))
+            reached = number
+        return entries[::-1] if reached <= max(version + 1, 1) else None
+
+    def files(self, numbers: tuple[int, int] | None = None) -> Iterable[DataFile]:
+        reader = files.Reader(self._folder, self.metadata.schema, self._specs)
+        for manifest, entry in self._manifests.live(0):
+            file = reader.file(manifest, entry)
+            bounds = file.numbers
+            if numbers is None or bounds is None or (bounds[0] <= numbers[1] and bounds[1] >= numbers[0]):
+                yield file
+
+    def commit(
+        self,
+        add: Sequence[NewFile],
+        remove: Collection[DataFile],
+        stamp: Stamp,
+        *,
+        marks: Mapping[DataFile, Marks] | None = None,
+        schema: pa.Schema | None = None,
+        changes_rows: bool = True,
+        info: Mapping[str, Any] | None = None,
+        keep: Collection[str] = (),
+    ) -> IcebergSnapshot:
+        if marks:
+            raise CannotCommit(f"Rows of {self.log.name} cannot be marked as deleted.")
+        number = self.metadata.last_sequence + 1
+        then = NextManifests(self._manifests, self._folder, secrets.randbits(63), number)
+        updates, evolved = self._schema_updates(schema)
+        self._remove(then, remove)
+        self._add(then, add, evolved)
+        stamp = replace(stamp, version=number)
+        told = summary.of(then, self._head, stamp, info or {}, changes_rows=changes_rows)
+        made = self._write(then, told, evolved["schema-id"])
+        forgotten = expiry.by_count(self.metadata, keep)
+        updates += [
+            {"action": "add-snapshot", "snapshot": made},
+            {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": then.snapshot},
+            {"action": "set-properties", "updates": {**self._names(evolved), **stamps.state(stamp)}},
+            *([{"action": "remove-snapshots", "snapshot-ids": forgotten}] if forgotten else []),
+        ]
+        try:
+            metadata, at = self.log.put(self.metadata, self._put_on, updates)
+        except Moved:
+            then.discard()
+            raise
+        return IcebergSnapshot(self.log, metadata, at, metadata.head)
+
+    def _remove(self, then: NextManifests, gone: Collection[DataFile]) -> None:
+        paths = {self._folder.uri(file.path) for file in gone}
+        near = {file.manifest for file in gone if isinstance(file, files.IcebergFile)}
+        if gone and (missing := then.missing(paths, near)):
+            raise Moved(f"{self.log.name} does not have {len(missing)} of the files that are to leave it any more.")
+
+    def _add(self, then: NextManifests, new: Sequence[NewFile], schema: columns.Schema) -> None:
+        if new:
+            spec = self.metadata.partitioning(self.metadata.spec_id)
+            then.add([files.new_entry(file, self._folder, schema, spec) for file in new], spec.id)
+
+    def _write(self, then: NextManifests, told: Mapping[str, str], schema_id: int) -> SnapshotEntry:
+        """Put the manifests; the snapshot with them."""
+        parent = None if self._head is None else int(self._head["snapshot-id"])
+        listed, row_ids = then.write(parent)
+        made = {
+            "snapshot-id": then.snapshot,
+            "sequence-number": then.sequence,
+            "timestamp-ms": max(int(time.time() * 1000), int(self.metadata.content["last-updated-ms"])),
+            "manifest-list": listed,
+            "summary": told,
+            "schema-id": schema_id,
+        }
+        if parent is not None:
+            made["parent-snapshot-id"] = parent
+        if self.metadata.format_version >= 3:
+            made |= {"first-row-id": int(self.metadata.content.get("next-row-id") or 0), "added-rows": row_ids}
+        return made
+
+    def _entry(self, number: int, snapshot: SnapshotEntry) -> LogEntry:
+        operation = snapshot.get("summary", {}).get("operation", "")
+        touched = None if operation == "delete" else self._touched(snapshot)
+        return LogEntry(number, stamps.of(snapshot), operation != "replace", touched, operation)
+
+    def _touched(self, snapshot: SnapshotEntry) -> tuple[int, int] | None:
+        """By the manifests that the snapshot made; a file without bounds may have rows of any checkpoint."""
+        reader = files.Reader(self._folder, self.metadata.schema, self._specs)
+        manifests, made = Manifests(self._folder, self.metadata, snapshot), snapshot["snapshot-id"]
+        numbers = [
+            reader.file(manifest, entry).numbers or _ANY
+            for manifest in manifests.of(0)
+            if manifest["added_snapshot_id"] == made and manifest["added_files_count"] != 0
+            for entry in manifests.entries(manifest)
+            if entry["status"] == avro.ADDED
+        ]
+        return (min(n[0] for n in numbers), max(n[1] for n in numbers)) if numbers else None
+
+    def _line(self) -> Iterator[SnapshotEntry]:
+        return self.metadata.line(self._head) if self._head else iter(())
+
+    @cached_property
+    def _folder(self) -> Folder:
+        return Folder(self.log.storage, self.metadata.location)
+
+    @cached_property
+    def _manifests(self) -> Manifests:
+        return Manifests(self._folder, self.metadata, self._head)
+
+    @cached_property
+    def _specs(self) -> Mapping[int, partitions.Partitioning]:
+        found = self.metadata.content["partition-specs"]
+        return {each["spec-id"]: self.metadata.partitioning(each["spec-id"]) for each in found}
+
+    def _schema_updates(self, wanted: pa.Schema | None) -> tuple[list[Update], columns.Schema]:
+        """The schema from this commit on, and how it gets into the table."""
+        now, last = self.metadata.schema, int(self.metadata.content["last-column-id"])
+        made = None if wanted is None else columns.evolved(now, wanted, last)
+        if made is None:
+            return [], now
+        number = max(each["schema-id"] for each in self.metadata.content["schemas"]) + 1
+        made = {**made, "schema-id": number}
+        last = max(last, columns.last_id(made))
+        return [
+            {"action": "add-schema", "schema": made, "last-column-id": last},
+            {"action": "set-current-schema", "schema-id": number},
+        ], made
+
+    def _names(self, schema: columns.Schema) -> dict[str, str]:
+        before = self.properties.get(columns.NAME_MAPPING)
+        if before is not None and schema is self.metadata.schema:
+            return {}
+        return {columns.NAME_MAPPING: columns.name_mapping(schema, before)}
+
+
+_ANY = (0, 2**63 - 1)
