@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -58,16 +58,7 @@ class LocalStorage(Storage):
             raise storage_error(error, "Reading", full) from error
 
     def open_write(self, path: str) -> Output:
-        full = self._full(path)
-        try:
-            _make_folder(full.parent, self._mode)
-            output = _LocalOutput(full, os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._mode))
-            if self._mode & 0o077:
-                os.chmod(full, self._mode)  # noqa: PTH101  what the configuration says, whatever the umask of this process
-        except FileExistsError as error:
-            raise SegmentExists(f"{full} is there already.", hint="Do two members share an identity?") from error
-        except OSError as error:
-            raise storage_error(error, "Creating", str(full)) from error
+        full, output = self._full(path), self._create(path)
         try:
             # The name is made durable now, so that `close`, which a cut waits for, has only the data to flush.
             _sync_folder(full.parent)
@@ -76,9 +67,24 @@ class LocalStorage(Storage):
             raise storage_error(error, "Creating", str(full)) from error
         return output
 
-    def put(self, path: str, data: bytes) -> None:
-        with self._beside(path, data) as (new, full):
+    def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        with self._beside(path, data, durable) as (new, full):
             new.replace(full)
+
+    def put_together(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Each folder is made durable once."""
+        outputs = [(self._create(path), data) for path, data in files]
+        try:
+            for output, data in outputs:
+                output.write(memoryview(data))
+                output.close()
+            with storage_errors("Writing", self.url):
+                for folder in {self._full(path).parent for path, _ in files}:
+                    _sync_folder(folder)
+        except StorageUnavailable:
+            for output, _ in outputs:
+                output.discard()
+            raise
 
     def put_new(self, path: str, data: bytes) -> bool:
         with self._beside(path, data) as (new, full):
@@ -90,19 +96,34 @@ class LocalStorage(Storage):
                 new.unlink()
         return True
 
+    def _create(self, path: str) -> _LocalOutput:
+        """A new file, whose name is not durable yet."""
+        full = self._full(path)
+        try:
+            _make_folder(full.parent, self._mode)
+            output = _LocalOutput(full, os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._mode))
+            if self._mode & 0o077:
+                os.chmod(full, self._mode)  # noqa: PTH101  what the configuration says, whatever the umask of this process
+        except FileExistsError as error:
+            raise SegmentExists(f"{full} is there already.", hint="Do two members share an identity?") from error
+        except OSError as error:
+            raise storage_error(error, "Creating", str(full)) from error
+        return output
+
     @contextlib.contextmanager
-    def _beside(self, path: str, data: bytes) -> Iterator[tuple[Path, Path]]:
+    def _beside(self, path: str, data: bytes, durable: bool = True) -> Iterator[tuple[Path, Path]]:
         """A file written beside the one that it is to become, and that one; how it got its name is durable afterwards."""
         full = self._full(path)
         folder, _, name = path.rpartition("/")
         new = f"{folder}/.{name}" if folder else f".{name}"
         new += f".{uuid.uuid4().hex[:16]}"
-        output = self.open_write(new)
+        output = self._create(new)
         try:
             output.write(memoryview(data))
-            output.close()
+            output.close(durable)
             yield self._full(new), full
-            _sync_folder(full.parent)
+            if durable:
+                _sync_folder(full.parent)
         except OSError as error:
             output.discard()
             raise storage_error(error, "Writing", str(full)) from error
@@ -167,9 +188,10 @@ class _LocalOutput(Output):
             while data:
                 data = data[self._count(os.write(self._descriptor, data)) :]
 
-    def close(self) -> None:
+    def close(self, durable: bool = True) -> None:
         with storage_errors("Flushing", str(self._path)):
-            os.fsync(self._descriptor)
+            if durable:
+                os.fsync(self._descriptor)
             self._end()
 
     def discard(self) -> None:

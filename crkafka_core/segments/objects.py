@@ -80,7 +80,7 @@ class ObjectStorage(Storage):
                 self._files.create_dir(full.rsplit("/", 1)[0], recursive=True)
             return _ObjectOutput(self._files, full, self.uri(path))
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
         output = self.open_write(path)
         output.write(memoryview(data))
         output.close()

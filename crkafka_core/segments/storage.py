@@ -102,8 +102,15 @@ class Storage(ABC):
         """A new file; SegmentExists if there is one (object stores cannot tell)."""
 
     @abstractmethod
-    def put(self, path: str, data: bytes) -> None:
-        """Write a small file whole, in place of one that may be there; a reader sees the old or the new one."""
+    def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        """Write a small file whole, in place of one that may be there; a reader sees the old or the new one.
+
+        Not `durable`: a crash of the machine may leave the old one.
+        """
+
+    def put_together(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Write small files under new names; all are durable when this returns."""
+        self.each(lambda file: self.put(*file), files)
 
     def put_new(self, path: str, data: bytes) -> bool:
         """Write a small file whole, if there is none of this name; False: there is one. Asked only where it `puts_new`."""

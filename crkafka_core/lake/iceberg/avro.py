@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import fastavro
@@ -115,8 +115,14 @@ def _list_schema(version: int) -> Any:
 
 
 def manifest_schema(partition: Sequence[Mapping[str, Any]], version: int) -> Any:
-    """Of a manifest whose files have these fields as their partition; made once, since it is parsed."""
-    return fastavro.parse_schema(copy.deepcopy(_entries(partition, version)))
+    """Of a manifest whose files have these fields as their partition."""
+    return _manifest_schema(json.dumps(partition), version)
+
+
+@lru_cache(maxsize=128)
+def _manifest_schema(partition: str, version: int) -> Any:
+    """Kept, since parsing it takes longer than writing a manifest by it."""
+    return fastavro.parse_schema(_entries(json.loads(partition), version))
 
 
 def write_manifest(schema: Any, entries: Iterable[Entry], header: Mapping[str, str]) -> bytes:

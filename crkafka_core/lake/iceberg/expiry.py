@@ -9,10 +9,10 @@ from itertools import pairwise
 
 from crkafka_core.lake.iceberg import avro
 from crkafka_core.lake.iceberg.folder import Folder
-from crkafka_core.lake.iceberg.metadata import Metadata
+from crkafka_core.lake.iceberg.metadata import MAIN, Metadata
 
-SNAPSHOTS = 100
-"""So many stay in the metadata: each commit writes all of it anew."""
+_MOST, _LEFT = 100, 75
+"""Snapshots in the metadata, which each commit writes anew: with more than the first number, only the second is left."""
 _LEAST_AGE_S = 86_400
 """Files younger than this stay: a reader of a forgotten snapshot needs them, and a late writer must find the name of its version taken."""
 _VERSION = re.compile(r"metadata/v(\d+)(\.gz)?\.metadata\.json(\.gz)?")
@@ -21,44 +21,56 @@ _MIN_KEPT = "history.expire.min-snapshots-to-keep"
 
 
 def by_count(metadata: Metadata, keep: Collection[str]) -> list[int]:
-    """The oldest snapshots that led here, where the next one makes them too many. Branches and tags of users keep theirs."""
-    line = [each["snapshot-id"] for each in metadata.line()]
-    limit = max(SNAPSHOTS, _number(metadata.properties.get(_MIN_KEPT)))
-    stay = _referred(metadata) | {int(each) for each in keep if each.isdigit()}
-    return [each for each in line[limit - 1 :] if each not in stay]
+    """What came before the latest snapshots that led here, where the next one makes them too many."""
+    least = _number(metadata.properties.get(_MIN_KEPT))
+    line = list(metadata.line())
+    if len(line) < max(_MOST, least):
+        return []
+    oldest = line[max(_LEFT, least) - 2]["sequence-number"]
+    stay = _staying(metadata, keep)
+    return [
+        number for number, each in metadata.snapshots.items() if each["sequence-number"] < oldest and number not in stay
+    ]
 
 
 def by_age(metadata: Metadata, keep: Collection[str], older_than: float) -> list[int]:
-    """Snapshots that led here, and were replaced by the next one before that time."""
-    stay = _referred(metadata) | {int(each) for each in keep if each.isdigit()}
-    line = list(metadata.line())
+    """Snapshots that were replaced by another before that time."""
+    stay = _staying(metadata, keep)
+    ordered = sorted(metadata.snapshots.values(), key=lambda each: int(each["sequence-number"]))
     return [
         old["snapshot-id"]
-        for new, old in pairwise(line)
+        for old, new in pairwise(ordered)
         if new["timestamp-ms"] < older_than * 1000 and old["snapshot-id"] not in stay
     ]
 
 
-def delete_unreferenced(folder: Folder, metadata: Metadata, older_than: float) -> int:
-    """Delete old files below the table's folder to which no snapshot refers; how many."""
+def _staying(metadata: Metadata, keep: Collection[str]) -> set[int]:
+    """Snapshots that are asked for, and those of users: a tag's, and all that led to a branch besides main."""
+    stay = {int(each) for each in keep if each.isdigit()} | {metadata.head["snapshot-id"] if metadata.head else 0}
+    for name, ref in metadata.refs.items():
+        head = metadata.snapshots.get(ref["snapshot-id"])
+        if name == MAIN or head is None:
+            continue
+        led = metadata.line(head) if ref.get("type") == "branch" else [head]
+        stay |= {each["snapshot-id"] for each in led}
+    return stay
+
+
+def delete_unreferenced(folder: Folder, metadata: Metadata, current: str, older_than: float) -> int:
+    """Delete old files below the table's folder to which no snapshot refers; how many. `current`: where the metadata is."""
     before = min(older_than, time.time() - _LEAST_AGE_S)
     stored = {each.path: each.modified for each in folder.storage.list("")}
     old = {path for path, modified in stored.items() if modified < before}
     if not old:
         return 0
-    used = set(_used(folder, metadata)) | {_HINT}
+    used = {*_used(folder, metadata), _HINT, folder.name(current) if folder.holds(current) else current}
     versions = sorted((int(found[1]), found[0]) for path in stored if (found := _VERSION.fullmatch(path)))
     for (_, path), (_, after) in pairwise(versions):
         if stored[after] >= before:  # it was current until then
             used.add(path)
-    used |= {path for _, path in versions[-1:]}
     gone = old - used
     folder.storage.each(folder.storage.delete, gone)
     return len(gone)
-
-
-def _referred(metadata: Metadata) -> set[int]:
-    return {int(ref["snapshot-id"]) for ref in metadata.refs.values()}
 
 
 def _used(folder: Folder, metadata: Metadata) -> Iterator[str]:

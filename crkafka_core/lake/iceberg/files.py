@@ -10,6 +10,7 @@ from crkafka_core.lake.iceberg import avro, values
 from crkafka_core.lake.iceberg.avro import Entry, Manifest
 from crkafka_core.lake.iceberg.columns import Schema
 from crkafka_core.lake.iceberg.folder import Folder
+from crkafka_core.lake.iceberg.marks import Deletes
 from crkafka_core.lake.iceberg.partitions import Partitioning
 from crkafka_core.lake.port import DataFile, NewFile
 
@@ -54,8 +55,8 @@ def new_entry(file: NewFile, folder: Folder, schema: Schema, partitioning: Parti
 class Reader:
     """Makes files of the port from entries of manifests; one for each version of a table."""
 
-    def __init__(self, folder: Folder, schema: Schema, specs: Mapping[int, Partitioning]) -> None:
-        self._folder, self._specs = folder, specs
+    def __init__(self, folder: Folder, schema: Schema, specs: Mapping[int, Partitioning], deletes: Deletes) -> None:
+        self._folder, self._specs, self._deletes = folder, specs, deletes
         self._columns = {each["id"]: (each["name"], each["type"]) for each in schema["fields"]}
 
     def file(self, manifest: Manifest, entry: Entry) -> IcebergFile:
@@ -68,6 +69,7 @@ class Reader:
             highest=self._bounds(file.get("upper_bounds")),
             nulls=self._named(file.get("null_value_counts")),
             values=self._specs[manifest["partition_spec_id"]].values(file["partition"]),
+            marks=self._deletes.marks(file["file_path"], entry["sequence_number"]),
             manifest=manifest["manifest_path"],
         )
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from crkafka_core.lake.port import CannotCommit
-from crkafka_core.segments.errors import StorageUnavailable
 from crkafka_core.segments.storage import Storage
 
 _SCHEME = re.compile(r"^(file:(//)?(?=/)|s3[an]?://)")
@@ -37,19 +35,6 @@ class Folder:
     def read(self, path: str) -> bytes:
         with self.storage.open_read(self.name(path)) as source:
             return bytes(source.read())
-
-    def write(self, name: str, content: bytes) -> None:
-        """A new file; names are never used twice."""
-        output = self.storage.open_write(name)
-        try:
-            output.write(memoryview(content))
-            output.close()
-        except StorageUnavailable:
-            output.discard()
-            raise
-
-    def write_all(self, files: Iterable[tuple[str, bytes]]) -> None:
-        self.storage.each(lambda file: self.write(*file), files)
 
 
 def _bare(path: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -49,8 +49,29 @@ class Manifests:
             for entry in entries:
                 yield manifest, entry
 
+    def find(self, paths: Collection[str], near: Collection[str]) -> dict[str, tuple[Manifest, Entry]]:
+        """Data files by their path as the table has it. `near`: manifests that are likely to list them, which are read first."""
+        found: dict[str, tuple[Manifest, Entry]] = {}
+        for manifest in sorted(self.of(_DATA_MANIFEST), key=lambda each: each["manifest_path"] not in near):
+            if len(found) == len(paths):
+                break
+            for entry in self.entries(manifest):
+                if entry["data_file"]["file_path"] in paths:
+                    found[entry["data_file"]["file_path"]] = manifest, entry
+        return found
+
     def entries(self, manifest: Manifest) -> list[Entry]:
-        """Those that are not deleted, with the numbers that they have from their manifest."""
+        """Those that are not deleted, with the numbers that they have from their manifest; never changed."""
+        path = manifest["manifest_path"]
+        if path not in self._read:
+            self._read[path] = self._entries(manifest)
+        return self._read[path]
+
+    @cached_property
+    def _read(self) -> dict[str, list[Entry]]:
+        return {}
+
+    def _entries(self, manifest: Manifest) -> list[Entry]:
         entries = [e for e in avro.read(self._folder.read(manifest["manifest_path"])) if e["status"] != DELETED]
         row_id = manifest.get("first_row_id")
         for entry in entries:
@@ -77,6 +98,12 @@ def _live(manifest: Manifest) -> int:
     """How many files it lists that are there. A count that is missing stands for some."""
     counts = manifest.get("added_files_count"), manifest.get("existing_files_count")
     return 1 if None in counts else sum(map(int, counts))  # type: ignore[arg-type]
+
+
+def _file_key(entry: Entry) -> str:
+    """Deletion vectors of several files lie in one."""
+    file = entry["data_file"]
+    return f"{file['file_path']}@{file.get('content_offset') or 0}"
 
 
 @dataclass
@@ -112,40 +139,38 @@ class NextManifests:
     added: Counts = field(default_factory=Counts)
     removed: Counts = field(default_factory=Counts)
     written: list[tuple[str, bytes]] = field(default_factory=list)
+    beside: list[str] = field(default_factory=list)
+    """Files that the commit has put besides."""
     _new: list[Manifest] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._kept = [each for each in self.before.all if _live(each)]
 
     def add(self, files: Sequence[Mapping[str, Any]], spec_id: int) -> None:
         """Files of one kind and one spec."""
+        if not files:
+            return
         for file in files:
             self.added.count(file)
         self._add_manifest([{"status": ADDED, "snapshot_id": self.snapshot, "data_file": f} for f in files], spec_id)
 
-    def missing(self, gone: Collection[str], near: Collection[str]) -> set[str]:
-        """Remove files by their path as the table has it; those that are not there. `near`: manifests that are likely to list them."""
-        left = set(gone)
-        order = sorted(self.before.all, key=lambda each: each["manifest_path"] not in near)
-        kept = {each["manifest_path"]: each for each in self.before.all if _live(each)}
-        for manifest in order:
-            if not left or manifest["manifest_path"] not in kept:
-                continue
-            entries = self.before.entries(manifest)
-            hit = [e for e in entries if e["data_file"]["file_path"] in left]
-            if not hit:
-                continue
-            del kept[manifest["manifest_path"]]
-            for entry in entries:
-                entry["status"] = EXISTING
-            for entry in hit:
-                entry["status"], entry["snapshot_id"] = DELETED, self.snapshot
-                left.discard(entry["data_file"]["file_path"])
-                self.removed.count(entry["data_file"])
+    def remove(self, listed: Iterable[tuple[Manifest, Entry]]) -> None:
+        """Data files and delete files, each with the manifest that lists it."""
+        gone: dict[str, set[str]] = defaultdict(set)
+        manifests = {}
+        for manifest, entry in listed:
+            gone[manifest["manifest_path"]].add(_file_key(entry))
+            manifests[manifest["manifest_path"]] = manifest
+        for path, manifest in manifests.items():
+            entries = []
+            for entry in self.before.entries(manifest):
+                if _file_key(entry) in gone[path]:
+                    self.removed.count(entry["data_file"])
+                    entries.append({**entry, "status": DELETED, "snapshot_id": self.snapshot})
+                else:
+                    entries.append({**entry, "status": EXISTING})
             self._add_manifest(entries, manifest["partition_spec_id"])
-        self._kept = list(kept.values())
-        return left
-
-    @cached_property
-    def _kept(self) -> list[Manifest]:
-        return [each for each in self.before.all if _live(each)]
+        self._kept = [each for each in self._kept if each["manifest_path"] not in manifests]
 
     def write(self, parent: int | None) -> tuple[str, int]:
         """Put all of it; the path of the manifest list, and how many row ids it has given away (format version 3)."""
@@ -161,12 +186,12 @@ class NextManifests:
             header["parent-snapshot-id"] = str(parent)
         name = f"metadata/snap-{self.snapshot}-1-{self.token}.avro"
         self.written.append((name, avro.write_list(manifests, version, header)))
-        self.folder.write_all(self.written)
+        self.folder.storage.put_together(self.written)
         return self.folder.uri(name), ids
 
     def discard(self) -> None:
         """After a refusal: nothing refers to these files."""
-        for name, _ in self.written:
+        for name in (*(name for name, _ in self.written), *self.beside):
             self.folder.storage.delete(name)
 
     def _merged(self, manifests: list[Manifest]) -> list[Manifest]:
@@ -181,9 +206,7 @@ class NextManifests:
                 limit = _TIER_LIMITS[tier] if tier < len(_TIER_LIMITS) else _LARGE_LIMIT
                 if len(found) >= limit:
                     oldest = found[-_MERGED_AT_ONCE:]
-                    entries = [e for each in oldest for e in self.before.entries(each)]
-                    for entry in entries:
-                        entry["status"] = EXISTING
+                    entries = [{**e, "status": EXISTING} for each in oldest for e in self.before.entries(each)]
                     self._add_manifest(entries, spec_id)
                     gone |= {each["manifest_path"] for each in oldest}
                     break
@@ -193,7 +216,8 @@ class NextManifests:
         metadata, partitioning = self.before.metadata, self._partitioning(spec_id)
         content = _DATA_MANIFEST if entries[0]["data_file"]["content"] == avro.DATA else _DELETE_MANIFEST
         for entry in entries:
-            entry["data_file"]["partition"] = partitioning.again(entry["data_file"]["partition"])
+            file = entry["data_file"]
+            entry["data_file"] = {**file, "partition": partitioning.again(file["partition"])}
         header = {
             "schema": json.dumps(metadata.schema),
             "partition-spec": json.dumps(partitioning.fields),

@@ -89,8 +89,11 @@ class PathLog(IcebergLog):
         if not new and not self._is_ours(made, then):  # a client may try again by itself after an answer that got lost
             raise Moved(f"Version {made.number} of {self.name} was made by another writer.")
         self._check_in_line(at, made, then)
-        self.storage.put(_HINT, str(made.number).encode())
+        self.storage.put(_HINT, str(made.number).encode(), durable=False)
         return then, made
+
+    def metadata_file(self, at: _Version) -> str:
+        return at.file
 
     def _is_ours(self, made: _Version, then: Metadata) -> bool:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from crkafka_core.lake.iceberg.metadata import Metadata, SnapshotEntry
 from crkafka_core.lake.port import Stamp
@@ -27,7 +26,7 @@ def owner(metadata: Metadata) -> int | None:
 
 
 def text(stamp: Stamp) -> str:
-    return json.dumps(asdict(stamp), separators=(",", ":"))
+    return json.dumps(vars(stamp), separators=(",", ":"))
 
 
 def parsed(found: str | None) -> Stamp | None:

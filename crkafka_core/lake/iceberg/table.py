@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -19,6 +20,8 @@ import pyarrow as pa
 from crkafka_core.lake.iceberg import avro, columns, expiry, files, partitions, stamps, summary
 from crkafka_core.lake.iceberg.folder import Folder
 from crkafka_core.lake.iceberg.manifests import Manifests, NextManifests
+from crkafka_core.lake.iceberg.marks import Deletes
+from crkafka_core.lake.iceberg.marks import write as write_marks
 from crkafka_core.lake.iceberg.metadata import MAIN, Metadata, SnapshotEntry, Update, check_written_here
 from crkafka_core.lake.port import (
     CannotCommit,
@@ -49,6 +52,10 @@ class IcebergLog(TableLog, ABC):
     def put(self, base: Metadata, at: Any, updates: Sequence[Update]) -> tuple[Metadata, Any]:
         """The next metadata, if nothing came after `base`. Raises `Moved`, `Unknown` or `CannotCommit`."""
 
+    @abstractmethod
+    def metadata_file(self, at: Any) -> str:
+        """Where a version's metadata is."""
+
     def look(self, version: str = "") -> IcebergSnapshot | None:
         found = self.newest()
         if found is None:
@@ -70,7 +77,9 @@ class IcebergLog(TableLog, ABC):
         check_written_here(metadata, self.name)
         if gone := expiry.by_age(metadata, keep, older_than):
             metadata, at = self.put(metadata, at, [{"action": "remove-snapshots", "snapshot-ids": gone}])
-        return expiry.delete_unreferenced(Folder(self.storage, metadata.location), metadata, older_than)
+        return expiry.delete_unreferenced(
+            Folder(self.storage, metadata.location), metadata, self.metadata_file(at), older_than
+        )
 
 
 class IcebergSnapshot(Snapshot):
@@ -108,7 +117,7 @@ class IcebergSnapshot(Snapshot):
         return entries[::-1] if reached <= max(version + 1, 1) else None
 
     def files(self, numbers: tuple[int, int] | None = None) -> Iterable[DataFile]:
-        reader = files.Reader(self._folder, self.metadata.schema, self._specs)
+        reader = files.Reader(self._folder, self.metadata.schema, self._specs, self._deletes)
         for manifest, entry in self._manifests.live(0):
             file = reader.file(manifest, entry)
             bounds = file.numbers
@@ -127,12 +136,10 @@ class IcebergSnapshot(Snapshot):
         info: Mapping[str, Any] | None = None,
         keep: Collection[str] = (),
     ) -> IcebergSnapshot:
-        if marks:
-            raise CannotCommit(f"Rows of {self.log.name} cannot be marked as deleted.")
         number = self.metadata.last_sequence + 1
         then = NextManifests(self._manifests, self._folder, secrets.randbits(63), number)
         updates, evolved = self._schema_updates(schema)
-        self._remove(then, remove)
+        self._remove(then, remove, marks or {})
         self._add(then, add, evolved)
         stamp = replace(stamp, version=number)
         told = summary.of(then, self._head, stamp, info or {}, changes_rows=changes_rows)
@@ -151,16 +158,57 @@ class IcebergSnapshot(Snapshot):
             raise
         return IcebergSnapshot(self.log, metadata, at, metadata.head)
 
-    def _remove(self, then: NextManifests, gone: Collection[DataFile]) -> None:
-        paths = {self._folder.uri(file.path) for file in gone}
-        near = {file.manifest for file in gone if isinstance(file, files.IcebergFile)}
-        if gone and (missing := then.missing(paths, near)):
-            raise Moved(f"{self.log.name} does not have {len(missing)} of the files that are to leave it any more.")
+    def _remove(self, then: NextManifests, gone: Collection[DataFile], marks: Mapping[DataFile, Marks]) -> None:
+        """Files that leave the table, and marks that leave it with them or are replaced."""
+        wanted = {self._folder.uri(file.path): file for file in (*gone, *marks)}
+        near = {file.manifest for file in wanted.values() if isinstance(file, files.IcebergFile)}
+        found = self._manifests.find(wanted.keys(), near) if wanted else {}
+        changed = [
+            path
+            for path, file in wanted.items()
+            if path not in found or file.marks != self._deletes.marks(path, found[path][1]["sequence_number"])
+        ]
+        if changed:
+            raise Moved(
+                f"{self.log.name} does not have {len(changed)} files any more, with their marks, that are to change."
+            )
+        sources = [s for path, (_, entry) in found.items() for s in self._deletes.of(path, entry["sequence_number"])]
+        listed = [found[self._folder.uri(file.path)] for file in gone]
+        then.remove([*listed, *(s.listed for s in sources if s.listed and not s.shared)])
+        new: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for file, rows in marks.items():
+            manifest, entry = found[self._folder.uri(file.path)]
+            self._check_shared(file, rows)
+            new[manifest["partition_spec_id"]].append(self._delete_file(then, entry["data_file"], rows))
+        for spec_id, deletes in new.items():
+            then.add([each for each in deletes if each], spec_id)
 
     def _add(self, then: NextManifests, new: Sequence[NewFile], schema: columns.Schema) -> None:
-        if new:
-            spec = self.metadata.partitioning(self.metadata.spec_id)
-            then.add([files.new_entry(file, self._folder, schema, spec) for file in new], spec.id)
+        """A file that comes back may have had marks."""
+        if not new:
+            return
+        spec = self.metadata.partitioning(self.metadata.spec_id)
+        entries = [files.new_entry(file, self._folder, schema, spec) for file in new]
+        then.add(entries, spec.id)
+        marked = [(e, f.marks) for e, f in zip(entries, new, strict=True) if isinstance(f, DataFile) and f.marks]
+        deletes = (self._delete_file(then, entry, marks) for entry, marks in marked)
+        then.add([each for each in deletes if each], spec.id)
+
+    def _delete_file(self, then: NextManifests, file: Mapping[str, Any], marks: Marks) -> dict[str, Any]:
+        if not marks.positions:
+            return {}
+        name = f"data/{then.token}-deletes-{len(then.beside)}.parquet"
+        then.beside.append(name)
+        return write_marks(self._folder, name, file["file_path"], marks.positions, file["partition"])
+
+    def _check_shared(self, file: DataFile, marks: Marks) -> None:
+        """Marks in a file that has marks of other files too can become more, and not fewer."""
+        before = file.marks.positions if file.marks else ()
+        if any(s.shared for s in getattr(before, "sources", ())) and not set(before) <= set(marks.positions):
+            raise CannotCommit(
+                f"Marks of {file.path} lie in one file with those of others, which another program wrote.",
+                hint="CALL catalog.system.rewrite_position_delete_files(…) in Spark, then the table goes on by itself.",
+            )
 
     def _write(self, then: NextManifests, told: Mapping[str, str], schema_id: int) -> SnapshotEntry:
         """Put the manifests; the snapshot with them."""
@@ -187,8 +235,8 @@ class IcebergSnapshot(Snapshot):
 
     def _touched(self, snapshot: SnapshotEntry) -> tuple[int, int] | None:
         """By the manifests that the snapshot made; a file without bounds may have rows of any checkpoint."""
-        reader = files.Reader(self._folder, self.metadata.schema, self._specs)
         manifests, made = Manifests(self._folder, self.metadata, snapshot), snapshot["snapshot-id"]
+        reader = files.Reader(self._folder, self.metadata.schema, self._specs, Deletes(self._folder, manifests))
         numbers = [
             reader.file(manifest, entry).numbers or _ANY
             for manifest in manifests.of(0)
@@ -208,6 +256,10 @@ class IcebergSnapshot(Snapshot):
     @cached_property
     def _manifests(self) -> Manifests:
         return Manifests(self._folder, self.metadata, self._head)
+
+    @cached_property
+    def _deletes(self) -> Deletes:
+        return Deletes(self._folder, self._manifests)
 
     @cached_property
     def _specs(self) -> Mapping[int, partitions.Partitioning]:

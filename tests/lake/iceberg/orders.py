@@ -94,12 +94,12 @@ def bounds(column: pa.ChunkedArray) -> tuple[Any, Any]:
     return (min(values), max(values)) if values else (None, None)
 
 
-def seen(orders: Orders, column: str = "offset") -> dict[str, list[Any]]:
+def seen(orders: Orders, column: str = "offset", *, native: bool = True) -> dict[str, list[Any]]:
     """What readers that know nothing of us read, in order."""
     return {
         "pyiceberg": sorted(by_pyiceberg(orders).column(column).to_pylist(), key=_order),
         "duckdb": sorted(by_duckdb(orders).column(column).to_pylist(), key=_order),
-        "polars": sorted(by_polars(orders).get_column(column).to_list(), key=_order),
+        "polars": sorted(by_polars(orders, native).get_column(column).to_list(), key=_order),
     }
 
 
@@ -120,8 +120,9 @@ def by_duckdb(orders: Orders, what: str = "*") -> pa.Table:
         return connection.execute(f"SELECT {what} FROM iceberg_scan('{orders.folder}')").to_arrow_table()
 
 
-def by_polars(orders: Orders) -> polars.DataFrame:
-    return polars.scan_iceberg(str(orders.metadata), reader_override="native").collect()
+def by_polars(orders: Orders, native: bool = True) -> polars.DataFrame:
+    """`native`: by its own reader of Parquet, and not by way of pyiceberg."""
+    return polars.scan_iceberg(str(orders.metadata), reader_override="native" if native else "pyiceberg").collect()
 
 
 def _order(value: Any) -> tuple[bool, Any]:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def test_a_removed_file_has_to_be_there(tmp_path: Path) -> None:
     orders.commit([first])
     named = orders.named(first)
     orders.commit(remove=named)
-    with pytest.raises(Moved, match="1 of the files"):
+    with pytest.raises(Moved, match="1 files"):
         orders.commit(remove=named)
 
 
@@ -71,9 +71,9 @@ def test_stamps_outlive_their_snapshots_and_foreign_commits(tmp_path: Path) -> N
     )
     assert orders.now.owner() == stamp(1).owner
     assert orders.now.since(2) is None
-    entries = orders.now.since(100)
+    entries = orders.now.since(110)
     assert entries is not None
-    assert [entry.version for entry in entries] == list(range(101, 124))
+    assert [entry.version for entry in entries] == list(range(111, 124))
 
 
 def test_a_commit_keeps_the_versions_that_it_is_asked_to_keep(tmp_path: Path) -> None:
@@ -84,7 +84,10 @@ def test_a_commit_keeps_the_versions_that_it_is_asked_to_keep(tmp_path: Path) ->
     for _ in range(120):
         orders.commit(keep=[kept.at])
     assert paths(orders.log.look(kept.at)) == {first.path}
-    assert len(json.loads(orders.metadata.read_text())["snapshots"]) == 101
+    assert 76 <= len(json.loads(orders.metadata.read_text())["snapshots"]) <= 101
+    for _ in range(100):
+        orders.commit()
+    assert orders.log.look(kept.at) is None, "it is not asked for any more"
 
 
 class Failing(LocalStorage):
@@ -94,22 +97,23 @@ class Failing(LocalStorage):
         super().__init__(root)
         self.left, self.made = left, made
 
-    def _do(self, write: Callable[..., Any], *given: Any) -> Any:
+    def _do(self, write: Callable[[], Any]) -> Any:
         self.left -= 1
         if self.left:
-            return write(*given)
+            return write()
         if self.made:
-            write(*given)
+            write()
         raise StorageUnavailable("no answer")
 
-    def open_write(self, path: str) -> Any:
-        return super().open_write(path) if "/." in path else self._do(super().open_write, path)
+    def put_together(self, files: Sequence[tuple[str, bytes]]) -> None:
+        for file in files:
+            self._do(lambda file=file: super(Failing, self).put_together([file]))  # type: ignore[misc]
 
-    def put(self, path: str, data: bytes) -> None:
-        self._do(super().put, path, data)
+    def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self._do(lambda: super(Failing, self).put(path, data, durable=durable))
 
     def put_new(self, path: str, data: bytes) -> bool:
-        return bool(self._do(super().put_new, path, data))
+        return bool(self._do(lambda: super(Failing, self).put_new(path, data)))
 
 
 @pytest.mark.parametrize("made", [True, False])
@@ -258,4 +262,4 @@ def test_manifests_and_snapshots_stay_few(tmp_path: Path) -> None:
     assert len(paths(found)) == 320
     manifests = found._manifests.all  # type: ignore[attr-defined]
     assert len(manifests) <= 30
-    assert len(json.loads(orders.metadata.read_text())["snapshots"]) == 100
+    assert 75 <= len(json.loads(orders.metadata.read_text())["snapshots"]) <= 100

@@ -72,7 +72,7 @@ class SimulatedStorage(Storage):
             raise SegmentMissing(f"{path} is not there.")
         return pa.BufferReader(self._world.files[path])
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
         self.reach(writes=True)
         self._world.files[path] = data
 

@@ -1,0 +1,151 @@
+"""An Iceberg table in a catalog that pyiceberg reaches: SQL, REST, Hive, Glue (SPEC K6).
+
+Manifests are our own. The catalog gets the new snapshot by its public `commit_table`, which tries once, and compares the table's uuid,
+main, schema and partition spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pydantic import TypeAdapter
+from pyiceberg import exceptions
+from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableRequirement, TableUpdate
+
+from crkafka_core.lake.iceberg import columns, partitions, stamps
+from crkafka_core.lake.iceberg.metadata import MAIN, Metadata, Update
+from crkafka_core.lake.iceberg.table import IcebergLog, IcebergSnapshot
+from crkafka_core.lake.port import CannotCommit, Moved, Part, Stamp, TableUnavailable, Unknown
+from crkafka_core.model.errors import CrkafkaError
+from crkafka_core.segments.errors import without_secrets
+from crkafka_core.segments.storage import Storage
+
+_REQUIREMENTS: TypeAdapter[tuple[TableRequirement, ...]] = TypeAdapter(tuple[TableRequirement, ...])
+_UPDATES: TypeAdapter[tuple[TableUpdate, ...]] = TypeAdapter(tuple[TableUpdate, ...])
+_S3_OPTIONS = {
+    "s3.endpoint": "endpoint",
+    "s3.region": "region",
+    "s3.access-key-id": "access_key",
+    "s3.secret-access-key": "secret_key",
+    "s3.session-token": "session_token",
+}
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A table as the catalog gave it, and where its metadata is."""
+
+    table: Table
+    file: str
+
+
+class CatalogLog(IcebergLog):
+    """`identifier`: `schema.table` in the catalog. `options`: of the storage, as the region has them; a catalog's own come first."""
+
+    def __init__(self, catalog: Catalog, identifier: str, options: Mapping[str, str] | None = None) -> None:
+        self._catalog, self._identifier, self._options = catalog, identifier, dict(options or {})
+        self.name = f"{catalog.name}.{identifier}"
+        self._opened: tuple[str, Mapping[str, str], Storage] | None = None
+
+    @property
+    def storage(self) -> Storage:  # type: ignore[override]
+        """Where the catalog has put the table; refused before it is made."""
+        if self._opened is None and self.newest() is None:
+            raise TableUnavailable(f"Table {self.name} is not in its catalog.", hint="Was it dropped?")
+        assert self._opened is not None
+        return self._opened[2]
+
+    def newest(self) -> tuple[Metadata, _Loaded] | None:
+        with self._errors("read"):
+            try:
+                table = self._catalog.load_table(self._identifier)
+            except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError):
+                return None
+        self._open(table)
+        return _content(table.metadata), _Loaded(table, table.metadata_location)
+
+    def create(
+        self, schema: pa.Schema, parts: Sequence[Part], stamp: Stamp, properties: Mapping[str, str]
+    ) -> IcebergSnapshot:
+        """A table whose first snapshot is missing yet has the stamp already, as a property."""
+        first = columns.new_schema(schema)
+        spec = PartitionSpec.model_validate(partitions.new_spec(parts, first))
+        about = {TableProperties.FORMAT_VERSION: "2", **properties, **stamps.state(stamp)}
+        with self._errors("made"):
+            try:
+                self._catalog.create_namespace_if_not_exists(self._identifier.rpartition(".")[0])
+                self._catalog.create_table(
+                    self._identifier, Schema.model_validate(first), partition_spec=spec, properties=about
+                )
+            except exceptions.TableAlreadyExistsError as error:
+                raise Moved(f"There is a table {self.name} already.") from error
+        made = self.look()
+        if made is None or made.metadata.head is not None:
+            raise Moved(f"Table {self.name} has changed since it was made.")
+        return made.commit([], [], stamp)
+
+    def put(self, base: Metadata, at: _Loaded, updates: Sequence[Update]) -> tuple[Metadata, _Loaded]:
+        head = base.head and base.head["snapshot-id"]
+        requirements = [
+            {"type": "assert-table-uuid", "uuid": base.uuid},
+            {"type": "assert-ref-snapshot-id", "ref": MAIN, "snapshot-id": head},
+            {"type": "assert-current-schema-id", "current-schema-id": base.content["current-schema-id"]},
+            {"type": "assert-default-spec-id", "default-spec-id": base.content["default-spec-id"]},
+        ]
+        try:
+            made = self._catalog.commit_table(
+                at.table, _REQUIREMENTS.validate_python(requirements), _UPDATES.validate_python(updates)
+            )
+        except (exceptions.CommitFailedException, exceptions.NoSuchTableError) as error:
+            raise Moved(f"Table {self.name} has changed since it was looked at: {_first(error)}") from error
+        except NotImplementedError as error:
+            raise CannotCommit(f"Table {self.name} is not written by pyiceberg: {_first(error)}") from error
+        except Exception as error:  # of whatever the catalog is reached by
+            raise Unknown(f"Whether the commit is in table {self.name} is not known: {_first(error)}") from error
+        return _content(made.metadata), _Loaded(at.table, made.metadata_location)
+
+    def metadata_file(self, at: _Loaded) -> str:
+        return at.file
+
+    def _open(self, table: Table) -> None:
+        given = {ours: table.io.properties[key] for key, ours in _S3_OPTIONS.items() if table.io.properties.get(key)}
+        options = {**self._options, **given}
+        location = table.location()
+        if self._opened is None or self._opened[:2] != (location, options):
+            self._opened = location, options, _storage(location, options)
+
+    @contextmanager
+    def _errors(self, done: str) -> Iterator[None]:
+        """What the catalog's client raises, as an error with the table's name."""
+        try:
+            yield
+        except CrkafkaError:
+            raise
+        except Exception as error:  # of whatever the catalog is reached by
+            raise TableUnavailable(
+                f"Table {self.name} could not be {done}: {_first(error)}.", hint="It is tried again."
+            ) from error
+
+
+def _content(metadata: TableMetadata) -> Metadata:
+    return Metadata(metadata.model_dump(mode="json"))
+
+
+def _storage(location: str, options: Mapping[str, str]) -> Storage:
+    if location.startswith("file:/") and not location.startswith("file://"):
+        location = location.removeprefix("file:")
+    in_store = "://" in location and not location.startswith("file:")
+    found = {key: value for key, value in options.items() if (key == "mode") != in_store}
+    return Storage.open(location.replace("s3a://", "s3://", 1), found)
+
+
+def _first(error: Exception) -> str:
+    return without_secrets((str(error).splitlines() or [type(error).__name__])[0][:400])

@@ -1,0 +1,156 @@
+"""An Iceberg table in a catalog that pyiceberg reaches: one commit by `commit_table`, refused on a stale look (SPEC K6)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+
+from crkafka_core.lake.iceberg import catalogs
+from crkafka_core.lake.iceberg.catalog import CatalogLog
+from crkafka_core.lake.port import CannotCommit, Marks, Moved, Part, TableUnavailable, Unknown
+from tests.lake.iceberg.orders import SCHEMA, UID, Orders, stamp
+
+NAME = "bronze.orders"
+
+
+class InCatalog(Orders):
+    """The same orders, in a catalog."""
+
+    def __init__(self, catalog: Catalog, *parts: Part) -> None:
+        self.catalog, self.log = catalog, CatalogLog(catalog, NAME)  # type: ignore[assignment]
+        self.now = self.log.create(SCHEMA, parts, stamp(1), {})
+        self.folder = Path(self.log.storage.url)
+
+    def rows(self) -> list[Any]:
+        return sorted(self.catalog.load_table(NAME).scan().to_arrow().column("offset").to_pylist())
+
+    @property
+    def metadata(self) -> Path:
+        return Path(self.catalog.load_table(NAME).metadata_location.removeprefix("file://"))
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    yield load_catalog("sql", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")
+
+
+def test_commits_are_read_by_who_asks_the_catalog(catalog: Catalog) -> None:
+    log = CatalogLog(catalog, NAME)
+    assert log.look() is None
+    with pytest.raises(TableUnavailable, match="not in its catalog"):
+        log.storage  # noqa: B018
+    orders = InCatalog(catalog, Part("offset", "bucket", 4))
+    assert (orders.now.version, orders.now.stamp(UID, "orders")) == (1, stamp(1, version=1))
+    assert list(orders.now.parts) == [Part("offset", "bucket", 4)]
+    first, second = orders.file([1], offset_bucket=0), orders.file([2, 3], offset_bucket=1)
+    orders.commit([first, second], permit=2)
+    assert orders.rows() == [1, 2, 3]
+    orders.now.commit([], [], stamp(3), marks={f: Marks([0]) for f in orders.now.files() if f.path == second.path})
+    assert orders.rows() == [1, 3]
+    orders.now = orders.log.look() or orders.now
+    orders.commit([orders.file([1, 3], offset_bucket=2)], [*orders.now.files()], permit=4, changes_rows=False)
+    assert orders.rows() == [1, 3]
+    assert [entry.operation for entry in orders.now.since(1) or ()] == ["append", "delete", "replace"]
+    assert orders.now.stamp(UID, "orders") == stamp(4, version=4)
+
+
+def test_a_stale_look_is_refused_also_of_a_table_made_anew(catalog: Catalog) -> None:
+    orders = InCatalog(catalog)
+    stale = CatalogLog(catalog, NAME).look()
+    assert stale is not None
+    orders.commit([orders.file([1])])
+    before = {file.name for file in (orders.folder / "metadata").glob("*.avro")}
+    with pytest.raises(Moved):
+        stale.commit([orders.file([2])], [], stamp(3))
+    assert {file.name for file in (orders.folder / "metadata").glob("*.avro")} == before
+    with pytest.raises(Moved):
+        orders.log.create(SCHEMA, [], stamp(4), {})
+    mine = orders.now
+    table = catalog.load_table(NAME)
+    table.append(table.scan().to_arrow().slice(0, 1))
+    with pytest.raises(Moved):
+        mine.commit([], [], stamp(5))
+    now = orders.log.look()
+    assert now is not None
+    assert [(e.stamp, e.changes_rows, e.touched) for e in now.since(mine.version) or ()] == [(None, True, (1, 1))]
+    catalog.drop_table(NAME)
+    anew = CatalogLog(catalog, NAME)
+    anew.create(SCHEMA, [], stamp(1), {})
+    with pytest.raises(Moved):
+        now.commit([], [], stamp(6))
+
+
+def test_snapshots_are_forgotten_and_files_deleted_by_age(catalog: Catalog) -> None:
+    orders = InCatalog(catalog)
+    first = orders.file([1])
+    kept = orders.commit([first])
+    orders.commit([orders.file([2])], orders.named(first))
+    for _ in range(105):
+        orders.commit(keep=[kept.at])
+    assert 76 <= len(catalog.load_table(NAME).metadata.snapshots) <= 101
+    assert orders.now.since(2) is None
+    assert [entry.version for entry in orders.now.since(100) or ()] == list(range(101, 109))
+    for file in orders.folder.rglob("*.*"):
+        os.utime(file, (time.time() - 200_000,) * 2)
+    assert orders.log.expire([], time.time() - 100_000) > 0
+    assert orders.rows() == [2]
+    assert len([*orders.folder.glob("metadata/*.metadata.json")]) == 1
+    assert orders.log.look(kept.at) is not None, "it is younger"
+
+
+def test_a_commit_without_an_answer_is_unknown(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = InCatalog(catalog)
+    real = catalog.commit_table
+
+    def lost(*given: Any) -> Any:
+        real(*given)
+        raise ConnectionError("the line is dead")
+
+    monkeypatch.setattr(catalog, "commit_table", lost)
+    with pytest.raises(Unknown, match="line is dead"):
+        orders.commit([orders.file([1])], permit=7)
+    monkeypatch.setattr(catalog, "load_table", lost)
+    with pytest.raises(TableUnavailable):
+        orders.log.look()
+    monkeypatch.undo()
+    assert orders.rows() == [1]
+    found = orders.log.look()
+    assert found is not None
+    assert found.stamp(UID, "orders") == stamp(7, version=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"type": "hive", "uri": "thrift://h:9083"}, {"type": "hive", "uri": "thrift://h:9083"}),
+        ({"type": "glue", "client.region": "eu-1"}, {"type": "glue", "glue.region": "eu-1", "s3.region": "eu-1"}),
+        (
+            {"catalog-impl": "org.apache.iceberg.rest.RESTCatalog", "uri": "http://r", "credential": "a:b"},
+            {"type": "rest", "uri": "http://r", "credential": "a:b"},
+        ),
+        (
+            {"type": "jdbc", "uri": "jdbc:postgresql://h/db", "jdbc.user": "u", "jdbc.password": "p@/"},
+            {"type": "sql", "uri": "postgresql+psycopg://u:p%40%2F@h/db"},
+        ),
+    ],
+)
+def test_the_settings_of_spark_open_the_same_catalog(settings: dict[str, str], expected: dict[str, str]) -> None:
+    conf = {f"spark.sql.catalog.lake.{key}": value for key, value in settings.items()}
+    conf["spark.sql.catalog.lake"] = "org.apache.iceberg.spark.SparkCatalog"
+    assert catalogs.properties("lake", conf) == expected
+    assert catalogs.properties("other", conf) == {}
+    assert catalogs.warehouse("lake", conf) is None
+
+
+def test_a_catalog_that_only_spark_reaches_is_refused_by_name() -> None:
+    conf = {"spark.sql.catalog.lake": "x", "spark.sql.catalog.lake.type": "nessie"}
+    with pytest.raises(CannotCommit, match="lake is of type nessie"):
+        catalogs.properties("lake", conf)
+    folder = {"spark.sql.catalog.lake.type": "hadoop", "spark.sql.catalog.lake.warehouse": "s3://b/w"}
+    assert catalogs.warehouse("lake", folder) == "s3://b/w"
