@@ -130,7 +130,9 @@ def _hash() -> Callable[[bytes], int]:
     try:
         from mmh3 import hash as murmur
     except ImportError as error:
-        raise CannotCommit("Buckets are made with mmh3, which is not installed.", hint="pip install 'crkafka[iceberg]'") from error
+        raise CannotCommit(
+            "Buckets are made with mmh3, which is not installed.", hint="pip install 'crkafka[iceberg]'"
+        ) from error
     return murmur
 
 

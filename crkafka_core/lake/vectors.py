@@ -47,6 +47,7 @@ def _roaring() -> Any:
         from pyroaring import BitMap64
     except ImportError as error:
         raise CannotCommit(
-            "The table has deletion vectors, which take pyroaring.", hint="pip install 'crkafka[delta]', or crkafka[iceberg]"
+            "The table has deletion vectors, which take pyroaring.",
+            hint="pip install 'crkafka[delta]', or crkafka[iceberg]",
         ) from error
     return BitMap64

@@ -197,6 +197,11 @@ class IcebergSnapshot(Snapshot):
     def _delete_file(self, then: NextManifests, file: Mapping[str, Any], marks: Marks) -> dict[str, Any]:
         if not marks.positions:
             return {}
+        if self.metadata.format_version > 2:
+            raise CannotCommit(
+                f"{self.log.name} is of Iceberg's format version {self.metadata.format_version}, where rows are marked by Spark alone.",
+                hint="Let a table whose rows change be of version 2, which all readers know.",
+            )
         name = f"data/{then.token}-deletes-{len(then.beside)}.parquet"
         then.beside.append(name)
         return write_marks(self._folder, name, file["file_path"], marks.positions, file["partition"])

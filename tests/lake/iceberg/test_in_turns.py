@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from datetime import date
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from crkafka_core.lake.port import Moved, Snapshot
-from tests.lake.iceberg.orders import Orders, by_spark, everywhere, in_spark, seen, stamp
+from crkafka_core.lake import transforms
+from crkafka_core.lake.iceberg import partitions
+from crkafka_core.lake.port import CannotCommit, Marks, Moved, NewFile, Part, Snapshot
+from tests.lake.iceberg.orders import Orders, by_spark, everywhere, in_spark, seen, stamp, table_of
 
 pytestmark = pytest.mark.spark
 
@@ -75,3 +82,72 @@ def test_a_table_that_a_user_takes_back_is_seen(tmp_path: Path, spark: SparkSess
     assert [entry.operation for entry in found.since(late.version) or ()] == ["rollback"]
     assert orders.commit([orders.file([3])], permit=4).version == late.version + 1
     assert by_spark(spark, orders) == [1, 3]
+
+
+def test_partitions_are_read_and_pruned_and_a_changed_spec_goes_on(tmp_path: Path, spark: SparkSession) -> None:
+    parts = [Part("timestamp", "day"), Part("topic"), Part("offset", "bucket", 4), Part("topic", "truncate", 1)]
+    orders = Orders(tmp_path / "t", *parts)
+    assert list(orders.now.parts) == parts
+    orders.commit([each for day in range(3) for each in pieces(orders, parts, range(day * 86_400, day * 86_400 + 20))])
+    name = in_spark(spark, orders)
+    one = spark.sql(f"SELECT offset FROM {name} WHERE offset = 86405 AND timestamp < timestamp'1970-01-03'")
+    assert [row[0] for row in one.collect()] == [86405]
+    assert one.inputFiles() == [str(file) for file in holding(orders, 86405)], "one file of twelve"
+    assert len(seen(orders)["duckdb"]) == len(seen(orders)["pyiceberg"]) == 60
+    spark.sql(f"ALTER TABLE {name} DROP PARTITION FIELD bucket(4, offset)")
+    spark.sql(f"ALTER TABLE {name} ADD COLUMN note STRING")
+    found = look(orders)
+    assert list(found.parts) == [part for part in parts if part.transform != "bucket"]
+    old = [file for file in found.files((1, 1)) if file.values["timestamp_day"] == date(1970, 1, 1)]
+    new = table_of([7]).append_column("note", pa.array(["x"]))
+    orders.commit([orders.file(new, timestamp_day=date(1970, 1, 1), topic="t", topic_trunc="t")], old)
+    assert by_spark(spark, orders, "note") == ["x", *[None] * 40]
+    assert seen(orders)["pyiceberg"] == [7, *range(86_400, 86_420), *range(172_800, 172_820)]
+    with pytest.raises(CannotCommit, match="no value for the partition field topic"):
+        orders.commit([orders.file([9], timestamp_day=1)])
+
+
+def pieces(orders: Orders, parts: Sequence[Part], rows: Iterable[int]) -> list[NewFile]:
+    """A file for each partition."""
+    table = table_of(rows)
+    names = [partitions.field_name(part) for part in parts]
+    keys = [transforms.values(part, table.column(part.column)).to_pylist() for part in parts]
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for at, key in enumerate(zip(*keys, strict=True)):
+        found.setdefault(key, []).append(at)
+    return [orders.file(table.take(at), **dict(zip(names, key, strict=True))) for key, at in found.items()]
+
+
+def holding(orders: Orders, offset: int) -> list[Path]:
+    return [
+        orders.folder / file.path
+        for file in orders.now.files()
+        if offset in pq.read_table(orders.folder / file.path).column("offset").to_pylist()
+    ]
+
+
+def test_a_table_of_format_version_3_takes_commits_and_keeps_vectors_of_spark(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    orders = Orders(tmp_path / "t")
+    name = in_spark(spark, orders)
+    first = orders.file(range(5))
+    orders.commit([first])
+    properties = "'format-version' = '3', 'write.delete.mode' = 'merge-on-read'"
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({properties})")
+    look(orders)
+    second = orders.file(range(5, 10))
+    orders.commit([second])
+    spark.sql(f"DELETE FROM {name} WHERE offset IN (1, 7)")
+    look(orders)
+    assert {file.path: [*(file.marks.positions if file.marks else ())] for file in orders.now.files()} == {
+        first.path: [1],
+        second.path: [2],
+    }
+    orders.commit([orders.file([20])], orders.named(first))
+    assert by_spark(spark, orders) == [5, 6, 8, 9, 20]
+    assert seen(orders, native=False) == everywhere(5, 6, 8, 9, 20)
+    ids = [row[0] for row in spark.sql(f"SELECT _row_id FROM {name}").collect()]
+    assert len({*ids}) == 5 and None not in ids
+    with pytest.raises(CannotCommit, match="version 3"):
+        orders.now.commit([], [], stamp(9), marks={file: Marks([0]) for file in orders.now.files()})
