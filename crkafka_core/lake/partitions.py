@@ -78,9 +78,7 @@ def _values(column: pa.Array, part: Part) -> pa.Array:
             years, months = _since_1970(column)
             return pc.add(pc.multiply(years, 12), months).cast(kind)
         case "day" | "hour" if of.is_timestamp(column.type):
-            micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_numpy(zero_copy_only=False)
-            if column.null_count:
-                micros = np.asarray(column.cast(pa.int64()).fill_null(0))
+            micros = np.asarray(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).fill_null(0))
             found = pa.array((micros // _MICROS[part.transform]).astype(np.int32), mask=_nulls(column))
             return found.cast(kind)
         case "truncate" if of.is_string(kind):

@@ -20,7 +20,9 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
+from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.iceberg import columns, partitions, stamps
+from crkafka_core.lake.iceberg.catalogs import open_catalog
 from crkafka_core.lake.iceberg.metadata import MAIN, Metadata, Update
 from crkafka_core.lake.iceberg.table import IcebergLog, IcebergSnapshot
 from crkafka_core.lake.port import CannotCommit, Moved, Part, Stamp, TableUnavailable, Unknown
@@ -120,7 +122,7 @@ class CatalogLog(IcebergLog):
         options = {**self._options, **given}
         location = table.location()
         if self._opened is None or self._opened[:2] != (location, options):
-            self._opened = location, options, _storage(location, options)
+            self._opened = location, options, folder_of(location, options)
 
     @contextmanager
     def _errors(self, done: str) -> Iterator[None]:
@@ -139,13 +141,15 @@ def _content(metadata: TableMetadata) -> Metadata:
     return Metadata(metadata.model_dump(mode="json"))
 
 
-def _storage(location: str, options: Mapping[str, str]) -> Storage:
-    if location.startswith("file:/") and not location.startswith("file://"):
-        location = location.removeprefix("file:")
-    in_store = "://" in location and not location.startswith("file:")
-    found = {key: value for key, value in options.items() if (key == "mode") != in_store}
-    return Storage.open(location.replace("s3a://", "s3://", 1), found)
-
-
 def _first(error: Exception) -> str:
     return without_secrets((str(error).splitlines() or [type(error).__name__])[0][:400])
+
+
+class CatalogTable(CatalogLog):
+    """By a table's path, as it is declared: `catalog.schema.table`."""
+
+    def __init__(self, name: str, path: str, options: Mapping[str, str], conf: Mapping[str, str]) -> None:
+        """`conf`: settings of Spark, which name the catalog (`host.conf`)."""
+        catalog, _, identifier = path.partition(".")
+        super().__init__(open_catalog(catalog, conf), identifier, options)
+        self.name = name

@@ -9,11 +9,11 @@ from typing import Any
 from crkafka_core.lake.iceberg import avro
 from crkafka_core.lake.iceberg.columns import Schema
 from crkafka_core.lake.iceberg.values import is_bound, plain, to_bytes
+from crkafka_core.lake.partitions import field_name
 from crkafka_core.lake.port import CannotCommit, NewFile, Part
 
 Spec = dict[str, Any]
 _WITH_WIDTH = re.compile(r"(bucket|truncate)\[(\d+)\]")
-_NAMED = {"identity": "", "truncate": "_trunc"}
 _RESULTS = {"year": "int", "month": "int", "day": "date", "hour": "int", "bucket": "int"}
 _FIRST_FIELD = 1000
 _AVRO: dict[str, Any] = {
@@ -29,11 +29,6 @@ _AVRO: dict[str, Any] = {
     "string": "string",
     "binary": "bytes",
 }
-
-
-def field_name(part: Part) -> str:
-    """As Spark names it: `timestamp_day`, `key_bucket`, `name_trunc`; an identity has its column's name."""
-    return part.column + _NAMED.get(part.transform, f"_{part.transform}")
 
 
 def new_spec(parts: Sequence[Part], schema: Schema) -> Spec:

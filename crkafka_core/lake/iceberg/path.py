@@ -12,6 +12,7 @@ from time import time
 
 import pyarrow as pa
 
+from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.iceberg import columns, partitions
 from crkafka_core.lake.iceberg import metadata as tables
 from crkafka_core.lake.iceberg.metadata import Metadata, Update
@@ -152,3 +153,11 @@ def _location(storage: Storage) -> str:
     """As Hadoop's file systems name it, by which Spark reads a table at a path; other readers take that too."""
     url = storage.url.split("?")[0].rstrip("/")
     return "s3a://" + url.removeprefix("s3://") if url.startswith("s3://") else url
+
+
+class PathTable(PathLog):
+    """By a table's path, as it is declared."""
+
+    def __init__(self, name: str, path: str, options: Mapping[str, str]) -> None:
+        super().__init__(folder_of(path, options))
+        self.name = name

@@ -69,7 +69,8 @@ class IcebergLog(TableLog, ABC):
                 return None
         return IcebergSnapshot(self, metadata, at, head)
 
-    def expire(self, keep: Collection[str], older_than: float) -> int:
+    def expire(self, keep: Collection[str], older_than: float | None) -> int:
+        older_than = time.time() - _KEPT_S if older_than is None else older_than
         found = self.newest()
         if found is None:
             return 0
@@ -293,3 +294,5 @@ class IcebergSnapshot(Snapshot):
 
 
 _ANY = (0, 2**63 - 1)
+_KEPT_S = 7 * 86_400.0
+"""For which versions and unreferenced files are kept, where nobody says for how long."""

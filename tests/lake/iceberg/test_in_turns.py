@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from crkafka_core.lake import transforms
-from crkafka_core.lake.iceberg import partitions
+from crkafka_core.lake.partitions import field_name, parted
 from crkafka_core.lake.port import CannotCommit, Marks, Moved, NewFile, Part, Snapshot
 from tests.lake.iceberg.orders import Orders, by_spark, everywhere, in_spark, seen, stamp, table_of
 
@@ -109,13 +107,10 @@ def test_partitions_are_read_and_pruned_and_a_changed_spec_goes_on(tmp_path: Pat
 
 def pieces(orders: Orders, parts: Sequence[Part], rows: Iterable[int]) -> list[NewFile]:
     """A file for each partition."""
-    table = table_of(rows)
-    names = [partitions.field_name(part) for part in parts]
-    keys = [transforms.values(part, table.column(part.column)).to_pylist() for part in parts]
-    found: dict[tuple[Any, ...], list[int]] = {}
-    for at, key in enumerate(zip(*keys, strict=True)):
-        found.setdefault(key, []).append(at)
-    return [orders.file(table.take(at), **dict(zip(names, key, strict=True))) for key, at in found.items()]
+    (batch,) = table_of(rows).to_batches()
+    names = [field_name(part) for part in parts]
+    found = parted(batch, parts)
+    return [orders.file(pa.Table.from_batches([piece]), **dict(zip(names, key, strict=True))) for key, piece in found]
 
 
 def holding(orders: Orders, offset: int) -> list[Path]:
