@@ -65,7 +65,7 @@ class Resolver(Loop):
         self._ids: dict[str, str] = {}
         """The ids of the topics as the client of this process first met them."""
         self.unavailable = ""
-        """What a start waits for: told with the metrics, since an attempt that Kafka holds up does not count (SPEC X6)."""
+        """What a start waits for; stored with the metrics, since an attempt that Kafka holds up does not count (SPEC X6)."""
         self._refused = Lasting(REFUSAL_GAP)
         self._gone = Lasting()
         """This member holds partitions that Kafka does not describe."""
@@ -105,7 +105,7 @@ class Resolver(Loop):
         return self._admin.topics(self._config.topics or (), pattern=self._config.pattern)
 
     def _resolve(self, question: sg.Resolve) -> bool:
-        """False: no question can be answered any more."""
+        """Answer one question; False when no more can be answered."""
         if not self._questions.empty():
             self._post(sg.NotStarted(question.stamp))
             return True
@@ -138,7 +138,7 @@ class Resolver(Loop):
         return True
 
     def _name_strangers(self) -> None:
-        """A group that does not settle may have members that are none of ours: name them (SPEC G8)."""
+        """Name foreign members of a group that does not settle (SPEC G8)."""
         group = self._plane.read(lambda reader, region: region.group_id if alarms.overdue(reader, region) else "")
         if not group:
             return
@@ -153,7 +153,7 @@ class Resolver(Loop):
             self._plane.do(lambda tx: alarms.strangers(tx, strangers, by=self._plane.name))
 
     def _check_deleted_topics(self) -> None:
-        """Once all that a member reads is deleted Kafka assigns it nothing any more, not even nothing: no start is asked for (SPEC S4)."""
+        """Look for deleted topics unasked: once all are deleted Kafka makes no assignment, and no start is asked for (SPEC S4)."""
         if epoch := self._plane.read(self._waiting_in):
             self._check_topics(self._topics(), epoch)
 
@@ -164,7 +164,7 @@ class Resolver(Loop):
         return region.epoch if waiting and region.phase not in (Phase.IDLE, Phase.STOPPED) else 0
 
     def _check_ends(self) -> None:
-        """Who has records and gives none is told in the event log; how long it lasts, with the metrics (SPEC X8)."""
+        """Write newly stalled partitions to the event log; for how long each is stalled goes with the metrics (SPEC X8)."""
         if self._ends.ask():
             stalled, why = self._ends.stalled, self._ends.reasons
             self._plane.do(lambda tx: alarms.stalled(tx, stalled, why, by=self._plane.name))
@@ -185,7 +185,7 @@ class Resolver(Loop):
         proposals = self._proposals(there, known, first, question.held)
         gaps = self._gaps(known)
         if gaps and self._topics() != topics:
-            # One that was made anew meanwhile would be taken for a log that was cut.
+            # The log of a topic that was recreated meanwhile would look like a log that was cut.
             raise ServiceUnavailable("A topic changed while its start was resolved.")
         resolved = self._plane.do(
             lambda tx: starts.resolve(
@@ -211,14 +211,14 @@ class Resolver(Loop):
         return sg.Started(stamp, offsets, topic_ids, resolved.leader_epochs)
 
     def _give_back(self, gone: str) -> None:
-        """Static members that were away for a moment get back what they had, also of a topic that was deleted meanwhile, or made anew with
+        """Force a rebalance: static members that return get their old partitions back, even of a topic that was deleted, or recreated with
         fewer partitions (docs/clients.md C-K31)."""
         if self._gone.seconds(self._runtime.now()) > self._unheld_timeout:
             self._gone.over()
             self._post(sg.WronglyShared(f"a share of {gone} is held, which Kafka does not describe"))
 
     def _known(self, ids: Mapping[TP, str], epoch: int) -> starts.Resolved:
-        """What SQL says of these starts. A topic that was made anew is forgotten first, where a gap is accepted (SPEC S4)."""
+        """The starts that SQL knows. A recreated topic is forgotten first, where gaps are accepted (SPEC S4)."""
         known = self._plane.read(lambda reader, region: starts.lookup(reader, region, ids))
         if not known.made_anew or self._config.data_loss != "gap":
             return known
@@ -228,8 +228,8 @@ class Resolver(Loop):
         return self._plane.read(lambda reader, region: starts.lookup(reader, region, ids))
 
     def _made_anew(self, topics: Mapping[str, TopicInfo]) -> str:
-        """A client that has known a topic never reads one that was made anew under its name, if the old one's leader had ever
-        changed: its metadata looks outdated (docs/clients.md C-K22). Only a new client does."""
+        """The reason for a new client, where a topic was recreated: one that knew the old topic never reads the new one, if the old
+        one's leader had ever changed (docs/clients.md C-K22)."""
         for topic, info in topics.items():
             was = self._ids.setdefault(topic, info.id) if info.id else ""
             if was != info.id:
@@ -266,10 +266,10 @@ class Resolver(Loop):
     def _proposals(
         self, there: Mapping[TP, str], known: starts.Resolved, first: Mapping[TP, Initial], held: Collection[TP]
     ) -> dict[TP, starts.Proposal]:
-        """Offsets for what nobody has seen, at birth in one transaction (SPEC S3); also for what this member does not hold.
+        """Offsets of partitions that are new to the region, held or not; at birth in one transaction (SPEC S3).
 
-        Static members that were away for a moment get back what they had. What Kafka has got meanwhile would be nobody's, and a
-        partition that is known and nobody's makes the group rebalance (SPEC G8, docs/clients.md C-K31).
+        Static members that return get their old partitions back, so partitions that were added meanwhile would stay unheld. Once known,
+        an unheld partition forces a rebalance (SPEC G8, docs/clients.md C-K31).
         """
         by_name = {initial.topic: initial.topic_id for initial in first.values()}
         wanted = {
@@ -296,7 +296,7 @@ class Resolver(Loop):
         """
         ends, silent = self._admin.known_watermarks(known.offsets, "read_uncommitted")
         for tp, error in silent.items():
-            if not ends or not isinstance(error, KafkaUnavailable):
+            if not isinstance(error, KafkaUnavailable):
                 raise error
             _log.warning("%s starts unseen: %s", tp, error)
         gaps = {tp: starts.gap(known.offsets[tp], *ends[tp]) for tp in ends}
