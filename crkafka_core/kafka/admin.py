@@ -149,11 +149,11 @@ class KafkaAdmin:
         return self._call("listing brokers", lambda: self._client.list_topics(timeout=min(_ATTEMPT, self.timeout)))
 
     def largest_messages(self, topics: Iterable[str]) -> dict[str, int]:
-        """The topics' `max.message.bytes`; nothing of those whose configuration we may not read."""
+        """`max.message.bytes` of the topics whose configuration we may read."""
         return {name: int(value) for name, value in self._settings(topics, "max.message.bytes").items()}
 
     def compacted(self, topics: Iterable[str]) -> dict[str, bool]:
-        """Whether Kafka cleans records away of which a later one has the key; nothing of topics whose configuration we may not read."""
+        """Whether Kafka compacts the topics, of those whose configuration we may read."""
         policies = self._settings(topics, "cleanup.policy")
         return {name: "compact" in value.split(",") for name, value in policies.items()}
 
@@ -190,8 +190,8 @@ class KafkaAdmin:
     def cut_below(self, offsets: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
         """Of these (next offset, leader epoch of the record before it) those that the log was cut below, and where (SPEC S4).
 
-        Where the log ends in the same epoch no leader has changed since, and nothing more is asked: so it is mostly. What Kafka said
-        counts until another leader is elected: of many partitions, on a busy cluster, some answer late, and only those are asked again.
+        Where the log still ends in the same epoch, as it mostly does, no leader has changed, and nothing more is asked. An answer counts
+        until another leader is elected: of many partitions, on a busy cluster, some answer late, and only those are asked again.
         """
         self._list_offsets(sorted(offsets), _LATEST, "read_uncommitted", _ELECTION)
         newer = {
@@ -214,8 +214,7 @@ class KafkaAdmin:
     def offsets_for_time(self, tps: Iterable[TP], millis: int) -> dict[TP, int]:
         """Per partition the first offset at or after the time; past the end it is the end (SPEC S2, docs/clients.md C-R7)."""
         asked = sorted(set(tps))
-        found = self._list_offsets(asked, OffsetSpec.for_timestamp(millis), "read_committed", self.timeout)
-        at = self._all(*found)
+        at = self._all(*self._list_offsets(asked, OffsetSpec.for_timestamp(millis), "read_committed", self.timeout))
         past = [tp for tp in asked if at[tp] < 0]
         return at | self._all(*self._list_offsets(past, _LATEST, "read_committed", self.timeout))
 
@@ -277,7 +276,7 @@ class KafkaAdmin:
             del client  # now, and not when an error's traceback, which holds this frame, is gone
 
     def client_ids(self, group_id: str) -> list[str]:
-        """What the members of a group call themselves; whoever may join may write a newline into it."""
+        """The client ids of the members of a group, one line each: any client may put a newline into its own."""
         try:
             return sorted(one_line(member.client_id) for member in self.describe_group(group_id).members)
         except KafkaException as error:
@@ -336,8 +335,8 @@ class KafkaAdmin:
             if not left or waited >= (self.timeout if led else min(election, self.timeout)):
                 break
             time.sleep(0.1)
-            there = self._learn_leaders()
-            lacking = [tp for tp in left if there is not None and tp not in there]
+            existing = self._learn_leaders()
+            lacking = [tp for tp in left if existing is not None and tp not in existing]
             now = time.monotonic()
             lacking_since = None if not lacking else now if lacking_since is None else lacking_since
             if lacking_since is not None and now - lacking_since >= _NEW_TOPIC:
@@ -361,9 +360,9 @@ class KafkaAdmin:
             cluster: Any = self._find_controller()
         except KafkaUnavailable:
             return None
-        there = {TP(name, p): at for name, topic in cluster.topics.items() for p, at in topic.partitions.items()}
-        self._leaderless = frozenset(tp for tp, at in there.items() if at.leader < 0)
-        return frozenset(there)
+        described = {TP(name, p): at for name, topic in cluster.topics.items() for p, at in topic.partitions.items()}
+        self._leaderless = frozenset(tp for tp, at in described.items() if at.leader < 0)
+        return frozenset(described)
 
     def _list_offsets_once(
         self, tps: Sequence[TP], spec: OffsetSpec, isolation: Isolation
@@ -382,7 +381,7 @@ class KafkaAdmin:
             tp = TP(p.topic, p.partition)
             try:
                 answer = self._call(f"{what}, at {tp}", lambda f=future: f.result(timeout=patience + 1))  # type: ignore[misc]
-                # Where a broker goes away meanwhile, librdkafka tells no error, and no offset.
+                # Where a broker goes away meanwhile, librdkafka gives no error, and no offset.
                 if answer.offset == OFFSET_INVALID:
                     errors[tp] = KafkaUnavailable(f"Kafka at {self.bootstrap} gave no answer {what}, at {tp}.")
                     continue

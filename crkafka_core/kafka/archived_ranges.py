@@ -1,4 +1,4 @@
-"""Is what Kafka has now what was read then? An offset means nothing in a topic made anew, or in another cluster (SPEC K3, T2)."""
+"""Checks that archived offset ranges are of the topics that Kafka has now: not of recreated ones, nor of another cluster (SPEC K3, T2)."""
 
 from __future__ import annotations
 

@@ -75,20 +75,20 @@ def _client(kind: Callable[..., Any], properties: Mapping[str, str], on_error: O
     return client
 
 
-def _refused(properties: Mapping[str, str], said: str) -> ConfigError:
-    """Why the client does not take these properties: what it says of a file, or of a login, is in its own language."""
+def _refused(properties: Mapping[str, str], reason: str) -> ConfigError:
+    """The error for properties that the client refuses; its reasons about files and logins are put into our words."""
     for name, value in properties.items():
-        if name.endswith(".location") and name in said and not Path(value).is_file():
+        if name.endswith(".location") and name in reason and not Path(value).is_file():
             return ConfigError(
                 f"kafka.{name}: there is no file {value}.", hint="Put it there, on each machine that connects."
             )
-    if "GSSAPI" in said and not {"sasl.mechanism", "sasl.mechanisms"} & properties.keys():
+    if "GSSAPI" in reason and not {"sasl.mechanism", "sasl.mechanisms"} & properties.keys():
         how = "Write PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."
         return ConfigError(
             "kafka.sasl.mechanism is missing, and this client has no GSSAPI, which it would take then.", hint=how
         )
-    said = re.sub(r"^Failed to create (admin client|consumer): ", "", said).strip()
-    return ConfigError(f"kafka: {said}.", hint="Mend the property.")
+    reason = re.sub(r"^Failed to create (admin client|consumer): ", "", reason).strip()
+    return ConfigError(f"kafka: {reason}.", hint="Mend the property.")
 
 
 def _with_first_token(where: str, config: Any) -> Callable[[str], Any]:
@@ -106,7 +106,7 @@ def _with_first_token(where: str, config: Any) -> Callable[[str], Any]:
 
 
 def token_function(where: str) -> Callable[[str], Any]:
-    """The function that gives tokens; what it gives is a secret from then on, and what it raises is told."""
+    """The function that gives tokens. Its tokens are redacted from then on, and its exceptions logged."""
     declared = {point.name: point for point in entry_points(group=TOKENS)}
     if where not in declared:
         raise ConfigError(

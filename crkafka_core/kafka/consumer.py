@@ -72,7 +72,7 @@ class GroupConsumer:
         self._held: frozenset[TP] = frozenset()
         self._flowing: set[TP] = set()
         self._next: dict[TP, int] = {}
-        """The frontier: next offset to hand out. Of a partition without one nobody knows where the client stands: nothing of it counts."""
+        """The frontier: next offset to hand out. Without one the client's position is unknown, and nothing of the partition counts."""
         self._epochs: dict[TP, int] = {}
         """Leader epoch of the record before the frontier, where it is known: by it the client hears of a log that is cut (SPEC S4)."""
         self._unknown_epochs: set[TP] = set()
@@ -153,12 +153,12 @@ class GroupConsumer:
             failed = True
             self._errors.append(_typed(error, f"polling for group {self.group_id}"))
         rebalances, self._rebalances = tuple(self._rebalances), []
-        told = served.failures if taken is served else (*served.failures, *taken.failures)
-        unknown = self._epochs_unknown(told)
+        heard = served.failures if taken is served else (*served.failures, *taken.failures)
+        unknown = self._epochs_unknown(heard)
         disturbed = failed or bool(rebalances) or taken.lost or unknown
         if disturbed:
             self._next = {}  # records may be gone: only a seek says where the client stands
-        failures = [failure for failure in told if not self._is_late(failure) and not epoch_unknown(failure.error)]
+        failures = [failure for failure in heard if not self._is_late(failure) and not epoch_unknown(failure.error)]
         batch = None
         if taken.batch is not None and not disturbed:
             batch = self._accepted(taken.batch, failures)
@@ -170,18 +170,17 @@ class GroupConsumer:
         troubles, self._troubles = self._troubles, {}
         count = taken.batch.rows if taken.batch is not None else 0
         dropped = count - (batch.rows if batch is not None else 0)
-        # Of what does not flow, or stands nobody knows where, records may be gone: its end says nothing.
+        # A partition that does not flow, or whose position is unknown, may have lost records: its end does not count.
         met = {tp: end for tp, end in ends.items() if tp in self._flowing and tp in self._next}
         return Polled(batch, rebalances, errors, met, disturbed, dropped, troubles)
 
     def _is_late(self, failure: Failure) -> bool:
-        """Whether it tells that an offset is gone which lies before where we stand, as the placeholder's does that was
-        fetched before the seek."""
+        """Whether the offset that is gone lies before our position: the placeholder's, fetched before the seek."""
         return failure.error.code() in VANISHED and 0 <= failure.offset < self._next.get(failure.tp, 0)
 
     def _epochs_unknown(self, failures: Iterable[Failure]) -> bool:
-        """Whether a broker knows nothing of an epoch that it was asked for. That says nothing of the log, but the client stands still
-        until it is sought, without an epoch (docs/clients.md C-K25)."""
+        """Whether a broker does not know an epoch that it was asked for. The log may be whole, but the client stands still until it seeks
+        without an epoch (docs/clients.md C-K25)."""
         unknown = {failure.tp for failure in failures if epoch_unknown(failure.error)}
         for tp in unknown - self._unknown_epochs:
             _log.warning("%s: its broker knows nothing of leader epoch %s", tp, self._epochs.get(tp, "?"))
@@ -189,7 +188,7 @@ class GroupConsumer:
         return bool(unknown)
 
     def _now_or_later(self, call: Callable[[], None]) -> None:
-        """While a commit hangs, the consumer would not answer: what is asked of it is done before the next poll."""
+        """Call at once; while a commit hangs the consumer would not answer, so then before the next poll."""
         if self._commits.stuck:
             self._deferred.append(call)
         else:
@@ -221,7 +220,7 @@ class GroupConsumer:
         return kept.continuing(self._next) if kept.runs else None
 
     def _sort_out(self, failures: Iterable[Failure]) -> dict[TP, int]:
-        """What came in the place of records; the ends among them are returned."""
+        """Handle what came in the place of records; the ends among them are returned."""
         ends: dict[TP, int] = {}
         for failure in failures:
             tp, code = failure.tp, failure.error.code()
@@ -233,7 +232,7 @@ class GroupConsumer:
             elif code == KafkaError._PARTITION_EOF:
                 ends[tp] = failure.offset
             elif code in VANISHED:
-                # Told once, also while nothing flows; it names no offset where a log was cut below where we stand (docs/clients.md C-K25).
+                # Reported once, also while nothing flows; without an offset where a log was cut below our position (docs/clients.md C-K25).
                 # Else, before anything flows, it is about the placeholder, and the seek to come mends it.
                 cut = failure.offset < 0 and tp in self._next
                 if tp in self._flowing or cut:
@@ -253,7 +252,7 @@ class GroupConsumer:
             self._errors.append(error)
 
     def _stand_still(self, failure: Failure) -> None:
-        """What the client makes of the rest cannot be trusted: it goes on at offsets read out of garbage (seen with 2.16.0)."""
+        """Pause a partition at what cannot be read: behind it the client goes on at offsets read out of garbage (seen with 2.16.0)."""
         tp = failure.tp
         self._troubles[tp] = RecordUnreadable(tp, self._next.get(tp, failure.offset), failure.error.str())
         self._unreadable[tp] = self._next.pop(tp, None), time.monotonic()
@@ -280,7 +279,7 @@ class GroupConsumer:
         """Make the next record of each partition the one at this offset. Seek before `flow`, never after (docs/clients.md C-K5).
 
         With the leader epoch of the record before it, `OffsetGone` comes if the log is, or will be, cut below it (docs/clients.md C-K25).
-        Partitions that are not held are left out. A partition that librdkafka has stalled (docs/clients.md C-R10) is assigned anew.
+        Partitions that are not held are left out. A partition that librdkafka has stalled (docs/clients.md C-R10) is assigned again.
         """
         if self._commits.stuck:
             self._deferred.append(lambda: self.seek(offsets, leader_epochs))
@@ -311,13 +310,13 @@ class GroupConsumer:
             self._waker.wake(go)
 
     def known_ends(self) -> dict[TP, int]:
-        """High watermarks as the last fetches told them; asks nobody. While a commit hangs even this call would wait for it."""
-        found: dict[TP, int] = {}
+        """High watermarks as of the last fetches, without a request. While a commit hangs even this call would wait for it."""
+        ends: dict[TP, int] = {}
         for tp in () if self._commits.stuck else self._held:
             marks = self._consumer.get_watermark_offsets(TopicPartition(tp.topic, tp.partition), cached=True)
             if marks is not None and marks[1] >= 0:
-                found[tp] = marks[1]
-        return found
+                ends[tp] = marks[1]
+        return ends
 
     def _seek_each(self, offsets: Mapping[TP, int], until: float) -> set[TP]:
         left = dict(offsets)
@@ -340,7 +339,7 @@ class GroupConsumer:
         return TopicPartition(tp.topic, tp.partition, offset, leader_epoch=epoch)
 
     def _assign_anew(self, sought: Mapping[TP, int]) -> None:
-        """Drop and take what is held once more, each partition at its next offset, and restore what flows."""
+        """Drop the assignment and take it again, each partition at its next offset, and restore what flows."""
         flowing, nexts = set(self._flowing), {**self._next, **sought}
         self._next = {}
         placed = [self._at(tp, nexts.get(tp, _PLACEHOLDER)) for tp in sorted(self._held)]
@@ -439,7 +438,7 @@ class GroupConsumer:
         self._note(rebalance, held=frozenset())
 
     def _rebalance(self, kind: Kind, tps: frozenset[TP]) -> Rebalance | None:
-        """None: this client is being closed, and nobody asks."""
+        """None while this client is being closed: its rebalances are not reported."""
         return None if self._closing else Rebalance(kind, tps, self.generation())
 
     def _note(self, rebalance: Rebalance | None, *, held: frozenset[TP]) -> None:
@@ -465,7 +464,7 @@ class GroupConsumer:
 
 
 def _keep_for_ever(consumer: Consumer) -> None:
-    """Python would end it as soon as nobody refers to it, and wait for that. The end of the process ends it, too."""
+    """Keep a reference: Python would end the client with the last one, and wait for that. The end of the process ends it, too."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
 
 

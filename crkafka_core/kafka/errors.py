@@ -134,11 +134,11 @@ _SILENT = {
     KafkaError._TIMED_OUT,
     KafkaError._TIMED_OUT_QUEUE,
 }
-"""No broker answered: librdkafka's name for it tells a person nothing more."""
+"""No broker answered; librdkafka's names for it add nothing."""
 _NO_SUCH_EPOCH = "broker end offset is -"
-"""A leader epoch that the broker never had: librdkafka tells it in this text only (docs/clients.md C-K25)."""
+"""A leader epoch that the broker never had: librdkafka gives it in this text only (docs/clients.md C-K25)."""
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
-"""A token was not to be had: the service that gives tokens is away, and nobody refused anything (docs/clients.md C-K33)."""
+"""No token could be had: the service that gives tokens is away, and Kafka has refused nothing (docs/clients.md C-K33)."""
 _ENDED = {
     "closed by peer.* in state SSL_HANDSHAKE": "It may take no TLS there: are `security.protocol` and the port right?",
     "SSL routines::": "It wants a certificate of this client that it knows: see `ssl.certificate.location` and `ssl.key.location`.",

@@ -26,7 +26,7 @@ class Rebalance:
     kind: Kind
     partitions: frozenset[TP]
     generation: int
-    """As seen inside the callback; −1 if it cannot be told. `revoked` shows the old one (docs/clients.md C-R3)."""
+    """As seen inside the callback; −1 if it is unknown. `revoked` shows the old one (docs/clients.md C-R3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +46,4 @@ class Polled:
     dropped: int = 0
     """Records that this call returned and that were dropped."""
     troubles: Mapping[TP, CrkafkaError] = field(default_factory=dict)
-    """Held partitions that give nothing now, and why. The client goes on asking for them: nobody has to do anything."""
+    """Held partitions that give nothing now, and why. The client goes on asking for them."""

@@ -79,7 +79,7 @@ def _entries(lists: np.ndarray, counts: np.ndarray) -> tuple[list[bytes], list[b
 
 
 def _one_by_one(messages: Sequence[Message]) -> Headers:
-    """By the client's own method, record by record: one that cannot be read is null, and told."""
+    """By the client's own method, record by record: one that cannot be read is null, and reported."""
     counts = np.zeros(len(messages), np.int64)
     names: list[bytes] = []
     values: list[bytes | None] = []

@@ -1,4 +1,4 @@
-"""Whether a log still holds the records that were read of it, or was cut below them and has grown again (SPEC S4).
+"""Finds logs that were cut below what was read of them, and may have grown again (SPEC S4).
 
 An election of a leader that lacks records (`unclean.leader.election.enable`) cuts the log; the ends alone do not show it once others
 have been written. librdkafka compares the leader epoch of an offset with the broker's (OffsetsForLeaderEpoch) when a consumer is
@@ -22,7 +22,7 @@ from crkafka_core.model.offsets import TP
 _log = logging.getLogger(__name__)
 _THERE = {KafkaError._PARTITION_EOF, *UNREADABLE}
 _CUT_AT = re.compile(r"truncation detected at offset \d+ .*broker end offset is (\d+)")
-"""librdkafka tells the end of the older leader's log in this text only."""
+"""librdkafka gives the end of the older leader's log in this text only."""
 
 
 def compare(
@@ -31,7 +31,7 @@ def compare(
     """Of these (next offset, leader epoch of the record before it) where the log was cut below; None: it was not.
 
     `properties` connect to Kafka; the group is one that this user may read, and is not joined. A partition that does not answer in time
-    is left out: whoever asks again need not ask for the others.
+    is left out, so that only that one need be asked for again.
     """
     name = f"crkafka-epochs-{uuid.uuid4().hex[:12]}"
     settings = {
@@ -69,8 +69,8 @@ def _answers(consumer: Consumer, offsets: Mapping[TP, tuple[int, int]], until: f
                 cut_at[tp] = None
                 consumer.pause([TopicPartition(tp.topic, tp.partition)])
             elif error.code() in VANISHED:
-                said = _CUT_AT.search(error.str())
-                cut_at[tp] = int(said[1]) if said is not None and int(said[1]) < offsets[tp][0] else None
+                end = _CUT_AT.search(error.str())
+                cut_at[tp] = int(end[1]) if end is not None and int(end[1]) < offsets[tp][0] else None
                 if cut_at[tp] is None:
                     _log.warning("leader epoch %d of %s@%d: %s", offsets[tp][1], tp, offsets[tp][0], error.str())
             else:

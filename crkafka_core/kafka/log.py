@@ -1,6 +1,6 @@
 """librdkafka's log lines, each kind at most every ten seconds: an absent broker writes many a second (docs/clients.md C-R12).
 
-What a sentence of ours tells as well is DEBUG: `CRKAFKA_LOG=DEBUG` shows it.
+Lines that repeat a message of ours are DEBUG: `CRKAFKA_LOG=DEBUG` shows them.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import time
 
 EVERY = 10.0
 _SLOW = ("REQTMOUT", "SESSTMOUT")
-"""A request got no answer in its time, which is short for some on purpose: who asked says so, or asks again. No answer for a session: a
-sentence of ours tells that Kafka does not answer, and the reset that follows tells the rest. No news for a person."""
+"""A request timed out, some on purpose: its caller reports that, or asks again. Or a session did: we report that Kafka does not answer, and
+the reset that follows. Neither is news for a person."""
 _AWAY = re.compile(
     r"FAIL .*: (Connect to \S+ failed: |Connection setup timed out|Disconnected( \(|$)|\d+ request\(s\) timed out: disconnect)"
 )
-"""A connection that was refused, cut or that nobody answered. Every such line comes as an error too, which names the broker: a
-member logs that, and a call of ours fails with it. A name that is not found, TLS and a login say more than our words do."""
+"""A connection that was refused, cut or not answered. Each comes as an error too, which names the broker: a member logs it, and a call
+of ours fails with it. librdkafka's lines about names, TLS and logins say more than ours, and stay."""
 _NUMBERS = re.compile(r"\d+")
 _BROKER = re.compile(r", at broker \S+(?=\))")
-"""The same outage is told with the broker's name, and once more without it."""
+"""The same outage is reported with the broker's name, and again without it."""
 
 
 class Throttle(logging.Filter):
@@ -44,9 +44,9 @@ class Throttle(logging.Filter):
 
 
 def _as_it_matters(record: logging.LogRecord) -> bool:
-    """Whether a line is shown at the level that it deserves, which is not always librdkafka's."""
-    said = record.getMessage()
-    level = logging.INFO if said.startswith(_SLOW) else logging.DEBUG if _AWAY.match(said) else record.levelno
+    """Give a line the level that it deserves, and say whether that level is shown."""
+    line = record.getMessage()
+    level = logging.INFO if line.startswith(_SLOW) else logging.DEBUG if _AWAY.match(line) else record.levelno
     record.levelno, record.levelname = level, logging.getLevelName(level)
     return client_log.isEnabledFor(level)
 

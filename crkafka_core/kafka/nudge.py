@@ -1,6 +1,7 @@
 """Makes a group rebalance: a dynamic member joins for a moment and leaves (SPEC G8).
 
-A static member cannot do it by leaving and coming back: within its session it gets what it had, and nobody notices (docs/clients.md C-R2).
+A static member cannot do it by leaving and coming back: within its session it gets its old partitions back, without a rebalance
+(docs/clients.md C-R2).
 """
 
 from __future__ import annotations

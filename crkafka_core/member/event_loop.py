@@ -42,7 +42,7 @@ from crkafka_core.segments.batch import Unreadable
 
 _log = logging.getLogger(__name__)
 _trouble_log = logging.getLogger(__name__ + ".kafka")
-_trouble_log.addFilter(Throttle())  # the client tells of one absent broker by several errors at once
+_trouble_log.addFilter(Throttle())  # the client reports one absent broker by several errors at once
 FLOWING = 0.02
 """Seconds of one poll while records flow: how late an event can be noticed (docs/clients.md C-K2)."""
 ENDS_EVERY = 1.0
@@ -53,7 +53,7 @@ TELL_EVERY = 60.0
 """Seconds between two events about records that could not be kept whole: a topic can be full of them."""
 FULL = 5.0
 """Seconds without a poll while the queue is full. Such a poll pauses what flows, which throws away what the client has fetched ahead;
-but a rebalance waits for a poll of each member, also of one whose queue nobody empties: its cut waits for the group to be settled."""
+but a rebalance waits for a poll of each member, also of one whose queue is not emptied, and that cut waits for a settled group."""
 RESTING = 0.05
 """Seconds of one poll while everything is paused: throttled, membership is kept (SPEC M8)."""
 
@@ -91,7 +91,7 @@ class EventLoop:
         self._seen_marks: frozenset[Mark] = frozenset()
         self._subscribed = False
         self._reached: dict[str, tuple[sg.Reach, Desired]] = {}
-        """Token of a bounded run → what was last said of it, and to which state of SQL."""
+        """Token of a bounded run → the last report of it, and the state of SQL that it was made for."""
         self.high: dict[TP, int] = {}
         """High watermarks of held partitions, for the lag; replaced as a whole."""
         self._high_at = 0.0
@@ -103,17 +103,17 @@ class EventLoop:
         """Records that were fetched and not handed out: they are fetched again, or are another member's by now."""
         self.unreadable = 0
         """Records of which a part is null, since it cannot be kept (SPEC X9)."""
-        self._told_at = -TELL_EVERY
+        self._unreadable_event_at = -TELL_EVERY
         self.cuts = 0
         self.ends: dict[TP, int] = {}
         """Ends of partitions as the consumer met them, under the current assignment (SPEC V3)."""
 
     def post(self, event: sg.Event | None) -> None:
-        """None only wakes the thread."""
+        """Queue an event; None only wakes the thread."""
         self.inbox.put(event)
 
     def standstill(self) -> float:
-        """For how long this thread has not come round, waits with a deadline apart."""
+        """Seconds since the last turn began, without waits that have a deadline of their own."""
         now = self._runtime.now()
         return max(0.0, now - max(self.progress, self.busy_until))
 
@@ -138,7 +138,7 @@ class EventLoop:
         )
 
     def turn(self, patience: float = RESTING) -> bool:
-        """What came in, then one poll; False once the machine has said exit."""
+        """Handle the events that came in, then poll once; False once the machine has exited."""
         self.progress = self._runtime.now()
         self._hear(None if self._may_poll() else patience)
         if self.exit is None and not self._subscribed and self._gathered():
@@ -164,7 +164,7 @@ class EventLoop:
         return self._runtime.now() - self._polled_at > FULL
 
     def _hear(self, patience: float | None) -> None:
-        """All that is there; with patience, waited for."""
+        """Handle all events in the inbox; with patience, wait for the first."""
         try:
             event = self.inbox.get_nowait() if patience is None else self.inbox.get(timeout=patience)
             for _ in range(self.inbox.qsize()):  # what comes of these waits for the next turn: polling must not starve
@@ -221,12 +221,12 @@ class EventLoop:
             self._submitter.put(polled.batch)
 
     def _warn_of_unreadable(self, records: Sequence[Unreadable]) -> None:
-        """Where a person finds it: each in the log, and now and then one with its place in the event log (SPEC X9)."""
+        """Write each to the log, and one a minute, with its offset, to the event log (SPEC X9)."""
         self.unreadable += len(records)
         for record in records[:10]:
             _log.warning("a part of a record is null: %s", record)
-        if self._runtime.now() - self._told_at >= TELL_EVERY:
-            self._told_at = self._runtime.now()
+        if self._runtime.now() - self._unreadable_event_at >= TELL_EVERY:
+            self._unreadable_event_at = self._runtime.now()
             self._reporter.do(
                 sg.Tell("unreadable", f"a part of a record is null: {records[0]} ({self.unreadable} so far)")
             )
@@ -241,12 +241,10 @@ class EventLoop:
                     self._step(sg.Trouble(self.state.epoch, str(error), ResetCause.OFFSET_GONE))
                 case KafkaFailed():
                     self._step(sg.Broken(str(error)))
-                case KafkaUnavailable() | NotAllowed():
-                    self.note(error)
-                    _trouble_log.warning("%s", error)
                 case _:
+                    if isinstance(error, KafkaUnavailable | NotAllowed):
+                        self.note(error)
                     _trouble_log.warning("%s", error)
-
         for error in polled.troubles.values():
             _trouble_log.warning("%s", error)
 
@@ -255,7 +253,7 @@ class EventLoop:
         return self.state.held is not None
 
     def note(self, error: CrkafkaError) -> None:
-        """The client cannot be made, or does not do what it was told."""
+        """Note that the client cannot be made, or that a call of it failed."""
         self.troubles.note(error, holds=self._holds)
 
     def kafka_away(self) -> str:
@@ -312,7 +310,7 @@ class EventLoop:
     # Effects
 
     def _carry_out(self, effect: sg.Effect) -> sg.Event | None:
-        """What is known of it at once is answered at once."""
+        """Carry one effect out; the event that follows at once, if any."""
         match effect:
             case sg.CloseGate():
                 self._submitter.close_gate()

@@ -111,7 +111,7 @@ def run_member(
 
 
 class MemberProcess:
-    """From registration to farewell, over edges that may be simulated."""
+    """A member from its registration to its end, over edges that may be simulated."""
 
     def __init__(
         self, config: RegionConfig, plane: ControlPlane, name: str, host: str, edges: Edges | None = None
@@ -142,7 +142,7 @@ class MemberProcess:
             return CODES[ExitKind.CLEAN]
 
     def _patiently(self, call: Callable[[], T], stop: Signal) -> T:
-        """Wait for a service that is not there yet: its host tells that, once for all members."""
+        """Call until the service answers. The host reports its absence, once for all members."""
         pause = 0.2
         while True:
             try:
@@ -288,7 +288,7 @@ class MemberProcess:
     def _leave(
         self, parts: Parts, consumer: Consumer, admin: Admin, ended: sg.Exit, properties: Mapping[str, Any]
     ) -> int:
-        """Say goodbye to the control plane and to Kafka; the exit code.
+        """Leave the control plane and Kafka; the exit code.
 
         Every client ends here, and none is left to Python's way out: where one hangs the watchdog ends the process, and after a clean
         end its host.
@@ -296,7 +296,7 @@ class MemberProcess:
         watchdog = parts.watchdog
         if ended.kind is ExitKind.CLEAN:
             watchdog.end()
-        # Isolated: nobody hears it, and leaving the group matters.
+        # An isolated member reaches no control plane; leaving the group is what matters.
         superseded = not watchdog.isolated and self._farewell(parts.plane, ended)
         code = CODES[ExitKind.SUPERSEDED if superseded else ended.kind]
         watchdog.doom(code)
@@ -329,7 +329,7 @@ class MemberProcess:
         consumer.subscribe(self.config.topics or (), pattern=self.config.pattern)
 
     def _farewell(self, plane: MemberPlane, ended: sg.Exit) -> bool:
-        """What SQL should know at once, instead of learning it from the lease; whether a newer process of this name has taken over.
+        """Report the end to SQL, so that it need not wait for the lease; whether a newer process of this name has taken over.
 
         Whatever a superseded process failed of, it is not started again: it would supersede the rightful one (SPEC G3, R7).
         """
@@ -436,7 +436,7 @@ def main(stdin: TextIO = sys.stdin) -> int:
 def leave(code: int) -> NoReturn:
     """End the process at once: Python's own way waits for clients' threads and destructors, which can hang, and nothing watches it.
 
-    All that has to be said or closed has been, by now. A process that hung there would never be started again.
+    Everything is reported and closed by now. A process that hung there would never be started again.
     """
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):

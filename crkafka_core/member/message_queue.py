@@ -30,7 +30,7 @@ class MessageQueue:
 
     @property
     def roomy(self) -> bool:
-        """At most half full: whoever waited for room may fill it again, at one go."""
+        """At most half full: the event thread may fill it again, without a pause for each batch."""
         return self.records <= self.max_records / 2 and self.bytes <= self.max_bytes / 2
 
     @property

@@ -26,9 +26,9 @@ RESTLESS = 0.1
 QUIET = 1.0
 """How often a RUNNING one is: generations and lost members."""
 _HOLDING = frozenset({Phase.BIRTH, Phase.RUNNING, Phase.RESETTING})
-"""Phases in which a partition that nobody holds is in the way: of the resume, or of the next cut. In CUTTING nobody polls."""
+"""Phases in which an unheld partition holds up the resume or the next cut. In CUTTING no member polls."""
 _UNHELD_LOOKS = 5
-"""Looks at what nobody holds within `unheld_timeout`: it reads all that is known."""
+"""Reads of the unheld partitions within `unheld_timeout`; each reads all known partitions."""
 
 
 class Observer(Loop):
@@ -118,7 +118,7 @@ class Observer(Loop):
         return desired
 
     def _watch_unheld(self, desired: Desired, peers: list[Member]) -> None:
-        """Partitions that nobody holds in a stable group: the first of the members makes it rebalance (SPEC G8)."""
+        """Force a rebalance where partitions of a stable group are unheld; only the first member by name does (SPEC G8)."""
         now = self._runtime.now()
         if now < self._unheld_look_at:
             return
@@ -129,7 +129,7 @@ class Observer(Loop):
             self._unheld.over()
         elif self._unheld.seconds(now) > self._unheld_timeout:
             self._unheld.over()
-            self._post(sg.WronglyShared("nobody holds some partitions"))
+            self._post(sg.WronglyShared("some partitions are unheld"))
 
     def _lose(self, peer: Member) -> None:
         why, by = "its lease was not renewed", self._plane.name

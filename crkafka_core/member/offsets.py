@@ -31,7 +31,7 @@ class Cut(CrkafkaError):
 
 
 class OffsetManager:
-    """Owned by whoever holds the permit. `since` is where the open checkpoint began, so that from, to and rows are at hand."""
+    """Owned by the holder of the permit. `since` is where the open checkpoint began, so that from, to and rows are at hand."""
 
     def __init__(self) -> None:
         self.next: dict[TP, int] = {}
@@ -50,8 +50,8 @@ class OffsetManager:
     def refuse_cuts(self, batch: Batch) -> None:
         """What comes from before where its partition stands was read already, and not from a later leader (SPEC S4)."""
         for run in batch.runs:
-            stands, told = self.next[run.tp], self.leader_epochs.get(run.tp, -1)
-            if run.first < stands and 0 <= told < run.leader_epoch:
+            stands, known = self.next[run.tp], self.leader_epochs.get(run.tp, -1)
+            if run.first < stands and 0 <= known < run.leader_epoch:
                 raise Cut(run.tp, stands, run.first)
 
     def refuse_holes(self, batch: Batch) -> None:

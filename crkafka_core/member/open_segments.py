@@ -16,7 +16,7 @@ from crkafka_core.segments.writer import SegmentWriter, Writer
 
 
 class OpenSegments:
-    """Owned by the process thread; `drop` comes when nobody holds the permit."""
+    """Owned by the process thread; `drop` comes while the permit is free."""
 
     def __init__(
         self,

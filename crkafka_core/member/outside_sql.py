@@ -46,9 +46,9 @@ def look_outside(
     if mark is not None:
         epoch, checkpoint, where = mark.epoch, mark.checkpoint, [f"the mark {owner.path_of(region.uid)} in the storage"]
     for tp, commit in (kafka.committed(group_id, known) if kafka is not None else {}).items():
-        said = CommitMetadata.parse(commit.metadata)
-        if said is not None and said.uid == region.uid and said.checkpoint > checkpoint:
-            checkpoint = said.checkpoint
+        parsed = CommitMetadata.parse(commit.metadata)
+        if parsed is not None and parsed.uid == region.uid and parsed.checkpoint > checkpoint:
+            checkpoint = parsed.checkpoint
             where.append(f"the committed offset of {tp}")
     files = tuple(file.path for file in storage.list(region.uid))
     names = [name for name in map(SegmentName.parse, files) if name is not None]

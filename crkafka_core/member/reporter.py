@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Reporter(Loop):
-    """Every effect finds its own earlier doing, so it is tried again until SQL answers."""
+    """Every effect is idempotent, so it is tried until SQL answers."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Reporter(Loop):
         topic_ids: Callable[[], Mapping[str, str]] = dict,
         runtime: Runtime = THREADS,
     ) -> None:
-        """`topic_ids`: the ids that the topics which this member reads have now, as far as Kafka tells."""
+        """`topic_ids`: the current ids of the topics that this member reads, as far as Kafka gives them."""
         super().__init__("reporter", runtime)
         self._plane = plane
         self._post = post
@@ -67,7 +67,7 @@ class Reporter(Loop):
         return True
 
     def _try(self, effect: sg.Effect) -> bool:
-        """Whether it is over with."""
+        """Try once; whether the effect is done, or refused for good."""
         try:
             self._busy_since = self._runtime.now()
             self._carry_out(effect)
@@ -133,8 +133,8 @@ class Reporter(Loop):
         self._plane.do(advance.advance)
 
     def _ask_topic_ids(self) -> None:
-        """While the cut is saved and committed: only its id tells a topic made anew since its start was resolved (docs/clients.md C-R9)."""
-        self._ids = {}  # what an earlier cut was told says nothing about this one, however the question ends
+        """Ask while the cut is saved and committed: only the id shows that a topic was recreated since its start (docs/clients.md C-R9)."""
+        self._ids = {}  # the answer to an earlier cut does not count for this one, whether or not Kafka answers now
         try:
             self._ids = self._topic_ids()
         except ServiceUnavailable as error:

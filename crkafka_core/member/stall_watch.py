@@ -1,6 +1,6 @@
 """Where partitions end, by Kafka's own word, and which of them give nothing though there is more to read (SPEC X8).
 
-The client tells ends as its fetches bring them: a partition that it does not fetch at all would show no lag (docs/clients.md C-K22).
+The client knows ends only from its fetches: a partition that it does not fetch at all would show no lag (docs/clients.md C-K22).
 Each partition is judged by itself: one without a leader says nothing about the others.
 """
 
@@ -15,7 +15,7 @@ from crkafka_core.model.offsets import TP
 EVERY = 30.0
 """Seconds between two questions for ends."""
 STALLED_AFTER = 120.0
-"""Seconds for which a partition may give nothing, though it has records or does not tell its end, before somebody should look at it."""
+"""Seconds without a record, of a partition that has more or whose end is unknown, after which it is an alarm."""
 
 
 class StallWatch:
@@ -29,7 +29,7 @@ class StallWatch:
         runtime: Runtime = THREADS,
     ) -> None:
         """`reading`: where the partitions stand that should give records now; what is paused is none of them. `troubles`: why some give
-        nothing, by the word of the client that reads them."""
+        nothing, as reported by the client that reads them."""
         self.ends: Mapping[TP, int] = {}
         """As last asked; replaced as a whole."""
         self.margin: int | None = None

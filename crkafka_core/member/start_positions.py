@@ -1,4 +1,4 @@
-"""Where a partition starts that nobody has seen before: beginning, end, timestamp, default (SPEC S2, S3)."""
+"""Start positions of partitions that are new to the region: beginning, end, timestamp, default (SPEC S2, S3)."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def _default(
         if commit is None:
             proposed[tp] = _fallback(config, tp, ends)
             continue
-        said = CommitMetadata.parse(commit.metadata)
-        if said is None:
+        parsed = CommitMetadata.parse(commit.metadata)
+        if parsed is None:
             proposed[tp] = (commit.offset, "committed")
-        elif said.uid == uid:
-            proposed[tp] = (min(commit.offset, said.merged), "adopted")
-        elif said.uid == config.start.adopt:
-            proposed[tp] = (min(commit.offset, said.safe), "adopted")
+        elif parsed.uid == uid:
+            proposed[tp] = (min(commit.offset, parsed.merged), "adopted")
+        elif parsed.uid == config.start.adopt:
+            proposed[tp] = (min(commit.offset, parsed.safe), "adopted")
         else:
-            strangers[said.uid] = tp
+            strangers[parsed.uid] = tp
     if strangers:
         other, tp = next(iter(strangers.items()))
         raise ConfigError(

@@ -230,7 +230,7 @@ class Submitter(Loop):
             if serial == stamp.serial:
                 self._write(batch, stamp)
         except Exception as error:
-            self._break(stamp, _told(error, "writing a segment"), error)
+            self._break(stamp, _sentence(error, "writing a segment"), error)
         with self._changed:
             self._holder = False
             if self._closing:
@@ -284,7 +284,7 @@ class Submitter(Loop):
         try:
             segments = self._segments.close()
         except Exception as error:
-            self._break_save(epoch, _told(error, "closing a segment"), error)
+            self._break_save(epoch, _sentence(error, "closing a segment"), error)
             return
         with self._changed:
             if epoch == self._stamp.epoch and not self._drop:
@@ -303,7 +303,7 @@ class Submitter(Loop):
         self._post(sg.GateClosed())
 
 
-def _told(error: Exception, doing: str) -> str:
+def _sentence(error: Exception, doing: str) -> str:
     """An error of ours speaks for itself; of any other the log has the traceback."""
     if isinstance(error, CrkafkaError):
         return str(error)

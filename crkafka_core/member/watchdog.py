@@ -125,7 +125,7 @@ class Watchdog(Loop):
         return True
 
     def _gone(self, *, superseded: bool) -> None:
-        """The lease is somebody else's, or nobody's."""
+        """This process does not have the lease: another one has it, or none."""
         if superseded:
             # Else the host would start it again, against the one that took over (SPEC G3).
             self._code = self._superseded_code

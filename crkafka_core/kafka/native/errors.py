@@ -1,6 +1,6 @@
 """Errors of a client whose records are taken natively: its callback needs no Python of the caller's.
 
-A partition's queue holds errors too, such as that its topic is gone; librdkafka tells them by the callback from within the call that
+A partition's queue holds errors too, such as that its topic is gone; librdkafka reports them by the callback from within the call that
 takes records. The one of confluent-kafka may only run within a call of confluent-kafka, and ends the process in any other.
 """
 
@@ -18,7 +18,7 @@ _Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_
 
 
 def tell(consumer: Consumer, on_error: Callable[[KafkaError], None]) -> Any:
-    """Have `on_error` hear the consumer's errors, whoever serves its queues. What is returned has to live as long as the consumer."""
+    """Call `on_error` with the consumer's errors, whichever call serves its queues. The result has to live as long as the consumer."""
     library = load()
     if library is None:
         return None

@@ -66,7 +66,7 @@ class Library:
 
 @cache
 def load() -> Library | None:
-    """Both libraries, or None: said once, at INFO, with the reason."""
+    """Both libraries, or None; the reason is logged once, at INFO."""
     try:
         return _load()
     except (OSError, AttributeError, LookupError) as error:
