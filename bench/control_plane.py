@@ -23,6 +23,7 @@ from crkafka_core.model.limits import Limits
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Event, MergedOffset, Region
 from crkafka_core.model.segment import ClosedSegment, Span
+from crkafka_core.model.segment_name import segment_path
 from crkafka_core.plane import advance, cuts, life, limits, members, roster, starts, view
 from crkafka_core.plane.cuts import Part
 from crkafka_core.plane.transact import ControlPlane
@@ -46,7 +47,7 @@ class Crowd:
         """Register, resolve, report; until the region runs."""
         everything = {tp: starts.Proposal("id", 0, "beginning") for tp in self.at}
         for name in self.names:
-            who = members.Registration(name, f"{name}@1", 1, 1, "cluster", self.plane.region)
+            who = members.Registration(name, name.replace("/", "-"), 1, 1, "cluster", self.plane.region)
             self.plane.do(lambda tx, who=who: members.register(tx, who))  # type: ignore[misc]
         row = self.region()
         for number, name in enumerate(self.names):
@@ -55,7 +56,7 @@ class Crowd:
                 lambda tx, name=name, ids=ids, number=number: starts.resolve(  # type: ignore[misc]
                     tx,
                     member=name,
-                    incarnation=f"{name}@1",
+                    incarnation=name.replace("/", "-"),
                     epoch=row.epoch,
                     base=row.head,
                     topic_ids=ids,
@@ -66,7 +67,7 @@ class Crowd:
             )
             self.plane.do(
                 lambda tx, name=name: members.report(  # type: ignore[misc]
-                    tx, name, f"{name}@1", epoch=row.epoch, base=row.head, generation=1, held=self.held[name]
+                    tx, name, name.replace("/", "-"), epoch=row.epoch, base=row.head, generation=1, held=self.held[name]
                 )
             )
         assert self.plane.do(advance.advance).value == "RUNNING"
@@ -90,11 +91,11 @@ class Crowd:
     def _part(self, opened: Checkpoint, name: str) -> Part:
         offsets = {tp: (self.at[tp], self.at[tp] + 10, 10) for tp in self.held[name]}
         spans = tuple(Span(tp, *o) for tp, o in offsets.items())
-        path = f"{opened.id}/{name}.parquet"
+        path = segment_path(f"uid-{self.plane.region}", opened.epoch, name.replace("/", "-"), opened.id, 0)
         return Part(
             checkpoint=opened.id,
             member=name,
-            incarnation=f"{name}@1",
+            incarnation=name.replace("/", "-"),
             epoch=opened.epoch,
             base=opened.parent,
             generation=1,
@@ -180,7 +181,8 @@ def _lengthen(crowd: Crowd, count: int) -> None:
         tx.add(*events)
         there = roster.all_of(tx)
         tx.put(*(replace(m, base=last) for m in there))
-        tx.set_region(head=last, next_checkpoint=last + 1, next_event=row.next_event + 2 * count)
+        tx.set_region(head=last, filling=last, opened=last, next_event=row.next_event + 2 * count)
+        cuts.begin_fill(tx)
 
     crowd.plane.store.run(name, work)
 

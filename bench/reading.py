@@ -50,11 +50,10 @@ def compare(spark: SparkSession, folder: Path, rows: int, many: int, *, few: int
         if (there := frames.checkpoints(spark, landing.region).count()) != rows:
             raise AssertionError(f"{there} of {rows} rows are there")
     found = []
-    for numbered in (False, True):
-        turns = [{n: read(spark, landing, numbered=numbered) for n, landing in histories.items()} for _ in range(TURNS)]
-        best = {n: min(turn[n] for turn in turns[WARM:]) for n in histories}
-        what = f"reading {many:,} checkpoints, against the same in {few}" + (", numbered" if numbered else "")
-        found.append(Figure(10, what, best[many] / best[few], "×", 1.5, note=f"{best[many]:.2f} s, {best[few]:.2f} s"))
+    turns = [{n: read(spark, landing) for n, landing in histories.items()} for _ in range(TURNS)]
+    best = {n: min(turn[n] for turn in turns[WARM:]) for n in histories}
+    what = f"reading {many:,} checkpoints, against the same in {few}"
+    found.append(Figure(10, what, best[many] / best[few], "×", 1.5, note=f"{best[many]:.2f} s, {best[few]:.2f} s"))
     return found
 
 
@@ -87,9 +86,9 @@ def plain(tp: TP, start: int, stop: int) -> Batch:
     return Batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), (Run(tp, 0, count, start, stop),))
 
 
-def read(spark: SparkSession, landing: Landing, *, numbered: bool) -> float:
+def read(spark: SparkSession, landing: Landing) -> float:
     """Seconds; each row and column is made, and goes nowhere."""
     began = time.monotonic()
-    found = frames.checkpoints(spark, landing.region, numbered=numbered)
+    found = frames.checkpoints(spark, landing.region)
     found.write.format("noop").mode("overwrite").save()
     return time.monotonic() - began

@@ -30,7 +30,6 @@ _FOLDER = Path(__file__).parent / "migrations"
 MAKE = "Run `crkafka init`, or in Dagster the job start_region."
 _OPENING = Patience(bound=4.0)
 """Nothing is under way yet: whoever opens hears soon that there is nothing, and may open again."""
-_OLD_VERSION_TABLE = "alembic_version"
 _LOCK = 7_230_417_551_022
 """PostgreSQL's advisory lock under which a schema is made; any number that nobody else uses."""
 
@@ -95,18 +94,16 @@ def roles() -> str:
 
 def version_of(connection: Connection) -> str:
     """The schema's version; empty when there is none."""
-    there = inspect(connection)
-    if there.has_table(VERSION_TABLE):
-        return _number(connection, VERSION_TABLE)
-    return _number(connection, _OLD_VERSION_TABLE) if _is_old(connection) else ""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return ""
+    versions = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").fetchall()
+    return str(versions[0][0]) if versions else ""
 
 
 def migrate(connection: Connection, *, upto: str = "head") -> None:
     """Run the migrations that are missing, in the transaction that is open."""
     from alembic import command
 
-    if _is_old(connection):
-        connection.exec_driver_sql(f"ALTER TABLE {_OLD_VERSION_TABLE} RENAME TO {VERSION_TABLE}")
     command.upgrade(alembic_config(connection), upto)
 
 
@@ -121,19 +118,6 @@ def alembic_config(connection: Connection) -> Config:
 
 
 # --- inside ---
-
-
-def _number(connection: Connection, table: str) -> str:
-    versions = connection.exec_driver_sql(f"SELECT version_num FROM {table}").fetchall()
-    return str(versions[0][0]) if versions else ""
-
-
-def _is_old(connection: Connection) -> bool:
-    """Whether the version is still in a table of Alembic's own name, which may as well be somebody else's."""
-    names = inspect(connection).get_table_names()
-    if VERSION_TABLE in names or not {_OLD_VERSION_TABLE, "region", "checkpoint"} <= set(names):
-        return False
-    return _number(connection, _OLD_VERSION_TABLE) in VERSIONS
 
 
 def _initialise(engine: Engine, address: Address) -> None:

@@ -51,7 +51,7 @@ FROM member m JOIN region r ON r.name = m.region""",
     "v_contributions": """
 SELECT e.region, e.checkpoint, c.status, e.member, k.member IS NOT NULL AS contributed, {time:k.at} AS at,
        k.rows AS tuples, k.bytes, k.drain_ms, e.incarnation, k.hash
-FROM expected_member e
+FROM filler e
 JOIN checkpoint c ON c.region = e.region AND c.id = e.checkpoint
 LEFT JOIN contribution k ON k.region = e.region AND k.checkpoint = e.checkpoint AND k.member = e.member""",
     "v_lag": """

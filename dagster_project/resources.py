@@ -127,13 +127,11 @@ class RegionResource(dg.ConfigurableResource[Any]):
         first, last = partitions.bounds(context)
         return self.read(lambda reader, row: partitions.between(reader, row, first, last))
 
-    def records(
-        self, context: dg.AssetExecutionContext, spark: "SparkSession", *, numbered: bool = False
-    ) -> "AbstractContextManager[DataFrame]":
+    def records(self, context: dg.AssetExecutionContext, spark: "SparkSession") -> "AbstractContextManager[DataFrame]":
         """The rows of this run's partition or range, held against retirement while the block runs."""
         from crkafka_core.spark.frames import held
 
-        return held(spark, self.handle, ids=self.checkpoints(context), numbered=numbered)
+        return held(spark, self.handle, ids=self.checkpoints(context))
 
 
 class ControlPlaneResource(dg.ConfigurableResource[Any]):

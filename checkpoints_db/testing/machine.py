@@ -158,7 +158,7 @@ class PlaneMachine(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 3))
     def merge(self, back: int) -> None:
-        self.do(lambda tx: cuts.merge(tx, tx.region().next_checkpoint - 1 - back))
+        self.do(lambda tx: cuts.merge(tx, tx.region().opened - back))
 
     @rule(who=WHO)
     def crash(self, who: int) -> None:
@@ -238,7 +238,7 @@ class PlaneMachine(RuleBasedStateMachine):
             self.cut_to_which_some_contribute(set())
             row = self.region()
         zombie = self.players[who % row.members_wanted]
-        self._zombie(zombie, change, row.next_checkpoint - 1 - old)
+        self._zombie(zombie, change, row.opened - old)
         if then_merge:
             for player in self.players[: row.members_wanted]:
                 if player is not zombie:

@@ -12,10 +12,10 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
 from crkafka_core.model.segment import ClosedSegment, Span
+from crkafka_core.model.segment_name import segment_path
 from crkafka_core.plane import cuts, limits, members, roster, starts, view
 from crkafka_core.plane.cuts import Part
 from crkafka_core.plane.transact import ControlPlane
-from crkafka_core.segments.path import segment_path
 
 TOPIC_IDS = {"orders": "id-orders", "refunds": "id-refunds"}
 PARTITIONS = tuple(TP(topic, number) for topic in TOPIC_IDS for number in range(3))
@@ -75,7 +75,7 @@ class Player:
         offsets = {tp: (self.start[tp], self.position[tp], self.position[tp] - self.start[tp]) for tp in self.held}
         spans = tuple(Span(tp, *o) for tp, o in sorted(offsets.items()) if o[2])
         rows = sum(o[2] for o in offsets.values())
-        path = segment_path(f"uid-{self.plane.region}", self.epoch, self.incarnation, self.base, checkpoint)
+        path = segment_path(f"uid-{self.plane.region}", self.epoch, self.incarnation, checkpoint, 0)
         return Part(
             checkpoint=checkpoint,
             member=self.name,

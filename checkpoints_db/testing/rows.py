@@ -172,13 +172,13 @@ class RowCompliance:
         ids = [1_001, 2**31, 2**31 + 1, 2**53 + 1, HUGE - 1, HUGE]
         parents = [0, *ids[:-1]]
         rows = [replace(_checkpoint(i, CheckpointStatus.MERGED), parent=p) for i, p in zip(ids, parents, strict=True)]
-        store.create(region(next_checkpoint=HUGE), lambda tx: tx.put(*rows))
+        store.create(region(filling=HUGE), lambda tx: tx.put(*rows))
         with store.read(REGION) as reader:
             assert [c.id for c in reader.select(Checkpoint, ("id", ">", 2**53))] == ids[3:]
             assert [c.id for c in reader.select(Checkpoint, ("id", "in", [HUGE, 2**53 + 1]))] == [2**53 + 1, HUGE]
             assert reader.line(HUGE) == ids
             assert reader.line(HUGE, after=2**53 + 1) == [HUGE - 1, HUGE]
-            assert store.regions()[0].next_checkpoint == HUGE
+            assert store.regions()[0].filling == HUGE
 
     def test_one_column_is_read_as_rows_are(self, store: Store) -> None:
         rows = [replace(_checkpoint(i, CheckpointStatus.MERGED), rows=i % 3, archive_json="{}") for i in range(1, 8)]

@@ -166,9 +166,9 @@ def storage(config: RegionConfig, stored: Stored) -> str:
     row, mark = stored.row, None
     if row is not None and stored.place is not None:
         mark = owner.check(found, row.uid, stored.place, region=row.name)
-    if row is not None and mark is not None and (mark.epoch > row.epoch or mark.checkpoint >= row.next_checkpoint):
+    if row is not None and mark is not None and (mark.epoch > row.epoch or mark.checkpoint > row.opened):
         raise WentBack(
-            f"The control plane has issued epoch {row.epoch} and checkpoint {row.next_checkpoint - 1}, and the storage has seen epoch "
+            f"The control plane has issued epoch {row.epoch} and opened checkpoint {row.opened}, and the storage has seen epoch "
             f"{mark.epoch} and checkpoint {mark.checkpoint}. Was a backup restored?",
             hint=restored.HINT,
         )

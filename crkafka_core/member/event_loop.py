@@ -314,8 +314,8 @@ class EventLoop:
         match effect:
             case sg.CloseGate():
                 self._submitter.close_gate()
-            case sg.OpenGate(stamp):
-                self._submitter.open_gate(stamp)
+            case sg.OpenGate(stamp, number):
+                self._submitter.open_gate(stamp, number)
             case sg.Clear(stamp, drop):
                 self._submitter.clear(stamp, drop=drop)
                 self.ends = {}

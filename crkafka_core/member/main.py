@@ -230,7 +230,13 @@ class MemberProcess:
         config = self.config
         queue = MessageQueue(100 * config.max_poll_records, config.queue_bytes)
         open_segments = OpenSegments(
-            storage, plane.uid, self.incarnation, config.segment_bytes, lambda: loop.state.topic_ids, self.edges.writer
+            storage,
+            plane.uid,
+            self.incarnation,
+            config.segment_bytes,
+            lambda: loop.state.topic_ids,
+            lambda: loop.state.base,
+            self.edges.writer,
         )
         trigger = config.trigger.tuples or 0
         return Submitter(queue, open_segments, loop.post, trigger=trigger, runtime=self.runtime)

@@ -97,7 +97,7 @@ class Observer(Loop):
         desired, due, peers, lease = self._plane.read(self._snapshot)
         # Who began before the limits were changed, or after that, has another one.
         self._losses.lease = max(self._lease, lease)
-        self._plane.observed(desired.epoch, desired.version, desired.head, desired.issued)
+        self._plane.observed(desired.epoch, desired.version, desired.head, desired.opened)
         if desired != self._last or self._kicked.is_set():
             self._kicked.clear()
             self._post(sg.Observed(desired))

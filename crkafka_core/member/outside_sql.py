@@ -8,12 +8,12 @@ from typing import Protocol
 
 from crkafka_core.kafka.admin import Committed
 from crkafka_core.model.offsets import TP
+from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.plane import starts
 from crkafka_core.plane.restored import Seen
 from crkafka_core.plane.transact import Readable
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.segments import owner
-from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.storage import Storage
 
 
@@ -53,7 +53,8 @@ def look_outside(
     files = tuple(file.path for file in storage.list(region.uid))
     names = [name for name in map(SegmentName.parse, files) if name is not None]
     for name in names:
-        if name.epoch > epoch or name.parent > checkpoint:
-            epoch, checkpoint = max(name.epoch, epoch), max(name.parent, checkpoint)
+        if name.epoch > epoch:
+            epoch = name.epoch
             where.append(f"the segment {name.path}")
-    return OutsideSql(Seen(epoch, checkpoint, " or ".join(where[-2:]), frozenset(n.parent for n in names)), files)
+    numbers = frozenset((name.epoch, name.number) for name in names)
+    return OutsideSql(Seen(epoch, checkpoint, " or ".join(where[-2:]), numbers), files)

@@ -67,6 +67,7 @@ class Submitter(Loop):
         self._trigger = trigger
         self._changed = threading.Condition()
         self._stamp = sg.Stamp(0, -1, 0)
+        self._number = 0
         self._open = False
         self._holder = False
         self._closing = False
@@ -88,11 +89,12 @@ class Submitter(Loop):
             self.queue.put(self._stamp.serial, batch)
             self._changed.notify()
 
-    def open_gate(self, stamp: sg.Stamp) -> None:
+    def open_gate(self, stamp: sg.Stamp, number: int) -> None:
+        """Give permits; what is written from now on bears this number (SPEC C8)."""
         with self._changed:
             if self._merged_since_close and self._closing_since is not None:
                 self.pauses.append(round((self._runtime.now() - self._closing_since) * 1000, 1))
-            self._stamp, self._open, self._closing_since = stamp, True, None
+            self._stamp, self._number, self._open, self._closing_since = stamp, number, True, None
             self._changed.notify()
 
     def close_gate(self) -> None:
@@ -250,7 +252,7 @@ class Submitter(Loop):
         if not batch.runs:
             return
         self.offsets.refuse_holes(batch)
-        self._segments.write(batch, stamp.epoch, stamp.base, self.offsets.next)
+        self._segments.write(batch, stamp.epoch, self._number, self.offsets.next)
         for run in batch.runs:
             self.offsets.record(run)
         self.submitted += batch.rows

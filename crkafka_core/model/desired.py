@@ -64,8 +64,12 @@ class Desired:
     """SQL has a report of this incarnation, of this epoch and head."""
     asked: bool = False
     """SQL has heard that a cut is asked for, in this epoch and from this head."""
-    issued: int = 0
-    """The highest number of a checkpoint that was ever opened."""
+    filling: int = 0
+    """The last number that was handed out: what is written bears it (SPEC C8)."""
+    fills: frozenset[TP] | None = None
+    """The partitions of which this incarnation fills that number; None where it does not."""
+    opened: int = 0
+    """The last number whose cut was opened."""
     assembled: bool = True
     """As many members as are wanted are registered and live."""
     cut: OpenCut | None = None

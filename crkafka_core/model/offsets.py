@@ -48,6 +48,12 @@ def unpack_offsets(text: str) -> dict[TP, int]:
     return {TP(topic, int(p)): o for topic, ps in json.loads(text).items() for p, o in ps.items()}
 
 
+@lru_cache(maxsize=128)
+def partitions_in(text: str) -> frozenset[TP]:
+    """Those of which `pack_offsets` wrote an offset."""
+    return frozenset(unpack_offsets(text))
+
+
 def parse_offsets(text: str) -> tuple[TP, int, int]:
     """`orders[3]@17` or `orders[3]@17-20`."""
     parts = re.fullmatch(r"(.+)\[(\d+)\]@(\d+)(?:-(\d+))?", text)

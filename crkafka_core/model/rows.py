@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
+from crkafka_core.model.offsets import TP, unpack_offsets
 from crkafka_core.model.phase import Phase, Wanted
 
 
@@ -45,7 +46,10 @@ class Region(Row):
     """The latest merged checkpoint that is not superseded; 0 is birth."""
     open_cut: int = 0
     """The open checkpoint, or 0."""
-    next_checkpoint: int = 1
+    filling: int = 0
+    """The last number that was handed out: what is written while records flow bears it (SPEC C8)."""
+    opened: int = 0
+    """The last number whose cut was opened; it never goes back (SPEC C8, G10)."""
     next_event: int = 1
     born: bool = False
     """Initial offsets of all partitions then known are recorded (SPEC S3)."""
@@ -228,15 +232,21 @@ class Checkpoint(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class Expected(Row):
-    """What the opening of a cut fixed about one member (SPEC C2)."""
+class Filler(Row):
+    """Who fills a number, fixed when it is handed out: nobody else submits to it or contributes to its cut (SPEC C8)."""
 
     KEY: ClassVar[tuple[str, ...]] = ("region", "checkpoint", "member")
     region: str
     checkpoint: int
     member: str
     incarnation: str
-    assignment_json: str
+    offsets_json: str
+    """{topic: {partition: offset}}: the partitions that it fills, and from where."""
+
+    @property
+    def offsets(self) -> dict[TP, int]:
+        """Where each of its partitions begins."""
+        return unpack_offsets(self.offsets_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +325,18 @@ class Segment(Row):
     hash: str
     spans_json: str
     """[[topic, partition, from, to, rows], …], half-open offsets, in file order."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadNumbers(Row):
+    """Numbers that a rewind left behind, or a state of SQL that a backup replaced: their rows belong nowhere, for ever (SPEC C8)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("region", "upto")
+    region: str
+    upto: int
+    """The highest of them."""
+    after: int
+    """The checkpoint that the region went back to: its own number belongs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,6 +542,10 @@ class Reset(Row):
     """The head that members go back to."""
     aborted: int = 0
     """The cut that it aborted, or 0."""
+    filling: int = 0
+    """The last number that was handed out before it: those up to here are of earlier epochs (SPEC C8, G10)."""
+    opened: int = 0
+    """The last number whose cut was opened before it."""
     ran: float = 0.0
     """Seconds for which the region had been running since it last resumed."""
 
@@ -559,11 +585,12 @@ ROWS: tuple[type[Row], ...] = (
     Member,
     Launch,
     Checkpoint,
-    Expected,
+    Filler,
     Contribution,
     ContributedOffset,
     MergedOffset,
     Segment,
+    DeadNumbers,
     Initial,
     Start,
     PauseMark,

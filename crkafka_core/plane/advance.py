@@ -86,6 +86,7 @@ def _resume(tx: Tx, region: Region) -> None:
             wait_for_wanted=False,
             last_cut_at=region.last_cut_at or now,
         )
+        cuts.begin_fill(tx)
         events.log(
             tx,
             "resumed",

@@ -37,7 +37,7 @@ def clean_up(tx: Tx) -> None:
     events.drop_old(tx, EVENTS)
     # The epoch of the last start is looked at for as long as the region runs (SPEC X6).
     tx.delete(Reset, ("epoch", "<=", region.epoch - RESETS), ("epoch", "!=", region.started_epoch))
-    tx.delete(Checkpoint, ("status", "=", CheckpointStatus.ABORTED), ("id", "<", region.next_checkpoint - ABORTED))
+    tx.delete(Checkpoint, ("status", "=", CheckpointStatus.ABORTED), ("id", "<", region.filling - ABORTED))
     tx.delete(Lease, ("slot", "!=", ""), ("until", "<", tx.now() - READER_OVER))
     clock.leave_the_future(tx)  # leases of readers, for one, keep checkpoints from being retired
     retire.forget_history(tx, region)  # also while nothing may be retired, since a table waits for what is forgotten
@@ -50,7 +50,7 @@ def _drop_superseded(tx: Tx, region: Region) -> None:
     keep = limits.of(region).history
     if not keep or epochs.unfenced(tx):
         return
-    left: list[Cond] = [("status", "=", CheckpointStatus.SUPERSEDED), ("id", "<", region.next_checkpoint - keep)]
+    left: list[Cond] = [("status", "=", CheckpointStatus.SUPERSEDED), ("id", "<", region.filling - keep)]
     old = tx.column(Checkpoint, "id", *left, order=("id",), limit=AT_ONCE)
     lies = set(tx.column(MergedOffset, "checkpoint", ("checkpoint", "in", old))) if old else set()
     if gone := [checkpoint for checkpoint in old if checkpoint not in lies]:

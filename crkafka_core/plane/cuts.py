@@ -10,30 +10,49 @@ from dataclasses import dataclass, field, replace
 from crkafka_core.control import Cond, Reader, Tx
 from crkafka_core.model import rows
 from crkafka_core.model.errors import Conflict, CutOpen, Mismatch, NotOpen, NotRunning, NotSettled, Refused
-from crkafka_core.model.offsets import TP, pack, unpack
+from crkafka_core.model.offsets import TP, pack, partitions_in, unpack
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import (
     Checkpoint,
     CheckpointStatus,
     ContributedOffset,
-    Expected,
+    Filler,
     MergedOffset,
     Region,
     ResetCause,
 )
 from crkafka_core.model.segment import ClosedSegment
-from crkafka_core.plane import epochs, events, halting, hosts, leases, limits, resets, roster, settling, starts
+from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.plane import epochs, events, halting, hosts, leases, limits, numbers, resets, roster, settling, starts
 from crkafka_core.protocol import merge as rules
 
 
 def expects(reader: Reader, region: Region, member: str) -> bool:
     """Whether the open cut, if there is one, waits for this member."""
-    return bool(region.open_cut) and reader.get(Expected, region.open_cut, member) is not None
+    return bool(region.open_cut) and reader.get(Filler, region.open_cut, member) is not None
+
+
+def fills(reader: Reader, region: Region, member: rows.Member) -> bool:
+    """Whether the number that is being filled is, by this incarnation, with exactly what it reports to hold (SPEC C8)."""
+    row = reader.get(Filler, region.filling, member.name)
+    return (
+        row is not None
+        and row.incarnation == member.incarnation
+        and partitions_in(row.offsets_json) == unpack(member.assignment_json)
+    )
+
+
+def begin_fill(tx: Tx) -> None:
+    """The resume hands out a number, to be filled by who holds what, from where the line stands (SPEC C8)."""
+    region, known = tx.region(), starts.known(tx)
+    due = starts.line_offsets(tx, region.epoch, region.head, known, starts.merged(tx, region.head))
+    held = {(m.name, m.incarnation): unpack(m.assignment_json) for m in roster.live(tx)}
+    numbers.hand_out(tx, {who: {tp: due.get(tp, NO_START) for tp in tps} for who, tps in held.items()})
 
 
 def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None, if_new: bool = False) -> Checkpoint:
-    """Open a cut: fix who is expected, with what (SPEC C2). The same token finds its own cut again.
+    """Open a cut of the number that is being filled: its fillers are expected (SPEC C2). The same token finds its own cut again.
 
     `if_new`: nobody needs a checkpoint if there is nothing new; then the head stays (SPEC V1).
 
@@ -49,7 +68,7 @@ def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None,
     now, there = tx.now(), roster.live(tx)
     checkpoint = Checkpoint(
         region=region.name,
-        id=region.next_checkpoint,
+        id=region.filling,
         parent=region.head,
         epoch=region.epoch,
         status=CheckpointStatus.OPEN,
@@ -58,13 +77,12 @@ def open_cut(tx: Tx, *, token: str, cause: str, lease: rows.Lease | None = None,
         generation=there[0].generation,
         opened_at=now,
         deadline=now + limits.of(region).drain_timeout,
-        members=len(there),
+        members=tx.count(Filler, ("checkpoint", "=", region.filling)),
         cluster_id=region.cluster_id,
         if_new=if_new,
     )
     tx.add(checkpoint)
-    tx.add(*(Expected(region.name, checkpoint.id, m.name, m.incarnation, m.assignment_json) for m in there))
-    tx.set_region(phase=Phase.CUTTING, phase_since=now, open_cut=checkpoint.id, next_checkpoint=checkpoint.id + 1)
+    tx.set_region(phase=Phase.CUTTING, phase_since=now, open_cut=checkpoint.id, opened=checkpoint.id)
     if not if_new:  # of one that falls due by itself it is told what it finds: an idle region fills no log
         events.log(tx, "cut opened", cause, checkpoint=checkpoint.id)
     return checkpoint
@@ -93,6 +111,10 @@ def _next_step(reader: Reader, region: Region) -> str:
     if not roster.live(reader):
         return f"No member is there: {hosts.RUNS_THEM}."
     return "`crkafka show` tells what it waits for."
+
+
+NO_START = -1
+"""Of a partition that somebody holds and the region does not know any more: its contribution is refused."""
 
 
 @dataclass(frozen=True)
@@ -162,8 +184,8 @@ def contribute(tx: Tx, part: Part) -> Contributed | Refused:
             part,
             NotOpen(f"The contribution is of epoch {part.epoch}, the region is at {region.epoch}.", hint="Drop it."),
         )
-    expected = tx.select(Expected, ("checkpoint", "=", part.checkpoint))
-    wrong = _mismatch(checkpoint, expected, part)
+    fillers = tx.select(Filler, ("checkpoint", "=", part.checkpoint))
+    wrong = _mismatch(region, checkpoint, fillers, part)
     if stored is not None:
         wrong = Conflict(f"{part.member} has contributed something else to checkpoint {part.checkpoint} before.")
     if wrong is not None:
@@ -172,27 +194,33 @@ def contribute(tx: Tx, part: Part) -> Contributed | Refused:
         return refused
     _store(tx, region.name, part)
     there = tx.select(rows.Contribution, ("checkpoint", "=", part.checkpoint))
-    return Contributed(part.checkpoint, complete=not any(rules.wrong_sets(expected, there)))
+    return Contributed(part.checkpoint, complete=not any(rules.wrong_sets(fillers, there)))
 
 
-def _mismatch(checkpoint: Checkpoint, expected: Sequence[Expected], part: Part) -> Mismatch | None:
-    mine = next((e for e in expected if e.member == part.member), None)
+def _mismatch(region: Region, checkpoint: Checkpoint, fillers: Sequence[Filler], part: Part) -> Mismatch | None:
+    mine = next((f for f in fillers if f.member == part.member), None)
     if mine is None or mine.incarnation != part.incarnation:
         return Mismatch(
             f"Checkpoint {checkpoint.id} expects no contribution of {part.member}, incarnation {part.incarnation}."
         )
-    if unpack(mine.assignment_json) != set(part.offsets):
-        return Mismatch(f"{part.member} contributes {pack(part.offsets)}; the cut fixed {mine.assignment_json}.")
+    if mine.offsets.keys() != part.offsets.keys():
+        return Mismatch(f"{part.member} contributes {pack(part.offsets)}; it fills {pack(mine.offsets)}.")
     if part.generation != checkpoint.generation:
         return Mismatch(f"{part.member} is in generation {part.generation}; the cut fixed {checkpoint.generation}.")
     if part.base != checkpoint.parent:
         return Mismatch(
             f"{part.member} started from {part.base}; the parent of checkpoint {checkpoint.id} is {checkpoint.parent}."
         )
-    if set(part.members) != {e.member for e in expected}:
+    if set(part.members) != {f.member for f in fillers}:
         return Mismatch(
-            f"{part.member} knows the members {sorted(part.members)}; the cut expects {sorted(e.member for e in expected)}."
+            f"{part.member} knows the members {sorted(part.members)}; the cut expects {sorted(f.member for f in fillers)}."
         )
+    for segment in part.segments:
+        if not _is_of(segment.path, region, part):
+            return Mismatch(
+                f"{part.member} names {segment.path}, which is not of incarnation {part.incarnation} in epoch {region.epoch}, "
+                f"or not filled for checkpoint {part.checkpoint}."
+            )
     if sum(s.rows for s in part.segments) != sum(o[2] for o in part.offsets.values()):
         return Mismatch(f"{part.member}: rows of its segments and of its offsets differ.")
     hole = rules.broken_spans(
@@ -200,6 +228,12 @@ def _mismatch(checkpoint: Checkpoint, expected: Sequence[Expected], part: Part) 
         [span for s in part.segments for span in s.spans],
     )
     return Mismatch(f"{part.member}: {hole}.") if hole else None
+
+
+def _is_of(path: str, region: Region, part: Part) -> bool:
+    """Whether a segment is of this region, epoch, incarnation and number, as its name says (SPEC C8)."""
+    name, of = SegmentName.parse(path), (region.uid, region.epoch, part.incarnation, part.checkpoint)
+    return name is not None and (name.uid, name.epoch, name.incarnation, name.number) == of
 
 
 def _refuse(tx: Tx, part: Part, why: Refused) -> Refused:
@@ -252,9 +286,10 @@ def _segment(region: str, part: Part, named: ClosedSegment) -> rows.Segment:
     )
 
 
-def parts(reader: Reader, checkpoint: int) -> tuple[list[Expected], list[rows.Contribution]]:
+def parts(reader: Reader, checkpoint: int) -> tuple[list[Filler], list[rows.Contribution]]:
+    """Who fills a number, and who has contributed to its cut."""
     where: Cond = ("checkpoint", "=", checkpoint)
-    return reader.select(Expected, where), reader.select(rows.Contribution, where)
+    return reader.select(Filler, where), reader.select(rows.Contribution, where)
 
 
 def waits_for(reader: Reader, checkpoint: int) -> list[str]:
@@ -294,8 +329,8 @@ def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
         raise NotOpen(
             f"Checkpoint {checkpoint} of region {region.name} is {'unknown' if row is None else row.status.lower()}."
         )
-    expected, contributions = parts(tx, checkpoint)
-    missing, strange = rules.wrong_sets(expected, contributions)
+    fillers, contributions = parts(tx, checkpoint)
+    missing, strange = rules.wrong_sets(fillers, contributions)
     if missing and not strange:
         raise NotSettled(
             f"Checkpoint {checkpoint} still waits for {', '.join(sorted(missing))}.", hint="It has a deadline."
@@ -303,17 +338,18 @@ def merge(tx: Tx, checkpoint: int) -> Checkpoint | Refused:
     offsets = tx.select(ContributedOffset, ("checkpoint", "=", checkpoint))
     known = starts.known(tx)
     parent = starts.merged(tx, row.parent) if row.parent else {}
-    due = starts.line_offsets(tx, row.epoch, row.parent, known, parent)
-    wrong = rules.broken(expected, offsets, rules.Line(row.parent, due)) or _wrong_topics(known, contributions)
+    wrong = rules.broken(fillers, offsets, row.parent, known) or _wrong_topics(known, contributions)
     if strange:
         wrong = f"contributions of incarnations that the cut did not expect: {', '.join(sorted(strange))}"
     if wrong:
         return _refuse_merge(tx, region, checkpoint, wrong, offsets)
     merged = _merged_map(region, checkpoint, offsets, known, parent)
     if row.if_new and row.parent and _nothing_new(merged, parent):
-        return _close_empty(tx, region, row)
+        return _close_empty(tx, region, row, fillers, offsets)
     tx.add(*merged)
-    return _close(tx, region, row, contributions, {TP(m.topic, m.partition): m.to_offset for m in merged})
+    done = _close(tx, row, contributions, {TP(m.topic, m.partition): m.to_offset for m in merged})
+    _go_on(tx, region, fillers, offsets, head=row.id, why=f"stopped after cut {row.id}")
+    return done
 
 
 def _refuse_merge(
@@ -377,9 +413,7 @@ def _wrong_topics(known: Mapping[TP, rows.Initial], contributions: Sequence[rows
     return ""
 
 
-def _close(
-    tx: Tx, region: Region, row: Checkpoint, contributions: Sequence[rows.Contribution], merged: Mapping[TP, int]
-) -> Checkpoint:
+def _close(tx: Tx, row: Checkpoint, contributions: Sequence[rows.Contribution], merged: Mapping[TP, int]) -> Checkpoint:
     done = replace(
         row,
         status=CheckpointStatus.MERGED,
@@ -393,15 +427,17 @@ def _close(
     tx.put(done)
     names = {c.member for c in contributions}
     tx.put(*(replace(m, base=row.id) for m in roster.all_of(tx) if m.name in names))
-    _go_on(tx, region, head=row.id)
     events.log(tx, "merged", f"{plural(done.rows, 'row')} of {plural(done.members, 'member')}", checkpoint=row.id)
-    if region.stopping:
-        halting.idle(tx, f"stopped after cut {row.id}")
     return done
 
 
-def _go_on(tx: Tx, region: Region, *, head: int) -> None:
-    """The cut is completed: what is counted *without a cut in between* begins anew (SPEC X6)."""
+def _go_on(
+    tx: Tx, region: Region, fillers: Sequence[Filler], offsets: Sequence[ContributedOffset], *, head: int, why: str
+) -> None:
+    """The cut is completed: what is counted *without a cut in between* begins anew (SPEC X6).
+
+    The same members go on with the next number, from where they have come to (SPEC C8); none is handed out where they stop.
+    """
     now = tx.now()
     tx.set_region(
         phase=Phase.RUNNING,
@@ -413,6 +449,13 @@ def _go_on(tx: Tx, region: Region, *, head: int) -> None:
         failing=0,
         proven_epoch=region.epoch,
     )
+    if region.stopping:
+        halting.idle(tx, why)
+        return
+    ends: dict[str, dict[TP, int]] = {f.member: {} for f in fillers}
+    for o in offsets:
+        ends[o.member][TP(o.topic, o.partition)] = o.to_offset
+    numbers.hand_out(tx, {(f.member, f.incarnation): ends[f.member] for f in fillers})
 
 
 def _nothing_new(merged: Sequence[MergedOffset], parent: Mapping[TP, MergedOffset]) -> bool:
@@ -424,15 +467,15 @@ def _nothing_new(merged: Sequence[MergedOffset], parent: Mapping[TP, MergedOffse
     )
 
 
-def _close_empty(tx: Tx, region: Region, row: Checkpoint) -> Checkpoint:
+def _close_empty(
+    tx: Tx, region: Region, row: Checkpoint, fillers: Sequence[Filler], offsets: Sequence[ContributedOffset]
+) -> Checkpoint:
     """The region goes on from the head that it has. The last such cut is remembered, for who has opened it."""
     epochs.drop_parts(tx, row.id)
     tx.delete(Checkpoint, ("status", "=", CheckpointStatus.EMPTY))
     done = replace(row, status=CheckpointStatus.EMPTY, note=f"nothing new since checkpoint {row.parent}")
     tx.put(done)
-    _go_on(tx, region, head=region.head)
-    if region.stopping:
-        halting.idle(tx, f"stopped after cut {row.id}, which had nothing new")
+    _go_on(tx, region, fillers, offsets, head=region.head, why=f"stopped after cut {row.id}, which had nothing new")
     return done
 
 

@@ -11,14 +11,14 @@ from crkafka_core.model.rows import (
     CheckpointStatus,
     ContributedOffset,
     Contribution,
-    Expected,
+    Filler,
     Region,
     Reset,
     ResetCause,
     Segment,
     Table,
 )
-from crkafka_core.plane import events
+from crkafka_core.plane import events, numbers
 
 FLOWING = frozenset({Phase.RUNNING, Phase.CUTTING})
 """Phases in which records flow."""
@@ -64,9 +64,12 @@ def _next(
         token=token,
         target=region.head,
         aborted=region.open_cut,
+        filling=region.filling,
+        opened=region.opened,
         ran=_ran(tx, region),
     )
     tx.add(begun)
+    numbers.leave_behind(tx)
     return tx.set_region(epoch=begun.epoch, open_cut=0, settled_at=0.0)
 
 
@@ -87,7 +90,7 @@ def _abort(tx: Tx, checkpoint: int, text: str, *, by: str, member: str) -> None:
 
 def drop_parts(tx: Tx, checkpoint: int) -> None:
     """Of a cut that became no checkpoint, or one that is retired: nothing names its segments any more."""
-    for part in (Expected, Contribution, ContributedOffset, Segment):
+    for part in (Filler, Contribution, ContributedOffset, Segment):
         tx.delete(part, ("checkpoint", "=", checkpoint))
 
 
@@ -100,6 +103,7 @@ def rewind(tx: Tx, target: int, cause: str) -> None:
         tx.put(replace(row, status=CheckpointStatus.SUPERSEDED, note=cause))
     for table in tx.select(Table):
         tx.put(replace(table, rewind_epoch=region.epoch + 1))
+    numbers.bury(tx, target)
     events.log(tx, "rewind", f"head {region.head} → {target}: {cause}", checkpoint=target)
     tx.set_region(head=target)
 

@@ -83,7 +83,7 @@ def last_cut(tx: Tx, *, token: str = "") -> None:
     why = settling.unready(tx, region)
     if region.phase is Phase.RUNNING and not why:
         # Not by the epoch: somebody may start the region while that cut is open, and it be stopped in the same epoch again.
-        cuts.open_cut(tx, token=token or f"last cut, as number {region.next_checkpoint}", cause="stop")
+        cuts.open_cut(tx, token=token or f"last cut, as number {region.filling}", cause="stop")
     elif region.phase not in (Phase.RUNNING, Phase.RESETTING) or not roster.live(tx) or _overdue(tx, region):
         halting.without_last_cut(tx, why or f"it is {region.phase}")
 

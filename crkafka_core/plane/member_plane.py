@@ -36,8 +36,8 @@ class MemberPlane:
         self._head = (0, 0)
         """The highest epoch that it has seen, and the highest head in it: within an epoch a head never goes back (SPEC I6), and after
         it SQL knows that the head was merged."""
-        self._issued = (0, 0)
-        """The highest epoch that it has seen, and the highest checkpoint that SQL had opened by then: within an epoch SQL knows of it."""
+        self._opened = (0, 0)
+        """The highest epoch that it has seen, and the highest checkpoint that SQL had opened in it."""
 
     def do(self, work: Callable[[Tx], T | CrkafkaError], *, epoch: int | None = None) -> T:
         """Run a mutation of the registered incarnation; with `epoch`, only while that is the region's."""
@@ -58,7 +58,7 @@ class MemberPlane:
         made: list[Region] = []
         result = self._plane.do(gated)
         region = made[-1]
-        self._saw(region.epoch, region.version, region.head, region.next_checkpoint - 1)
+        self._saw(region.epoch, region.version, region.head, region.opened)
         return result
 
     def _same_region(self, tx: Tx) -> None:
@@ -112,32 +112,31 @@ class MemberPlane:
         """Say that this process has failed, so that nobody waits for its lease."""
         self.do(lambda tx: members.fail(tx, self.name, self.incarnation, why))
 
-    def observed(self, epoch: int, version: int, head: int, issued: int) -> None:
+    def observed(self, epoch: int, version: int, head: int, opened: int) -> None:
         """SQL shows this. If that is less than this process has seen of it, the region stops, though SQL may not know the process."""
-        later = epoch > self._head[0] and self._head[1] > 0
-        if self._is_older(epoch, version, head, issued) or (later and self._plane.read(self._never_merged)):
+        later = epoch > self._head[0] > 0
+        if self._is_older(epoch, version, head, opened) or (later and self._plane.read(self._lacks)):
 
             def testify(tx: Tx) -> None:
                 self._same_region(tx)
                 self._went_back(tx)
 
             self._plane.do(testify)
-        self._saw(epoch, version, head, issued)
+        self._saw(epoch, version, head, opened)
 
     def _went_back(self, tx: Tx) -> WentBack | None:
         """Before anything is written: a process that sees less than it has seen stops the region (SPEC G10)."""
         now, (epoch, version) = tx.region(), self._seen
-        issued = now.next_checkpoint - 1
-        older = self._is_older(now.epoch, now.version, now.head, issued) or self._never_merged(tx, now)
+        older = self._is_older(now.epoch, now.version, now.head, now.opened) or self._lacks(tx, now)
         if not older or restored.went_on(tx, after=epoch):
             return None
         saw, shows = f"epoch {epoch} and version {version}", f"epoch {now.epoch} and version {now.version}"
         if now.epoch >= epoch and now.version >= version:  # it went back, and on to the same numbers
             saw, shows = f"checkpoint {self._head[1]} as the head of epoch {epoch}", f"checkpoint {now.head}"
-            if self._never_opened(now.epoch, issued):
-                saw, shows = f"checkpoint {self._issued[1]} open", f"{issued} as the last that it opened"
+            if self._never_opened(now.epoch, now.opened):
+                saw, shows = f"checkpoint {self._opened[1]} open", f"{now.opened} as the last that it opened"
             elif now.epoch > epoch:
-                shows += f", and never merged {self._head[1]}"
+                shows += f", and never merged {self._head[1]}, or never opened {self._opened[1]}"
         reason = (
             f"The control plane of region {self.region} went back in time: {self.name} saw {saw}, "
             f"now it shows {shows}. Was a backup restored?"
@@ -146,23 +145,22 @@ class MemberPlane:
         restored.notice(tx, reason, by=self.name)
         return WentBack(reason, hint=restored.HINT)
 
-    def _is_older(self, epoch: int, version: int, head: int, issued: int) -> bool:
+    def _is_older(self, epoch: int, version: int, head: int, opened: int) -> bool:
         behind = epoch < self._seen[0] or version < self._seen[1] or (epoch == self._head[0] and head < self._head[1])
-        return behind or self._never_opened(epoch, issued)
+        return behind or self._never_opened(epoch, opened)
 
-    def _never_opened(self, epoch: int, issued: int) -> bool:
-        return epoch == self._issued[0] and issued < self._issued[1]
+    def _never_opened(self, epoch: int, opened: int) -> bool:
+        return epoch == self._opened[0] and opened < self._opened[1]
 
-    def _never_merged(self, reader: Reader, now: Region) -> bool:
-        """Whether SQL, past the epoch of the head that it has seen, never merged that one: it went back, and on to a later epoch."""
+    def _lacks(self, reader: Reader, now: Region) -> bool:
+        """Whether SQL, past the last epoch that it has seen, lacks what was merged or opened in it: it went back, and on."""
         epoch, head = self._head
-        seen = restored.Seen(checkpoint=head, parents=frozenset({head}))
-        return now.epoch > epoch and bool(restored.beyond(reader, now, seen))
+        return now.epoch > epoch > 0 and restored.lacks(reader, now, epoch=epoch, opened=self._opened[1], head=head)
 
-    def _saw(self, epoch: int, version: int, head: int, issued: int) -> None:
+    def _saw(self, epoch: int, version: int, head: int, opened: int) -> None:
         self._seen = max(self._seen[0], epoch), max(self._seen[1], version)
         self._head = max(self._head, (epoch, head))
-        self._issued = max(self._issued, (epoch, issued))
+        self._opened = max(self._opened, (epoch, opened))
 
     # Reading
 

@@ -13,7 +13,7 @@ from crkafka_core.model.offsets import TP, pack
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Group, Launch, Member, MemberStatus, Region, ResetCause
-from crkafka_core.plane import cuts, epochs, events, pauses, resets, roster, starts
+from crkafka_core.plane import cuts, epochs, events, numbers, pauses, resets, roster, starts
 from crkafka_core.protocol import subscription as subscriptions
 
 
@@ -214,6 +214,8 @@ def report(
         region = tx.region()
         if _differs(row, reported) and cuts.expects(tx, region, name):
             resets.rebalanced(tx, f"{name} reports another assignment during the cut", by=name)
+        elif region.phase in epochs.FLOWING and not cuts.fills(tx, region, reported):
+            resets.rebalanced(tx, f"{name} reports other partitions than it fills", by=name)
         if _differs(row, reported):
             reported = replace(reported, rebalances=row.rebalances + 1)
             events.log(
@@ -259,6 +261,7 @@ def leave(tx: Tx, name: str, incarnation: str) -> None:
         return
     tx.put(replace(row, status=MemberStatus.LEFT, assignment_json="", moved_epoch=_moving_in(tx.region())))
     events.log(tx, "left", member=name)
+    numbers.leave_out(tx, name)
     if cuts.expects(tx, tx.region(), name):
         resets.begin(tx, ResetCause.LEFT, f"{name} left during the cut", member=name)
     carry_forward(tx)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Reader, Tx
 from crkafka_core.model.errors import NotRunning, WentBack
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Checkpoint, Region, Reset, ResetCause, Table
-from crkafka_core.plane import epochs, events, halting
+from crkafka_core.plane import epochs, events, halting, numbers
 
 MARGIN = 1_000
-"""Numbers of table commits are raised by so many: nobody outside SQL could name the last one."""
+"""Numbers, of checkpoints and of table commits, are raised by so many more: what names the last one may be lost."""
 _CHUNK = 500
 """Ids in one query."""
 HINT = (
@@ -26,10 +27,15 @@ class Seen:
 
     epoch: int = 0
     checkpoint: int = 0
-    """The highest, and the highest checkpoint."""
+    """The highest, and the highest checkpoint whose cut must have been opened: a commit or the mark names it."""
     where: str = ""
-    parents: frozenset[int] = frozenset()
-    """The checkpoints from which segments say that they were begun."""
+    numbers: frozenset[tuple[int, int]] = frozenset()
+    """(epoch, number) of segments."""
+
+    @property
+    def highest(self) -> int:
+        """Of all numbers."""
+        return max([self.checkpoint, *(number for _, number in self.numbers)])
 
 
 def check(tx: Tx, seen: Seen, *, by: str) -> Region | WentBack:
@@ -45,17 +51,43 @@ def check(tx: Tx, seen: Seen, *, by: str) -> Region | WentBack:
 
 def beyond(reader: Reader, region: Region, seen: Seen) -> str:
     """What was seen that SQL never issued, in words."""
-    if seen.epoch > region.epoch or seen.checkpoint >= region.next_checkpoint:
+    if seen.epoch > region.epoch or seen.checkpoint > region.opened:
         return (
-            f"{seen.where} names epoch {seen.epoch} and checkpoint {seen.checkpoint}, SQL is at {region.epoch} and has issued "
-            f"{region.next_checkpoint - 1}"
+            f"{seen.where} names epoch {seen.epoch} and checkpoint {seen.checkpoint}, SQL is at {region.epoch} and has opened "
+            f"{region.opened}"
         )
-    parents = sorted(seen.parents)
-    for at in range(0, len(parents), _CHUNK):
-        never = reader.select(Checkpoint, ("id", "in", parents[at : at + _CHUNK]), ("merged_at", "=", 0.0))
-        if never:
-            return f"segments were begun from checkpoint {never[0].id}, which SQL has {never[0].status.lower()} and never merged"
+    by_epoch: dict[int, list[int]] = {}
+    for epoch, number in seen.numbers:
+        by_epoch.setdefault(epoch, []).append(number)
+    before, ends = _handed_out(reader, region, by_epoch)
+    for epoch, found in sorted(by_epoch.items()):
+        if epoch in ends and max(found) > ends[epoch]:
+            return f"a segment of epoch {epoch} is of checkpoint {max(found)}, and SQL has handed out {ends[epoch]} by its end"
+        if epoch in before and min(found) <= before[epoch]:
+            return (
+                f"a segment of epoch {epoch} is of checkpoint {min(found)}, which SQL has handed out in an earlier one"
+            )
     return ""
+
+
+def _handed_out(reader: Reader, region: Region, epochs: Collection[int]) -> tuple[dict[int, int], dict[int, int]]:
+    """The last numbers before these epochs and at their ends, as far as SQL remembers when they began."""
+    went_on = reader.select(Reset, ("cause", "=", ResetCause.RESTORED), order=("epoch",), desc=True, limit=1)
+    since = went_on[0].epoch if went_on else 0  # what is before may be a newer state's, and was decided about
+    asked = sorted({at for epoch in epochs for at in (epoch, epoch + 1) if epoch >= since})
+    rows: list[Reset] = []
+    for at in range(0, len(asked), _CHUNK):
+        rows += reader.select(Reset, ("epoch", "in", asked[at : at + _CHUNK]))
+    before = {row.epoch: row.filling for row in rows}
+    return before, {epoch - 1: number for epoch, number in before.items()} | {region.epoch: region.filling}
+
+
+def lacks(reader: Reader, region: Region, *, epoch: int, opened: int, head: int) -> bool:
+    """Whether SQL never opened, or never merged, what was seen opened and merged in this epoch: it went back, and on since (SPEC G10)."""
+    after = reader.get(Reset, epoch + 1)
+    row = reader.get(Checkpoint, head)
+    last = region.opened if after is None else after.opened
+    return max(opened, head) > last or (row is not None and not row.merged_at)
 
 
 def notice(tx: Tx, reason: str, *, by: str) -> None:
@@ -86,8 +118,8 @@ def same(tx: Tx, looked: Region) -> None:
     """
     region = tx.region()
     refuse(region)
-    found = Seen(looked.epoch, looked.next_checkpoint - 1, parents=frozenset({looked.head}))
-    if region.uid != looked.uid or region.version < looked.version or beyond(tx, region, found):
+    lost = lacks(tx, region, epoch=looked.epoch, opened=looked.opened, head=looked.head)
+    if region.uid != looked.uid or region.version < looked.version or region.epoch < looked.epoch or lost:
         raise WentBack(
             f"The control plane of region {region.name} was replaced by another state of it meanwhile.", hint=HINT
         )
@@ -100,7 +132,10 @@ def trust(tx: Tx, seen: Seen, *, by: str) -> Region | WentBack:
 
 
 def rewind(tx: Tx, seen: Seen, *, by: str) -> Region:
-    """Go on from SQL's head: counters above everything seen, and every declared table owes a fence (SPEC G10, X4)."""
+    """Go on from SQL's head: counters above everything seen, and every declared table owes a fence (SPEC G10, X4).
+
+    What the newer state has merged after the head belongs nowhere: those numbers are dead (SPEC C8).
+    """
     region = tx.region()
     if region.phase not in (Phase.STOPPED, Phase.IDLE):
         raise NotRunning(
@@ -108,9 +143,9 @@ def rewind(tx: Tx, seen: Seen, *, by: str) -> Region:
             hint="`crkafka stop` first.",
         )
     epoch = max(region.epoch, seen.epoch) + 1
-    tx.delete(Checkpoint, ("id", "in", sorted(seen.parents)), ("merged_at", "=", 0.0))
-    # The newer self had merged what was open here: its segments name it, and no other checkpoint will ever have its number.
-    tx.set_region(next_checkpoint=max(region.next_checkpoint, seen.checkpoint + 1), wanted=Wanted.RUN, went_back=False)
+    above = max(region.filling, seen.highest) + MARGIN
+    tx.set_region(filling=above, opened=above, wanted=Wanted.RUN, went_back=False)
+    numbers.bury(tx, region.head)
     for table in tx.select(Table):
         tx.put(replace(table, rewind_epoch=epoch, commits=table.commits + MARGIN))
     events.log(

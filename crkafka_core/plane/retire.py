@@ -18,6 +18,7 @@ from crkafka_core.model.rows import (
     StartReason,
     Table,
 )
+from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.plane import checkpoints, epochs, events, leases, limits, tables
 
 
@@ -70,7 +71,7 @@ def _bound(reader: Reader, region: Region) -> tuple[int, list[str]]:
 
 def _read(reader: Reader, region: Region) -> tuple[int, list[str]]:
     """As `_bound`, by readers alone: what a rewind left behind is in no table, but may still be read (fault 52)."""
-    return _lowest(_readers(reader, region), region.next_checkpoint)
+    return _lowest(_readers(reader, region), region.filling)
 
 
 def _readers(reader: Reader, region: Region) -> list[tuple[int, str]]:
@@ -86,7 +87,7 @@ def _lowest(bounds: Sequence[tuple[int, str]], free: int) -> tuple[int, list[str
 
 
 def retire(tx: Tx, checkpoints: Sequence[int]) -> list[str]:
-    """Retire these checkpoints, if they may be still; paths of the segments that nobody names any more (SPEC T1-T3).
+    """Retire these checkpoints, if they may be still; paths of the region's own segments that nobody names any more (SPEC T1-T3).
 
     Idempotent: what is retired is passed over. Files are deleted by the caller afterwards; one that it does not reach is an orphan.
     """
@@ -124,7 +125,7 @@ def retire(tx: Tx, checkpoints: Sequence[int]) -> list[str]:
             checkpoint=max(allowed, default=0),
         )
     forget_history(tx, region)
-    return paths
+    return [path for path in paths if (name := SegmentName.parse(path)) is not None and name.uid == region.uid]
 
 
 def _compact(value: object) -> str:

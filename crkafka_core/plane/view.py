@@ -6,10 +6,11 @@ from collections.abc import Collection
 
 from crkafka_core.control import Reader
 from crkafka_core.model.desired import Aim, Desired, OpenCut
-from crkafka_core.model.offsets import unpack, unpack_offsets
+from crkafka_core.model.offsets import TP, partitions_in, unpack_offsets
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, Expected, Member, MemberStatus, Region
+from crkafka_core.model.rows import Checkpoint, Filler, Member, MemberStatus, Region
 from crkafka_core.plane import contents, goals, pauses, roster
+from crkafka_core.plane.epochs import FLOWING
 from crkafka_core.protocol.settle import live
 
 
@@ -31,7 +32,9 @@ def desired(
         wanted=region.phase is not Phase.IDLE and roster.index(name) < region.members_wanted,
         reported=row is not None and mine and bool(row.assignment_json) and (row.epoch, row.base) == at,
         asked=(region.asked_epoch, region.asked_head) == at,
-        issued=region.next_checkpoint - 1,
+        filling=region.filling,
+        fills=_fills(reader, region.filling, name, incarnation) if region.phase in FLOWING else None,
+        opened=region.opened,
         assembled=len(live(rows)) >= region.members_wanted,
         cut=_cut(reader, region, name, incarnation) if region.open_cut else None,
         marks=pauses.marks(reader),
@@ -51,9 +54,13 @@ def _cut(reader: Reader, region: Region, name: str, incarnation: str) -> OpenCut
     row = reader.get(Checkpoint, region.open_cut)
     if row is None:
         return None
-    expected = reader.select(Expected, ("checkpoint", "=", row.id))
-    mine = next(
-        (unpack(e.assignment_json) for e in expected if e.member == name and e.incarnation == incarnation), None
-    )
+    mine = _fills(reader, row.id, name, incarnation)
     landed = tuple(sorted(contents.landed(reader, region, mine or frozenset()).items()))
-    return OpenCut(row.id, row.parent, row.generation, tuple(sorted(e.member for e in expected)), mine, landed)
+    members = reader.column(Filler, "member", ("checkpoint", "=", row.id))
+    return OpenCut(row.id, row.parent, row.generation, tuple(sorted(members)), mine, landed)
+
+
+def _fills(reader: Reader, number: int, name: str, incarnation: str) -> frozenset[TP] | None:
+    """Partitions of which this incarnation fills a number (SPEC C8)."""
+    row = reader.get(Filler, number, name)
+    return partitions_in(row.offsets_json) if row is not None and row.incarnation == incarnation else None

@@ -108,6 +108,7 @@ class State:
             and d.registered
             and d.phase is Phase.RUNNING
             and self.ready
+            and d.fills == self.held
             and self.step is Step.NONE
             and self.lease
             and not (self.triggered or self.disturbed or self.fenced or self.leaves or self.ended)
@@ -278,7 +279,7 @@ class _Member:
             desired.uid != last.uid
             or desired.epoch < last.epoch
             or desired.version < last.version
-            or (desired.epoch == last.epoch and desired.issued < last.issued)
+            or (desired.epoch == last.epoch and (desired.filling < last.filling or desired.opened < last.opened))
         ):
             self.end(
                 ExitKind.FAILED, f"the control plane went back: epoch {desired.epoch} after {last.epoch} (SPEC G10)"
@@ -462,7 +463,8 @@ class _Member:
         if self.s.submits:
             if self.s.gate is Gate.CLOSED:
                 self.set(gate=Gate.OPEN)
-                self.do(sg.OpenGate(self.s.stamp))
+                assert self.s.desired is not None
+                self.do(sg.OpenGate(self.s.stamp, self.s.desired.filling))
         elif self.s.gate is Gate.OPEN:
             self.set(gate=Gate.CLOSING)
             self.do(sg.CloseGate())

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from crkafka_core.model.offsets import TP, pack_offsets, unpack
+from crkafka_core.model.offsets import TP, pack_offsets
 from crkafka_core.model.plural import plural
-from crkafka_core.model.rows import ContributedOffset, Contribution, Expected
+from crkafka_core.model.rows import ContributedOffset, Contribution, Filler
 from crkafka_core.model.segment import Span
 
 
-@dataclass(frozen=True)
-class Line:
-    """Where each known partition continues from: the parent's offsets, or the stored start where there is one (SPEC C3)."""
-
-    parent: int
-    offsets: Mapping[TP, int]
-
-
-def wrong_sets(expected: Iterable[Expected], contributions: Iterable[Contribution]) -> tuple[set[str], set[str]]:
+def wrong_sets(fillers: Iterable[Filler], contributions: Iterable[Contribution]) -> tuple[set[str], set[str]]:
     """(members still missing, members that nobody expected)."""
-    wanted = {(e.member, e.incarnation) for e in expected}
+    wanted = {(e.member, e.incarnation) for e in fillers}
     there = {(c.member, c.incarnation) for c in contributions}
     return {name for name, _ in wanted - there}, {name for name, _ in there - wanted}
 
@@ -47,25 +38,28 @@ def broken_spans(offsets: Iterable[tuple[TP, int, int, int]], spans: Iterable[Sp
     return ""
 
 
-def broken(expected: Sequence[Expected], offsets: Sequence[ContributedOffset], line: Line) -> str:
-    """What is wrong with a merge whose members are all there; empty when it is complete and right."""
-    fixed = {e.member: unpack(e.assignment_json) for e in expected}
+def broken(fillers: Sequence[Filler], offsets: Sequence[ContributedOffset], parent: int, known: Collection[TP]) -> str:
+    """What is wrong with a merge whose members are all there; empty when it is complete and right.
+
+    Each partition goes on from where it was fixed when the number was handed out, after checkpoint `parent` (SPEC C8).
+    """
+    fixed = {f.member: f.offsets for f in fillers}
     claimed: dict[TP, str] = {}
     for o in offsets:
         tp = TP(o.topic, o.partition)
         if tp in claimed:
             return f"{tp} is contributed by {claimed[tp]} and by {o.member}"
         claimed[tp] = o.member
-        if tp not in fixed.get(o.member, frozenset()):
-            return f"{tp} is contributed by {o.member}, to whom the cut did not assign it"
-        due = line.offsets.get(tp)
+        due = fixed.get(o.member, {}).get(tp)
         if due is None:
+            return f"{tp} is contributed by {o.member}, which does not fill it"
+        if tp not in known:
             return f"{tp} has no stored start"
         if o.from_offset != due:
-            return f"{tp} begins at {o.from_offset}, but checkpoint {line.parent} left it at {due}"
+            return f"{tp} begins at {o.from_offset}, but checkpoint {parent} left it at {due}"
         if o.to_offset < o.from_offset:
             return f"{tp} goes back from {o.from_offset} to {o.to_offset}"
-    uncovered = line.offsets.keys() - claimed.keys()
+    uncovered = set(known) - claimed.keys()
     if uncovered:
         return f"nobody contributed {', '.join(map(str, sorted(uncovered)[:5]))}"
     return ""

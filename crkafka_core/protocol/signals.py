@@ -217,8 +217,11 @@ class CloseGate(Effect):
     """Give no more permits, wait for the holder, answer `GateClosed`."""
 
 
+@dataclass(frozen=True)
 class OpenGate(Stamped, Effect):
-    """Give permits for what carries this stamp."""
+    """Give permits for what carries this stamp; what is written bears this number (SPEC C8)."""
+
+    number: int
 
 
 @dataclass(frozen=True)

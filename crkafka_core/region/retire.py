@@ -75,7 +75,7 @@ def _retire(tx: Tx, lease: Lease | None, looked: Region, checkpoints: list[int])
 
 def own(plane: ControlPlane, storage: Storage, region: Region) -> None:
     """Leave the mark, with what has been issued by now: who opens a copy or an older state is refused by it (SPEC T3)."""
-    owner.claim(storage, region.uid, plane.place(), epoch=region.epoch, checkpoint=region.next_checkpoint - 1)
+    owner.claim(storage, region.uid, plane.place(), epoch=region.epoch, checkpoint=region.opened)
 
 
 def delete_all(storage: Storage, uid: str) -> int:

@@ -31,6 +31,20 @@ SCHEMA = pa.schema(
 )
 """Spark's own Kafka source with `includeHeaders`, nullable as there (SPEC K2)."""
 
+CHECKPOINT = "crkafka_checkpoint"
+SEGMENT = SCHEMA.append(pa.field(CHECKPOINT, pa.int64(), nullable=False))
+"""Columns of a segment: those of records, and the number of their checkpoint (SPEC C8)."""
+
+
+def numbered(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    """Records as they are in a segment of this checkpoint."""
+    return pa.RecordBatch.from_arrays([*batch.columns, repeated(number, batch.num_rows)], schema=SEGMENT)
+
+
+def repeated(number: int, rows: int) -> pa.Array:
+    """By its buffer: asked to make an array of Python's values, Arrow first imports pandas."""
+    return pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(np.full(rows, number, np.int64))])
+
 
 @dataclass(frozen=True, slots=True)
 class Run:

@@ -16,16 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crkafka_core.model.offsets import TP
-from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.batch import CHECKPOINT, SEGMENT
 
 CONSTANTS = b"crkafka.constants"
 """Key of the footer's metadata under which they are told, as a JSON object."""
 
 
 class Constants:
-    """Gathers them while a segment is written."""
+    """Gathers them while the segment of a checkpoint is written."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self._number = number
         self._found: dict[str, Any] | None = None
 
     def add(self, rows: pa.Table) -> None:
@@ -41,11 +42,11 @@ class Constants:
 
     def footer(self, tps: Collection[TP]) -> dict[str, str]:
         """What to add to the file's metadata, if all of its rows are of these partitions."""
-        found = dict(self._found or {})
+        found = {**(self._found or {}), CHECKPOINT: self._number}
         for name, values in (("topic", {tp.topic for tp in tps}), ("partition", {tp.partition for tp in tps})):
             if len(values) == 1:
                 found[name] = values.pop()
-        return {CONSTANTS.decode(): json.dumps(found, ensure_ascii=False, sort_keys=True)} if found else {}
+        return {CONSTANTS.decode(): json.dumps(found, ensure_ascii=False, sort_keys=True)}
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,12 @@ class Plan:
 
 @lru_cache(maxsize=32)
 def plan_of(told: bytes, wanted: tuple[str, ...]) -> Plan:
-    """`told`: by the footer, empty for a segment of an older version. `wanted`: in the order of the segment's columns."""
+    """`told`: by the footer. `wanted`: in the order of the segment's columns."""
     values: dict[str, Any] = json.loads(told or b"{}")
-    fields = {name: SCHEMA.field(name) for name in wanted}
+    fields = {name: SEGMENT.field(name) for name in wanted}
     left = tuple(name for name in wanted if name not in values)
     constants = {name: _Constant(values[name], field) for name, field in fields.items() if name in values}
-    answer = SCHEMA if len(wanted) == len(SCHEMA) else pa.schema(fields.values())
+    answer = SEGMENT if len(wanted) == len(SEGMENT) else pa.schema(fields.values())
     return Plan(left, pa.schema([fields[n] for n in left]), answer, tuple(constants.get(name) for name in wanted))
 
 
@@ -82,8 +83,9 @@ class _Constant:
     """One value, in as many rows as are asked for."""
 
     def __init__(self, value: str | int | None, field: pa.Field) -> None:
-        there = {pa.string(): str, pa.int32(): int}.get(field.type, type(None))
-        if value is not None and (not isinstance(value, there) or (isinstance(value, int) and abs(value) >= 2**31)):
+        there = {pa.string(): str, pa.int32(): int, pa.int64(): int}.get(field.type, type(None))
+        wide = isinstance(value, int) and abs(value) >= 2 ** (field.type.bit_width - 1)
+        if (value is None and not field.nullable) or (value is not None and (not isinstance(value, there) or wide)):
             raise ValueError(f"its footer says that {field.name} is {value!r} in all rows")
         self._value, self._kind = value, field.type
         self._made: dict[int, pa.Array] = {}
@@ -107,7 +109,7 @@ def _made(value: str | int | None, kind: pa.DataType, rows: int) -> pa.Array:
     if value is None:
         return pa.nulls(rows, kind)
     if isinstance(value, int):
-        return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(np.full(rows, value, np.int32))])
+        return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(np.full(rows, value, f"int{kind.bit_width}"))])
     text = value.encode()
     ends = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(len(text)))
     return pa.Array.from_buffers(kind, rows, [None, ends, pa.py_buffer(text * rows)])

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.plural import plural
 from crkafka_core.model.selection import EVERYTHING, Between, Selection
-from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.batch import CHECKPOINT, SEGMENT
 from crkafka_core.segments.constants import CONSTANTS, plan_of
 from crkafka_core.segments.errors import storage_error
 from crkafka_core.segments.storage import Storage
@@ -68,7 +68,7 @@ def _at_once(file: pq.ParquetFile, wanted: tuple[str, ...]) -> Iterator[pa.Recor
 
 def _batches(file: pq.ParquetFile, wanted: Sequence[str], selection: Selection) -> Iterator[pa.RecordBatch]:
     needed = [name for name in _COLUMNS if name in {*wanted, *_filtered(selection)}]
-    read = pa.schema([SCHEMA.field(name) for name in needed])
+    read = pa.schema([SEGMENT.field(name) for name in needed])
     groups = [i for i in range(file.metadata.num_row_groups) if _touched(file.metadata.row_group(i), selection)]
     for batch in file.iter_batches(rows_at_once(file.metadata), row_groups=groups, columns=needed, use_threads=False):
         kept = selected(_as_written(batch, read), selection)
@@ -158,8 +158,8 @@ class _File(pq.ParquetFile):  # type: ignore[misc]
         return _PLACES
 
 
-_COLUMNS = tuple(SCHEMA.names)
-_PLACES = {name: [place] for place, name in enumerate(_COLUMNS)} | {"headers": [7, 8]}
+_COLUMNS = tuple(SEGMENT.names)
+_PLACES = {name: [place] for place, name in enumerate(_COLUMNS)} | {"headers": [7, 8], CHECKPOINT: [9]}
 """Of each column, in Parquet: a header has two parts."""
 
 T = TypeVar("T", pa.Table, pa.RecordBatch)

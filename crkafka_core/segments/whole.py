@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from isal import isal_zlib
 
-from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.batch import SEGMENT
 from crkafka_core.segments.errors import storage_errors
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import TOPIC_IDS
@@ -20,11 +20,11 @@ def read_segment(storage: Storage, path: str, columns: list[str] | None = None) 
 
 
 def read_with_topics(storage: Storage, path: str, columns: list[str] | None = None) -> tuple[pa.Table, dict[str, str]]:
-    """As `read_segment`, and the ids of its topics, which segments of older versions do not name."""
+    """As `read_segment`, and the ids of its topics."""
     with storage.open_read(path) as source, storage_errors("Reading", storage.uri(path)):
         file = pq.ParquetFile(source)
         table = file.read(columns=columns)
-    wanted = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
+    wanted = SEGMENT if columns is None else pa.schema([SEGMENT.field(name) for name in columns])
     return table.cast(wanted), json.loads((file.metadata.metadata or {}).get(TOPIC_IDS.encode(), b"{}"))
 
 

@@ -15,7 +15,8 @@ from isal import isal_zlib
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment import ClosedSegment, Span
-from crkafka_core.segments.batch import SCHEMA, Batch
+from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.segments.batch import CHECKPOINT, SCHEMA, SEGMENT, Batch, repeated
 from crkafka_core.segments.constants import Constants
 from crkafka_core.segments.errors import storage_error
 from crkafka_core.segments.rows import Sink
@@ -26,6 +27,8 @@ ROW_GROUP_BYTES = 4 << 20
 
 TOPIC_IDS = "crkafka.topic_ids"
 """Key of the footer's metadata under which a segment names the ids of its topics, as JSON."""
+MERGED = "crkafka.merged"
+"""Of the newest merge that its writer knew of when it closed the segment (SPEC C8)."""
 COMPRESSIONS = ("auto", "lz4", "snappy", "zstd", "none")
 """`auto` is lz4, but none for keys and values of which a sample hardly shrinks: with random or encrypted bytes, and with digits of
 which only the beginning repeats, it takes a fifth of a member's processor time."""
@@ -41,7 +44,7 @@ class Writer(Protocol):
     @property
     def bytes(self) -> int: ...
     def write(self, batch: Batch) -> None: ...
-    def close(self, topic_ids: Mapping[str, str] | None = None) -> ClosedSegment: ...
+    def close(self, topic_ids: Mapping[str, str] | None = None, merged: int = 0) -> ClosedSegment: ...
     def discard(self) -> None: ...
 
 
@@ -51,13 +54,16 @@ class SegmentWriter:
     def __init__(
         self, storage: Storage, path: str, *, compression: str = "auto", row_group_bytes: int = ROW_GROUP_BYTES
     ) -> None:
-        self.path = path
+        name = SegmentName.parse(path)
+        if name is None:
+            raise ValueError(f"{path} is not the name of a segment")
+        self.path, self.number = path, name.number
         self.rows = 0
         self._row_group_bytes = row_group_bytes
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
         self._spans: dict[TP, Span] = {}
-        self._constants = Constants()
+        self._constants = Constants(self.number)
         self._sink = _Sink(storage.open_write(path), storage.uri(path))
         self._closed: ClosedSegment | None = None
         self._compression = compression
@@ -85,10 +91,11 @@ class SegmentWriter:
         if self._pending_bytes >= self._row_group_bytes:
             self._write_row_group()
 
-    def close(self, topic_ids: Mapping[str, str] | None = None) -> ClosedSegment:
+    def close(self, topic_ids: Mapping[str, str] | None = None, merged: int = 0) -> ClosedSegment:
         """Write the rest and the footer, make it durable; if it fails the file is removed. Again gives the same.
 
-        `topic_ids` of what is in it go into the footer: an offset says nothing without the topic that it counts in (SPEC S4).
+        `topic_ids` of what is in it go into the footer: an offset says nothing without the topic that it counts in (SPEC S4); so does
+        the newest merge that is known.
         """
         if self._closed is None:
             try:
@@ -97,12 +104,11 @@ class SegmentWriter:
                     {tp.topic: topic_ids[tp.topic] for tp in self._spans if tp.topic in topic_ids} if topic_ids else {}
                 )
                 with _Translated(self._sink):
-                    parquet = self._opened(pa.Table.from_batches([], SCHEMA))
-                    about = self._constants.footer(self._spans)
+                    parquet = self._opened(pa.Table.from_batches([], SEGMENT))
+                    about = {**self._constants.footer(self._spans), MERGED: str(merged)}
                     if ids:
                         about[TOPIC_IDS] = json.dumps(ids, ensure_ascii=False)
-                    if about:
-                        parquet.add_key_value_metadata(about)
+                    parquet.add_key_value_metadata(about)
                     parquet.close()
                 self._sink.output.close()
             except BaseException:
@@ -130,6 +136,7 @@ class SegmentWriter:
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         table = pa.Table.from_batches(pending, SCHEMA)
         self._constants.add(table)
+        table = table.append_column(SEGMENT.field(CHECKPOINT), repeated(self.number, table.num_rows))
         with _Translated(self._sink):
             self._opened(table).write_table(table, row_group_size=table.num_rows)
 
@@ -138,11 +145,11 @@ class SegmentWriter:
         if self._parquet is None:
             self._parquet = pq.ParquetWriter(
                 pa.PythonFile(self._sink, mode="w"),
-                SCHEMA,
+                SEGMENT,
                 compression=_by_column(first) if self._compression == "auto" else self._compression,
                 # A dictionary of offsets, keys or values costs time and saves nothing.
-                use_dictionary=["topic", "partition", "timestampType"],
-                write_statistics=["topic", "partition", "offset", "timestamp"],
+                use_dictionary=["topic", "partition", "timestampType", CHECKPOINT],
+                write_statistics=["topic", "partition", "offset", "timestamp", CHECKPOINT],
                 store_schema=False,
             )
         return self._parquet
@@ -150,7 +157,7 @@ class SegmentWriter:
 
 def _by_column(first: pa.Table) -> dict[str, str]:
     """The compression of each Parquet column."""
-    chosen = {field.name: "lz4" for field in SCHEMA if field.name != "headers"}
+    chosen = {field.name: "lz4" for field in SEGMENT if field.name != "headers"}
     chosen |= {"headers.list.element.key": "lz4", "headers.list.element.value": "lz4"}
     return chosen | {name: "none" for name in ("key", "value") if not _shrinks(first.column(name))}
 

@@ -13,13 +13,14 @@ from pyspark.sql import functions as F
 from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import ConfigError, Refused
 from crkafka_core.model.rows import Table
+from crkafka_core.plane import numbers
 from crkafka_core.plane import tables as plane
-from crkafka_core.plane.reading import KafkaRange, ReadPlan
+from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.spark import frames, iceberg_catalog, location
 from crkafka_core.spark.formats import options_of
 from crkafka_core.spark.iceberg_log import IcebergLog
 from crkafka_core.spark.schema import CHECKPOINT, no_records
-from crkafka_core.tables import content
+from crkafka_core.tables import files
 from crkafka_core.tables.delta_log import open_log
 from crkafka_core.tables.log import Logs, MarkedRows, TableLog
 
@@ -64,8 +65,9 @@ def adopting(spark: SparkSession | None, region: Handle, name: str, work: Callab
     session, table = spark, region.plane.read(lambda reader, row: plane.of(reader, name))
 
     def fetch(plan: ReadPlan, target: str) -> None:
-        rows = frames.from_plan(session, region.config, replace(plan, segments=()), numbered=True)
-        writer = rows.write.partitionBy(CHECKPOINT).options(**options_of(region, table))
+        rows = frames.from_plan(session, region.config, replace(plan, segments=()))
+        parted = rows.withColumn(files.FETCHED, F.col(CHECKPOINT))  # the column itself stays in the files
+        writer = parted.write.partitionBy(files.FETCHED).options(**options_of(region, table))
         writer.parquet(location.uri(target))
 
     try:
@@ -76,25 +78,16 @@ def adopting(spark: SparkSession | None, region: Handle, name: str, work: Callab
 
 
 def rows_of(spark: SparkSession, region: Handle, table: Table) -> DataFrame:
-    """With the checkpoint of each row, by the name of its file; null where a compaction has mixed them."""
-    view = content.visible(region, table, logs_of(spark)) if table.version else None
-    if view is None:
+    """What belongs there, by the number of each row: what has to leave may be there still (SPEC C8)."""
+    snapshot = logs_of(spark)(region, table).snapshot() if table.version else None
+    if snapshot is None or not snapshot.at:
         return no_records(spark)
+    dead, now = region.plane.read(lambda reader, row: (numbers.dead(reader), plane.of(reader, table.name)))
     if table.format == "delta":
-        there = spark.read.format("delta").option("versionAsOf", view.at).load(location.uri(table.path))
-        path = F.col("_metadata.file_path")
+        there = spark.read.format("delta").option("versionAsOf", snapshot.at).load(location.uri(table.path))
     else:
-        there = spark.read.option("versionAsOf", view.at).table(iceberg_catalog.named(spark, table.path))
-        path = F.col("_file")
-    number = F.regexp_extract(path, f"/{view.uid}/[0-9]+/([0-9]{{12,}})-[^/]+$", 1)
-    rows = there.select("*", F.when(number != "", number.cast("bigint")).alias(CHECKPOINT))
-    if view.wrong:
-        rows = rows.where(F.col(CHECKPOINT).isNull() | ~F.col(CHECKPOINT).isin(view.wrong))
-    if view.ranges:
-        rows = rows.where(F.col(CHECKPOINT).isNotNull() | ~F.expr(" OR ".join(map(_range, view.ranges))))
+        there = spark.read.option("versionAsOf", snapshot.at).table(iceberg_catalog.named(spark, table.path))
+    rows = there.where(F.col(CHECKPOINT) <= now.acknowledged)
+    for after, upto in dead.intervals:
+        rows = rows.where((F.col(CHECKPOINT) <= after) | (F.col(CHECKPOINT) > upto))
     return rows
-
-
-def _range(r: KafkaRange) -> str:
-    topic = r.topic.replace("\\", "\\\\").replace("'", "\\'")
-    return f"(topic = '{topic}' AND `partition` = {r.partition} AND `offset` >= {r.start} AND `offset` < {r.stop})"

@@ -18,7 +18,7 @@ from crkafka_core.model.selection import Moment, Selection
 from crkafka_core.plane import limits, reading
 from crkafka_core.plane.reading import Reading, ReadPlan
 from crkafka_core.spark import kafka_ranges, segment_files
-from crkafka_core.spark.schema import CHECKPOINT, RECORDS, columns_of
+from crkafka_core.spark.schema import columns_of, with_checkpoint
 from crkafka_core.spark.tasks import NOTHING, Then
 from crkafka_core.spark.work import ReadRequest
 
@@ -33,7 +33,6 @@ def checkpoints(
     ids: Collection[int] | None = None,
     after: int | None = None,
     upto: int | None = None,
-    numbered: bool = False,
     columns: Sequence[str] | None = None,
     topics: Collection[str] | None = None,
     partitions: Collection[int] | None = None,
@@ -42,7 +41,7 @@ def checkpoints(
     from_time: Moment | None = None,
     to_time: Moment | None = None,
 ) -> DataFrame:
-    """The rows of (after, upto], or of exactly `ids`; with `numbered`, which checkpoint each row belongs to.
+    """The rows of (after, upto], or of exactly `ids`: the columns of Kafka's records, and `crkafka_checkpoint`, the row's number (SPEC C8).
 
     Of these only the `columns` named, and only the records of these topics and partitions, from one offset or time (included)
     to another (not included). Segments that have none of them are not opened.
@@ -51,7 +50,7 @@ def checkpoints(
     comes too late fails by name of the missing file, never by fewer rows.
     """
     selection = Selection.of(topics, partitions, from_offset, to_offset, from_time, to_time)
-    names = _names(numbered, columns)
+    names = _names(columns)
     taken, hold = take(region, ids=ids, after=after, upto=upto)
     try:
         frame = _frame(spark, region.config, taken.plan.selecting(selection), names)
@@ -70,7 +69,6 @@ def held(
     ids: Collection[int] | None = None,
     after: int | None = None,
     upto: int | None = None,
-    numbered: bool = False,
     columns: Sequence[str] | None = None,
     topics: Collection[str] | None = None,
     partitions: Collection[int] | None = None,
@@ -81,23 +79,22 @@ def held(
 ) -> Iterator[DataFrame]:
     """As `checkpoints`, with retirement waiting until the block ends."""
     selection = Selection.of(topics, partitions, from_offset, to_offset, from_time, to_time)
-    names = _names(numbered, columns)
+    names = _names(columns)
     taken, hold = take(region, ids=ids, after=after, upto=upto)
     with hold:
         yield _frame(spark, region.config, taken.plan.selecting(selection), names)
         hold.check()
 
 
-def from_plan(spark: SparkSession, config: RegionConfig, plan: ReadPlan, *, numbered: bool = False) -> DataFrame:
+def from_plan(spark: SparkSession, config: RegionConfig, plan: ReadPlan) -> DataFrame:
     """The DataFrame of a plan that somebody holds."""
-    return _frame(spark, config, plan, _names(numbered, None))
+    return _frame(spark, config, plan, _names(None))
 
 
-def _names(numbered: bool, columns: Sequence[str] | None) -> tuple[str, ...]:
+def _names(columns: Sequence[str] | None) -> tuple[str, ...]:
     """The columns of the answer, in order."""
-    named = tuple(RECORDS.fieldNames() if columns is None else dict.fromkeys(columns))
-    more = (CHECKPOINT,) if numbered and CHECKPOINT not in named else ()
-    return tuple(columns_of((*named, *more)).fieldNames())
+    named = with_checkpoint().fieldNames() if columns is None else list(dict.fromkeys(columns))
+    return tuple(columns_of(named).fieldNames())
 
 
 def _frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, names: tuple[str, ...]) -> DataFrame:
@@ -109,11 +106,11 @@ def _frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, names: tup
 
 
 def counted(spark: SparkSession, config: RegionConfig, plan: ReadPlan, then: Then = NOTHING) -> DataFrame:
-    """The rows of a plan that somebody holds, numbered, each file's counted as it is read: who shapes them cannot count them after.
+    """The rows of a plan that somebody holds, each file's counted as it is read: who shapes them cannot count them after.
 
     `then`: what the tasks that read them make of them, so that they come out of Python once.
     """
-    names = _names(True, None)
+    names = _names(None)
     wanted = ReadRequest(names, plan.selection)
     parts = [segment_files.by_arrow(spark, config, plan, wanted, then)] if plan.segments else []
     if plan.ranges:

@@ -26,7 +26,7 @@ from crkafka_core.segments.errors import without_secrets
 from crkafka_core.segments.storage import Storage
 from crkafka_core.spark import iceberg_catalog
 from crkafka_core.spark.iceberg_catalog import STAMP, TIDY
-from crkafka_core.spark.schema import RECORDS
+from crkafka_core.spark.schema import with_checkpoint
 from crkafka_core.tables.files import Added, Bounds
 from crkafka_core.tables.log import DataFile, Moved, Snapshot, TableLog, TableUnavailable, storage_of
 from crkafka_core.tables.stamp import Facts, LogEntry, Stamp
@@ -76,7 +76,9 @@ class IcebergLog(TableLog):
         made_by = Stamp(stamp.uid, stamp.table, 0, stamp.token).to_json()
         with self.translated_errors():
             try:
-                self.java.create(self.name, RECORDS.json(), {"format-version": "2", TIDY: "true", _MADE_BY: made_by})
+                self.java.create(
+                    self.name, with_checkpoint().json(), {"format-version": "2", TIDY: "true", _MADE_BY: made_by}
+                )
             except AnalysisException as error:
                 if (error.getCondition() or "") == "TABLE_OR_VIEW_ALREADY_EXISTS":
                     raise Moved(f"Table {self.table.name} was made by somebody else.") from error

@@ -1,4 +1,5 @@
 """The name that code in executors and code in the driver share; imports nothing of Spark."""
 
-CHECKPOINT = "crkafka_checkpoint"
-"""The added column: which checkpoint a row belongs to (SPEC K6)."""
+from crkafka_core.segments.batch import CHECKPOINT
+
+__all__ = ["CHECKPOINT"]

@@ -13,17 +13,15 @@ from collections.abc import Sequence
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.resolving import resolve
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.rows import Segment
+from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.segments.path import SegmentName
 from crkafka_core.spark import location, selecting, tasks
-from crkafka_core.spark.schema import CHECKPOINT, RECORDS
+from crkafka_core.spark.schema import with_checkpoint
 from crkafka_core.spark.tasks import NOTHING, Then
 from crkafka_core.spark.work import ReadRequest, packed
 
@@ -34,7 +32,6 @@ _WORTH_A_TASK = 4 * 2**20
 _MANY = 64
 _SMALL = 2**20
 """More files than this, of fewer bytes each on average, are read with Arrow."""
-_PATH = "crkafka_path"
 
 
 def by_arrow(
@@ -59,17 +56,16 @@ def frame(spark: SparkSession, config: RegionConfig, plan: ReadPlan, wanted: Rea
     paths = [location.uri(root, s.path) for s in plan.segments]
     location.list_on_driver(spark)
     try:
-        rows = spark.read.schema(RECORDS).options(**location.EXACTLY).parquet(*paths)
+        rows = spark.read.schema(with_checkpoint()).options(**location.EXACTLY).parquet(*paths)
         if location.is_connect(spark):
             rows.schema  # noqa: B018  analysis, and with it the look-up of the files, is now and not at the first action
     except AnalysisException as error:
         if (error.getCondition() or "") != "PATH_NOT_FOUND":
             raise
         raise missing(plan, str(error)) from error
-    numbered = CHECKPOINT in wanted.columns
-    named = _numbered(spark, rows, plan.segments) if numbered else _packed(spark, rows, plan.segments)
+    rows = _packed(spark, rows, plan.segments)
     condition = selecting.condition(wanted.selection)
-    return (named if condition is None else named.where(condition)).select(*wanted.columns)
+    return (rows if condition is None else rows.where(condition)).select(*wanted.columns)
 
 
 def check_names(plan: ReadPlan) -> None:
@@ -105,19 +101,3 @@ def _tasks(spark: SparkSession, segments: Sequence[Segment]) -> int:
 def _packed(spark: SparkSession, rows: DataFrame, segments: Sequence[Segment]) -> DataFrame:
     wanted = _tasks(spark, segments)
     return rows.coalesce(wanted) if wanted < len(segments) else rows
-
-
-def _numbered(spark: SparkSession, rows: DataFrame, segments: Sequence[Segment]) -> DataFrame:
-    """With each row's checkpoint: a constant, or looked up by the file that the row is in."""
-    numbers = {s.checkpoint for s in segments}
-    if len(numbers) == 1:
-        return _packed(spark, rows, segments).withColumn(CHECKPOINT, F.lit(numbers.pop()).cast(LongType()))
-    depth = {s.path.count("/") + 1 for s in segments}
-    if len(depth) != 1:
-        raise DataLoss(f"Segments of region {segments[0].region} lie at different depths: {sorted(depth)}.")
-    known = spark.createDataFrame(
-        [(s.path, s.checkpoint) for s in segments],
-        StructType([StructField(_PATH, StringType(), False), StructField(CHECKPOINT, LongType())]),
-    )
-    named = rows.withColumn(_PATH, F.substring_index(F.col("_metadata.file_path"), "/", -depth.pop()))
-    return _packed(spark, named, segments).join(F.broadcast(known), _PATH).select(*RECORDS.fieldNames(), CHECKPOINT)

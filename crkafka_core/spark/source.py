@@ -7,9 +7,9 @@ options as `storage.NAME`, and for archived checkpoints the client's properties 
 
 Other options; batch: `after`, `upto` or `ids`; stream: `after` (where
 it begins; default: birth), `maxCheckpointsPerTrigger` (default: all there are), `name` (whose lease holds back retirement) and
-`holdSeconds` (how long after its last sign of life, default 3600); both: `checkpoint` (true adds the column
-`crkafka_checkpoint`), `columns`, `topics`, `partitions`, `fromOffset`, `toOffset`, `fromTime`, `toTime`, as `checkpoints` has them.
-A stream's offsets are checkpoint ids; one that is not an ancestor of the head any more fails, naming the fork.
+`holdSeconds` (how long after its last sign of life, default 3600); both: `columns`, `topics`, `partitions`, `fromOffset`, `toOffset`,
+`fromTime`, `toTime`, as `checkpoints` has them. A stream's offsets are checkpoint ids; one that is not an ancestor of the head any
+more fails, naming the fork.
 
 Spark never tells a Python data source which columns a query needs: `columns`, or a schema of these names, says it. Nor does this
 one take a query's filters: PySpark 4.1 keeps what was planned with them for the next query on the same DataFrame, which then
@@ -42,7 +42,7 @@ from crkafka_core.plane.reading import ReadPlan
 from crkafka_core.plane.stores import open_plane
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.spark import shipping
-from crkafka_core.spark.schema import CHECKPOINT, RECORDS, columns_of
+from crkafka_core.spark.schema import columns_of, with_checkpoint
 from crkafka_core.spark.segment_files import check_names
 from crkafka_core.spark.work import ReadRequest, Work, packed, spread
 
@@ -56,7 +56,6 @@ _KNOWN = {
     "after",
     "upto",
     "ids",
-    "checkpoint",
     "maxcheckpointspertrigger",
     "name",
     "holdseconds",
@@ -137,7 +136,6 @@ class _Options:
         self.ids = _numbers(options, "ids")
         if self.ids is not None and (self.after is not None or self.upto is not None):
             raise ConfigError('format("crkafka") takes either ids, or after and upto.')
-        self.numbered = _flag(options, "checkpoint")
         self.columns = _list(options, "columns")
         self.selection = Selection.of(
             topics=_list(options, "topics"),
@@ -152,8 +150,7 @@ class _Options:
         self.hold = _number(options, "holdseconds") or 3600
 
     def schema(self) -> StructType:
-        named = RECORDS.fieldNames() if self.columns is None else list(dict.fromkeys(self.columns))
-        return columns_of([*named, *([CHECKPOINT] if self.numbered and CHECKPOINT not in named else [])])
+        return with_checkpoint() if self.columns is None else columns_of(list(dict.fromkeys(self.columns)))
 
     def plane(self) -> ControlPlane:
         return open_plane(self.config)
@@ -185,13 +182,6 @@ def _connection(options: dict[str, str]) -> RegionConfig:
 
 def _below(options: dict[str, str], prefix: str) -> dict[str, str]:
     return {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
-
-
-def _flag(options: dict[str, str], key: str) -> bool:
-    text = options.get(key, "false").lower()
-    if text not in ("true", "false"):
-        raise ConfigError(f'Option {key} of format("crkafka") must be true or false, not {text!r}.')
-    return text == "true"
 
 
 def _number(options: dict[str, str], key: str) -> int | None:

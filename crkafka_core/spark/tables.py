@@ -99,7 +99,7 @@ def _writer(spark: SparkSession | None, region: Handle, shape: Shape | None) -> 
 
     def write_rows(permit: Permit, hold: Hold) -> Written:
         session = session_for(spark, permit.table.name)
-        frame = frames.from_plan(session, region.config, permit.plan, numbered=True)
+        frame = frames.from_plan(session, region.config, permit.plan)
         if shape is not None:
             return write(session, region, permit, hold, shape(frame), None)
         return write(session, region, permit, hold, frame, permit.plan.rows_for_tables)

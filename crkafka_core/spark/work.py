@@ -24,12 +24,9 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Segment
 from crkafka_core.model.selection import EVERYTHING, Selection
 from crkafka_core.plane.reading import KafkaRange
-from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.batch import SEGMENT, numbered
 from crkafka_core.segments.scan import BATCH_BYTES, BATCH_ROWS, scan_segment, selected
 from crkafka_core.segments.storage import Storage
-from crkafka_core.spark.names import CHECKPOINT
-
-NUMBERED = SCHEMA.append(pa.field(CHECKPOINT, pa.int64()))
 
 
 @dataclass(frozen=True)
@@ -88,15 +85,9 @@ def spread(ranges: Sequence[KafkaRange], tasks: int) -> list[Work]:
 class ReadRequest:
     """What a read wants of its records; for all its tasks the same."""
 
-    columns: tuple[str, ...] = tuple(NUMBERED.names)
+    columns: tuple[str, ...] = tuple(SEGMENT.names)
     """In the order of the answer."""
     selection: Selection = EVERYTHING
-
-    @property
-    def of_record(self) -> tuple[str, ...] | None:
-        """The columns to read; None: all of them."""
-        found = tuple(c for c in self.columns if c != CHECKPOINT)
-        return None if len(found) == len(SCHEMA.names) else found or ("partition",)
 
     def to_json(self) -> str:
         return json.dumps({"columns": self.columns, "selection": self.selection.to_json()})
@@ -106,10 +97,8 @@ class ReadRequest:
         read = json.loads(text)
         return cls(tuple(read["columns"]), Selection.from_json(read["selection"]))
 
-    def answer(self, batch: pa.RecordBatch, checkpoint: int) -> pa.RecordBatch:
-        """The batch with these columns, the checkpoint's number among them."""
-        if CHECKPOINT in self.columns:
-            batch = batch.append_column(NUMBERED.field(CHECKPOINT), _number(checkpoint, batch.num_rows))
+    def answer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with these columns in this order."""
         return batch if tuple(batch.schema.names) == self.columns else batch.select(self.columns)
 
 
@@ -124,16 +113,16 @@ def rows_of(config_json: str, work: Work, wanted: ReadRequest) -> Iterator[pa.Re
 
 
 def _files(config: RegionConfig, files: Iterable[File], wanted: ReadRequest) -> Iterator[pa.RecordBatch]:
-    storage, columns = Storage.of(config), wanted.of_record
+    storage = Storage.of(config)
     for file in files:
         for batch in scan_segment(
             storage,
             file.path,
             landed=file.rows,
-            columns=columns,
+            columns=wanted.columns,
             selection=wanted.selection.within(file.checkpoint),
         ):
-            yield wanted.answer(batch, file.checkpoint)
+            yield wanted.answer(batch)
 
 
 def forget_archives() -> None:
@@ -198,7 +187,7 @@ def _ranges(config: RegionConfig, ranges: Sequence[KafkaRange], wanted: ReadRequ
                     count += piece.num_rows
                     kept = selected(piece, selection)
                     if kept.num_rows:
-                        yield wanted.answer(kept, item.checkpoint)
+                        yield wanted.answer(numbered(kept, item.checkpoint))
             if count != item.rows:
                 raise DataLoss(
                     f"Checkpoint {item.checkpoint}: Kafka now gives {plural(count, 'record')} of {item.tp} [{item.start}, {item.stop}); "
@@ -212,7 +201,3 @@ def _ranges(config: RegionConfig, ranges: Sequence[KafkaRange], wanted: ReadRequ
         check_same(admin, ranges)
     finally:
         admin.close()
-
-
-def _number(checkpoint: int, rows: int) -> pa.Array:
-    return pa.array([checkpoint], pa.int64()).take(pa.array([0] * rows, pa.int32()))

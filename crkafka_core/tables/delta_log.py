@@ -18,12 +18,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from crkafka_core.config.location import split_endpoint
 from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.segments import read_footer
-from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.batch import SEGMENT
 from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable, without_secrets
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import file_statistics, log_end
@@ -35,10 +37,11 @@ from crkafka_core.tables.log_end import End
 from crkafka_core.tables.stamp import MAINTAIN, Facts, LogEntry, Stamp
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
 
 _log = logging.getLogger(__name__)
+COLUMNS = pa.schema([field.with_nullable(True) for field in SEGMENT])
+"""Of a raw table; what others write into it may leave any of them empty."""
 HARMLESS = (
     "OPTIMIZE",
     "VACUUM",
@@ -122,7 +125,7 @@ class DeltaLog(TableLog):
         except (lake.exceptions.DeltaError, OSError) as error:
             raise self.trouble(error) from error
 
-    def create(self, stamp: Stamp, schema: pa.Schema = SCHEMA, properties: Mapping[str, str] | None = None) -> None:
+    def create(self, stamp: Stamp, schema: pa.Schema = COLUMNS, properties: Mapping[str, str] | None = None) -> None:
         """Make the table, without rows and without a number: those are committed on a snapshot. Raises `Moved` if it is there.
 
         With properties from the start: deltalake's way to set them later holds Python's lock while it waits for the object store.
@@ -302,8 +305,6 @@ class Snapshot(interface.Snapshot):
         return all(about is not None and not _changed(about) for about in later)
 
     def files(self) -> list[DataFile]:
-        import pyarrow as pa
-
         marked = self._deletion_vectors()
         rows = pa.table(self._delta.get_add_actions(flatten=True)).to_pylist()
         return [self._file(row, marked) for row in rows]
@@ -323,15 +324,11 @@ class Snapshot(interface.Snapshot):
     def _deletion_vectors(self) -> dict[str, list[bool]]:
         if "deletionVectors" not in (self._delta.protocol().reader_features or []):
             return {}
-        import pyarrow as pa
-
         rows = pa.table(self._delta.deletion_vectors()).to_pylist()
         return {unquote(row["filepath"]): row["selection_vector"] for row in rows}
 
     def counts(self, column: str, least: int, greatest: int) -> dict[int, int] | None:
         """Rows by the value of a column, of values from `least` to `greatest`; None where what the log says of its files does not tell."""
-        import pyarrow as pa
-
         if self._deletion_vectors():
             return None
         files = pa.table(self._delta.get_add_actions(flatten=True))

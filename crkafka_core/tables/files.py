@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Segment
+from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.model.selection import Selection
 from crkafka_core.plane.reading import KafkaRange, ReadPlan
 from crkafka_core.segments import rows as parquet
-from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.read_footer import footer
 from crkafka_core.segments.scan import scan_segment
 from crkafka_core.segments.storage import Storage
@@ -31,7 +31,9 @@ _NAME = re.compile(r"(?P<uid>[^/]+)/\d{8,}/(?P<checkpoint>\d{12,})-[^/]+\.parque
 
 _PACKED = re.compile(r"(?P<uid>[^/]+)/packed/(?P<first>\d{12,})-(?P<last>\d{12,})-[^/]+\.parquet")
 """Files that `maintain` has made of several, with the first and the last checkpoint in them."""
-_FETCHED = re.compile(r"/crkafka_checkpoint=(?P<checkpoint>\d+)/[^/]+\.parquet$")
+FETCHED = "of_checkpoint"
+"""Names the folders of files that are read again from Kafka: one for each checkpoint."""
+_FETCHED = re.compile(rf"/{FETCHED}=(?P<checkpoint>\d+)/[^/]+\.parquet$")
 
 
 def name_of(segment: Segment) -> str:

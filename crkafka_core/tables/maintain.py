@@ -26,7 +26,7 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import CheckpointStatus, Region
 from crkafka_core.plane import checkpoints, contents, permits, tables
 from crkafka_core.segments import rows as parquet
-from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.batch import SEGMENT
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import files
 from crkafka_core.tables.delta_log import DeltaLog, log_of
@@ -175,8 +175,8 @@ def _rows(storage: Storage, group: Sequence[DataFile], tally: Tally) -> Iterator
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for file in group:
-        for batch in tally.of(parquet.batches(storage, file.path, SCHEMA.names, only=True)):
-            held.append(batch.select(SCHEMA.names).cast(SCHEMA))
+        for batch in tally.of(parquet.batches(storage, file.path, SEGMENT.names, only=True)):
+            held.append(batch.select(SEGMENT.names).cast(SEGMENT))
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
                 yield _ordered(held)

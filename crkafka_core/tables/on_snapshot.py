@@ -13,7 +13,7 @@ from crkafka_core.model.errors import Refused, WentBack
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import permits, restored, tables
 from crkafka_core.plane.permits import Permit
-from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.batch import SEGMENT
 from crkafka_core.tables import last_commit
 from crkafka_core.tables.last_commit import NotAcknowledged, Standing
 from crkafka_core.tables.log import Moved, Snapshot, TableLog
@@ -112,7 +112,7 @@ def check_columns(table: Table, snapshot: Snapshot) -> None:
             "another program made it.",
             hint=f"Declare {table.name} with another path; what is there stays as it is.",
         )
-    if missing := [field.name for field in SCHEMA if field.name not in snapshot.columns]:
+    if missing := [field.name for field in SEGMENT if field.name not in snapshot.columns]:
         raise Refused(
             f"Table {table.name} at {table.path} lacks {', '.join(missing)} of the columns of Kafka's records: it was renamed or dropped, "
             "or another program made the table.",

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from crkafka_core.model.offsets import TP, unpack
+from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Region
 from crkafka_core.model.segment import Span
+from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.protocol.merge import broken_spans, digest
-from crkafka_core.segments.path import SegmentName
 from crkafka_core.verify.history import KEPT, History, archived
 from crkafka_core.verify.verdict import Findings, Remembered
 
-COUNTERS = ("version", "epoch", "next_checkpoint", "next_event")
+COUNTERS = ("version", "epoch", "filling", "opened", "next_event")
 """Of a region; none of them ever falls."""
 
 
@@ -118,7 +118,7 @@ def determinism(history: History, found: Findings) -> None:
 def merges(history: History, found: Findings) -> None:
     """I4: each merged map is the union of what exactly the expected incarnations contributed. I8: nobody else's is in it."""
     for c in history.kept:
-        expected = {(e.member, e.incarnation) for e in history.expected.get(c.id, ())}
+        expected = {(e.member, e.incarnation) for e in history.fillers.get(c.id, ())}
         parts = history.contributions.get(c.id, [])
         there = {(p.member, p.incarnation) for p in parts}
         for name, incarnation in sorted(expected - there):
@@ -136,7 +136,7 @@ def merges(history: History, found: Findings) -> None:
 
 def _stamps(history: History, c: Checkpoint, found: Findings) -> None:
     """I8: of exactly this cut, and by an incarnation that it expects."""
-    expected = {(e.member, e.incarnation) for e in history.expected.get(c.id, ())}
+    expected = {(e.member, e.incarnation) for e in history.fillers.get(c.id, ())}
     for p in history.contributions.get(c.id, ()):
         if (p.member, p.incarnation) not in expected:
             found.add("I8", f"{p.member} ({p.incarnation}) contributed, and was not expected", checkpoint=c.id)
@@ -158,7 +158,7 @@ def _union(history: History, c: Checkpoint, found: Findings) -> None:
             found.add("I4", f"{tp} is claimed by {claimed[tp]} and by {o.member}", checkpoint=c.id, tp=tp)
         claimed[tp], parts[tp] = o.member, (o.from_offset, o.to_offset, o.rows)
     merged = history.merged[c.id]
-    fixed = {tp for e in history.expected.get(c.id, ()) for tp in unpack(e.assignment_json)}
+    fixed = {tp for f in history.fillers.get(c.id, ()) for tp in f.offsets}
     for tp in sorted(fixed ^ parts.keys()):
         what = "was fixed for the cut, and nobody contributed it" if tp in fixed else "was contributed, and not fixed"
         found.add("I4", f"{tp} {what}", checkpoint=c.id, tp=tp)
@@ -192,10 +192,10 @@ def _spans(history: History, c: Checkpoint, found: Findings) -> None:
         if (s.member, s.incarnation) not in there or s.epoch != c.epoch:
             who = f"{s.member} ({s.incarnation}, epoch {s.epoch})"
             found.add("I8", f"{who} wrote a segment of it and did not contribute", checkpoint=c.id, path=s.path)
-        if name is None or (name.uid, name.epoch, name.parent) != (history.region.uid, c.epoch, c.parent):
+        if name is None or (name.uid, name.epoch, name.number) != (history.region.uid, c.epoch, c.id):
             found.add(
                 "I8",
-                f"a segment of it is not of epoch {c.epoch} after checkpoint {c.parent}",
+                f"a segment of it is not of epoch {c.epoch}, or of another checkpoint",
                 checkpoint=c.id,
                 path=s.path,
             )
@@ -256,9 +256,9 @@ def monotonicity(history: History, found: Findings, seen: Remembered) -> None:
     region = history.region
     _counters(region, found, seen)
     newest = max(history.checkpoints, default=0)
-    if region.next_checkpoint <= newest:
-        text = f"the next checkpoint would be {region.next_checkpoint}, which is there"
-        found.add("I6", text, checkpoint=region.next_checkpoint)
+    if not newest <= region.opened <= region.filling:
+        text = f"checkpoint {newest} is there; {region.opened} is the last that was opened, {region.filling} the last handed out"
+        found.add("I6", text, checkpoint=newest)
     before: Checkpoint | None = None
     for c in history.heads:
         if before is not None and c.epoch < before.epoch:

@@ -15,7 +15,7 @@ from crkafka_core.model.rows import (
     CheckpointStatus,
     ContributedOffset,
     Contribution,
-    Expected,
+    Filler,
     Initial,
     MergedOffset,
     Region,
@@ -40,7 +40,7 @@ class History:
     """Ids from birth to the head, as far as the archive goes."""
     merged: dict[int, dict[TP, MergedOffset]]
     segments: dict[int, list[Segment]]
-    expected: dict[int, list[Expected]]
+    fillers: dict[int, list[Filler]]
     contributions: dict[int, list[Contribution]]
     contributed: dict[int, list[ContributedOffset]]
     initials: tuple[Initial, ...]
@@ -62,7 +62,7 @@ class History:
             line=tuple(reader.line(region.head)) if region.head else (),
             merged=merged,
             segments=_by_checkpoint(reader.select(Segment, *of)),
-            expected=_by_checkpoint(reader.select(Expected, *of)),
+            fillers=_by_checkpoint(reader.select(Filler, *of)),
             contributions=_by_checkpoint(reader.select(Contribution, *of)),
             contributed=_by_checkpoint(reader.select(ContributedOffset, *of)),
             initials=tuple(reader.select(Initial)),
@@ -93,7 +93,7 @@ class History:
     def left_of(self, checkpoint: int) -> list[str]:
         """What is there of a checkpoint beside its own row."""
         parts: dict[str, Mapping[int, object]] = {
-            "expectations": self.expected,
+            "fillers": self.fillers,
             "contributions": self.contributions,
             "contributed offsets": self.contributed,
             "merged offsets": self.merged,

@@ -167,7 +167,7 @@ def _replay(region: Region, history: History, replay: Replay, found: Findings) -
     again = replay(after, kept[-1]).select(SCHEMA.names).sort_by(_ORDER)
     storage = region.storage()
     paths = [s.path for i in kept for s in history.segments.get(i, ())]
-    first = pa.concat_tables([SCHEMA.empty_table(), *(read_segment(storage, path) for path in paths)])
+    first = pa.concat_tables([SCHEMA.empty_table(), *(read_segment(storage, path, SCHEMA.names) for path in paths)])
     first = first.sort_by(_ORDER)
     if again.num_rows != first.num_rows:
         found.add(

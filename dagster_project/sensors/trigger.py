@@ -61,7 +61,7 @@ def next_cut(reader: Reader, region: Region, *, period: float | None, counted: b
 
 def token_of(region: Region) -> str:
     """Of the cut that the trigger opens next: by it the run finds the cut that it follows."""
-    return f"{TRIGGER} {region.epoch}:{region.next_checkpoint}"
+    return f"{TRIGGER} {region.epoch}:{region.filling}"
 
 
 class Opener:

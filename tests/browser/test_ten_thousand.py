@@ -34,7 +34,7 @@ def checkpoints(first: int, last: int) -> Callable[[Tx], None]:
                 for i in range(first, last + 1)
             )
         )
-        tx.set_region(head=last, next_checkpoint=last + 1)
+        tx.set_region(head=last, filling=last, opened=last)
 
     return write
 

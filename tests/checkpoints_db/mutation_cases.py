@@ -311,7 +311,7 @@ CASES: dict[str, Case] = {
     "contribute": (lambda s: s.open(1), _contribute),
     "contribute as the last, which merges": (lambda s: s.open(1), _hand_in),
     "contribute what does not match": (lambda s: s.open(1), _wrong_contribution),
-    "merge": (lambda s: s.open(2), lambda s: lambda tx: cuts.merge(tx, tx.region().next_checkpoint - 1)),
+    "merge": (lambda s: s.open(2), lambda s: lambda tx: cuts.merge(tx, tx.region().opened)),
     "merge by whoever looks": (lambda s: s.open(2), lambda s: advance.advance),
     "abort past the deadline": (_past_the_deadline, lambda s: advance.advance),
     "resume": (lambda s: (s.play(1), [p.step() for p in s.players], None)[2], lambda s: advance.advance),

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, MetaData, inspect, text
-from sqlalchemy import Table as SqlTable
+from sqlalchemy import inspect
 from sqlalchemy.engine import make_url
 
 from checkpoints_db import SqlStore, check, initialise, migrations, open_store, schema
@@ -26,8 +25,7 @@ from checkpoints_db.testing.samples import REGION, region, sample
 from checkpoints_db.views import VIEWS
 from crkafka_core.dev.postgres import Postgres
 from crkafka_core.model.errors import ConfigError, SchemaError, ServiceUnavailable
-from crkafka_core.model.rows import ROWS, Checkpoint, PauseMark, Region, Reset, ResetCause
-from crkafka_core.plane.reading import archived
+from crkafka_core.model.rows import ROWS, Region
 
 _COMPARED = {"compare_type": True, "version_table": migrations.VERSION_TABLE}
 _LATER = '''"""A version of tomorrow."""
@@ -156,132 +154,6 @@ def test_an_older_schema_is_refused_with_the_command(new_url: str, monkeypatch: 
     monkeypatch.setattr(schema, "HEAD", "9001")
     with pytest.raises(SchemaError, match=rf"{migrations.HEAD}.*needs 9001.*crkafka init"):
         open_store(new_url)
-
-
-FROM_ENDS = (migrations.VERSIONS[0], migrations.VERSIONS[-1])
-"""By the first every step is made. On PostgreSQL the soak begins at the others."""
-
-
-@pytest.mark.parametrize(
-    ("empty_url", "version"),
-    [
-        *(("sqlite", version) for version in migrations.VERSIONS),
-        *(pytest.param("postgresql", version, marks=pytest.mark.postgres) for version in FROM_ENDS),
-        *(
-            pytest.param("postgresql", version, marks=(pytest.mark.postgres, pytest.mark.soak))
-            for version in migrations.VERSIONS
-            if version not in FROM_ENDS
-        ),
-    ],
-    indirect=["empty_url"],
-)
-def test_an_upgrade_from_each_version_keeps_the_data(empty_url: str, version: str) -> None:
-    store = SqlStore(parse(empty_url), may_create=True)
-    with store.engine.connect() as connection:
-        if not store.address.postgres:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-        schema.migrate(connection, upto=version)
-        connection.commit()
-    if version == migrations.HEAD:
-        _fill(store)
-    else:  # one that is two or nine versions older is told what to do, and changed by nobody else
-        with pytest.raises(
-            SchemaError, match=rf"version {version}, this program needs {migrations.HEAD}.*`crkafka init`; it keeps"
-        ):
-            check(empty_url)
-    store.close()
-    initialise(empty_url)
-    if version == migrations.HEAD:
-        _is_filled(empty_url)
-
-
-def test_P1_pauses_of_an_older_schema_count_for_whoever_holds_the_partition(empty_url: str) -> None:
-    """Version 0002 gives the mark's member a column in the key."""
-    store = SqlStore(parse(empty_url), may_create=True)
-    with store.engine.connect() as connection:
-        if not store.address.postgres:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-        schema.migrate(connection, upto="0001")
-        connection.exec_driver_sql("INSERT INTO pause_mark VALUES ('r', 'topic', 'orders', 'me', 7.0)")
-        connection.commit()
-    store.close()
-    initialise(empty_url)
-    opened = open_store(empty_url)
-    with opened.read("r") as reader:
-        assert reader.select(PauseMark) == [PauseMark("r", "topic", "orders", "", "me", 7.0)]
-    opened.close()
-
-
-def test_t2_older_archives_get_the_id_of_each_topic_that_had_only_one(empty_url: str) -> None:
-    """Version 0004 keeps ids with archives; of a topic that was made anew before, nobody can tell which one was read."""
-    store = SqlStore(parse(empty_url), may_create=True)
-    with store.engine.connect() as connection:
-        if not store.address.postgres:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-        schema.migrate(connection, upto="0003")
-        _insert(connection, "region", name="r", cluster_id="kraft")
-        for topic, topic_id in (("a", "id-a"), ("b", "id-b1"), ("b", "id-b2")):
-            _insert(connection, "initial_offset", region="r", topic=topic, topic_id=topic_id)
-        archive = '{"a":{"0":[0,5,5]},"b":{"0":[0,7,7]}}'
-        _insert(connection, "checkpoint", region="r", id=1, status="RETIRED", rows=12, archive_json=archive)
-        connection.commit()
-    store.close()
-    initialise(empty_url)
-    with closing(open_store(empty_url)) as opened, opened.read("r") as reader:
-        (row,) = reader.select(Checkpoint)
-        (made,) = reader.select(Region)
-        ranges = archived(made, row)
-    assert [(r.topic, r.topic_id, r.cluster_id) for r in ranges] == [("a", "id-a", "kraft"), ("b", None, "kraft")]
-
-
-def test_x6_budgets_and_tokens_of_an_older_schema_are_rows_of_resets(empty_url: str) -> None:
-    """Version 0005 takes out of the event log what was decided from it."""
-    store = SqlStore(parse(empty_url), may_create=True)
-    with store.engine.connect() as connection:
-        if not store.address.postgres:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-        schema.migrate(connection, upto="0004")
-        _insert(connection, "region", name="r", stopping=True, config_json='{"trigger": {"period": 45.0}}')
-        for seq, (kind, epoch, at, who) in enumerate(
-            [
-                ("start", 2, 5.0, {"by": "me", "data_json": "{}"}),
-                (
-                    "reset",
-                    3,
-                    6.0,
-                    {"member": "m/1", "by": "m/1", "text": "revoked", "data_json": '{"budget": "forced"}'},
-                ),
-                ("merged", 3, 7.0, {"data_json": "{}"}),
-                ("reset", 4, 8.0, {"member": "m/0", "by": "m/0", "text": "lost", "data_json": '{"budget": "loss"}'}),
-                ("reset", 5, 9.0, {"by": "ann", "text": "bad rows", "data_json": '{"token": "run 7"}'}),
-                ("stop", 5, 9.5, {"by": "ann", "data_json": "{}"}),
-            ]
-        ):
-            _insert(connection, "event", region="r", seq=seq, kind=kind, epoch=epoch, at=at, checkpoint=8, **who)
-        connection.commit()
-    store.close()
-    initialise(empty_url)
-    with closing(open_store(empty_url)) as opened, opened.read("r") as reader:
-        assert reader.select(Reset) == [
-            Reset("r", 3, 6.0, ResetCause.REBALANCE, "revoked", "m/1", "m/1", target=8),
-            Reset("r", 4, 8.0, ResetCause.LOST, "lost", "m/0", "m/0", target=8),
-            Reset("r", 5, 9.0, ResetCause.PERSON, "bad rows", "", "ann", "run 7", target=8),
-        ]
-        (row,) = reader.select(Region)
-        assert (row.proven_epoch, row.started_epoch, row.period, row.stopping_since) == (3, 2, 45.0, 9.5)
-
-
-def _insert(connection: Connection, table: str, **values: object) -> None:
-    """A row of a schema of then, empty but for these columns."""
-    columns = SqlTable(table, MetaData(), autoload_with=connection).columns
-    empty = {c.name: c.type.python_type() for c in columns}
-    empty |= {name: "IDLE" for name in ("phase", "wanted") if name in empty} | (
-        {"wanted": "stop"} if "wanted" in empty else {}
-    )
-    names = ", ".join(f'"{name}"' for name in empty)
-    connection.execute(
-        text(f'INSERT INTO "{table}" ({names}) VALUES ({", ".join(f":{name}" for name in empty)})'), empty | values
-    )
 
 
 def test_an_upgrade_to_a_version_of_tomorrow_keeps_the_data(
@@ -465,16 +337,6 @@ def test_nobody_else_reads_a_sqlite_file_nor_what_lies_beside_it(tmp_path: Path)
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
-def _old_public(url: str) -> None:
-    """As version 0009 of the program made it: Alembic's own table, in whatever schema is the first."""
-    with make_engine(parse(url)).connect() as connection:
-        if connection.dialect.name == "sqlite":
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-        schema.migrate(connection, upto="0009")
-        connection.exec_driver_sql(f"ALTER TABLE {migrations.VERSION_TABLE} RENAME TO alembic_version")
-        connection.commit()
-
-
 @pytest.mark.postgres
 def test_tables_are_in_a_schema_of_ours_and_another_alembic_in_the_database_is_no_affair_of_ours(
     postgres_url: str,
@@ -497,25 +359,6 @@ def test_tables_are_in_a_schema_of_ours_and_another_alembic_in_the_database_is_n
         assert set(inspect(connection).get_table_names("public")) == {"alembic_version", "runs"}
         assert connection.exec_driver_sql("SELECT version_num FROM public.alembic_version").scalar() == "7e2f3204cf8e"
         assert {"region", "crkafka_version"} <= set(inspect(connection).get_table_names("crkafka"))
-
-
-def test_the_version_of_an_older_control_plane_gets_a_name_of_ours_and_its_tables_stay_where_they_are(
-    empty_url: str,
-) -> None:
-    store = SqlStore(parse(empty_url), may_create=True)
-    with store.engine.connect():
-        pass
-    _old_public(empty_url)
-    with pytest.raises(SchemaError, match=rf"version 0009.*needs {migrations.HEAD}.*crkafka init"):
-        open_store(empty_url)
-    place = store.place().key
-    initialise(empty_url)
-    check(empty_url)
-    with store.engine.connect() as connection:
-        assert "alembic_version" not in inspect(connection).get_table_names()
-        assert migrations.VERSION_TABLE in inspect(connection).get_table_names()
-    assert store.place().key == place
-    store.close()
 
 
 @pytest.mark.postgres
@@ -542,7 +385,8 @@ def test_views_keep_what_was_granted_and_what_others_made_of_them(
             assert connection.exec_driver_sql(options).scalar() == ["security_invoker=true"]
             connection.exec_driver_sql("SELECT * FROM mine")
         # A version that changes what a view is made of drops it: only what was made of it by others is in the way.
-        monkeypatch.setattr(schema, "version_of", lambda connection: migrations.VERSIONS[-2])
+        monkeypatch.setattr(schema, "VERSIONS", ("0000", *migrations.VERSIONS))
+        monkeypatch.setattr(schema, "version_of", lambda connection: "0000")
         with pytest.raises(SchemaError, match="v_regions changes with this version"):
             initialise(postgres_url)
         with engine.begin() as connection:

@@ -108,7 +108,7 @@ _MUTANTS: dict[str, list[tuple[ModuleType, str, list[tuple[str, str]]]]] = {
         (
             epochs,
             "drop_parts",
-            [("(Expected, Contribution, ContributedOffset, Segment)", "(Expected, Contribution, ContributedOffset)")],
+            [("(Filler, Contribution, ContributedOffset, Segment)", "(Filler, Contribution, ContributedOffset)")],
         )
     ],
     "a rewind does not raise the epoch": [

@@ -17,8 +17,8 @@ from crkafka_core.cli import tables as tables_verb
 from crkafka_core.cli.main import run
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Table
+from crkafka_core.model.segment_name import segment_path
 from crkafka_core.plane import lateness, leases
-from crkafka_core.segments.path import segment_path
 from crkafka_core.verify import verify as verifying
 from crkafka_core.verify.history import History
 from crkafka_core.verify.landed import orphans

@@ -53,7 +53,7 @@ def test_region_whose_control_plane_is_postgresql_and_whose_storage_is_s3(
         assert frames.checkpoints(s.spark, s.region, ids=[second.id]).count() == second.rows
         s.region.reset(first.id, wait=True)  # the host makes the fences
         verdict = s.finish_and_verify()
-        counted = frames.checkpoints(s.spark, s.region, numbered=True).groupBy("crkafka_checkpoint").count().collect()
+        counted = frames.checkpoints(s.spark, s.region).groupBy("crkafka_checkpoint").count().collect()
         assert sum(r["count"] for r in counted) == verdict.rows == s.ledger.rows()
         source.register(s.spark)
         options = {"region": s.config.region, "controlPlane": postgres_url, "storage": s.config.storage}

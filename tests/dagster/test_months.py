@@ -31,7 +31,7 @@ def merge(landing: Landing, first: int, count: int) -> None:
         own = {"rows": 5, "merged_at": now, "opened_at": now, "archive_json": ARCHIVE}
         ids = range(first, first + count)
         tx.add(*(Checkpoint(region, i, i - 1, 1, CheckpointStatus.RETIRED, **own) for i in ids))
-        tx.set_region(head=first + count - 1, next_checkpoint=first + count)
+        tx.set_region(head=first + count - 1, filling=first + count - 1, opened=first + count - 1)
 
     landing.region.plane.do(write)
 

@@ -42,7 +42,7 @@ def many(seat: LandedSeat, count: int, archive: str = "{}") -> None:
                 for i in range(1, count + 1)
             )
         )
-        tx.set_region(head=count, next_checkpoint=count + 1)
+        tx.set_region(head=count, filling=count, opened=count)
 
     seat.landing.region.plane.do(write)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -69,7 +69,7 @@ class Segments:
     def __init__(self) -> None:
         self.offsets: dict[TP, list[int]] = {tp: [] for tp in TPS}
 
-    def write(self, batch: Batch, epoch: int, base: int, nexts: Mapping[TP, int]) -> None:
+    def write(self, batch: Batch, epoch: int, number: int, nexts: Mapping[TP, int]) -> None:
         for run in batch.runs:
             self.offsets[run.tp] += range(run.first, run.next)
 
@@ -93,14 +93,24 @@ class Asked:
 class Member:
     """One member with its region at rest."""
 
-    def __init__(self, client: LossyClient, epochs: Mapping[TP, int] | None = None) -> None:
+    def __init__(self, client: LossyClient, epochs: Mapping[TP, int] | None = None, held: Sequence[TP] = TPS) -> None:
         self.epochs = epochs or {}
         self.loop = EventLoop(chunk=500, poll_interval=300, commit_at_drain=True, uid="u", name="r/0")
         self.segments, self.asked = Segments(), Asked()
         self.submitter = Submitter(MessageQueue(10_000, 1 << 30), self.segments, self.loop.post)  # type: ignore[arg-type]
         parts: Any = (client, self.submitter, self.asked, self.asked, self.asked)
         self.loop.begin(*parts, lambda consumer: None, lambda: None)
-        running = Desired("u", 1, epoch=1, phase=Phase.RUNNING, head=0, registered=True, superseded=False, wanted=True)
+        running = Desired(
+            "u",
+            1,
+            epoch=1,
+            phase=Phase.RUNNING,
+            head=0,
+            registered=True,
+            superseded=False,
+            wanted=True,
+            fills=frozenset(held),
+        )
         self.loop.post(sg.Observed(running))
         self.loop.post(sg.Lease(True))
 
@@ -207,7 +217,7 @@ def test_s4_an_end_that_is_told_after_records_were_lost_was_not_met_behind_them(
             return Polled(records(tp, 0, 10).continuing({tp: 0}))
 
     client = Script()
-    member = Member(client)
+    member = Member(client, held=[tp])
     for _ in range(20):
         member.turn()
     assert len(member.submitter.queue) == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from crkafka_core.member.open_segments import OpenSegments
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment import Span
@@ -50,3 +52,16 @@ def test_each_cut_is_handed_its_own_segments(tmp_path: Path) -> None:
         (10, (Span(P0, 0, 10, 10),)),
         (20, (Span(P0, 10, 30, 20),)),
     ]
+
+
+@pytest.mark.parametrize("other", [(2, 5), (3, 4)])
+def test_C8_rows_of_another_number_or_epoch_are_refused_until_the_segments_are_handed_over(
+    tmp_path: Path, other: tuple[int, int]
+) -> None:
+    """Also where the first ones have filled a segment, and it is closed."""
+    segments, _ = _segments(tmp_path, max_bytes=1)
+    segments.write(records(P0, 0, 10), 2, 4, {P0: 0})
+    with pytest.raises(ValueError, match="among those of"):
+        segments.write(records(P0, 10, 20), *other, {P0: 10})
+    segments.close()
+    segments.write(records(P0, 10, 20), *other, {P0: 10})

@@ -36,7 +36,7 @@ class SlowSegments:
     def _note(self, what: str) -> None:
         self.calls.append((what, threading.current_thread().name))
 
-    def write(self, batch: Any, epoch: int, base: int, nexts: Mapping[TP, int]) -> None:
+    def write(self, batch: Any, epoch: int, number: int, nexts: Mapping[TP, int]) -> None:
         self._note("write")
         if self.fails:
             raise self.error
@@ -103,7 +103,7 @@ def test_m1_whatever_there_is_to_do_wakes_the_thread(rig: Rig) -> None:
     rig.thread.place(stamp, {P0: 0})
     rig.thread.put(records(P0, 0, 5).continuing({P0: 0}))
     at_rest()
-    rig.thread.open_gate(stamp)
+    rig.thread.open_gate(stamp, 1)
     assert rig.until(lambda: rig.thread.submitted == 5)
     at_rest()
     rig.thread.put(records(P0, 5, 9).continuing({P0: 5}))
@@ -176,7 +176,7 @@ def test_m2_a_full_queue_wakes_the_event_thread_as_soon_as_it_is_half_empty(rig:
     assert rig.thread.queue.full
     time.sleep(0.05)
     assert None not in rig.events, "the gate is closed: nothing is taken"
-    rig.thread.open_gate(sg.Stamp(1, 0, 1))
+    rig.thread.open_gate(sg.Stamp(1, 0, 1), 1)
     assert rig.until(lambda: rig.thread.submitted == 120)
     assert rig.events.count(None) == 1
 
@@ -219,7 +219,7 @@ def test_75_the_storages_errors_count_for_nothing_and_all_others_do(
     else:
         rig.thread.place(sg.Stamp(1, 0, 1), {P0: 0})
         rig.thread.put(records(P0, 0, 5).continuing({P0: 0}))
-        rig.thread.open_gate(sg.Stamp(1, 0, 1))
+        rig.thread.open_gate(sg.Stamp(1, 0, 1), 1)
     assert rig.until(lambda: any(isinstance(e, sg.Trouble) for e in rig.events))
     (told,) = [e for e in rig.events if isinstance(e, sg.Trouble)]
     assert told.cause is cause

@@ -30,7 +30,7 @@ from crkafka_core.model.rows import (
     Checkpoint,
     CheckpointStatus,
     Event,
-    Expected,
+    Filler,
     Initial,
     Member,
     MemberStatus,
@@ -325,7 +325,7 @@ def test_g8_a_partition_that_nobody_holds_makes_one_member_force_a_rebalance(pla
     if phase is Phase.CUTTING:
         plane.do(lambda tx: tx.put(Checkpoint("orders", 1, 0, row.epoch, CheckpointStatus.OPEN, deadline=1e12)))
         plane.do(lambda tx: tx.set_region(open_cut=1))
-        plane.do(lambda tx: tx.put(Expected("orders", 1, "orders/0", "a", "{}")))
+        plane.do(lambda tx: tx.put(Filler("orders", 1, "orders/0", "a", "{}")))
     for observer in observers:
         observer.start()
     patience = 1.5 if phase is Phase.CUTTING else 15.0

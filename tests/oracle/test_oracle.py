@@ -20,7 +20,7 @@ from crkafka_core.model.rows import (
     ContributedOffset,
     Contribution,
     Event,
-    Expected,
+    Filler,
     Initial,
     MergedOffset,
     ResetCause,
@@ -29,7 +29,7 @@ from crkafka_core.model.rows import (
 )
 from crkafka_core.plane import events, reading, resets, retire
 from crkafka_core.protocol.commit_metadata import CommitMetadata
-from crkafka_core.segments.batch import Batch
+from crkafka_core.segments.batch import SCHEMA, Batch
 from crkafka_core.segments.whole import hash_of, read_segment
 from crkafka_core.segments.writer import SegmentWriter
 from crkafka_core.verify.committed import commits
@@ -86,7 +86,7 @@ class Landed:
     def rewrite(self, checkpoint: int, change: Callable[[pa.Table], pa.Table], *, honest: bool = True) -> None:
         """Another file in place of a segment; `honest`: with its row made to fit, so that only the content is wrong."""
         segment = self.segment(checkpoint)
-        table = change(read_segment(self.landing.storage, segment.path)).combine_chunks()
+        table = change(read_segment(self.landing.storage, segment.path, SCHEMA.names)).combine_chunks()
         self.landing.storage.delete(segment.path)
         writer = SegmentWriter(self.landing.storage, segment.path)
         whole = records(P0, 0, 1)
@@ -282,8 +282,8 @@ def test_I8_cut_that_the_region_does_not_have_open(landed: Landed) -> None:
 def test_I9_aborted_cut_of_which_something_is_left(landed: Landed) -> None:
     last = landed.plane.read(lambda reader, _: reader.get(Checkpoint, 3))
     landed.plane.do(lambda tx: tx.put(replace(last, id=4, status=CheckpointStatus.ABORTED)))
-    landed.plane.do(lambda tx: tx.put(Expected("orders", 4, "orders/0", "m0", "{}")))
-    _broken(landed.verify(), "I9", "it is aborted, and its expectations are left")
+    landed.plane.do(lambda tx: tx.put(Filler("orders", 4, "orders/0", "m0", "{}")))
+    _broken(landed.verify(), "I9", "it is aborted, and its fillers are left")
 
 
 def test_I4_contribution_whose_segments_hold_other_rows(landed: Landed) -> None:

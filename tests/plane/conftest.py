@@ -16,6 +16,7 @@ from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Event, Member, Region, Reset, ResetCause, Table
 from crkafka_core.model.segment import ClosedSegment, Span
+from crkafka_core.model.segment_name import segment_path
 from crkafka_core.plane import advance, cuts, events, life, limits, members, resets, starts, tables
 from crkafka_core.plane.transact import ControlPlane
 from tests.rigs.landing import Landing
@@ -138,7 +139,7 @@ class Kit:
     # A cut
 
     def open(self, token: str = "") -> int:
-        return self.do(lambda tx: cuts.open_cut(tx, token=token or f"cut {self.row.next_checkpoint}", cause="test")).id
+        return self.do(lambda tx: cuts.open_cut(tx, token=token or f"cut {self.row.filling}", cause="test")).id
 
     def contribute(
         self,
@@ -155,7 +156,7 @@ class Kit:
         offsets = {tp: (self.at[tp], self.at[tp] + rows, rows) for tp in held}
         segments = [
             ClosedSegment(
-                f"{checkpoint}-{name}.parquet",
+                segment_path("uid", row.epoch, self.live[name], checkpoint, 0),
                 rows * len(held),
                 1,
                 "h",

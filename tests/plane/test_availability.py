@@ -143,7 +143,7 @@ def test_x4_a_superseded_checkpoint_is_no_nearest_one(four: Kit) -> None:
     four.do(lambda tx: resets.request(tx, cause="c", by="me", target=1))
     four.settle()
     four.cut()
-    with pytest.raises(DataLoss, match="nearest that can be restored is checkpoint 5"):
+    with pytest.raises(DataLoss, match="nearest that can be restored is checkpoint 6"):
         _check(four, 0, earliest=15)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from crkafka_core.config import RegionConfig
-from crkafka_core.control import Reader
+from crkafka_core.control import Reader, Tx
 from crkafka_core.member.offsets import OffsetManager
 from crkafka_core.model.desired import Desired
 from crkafka_core.model.errors import ConfigError, ManualAssignment, NoSuchCheckpoint, Refused, TooOld
@@ -24,12 +24,12 @@ from crkafka_core.model.rows import (
     Region,
     Segment,
 )
+from crkafka_core.model.segment_name import SegmentName, segment_path
 from crkafka_core.plane import halting, life, limits, reading, resets, retire, stores, view
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.version import SPOKEN
 from crkafka_core.region import Region as Facade
 from crkafka_core.segments.batch import Run
-from crkafka_core.segments.path import SegmentName, segment_path
 from tests.plane.conftest import P0, P1
 from tests.rigs.memory import MemoryStore
 
@@ -92,6 +92,23 @@ def test_C1_contribution_holds_who_what_and_from_where(kit: Kit) -> None:
     assert [(o.topic, o.partition, o.from_offset, o.to_offset, o.rows) for o in offsets] == [("t", 0, 0, 10, 10)]
     segment = kit.plane.read(lambda reader, _: reader.select(Segment, *where))[0]
     assert (json.loads(segment.spans_json), segment.rows, segment.hash) == ([["t", 0, 0, 10, 10]], 10, "h")
+
+
+def test_T3_retirement_deletes_no_file_that_is_not_the_regions_own(kit: Kit) -> None:
+    """A row of SQL may name any file below the storage."""
+    kit.running()
+    own = kit.cut(5)
+    foreign = [segment_path("other", 1, "m0", own, 0), "warehouse/orders/data.parquet", "uid/00000001/../x-1-1.parquet"]
+
+    def name(tx: Tx) -> None:
+        first = tx.select(Segment, ("checkpoint", "=", own))[0]
+        tx.add(*(replace(first, path=path) for path in foreign))
+
+    kit.do(name)
+    kit.do(lambda tx: tx.set_region(limits_json='{"retain": 1}'))
+    kit.cut(5)
+    paths = kit.do(lambda tx: retire.retire(tx, [own]))
+    assert len(paths) == 2 and not set(paths) & set(foreign)
 
 
 def test_T2_archived_checkpoint_can_be_replayed_and_not_reset_to(kit: Kit) -> None:

@@ -11,6 +11,7 @@ from crkafka_core.model.errors import Conflict, Lost, Mismatch, NotOpen, Superse
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import CheckpointStatus, ContributedOffset, Contribution, ResetCause
 from crkafka_core.model.segment import ClosedSegment, Span
+from crkafka_core.model.segment_name import segment_path
 from crkafka_core.plane import cuts, resets, retire
 from tests.plane.conftest import P0, P1
 
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
 def _part(kit: Kit, checkpoint: int, number: int, rows: int = 10, **other: object) -> cuts.Part:
     name, tp = f"orders/{number}", P0 if number == 0 else P1
     at = kit.at[tp]
-    segment = ClosedSegment(f"{checkpoint}-{name}", rows, 1, "h", (Span(tp, at, at + rows, rows),))
+    segment = ClosedSegment(
+        segment_path("uid", kit.row.epoch, kit.live[name], checkpoint, 0),
+        rows,
+        1,
+        "h",
+        (Span(tp, at, at + rows, rows),),
+    )
     return replace(
         cuts.Part(
             checkpoint,
@@ -138,7 +145,8 @@ def test_C3_span_with_a_hole_is_no_contribution(kit: Kit) -> None:
     """SPEC C3: the spans chain without a hole."""
     kit.running()
     cut = kit.open()
-    holey = ClosedSegment("s", 10, 1, "h", (Span(P0, 2, 10, 10),))
+    path = segment_path("uid", kit.row.epoch, kit.live["orders/0"], cut, 0)
+    holey = ClosedSegment(path, 10, 1, "h", (Span(P0, 2, 10, 10),))
     with pytest.raises(Mismatch, match="begins at 2"):
         kit.do(lambda tx: cuts.contribute(tx, _part(kit, cut, 0, segments=[holey])))
 

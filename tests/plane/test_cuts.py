@@ -10,7 +10,7 @@ import pytest
 
 from crkafka_core.model.errors import CutOpen, Mismatch, NotOpen, NotSettled, Superseded
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import CheckpointStatus, Expected, ResetCause
+from crkafka_core.model.rows import CheckpointStatus, Filler, ResetCause
 from crkafka_core.plane import advance, cuts, resets
 from tests.plane.conftest import P0, P1
 
@@ -24,7 +24,7 @@ def test_C3_merge_compares_sets_and_not_counts(kit: Kit) -> None:
     cut = kit.open()
     kit.contribute(cut, 0, 10)
     kit.contribute(cut, 1, 10)
-    kit.do(lambda tx: tx.put(replace(tx.select(Expected, ("member", "=", "orders/1"))[0], incarnation="another")))
+    kit.do(lambda tx: tx.put(replace(tx.select(Filler, ("member", "=", "orders/1"))[0], incarnation="another")))
     with pytest.raises(Mismatch):
         kit.do(lambda tx: cuts.merge(tx, cut))
     assert kit.row.head == 0

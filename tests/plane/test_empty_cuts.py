@@ -12,7 +12,7 @@ from crkafka_core.model.rows import (
     CheckpointStatus,
     ContributedOffset,
     Contribution,
-    Expected,
+    Filler,
     MergedOffset,
 )
 from crkafka_core.plane import cuts, events, life, retire
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def periodic(kit: Kit, rows: int = 0) -> Checkpoint:
     """A cut as the driver opens it."""
-    number = kit.do(lambda tx: cuts.open_cut(tx, token=f"due {kit.row.next_checkpoint}", cause="due", if_new=True)).id
+    number = kit.do(lambda tx: cuts.open_cut(tx, token=f"due {kit.row.filling}", cause="due", if_new=True)).id
     for member in (0, 1):
         kit.contribute(number, member, rows)
     for tp in kit.at:
@@ -45,7 +45,7 @@ def test_v1_an_idle_day_makes_no_checkpoint_and_pushes_out_no_history(make_kit: 
         assert [c.id for c in reader.select(Checkpoint)] == [*made, done.id], (
             "the last one is remembered, for its driver"
         )
-        for part in (Expected, Contribution, ContributedOffset, MergedOffset):
+        for part in (Filler, Contribution, ContributedOffset, MergedOffset):
             assert not reader.count(part, ("checkpoint", "=", done.id))
     assert kit.do(lambda tx: cuts.merge(tx, done.id)) == done, "asked again, it is the same"
 

@@ -194,7 +194,7 @@ def test_78_who_waits_for_a_region_that_another_run_has_stopped_is_told_and_wait
     """The run that hosted it was done first: its stop made the region idle, and the other one waited for RUNNING for ever."""
     kit.running()
     kit.do(lambda tx: life.stop(tx, token="stop", by="first"))
-    cut = kit.row.next_checkpoint - 1
+    cut = kit.row.opened
     assert waiting.until_running(kit.plane, 0, lambda _: None).phase is Phase.CUTTING, "the last cut may still be his"
     for number in (0, 1):
         kit.contribute(cut, number)

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from checkpoints_db.schema import initialise, open_store
-from crkafka_core.control import Place, Tx
+from crkafka_core.control import Place
 from crkafka_core.kafka.admin import Committed
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model.errors import LeaseLost, NoSuchRegion, NotOwner, NotRunning, WentBack
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
+from crkafka_core.model.rows import Segment
+from crkafka_core.model.segment_name import segment_path
 from crkafka_core.plane import halting, leases, life, resets, restored, skips
 from crkafka_core.plane import retire as rules
 from crkafka_core.plane.transact import ControlPlane
@@ -26,7 +27,6 @@ from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.region import Region
 from crkafka_core.region.retire import Retired, own, retire
 from crkafka_core.segments import owner
-from crkafka_core.segments.path import segment_path
 from crkafka_core.segments.storage import Storage
 from tests.plane.conftest import P0
 from tests.rigs.landing import Landing
@@ -134,33 +134,30 @@ def test_g10_no_file_goes_while_the_region_is_stopped_for_it_until_a_person_has_
     assert backups.retire().checkpoints == (1, 2)
 
 
-def test_g10_a_parent_that_sql_has_aborted_stops_the_region_and_deletes_nothing(backups: Backups) -> None:
-    """The numbers were given out again by an older state: epochs alone show nothing."""
-    backups.landing.land()
+@pytest.mark.parametrize(
+    ("epochs_back", "number", "told"), [(1, 3, "checkpoint 3, and SQL has handed out 2"), (0, 2, "an earlier one")]
+)
+def test_g10_a_number_that_sql_did_not_hand_out_in_its_epoch_stops_the_region_and_deletes_nothing(
+    backups: Backups, epochs_back: int, number: int, told: str
+) -> None:
+    """An older state has gone on to the same numbers: they alone show nothing."""
     for _ in range(2):
         backups.landing.land()
-    row = backups.plane.read(lambda _, region: region)
-    aborted = backups.landing.land(0)
-
-    def abort(tx: Tx) -> None:
-        found = tx.get(Checkpoint, aborted)
-        assert found is not None
-        tx.put(replace(found, status=CheckpointStatus.ABORTED, merged_at=0.0))
-        tx.set_region(head=row.head, epoch=5)
-
-    backups.plane.do(abort)
-    path = backups.put(segment_path(backups.landing.uid, 2, "i1", aborted, 0))
-    with pytest.raises(WentBack, match=f"begun from checkpoint {aborted}, which SQL has aborted"):
+    backups.plane.do(lambda tx: resets.request(tx, by="me"))
+    backups.landing.land()
+    epoch = backups.plane.read(lambda _, row: row.epoch)
+    path = backups.put(segment_path(backups.landing.uid, epoch - epochs_back, "i1", number, 0))
+    with pytest.raises(WentBack, match=told):
         backups.retire()
     assert backups.storage.exists(path)
     assert backups.missing() == []
 
 
-def test_t3_files_begun_at_the_head_stay_and_go_once_the_head_is_past_them(backups: Backups) -> None:
+def test_t3_files_of_numbers_above_the_head_stay_and_go_once_the_head_is_past_them(backups: Backups) -> None:
     head = backups.landing.land()
     backups.plane.do(lambda tx: tx.set_region(epoch=4))
-    old = backups.put(segment_path(backups.landing.uid, 2, "killed", head - 1, 0))
-    new = backups.put(segment_path(backups.landing.uid, 2, "killed", head, 0))
+    old = backups.put(segment_path(backups.landing.uid, 2, "killed", head, 0))
+    new = backups.put(segment_path(backups.landing.uid, 2, "killed", head + 1, 0))
     assert backups.retire().orphans == 1
     assert (backups.storage.exists(old), backups.storage.exists(new)) == (False, True)
     backups.landing.land()
@@ -277,16 +274,18 @@ def test_8_who_slept_past_its_lease_while_it_retired_deletes_nothing(
 
 
 def test_g10_what_the_newer_self_merged_and_was_open_here_does_not_stop_a_rewind_again(kit: Kit) -> None:
-    """A backup, or a replica that lags, taken while a cut was open: segments were begun from it, and name a checkpoint that is aborted."""
+    """A backup, or a replica that lags, taken while a cut was open, which the newer self merged and went on from."""
     kit.running(), kit.cut()
     opened = kit.open()
-    seen = restored.Seen(kit.row.epoch, opened, "a segment", parents=frozenset({0, 1, opened}))
+    seen = restored.Seen(
+        kit.row.epoch, opened, numbers=frozenset({(kit.row.epoch, n) for n in (1, opened, opened + 1)})
+    )
     with pytest.raises(WentBack, match="older than what was seen"):
         kit.do(lambda tx: restored.check(tx, seen, by="orders/0"))
     kit.do(lambda tx: restored.rewind(tx, seen, by="ann"))
     kit.do(lambda tx: restored.check(tx, seen, by="orders/0"))
     assert (kit.row.phase, kit.row.went_back) == (Phase.RESETTING, False)
-    assert kit.row.next_checkpoint > opened
+    assert kit.row.filling > opened + 1
     (told,) = kit.events("restored")
     assert (told.text, told.by) == ("went on from head 1 after the control plane went back", "ann")
 

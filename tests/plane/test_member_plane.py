@@ -145,11 +145,11 @@ def test_g10_who_has_seen_more_than_sql_shows_stops_the_region_though_sql_does_n
     kit.running()
     forgotten = MemberPlane(kit.plane, "orders/7", "registered after the backup was made")
     row = kit.row
-    forgotten.observed(row.epoch, row.version, row.head, row.next_checkpoint - 1)
-    forgotten.observed(row.epoch, row.version, row.head, row.next_checkpoint - 1)
+    forgotten.observed(row.epoch, row.version, row.head, row.opened)
+    forgotten.observed(row.epoch, row.version, row.head, row.opened)
     assert kit.row.phase is Phase.RUNNING, "SQL shows all that it has seen"
-    forgotten.observed(row.epoch + 1, row.version + 3, row.head, row.next_checkpoint - 1)
-    forgotten.observed(row.epoch, row.version, row.head, row.next_checkpoint - 1)
+    forgotten.observed(row.epoch + 1, row.version + 3, row.head, row.opened)
+    forgotten.observed(row.epoch, row.version, row.head, row.opened)
     assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)
     assert f"saw epoch {row.epoch + 1} and version {row.version + 3}" in kit.row.stop_reason
 
@@ -160,7 +160,7 @@ def test_g10_who_saw_a_later_head_in_the_same_epoch_stops_the_region_though_sql_
     """Its open segments alone told that the head was merged, and it drops them as it ends (found by seed 831)."""
     kit.running()
     gate, row = MemberPlane(kit.plane, NAME, kit.live[NAME]), kit.row
-    gate.observed(row.epoch, row.version, row.head + 1, row.next_checkpoint - 1)
+    gate.observed(row.epoch, row.version, row.head + 1, row.opened)
     with pytest.raises(
         WentBack,
         match=rf"saw checkpoint {row.head + 1} as the head of epoch {row.epoch}, now it shows checkpoint {row.head}\.",
@@ -190,9 +190,9 @@ def test_g10_a_rewind_is_no_older_state(kit: Kit) -> None:
     kit.running()
     kit.cut()
     gate = MemberPlane(kit.plane, NAME, kit.live[NAME])
-    gate.observed(kit.row.epoch, kit.row.version, kit.row.head, kit.row.next_checkpoint - 1)
+    gate.observed(kit.row.epoch, kit.row.version, kit.row.head, kit.row.opened)
     kit.do(lambda tx: resets.request(tx, by="me", target=0))
-    gate.observed(kit.row.epoch, kit.row.version, kit.row.head, kit.row.next_checkpoint - 1)
+    gate.observed(kit.row.epoch, kit.row.version, kit.row.head, kit.row.opened)
     gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
     assert kit.row.phase is Phase.RESETTING
 
@@ -201,8 +201,8 @@ def test_g10_who_saw_a_cut_open_that_sql_does_not_know_stops_the_region_by_looki
     """Else it would take it for a cut that had nothing new, and go on behind it until its next word (found by seed 250003296)."""
     kit.running()
     gate, row = MemberPlane(kit.plane, NAME, kit.live[NAME]), kit.row
-    gate.observed(row.epoch, row.version, row.head, row.next_checkpoint)
-    gate.observed(row.epoch, row.version, row.head, row.next_checkpoint - 1)
+    gate.observed(row.epoch, row.version, row.head, row.opened + 1)
+    gate.observed(row.epoch, row.version, row.head, row.opened)
     assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)
 
 
@@ -217,14 +217,14 @@ def test_g10_who_saw_a_head_that_sql_never_merged_stops_the_region_though_sql_we
     if opened:
         kit.open()
     backup = rows_of(kit.plane.store, "orders")
-    gate.observed(kit.row.epoch, kit.row.version, 1, kit.row.next_checkpoint - 1)
+    gate.observed(kit.row.epoch, kit.row.version, 1, kit.row.opened)
     put(kit.plane.store, backup)
     kit.do(lambda tx: resets.request(tx, by="me"))
     if acts:
         with pytest.raises(WentBack, match="now it shows checkpoint 0, and never merged 1"):
             gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
     else:
-        gate.observed(kit.row.epoch, kit.row.version, kit.row.head, kit.row.next_checkpoint - 1)
+        gate.observed(kit.row.epoch, kit.row.version, kit.row.head, kit.row.opened)
     assert (kit.row.phase, kit.row.went_back) == (Phase.STOPPED, True)
 
 
@@ -246,7 +246,7 @@ def test_g10_a_failover_that_loses_what_a_member_has_just_written_stops_the_regi
 def test_g10_once_a_person_has_said_how_to_go_on_nobody_who_remembers_more_stops_the_region_again(kit: Kit) -> None:
     kit.running()
     gate = MemberPlane(kit.plane, NAME, kit.live[NAME])
-    gate.observed(kit.row.epoch, kit.row.version + 100, kit.row.head, kit.row.next_checkpoint - 1)
+    gate.observed(kit.row.epoch, kit.row.version + 100, kit.row.head, kit.row.opened)
     with pytest.raises(WentBack):
         gate.do(lambda tx: members.renew(tx, NAME, gate.incarnation))
     kit.do(lambda tx: restored.rewind(tx, restored.Seen(), by="me"))

@@ -111,7 +111,7 @@ def test_g10_who_goes_on_after_a_restored_backup_is_above_all_that_was_seen(kit:
     kit.do(lambda tx: restored.rewind(tx, restored.Seen(epoch=90, checkpoint=70, where="x"), by="me"))
     assert kit.row.epoch == 91
     kit.settle()
-    assert kit.cut() == 71
+    assert kit.cut() > 70 + restored.MARGIN
 
 
 def test_g9_a_region_never_resumed_is_at_its_birth_also_behind_a_fence(make_kit: type[Kit]) -> None:
@@ -292,6 +292,8 @@ def test_x8_each_epoch_says_why_it_began_and_which_cut_it_cost(kit: Kit) -> None
         token="t",
         target=first,
         aborted=opened,
+        filling=opened,
+        opened=opened,
         ran=7.0,
     ), second
 
@@ -489,7 +491,7 @@ def test_x4_what_was_superseded_is_not_among_the_targets_that_are_named(kit: Kit
     kit.settle()
     for _ in range(6):
         kit.cut()
-    with pytest.raises(NoSuchCheckpoint, match=r"Checkpoint 5 .* is superseded.*It can go back to 1 … 3, 10 … 15 or"):
+    with pytest.raises(NoSuchCheckpoint, match=r"Checkpoint 5 .* is superseded.*It can go back to 1 … 3, 11 … 16 or"):
         kit.do(lambda tx: resets.request(tx, by="me", target=5))
 
 

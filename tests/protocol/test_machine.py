@@ -27,7 +27,16 @@ class Player:
         self.sticks = False
         self.version = 0
         self.desired = Desired(
-            "u", 0, epoch=1, phase=Phase.RESETTING, head=0, registered=True, superseded=False, wanted=True
+            "u",
+            0,
+            epoch=1,
+            phase=Phase.RESETTING,
+            head=0,
+            registered=True,
+            superseded=False,
+            wanted=True,
+            filling=1,
+            fills=HELD,
         )
 
     def hear(self, *events: sg.Event) -> list[sg.Effect]:
@@ -90,6 +99,16 @@ def test_M8_permits_come_with_the_phase_and_with_the_lease() -> None:
     assert kinds(p.hear(sg.Lease(False))) == ["CloseGate"], "G4: its lease ended"
 
 
+def test_C8_only_who_fills_a_number_with_what_it_holds_submits_to_it() -> None:
+    p = Player()
+    p.see(fills=None)
+    p.hear(sg.Lease(True), sg.Assigned(HELD, 1))
+    p.started()
+    assert kinds(p.see(phase=Phase.RUNNING)) == [], "it has joined since the number was handed out"
+    assert kinds(p.see(fills=frozenset({TP("t", 9)}))) == [], "it fills other partitions"
+    assert p.see(filling=2, fills=HELD) == [sg.OpenGate(p.state.stamp, 2)]
+
+
 def test_M4_a_start_under_an_old_stamp_is_dropped_and_asked_for_again() -> None:
     p = Player()
     p.see()
@@ -135,9 +154,9 @@ def test_D1_a_cut_closes_the_gate_then_saves_and_commits_and_polls_no_more(playe
     assert not player.state.polls
     assert kinds(player.hear(sg.Contributed(6))) == [] and player.state.step is Step.CONTRIBUTING
     assert kinds(player.hear(sg.Contributed(7))) == [] and player.state.step is Step.CONTRIBUTED
-    effects = player.see(phase=Phase.RUNNING, head=7, cut=None)
+    effects = player.see(phase=Phase.RUNNING, head=7, cut=None, filling=8)
     assert kinds(effects) == ["Merged", "OpenGate"] and player.state.polls
-    assert effects[1] == sg.OpenGate(Stamp(1, 7, player.state.serial)), "the queue stays valid: its serial does"
+    assert effects[1] == sg.OpenGate(Stamp(1, 7, player.state.serial), 8), "the queue stays valid: its serial does"
 
 
 def test_V1_a_cut_that_is_over_without_a_new_epoch_or_head_had_nothing_new_and_the_member_goes_on(
@@ -150,8 +169,8 @@ def test_V1_a_cut_that_is_over_without_a_new_epoch_or_head_had_nothing_new_and_t
     player.hear(sg.Saved(7, "payload"))
     player.hear(sg.Contributed(7))
     serial = player.state.serial
-    effects = player.see(phase=Phase.RUNNING, cut=None)
-    assert effects == [sg.Merged(base, offsets_committed=True), sg.OpenGate(Stamp(1, base, serial))]
+    effects = player.see(phase=Phase.RUNNING, cut=None, filling=8)
+    assert effects == [sg.Merged(base, offsets_committed=True), sg.OpenGate(Stamp(1, base, serial), 8)]
     assert player.state.polls
     assert kinds(player.cutting()) == ["CloseGate"], "and takes part in the next one"
 
@@ -280,8 +299,8 @@ def test_G10_a_control_plane_that_went_back_ends_the_member(player: Player, chan
 
 def test_G10_a_cut_that_vanishes_and_that_sql_never_opened_ends_the_member(player: Player) -> None:
     """It is no cut that had nothing new: that one keeps its number (found by seed 250003296)."""
-    player.see(phase=Phase.CUTTING, issued=7, cut=OpenCut(7, player.state.base, 1, ("r/0",), HELD))
-    assert kinds(player.see(phase=Phase.RUNNING, issued=6, cut=None)) == ["Exit"]
+    player.see(phase=Phase.CUTTING, opened=7, cut=OpenCut(7, player.state.base, 1, ("r/0",), HELD))
+    assert kinds(player.see(phase=Phase.RUNNING, opened=6, cut=None)) == ["Exit"]
     assert player.state.ended is ExitKind.FAILED
 
 

@@ -16,7 +16,16 @@ from crkafka_core.protocol.machine import Gate, State
 
 P0, P1 = TP("t", 0), TP("t", 1)
 RUNNING = Desired(
-    uid="u", version=1, epoch=1, phase=Phase.RUNNING, head=0, registered=True, superseded=False, wanted=True
+    uid="u",
+    version=1,
+    epoch=1,
+    phase=Phase.RUNNING,
+    head=0,
+    registered=True,
+    superseded=False,
+    wanted=True,
+    filling=1,
+    fills=frozenset({P0}),
 )
 
 

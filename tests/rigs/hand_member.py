@@ -10,11 +10,11 @@ from crkafka_core.model.errors import NotOpen, NotRunning, ServiceUnavailable
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.segment import ClosedSegment
+from crkafka_core.model.segment_name import segment_path
 from crkafka_core.plane import advance, cuts, members, starts
 from crkafka_core.plane.cuts import Part
 from crkafka_core.plane.members import Registration
 from crkafka_core.plane.transact import ControlPlane
-from crkafka_core.segments.path import segment_path
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter
 from tests.rigs.landing import records
@@ -113,18 +113,20 @@ class HandMember:
             members=(self.name,),
             offsets=offsets,
             topic_ids={tp.topic: f"id-{tp.topic}" for tp in self.tps},
-            segments=self._segment(uid, epoch, head, offsets),
+            segments=self._segment(uid, epoch, checkpoint, offsets),
             drain_ms=12,
         )
         self.plane.do(lambda tx: cuts.contribute(tx, part))
         self._next = {tp: to for tp, (_, to, _) in offsets.items()}
 
     def _segment(
-        self, uid: str, epoch: int, head: int, offsets: dict[TP, tuple[int, int, int]]
+        self, uid: str, epoch: int, checkpoint: int, offsets: dict[TP, tuple[int, int, int]]
     ) -> tuple[ClosedSegment, ...]:
         if not self.rows:
             return ()
-        writer = SegmentWriter(Storage.open(self.config.storage), segment_path(uid, epoch, self.incarnation, head, 0))
+        writer = SegmentWriter(
+            Storage.open(self.config.storage), segment_path(uid, epoch, self.incarnation, checkpoint, 0)
+        )
         for tp, (start, stop, _) in offsets.items():
             writer.write(records(tp, start, stop))
         return (writer.close(),)

@@ -14,26 +14,26 @@ from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Store, Tx
 from crkafka_core.lake.handle import Opened
-from crkafka_core.model.offsets import TP, pack
+from crkafka_core.model.offsets import TP, pack_offsets
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import (
     Checkpoint,
     CheckpointStatus,
     ContributedOffset,
     Contribution,
-    Expected,
+    Filler,
     Initial,
     MergedOffset,
     Region,
     Segment,
     Table,
 )
+from crkafka_core.model.segment_name import segment_path
 from crkafka_core.plane import life, resets, retire
 from crkafka_core.plane import tables as plane_tables
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.merge import digest
 from crkafka_core.segments.batch import HEADERS, SCHEMA, Batch, Run
-from crkafka_core.segments.path import segment_path
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter
 
@@ -93,7 +93,7 @@ class Landing:
     def land(self, rows: int = 100) -> int:
         """One checkpoint with so many rows in each partition; its number."""
         row = self.region.plane.read(lambda _, region: region)
-        number, parent = row.next_checkpoint, row.head
+        number, parent = row.filling + 1, row.head
         before = self.offsets[parent]
         segments: list[Segment] = []
         merged: list[MergedOffset] = []
@@ -114,9 +114,7 @@ class Landing:
                 for tp in tps
             ]
             if rows and tps:
-                segments.append(
-                    self._segment(row, number, parent, member, [(tp, before[tp], before[tp] + rows) for tp in tps])
-                )
+                segments.append(self._segment(row, number, member, [(tp, before[tp], before[tp] + rows) for tp in tps]))
         self.offsets[number] = {tp: offset + rows for tp, offset in before.items()}
         self.region.plane.do(lambda tx: self._merge(tx, row, number, segments, merged))
         return number
@@ -150,9 +148,9 @@ class Landing:
     def _incarnation(self, member: int) -> str:
         return f"m{member}" + (f".{self.starts}" if self.starts else "")
 
-    def _segment(self, row: Region, number: int, parent: int, member: int, spans: list[tuple[TP, int, int]]) -> Segment:
+    def _segment(self, row: Region, number: int, member: int, spans: list[tuple[TP, int, int]]) -> Segment:
         incarnation = self._incarnation(member)
-        path = segment_path(self.uid, row.epoch, incarnation, parent, 0)
+        path = segment_path(self.uid, row.epoch, incarnation, number, 0)
         writer = SegmentWriter(self.storage, path)
         for tp, start, stop in spans:
             writer.write(self._batch_of(tp, start, stop))
@@ -193,11 +191,12 @@ class Landing:
         tx.add(*merged)
         for member in range(self.members):
             self._contribute(tx, row, number, member, [o for o in merged if o.member == f"{row.name}/{member}"])
-        tx.set_region(head=number, next_checkpoint=number + 1, phase=Phase.RUNNING)
+        tx.set_region(head=number, filling=number, opened=number, phase=Phase.RUNNING)
 
     def _contribute(self, tx: Tx, row: Region, number: int, member: int, mine: list[MergedOffset]) -> None:
-        name, who, held = f"{row.name}/{member}", self._incarnation(member), [TP(o.topic, o.partition) for o in mine]
-        tx.add(Expected(row.name, number, name, who, pack(held)))
+        name, who = f"{row.name}/{member}", self._incarnation(member)
+        begins = {TP(o.topic, o.partition): o.from_offset for o in mine}
+        tx.add(Filler(row.name, number, name, who, pack_offsets(begins)))
         tx.add(
             Contribution(
                 region=row.name,

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from crkafka_core.model.errors import DataLoss
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.selection import Selection
-from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.batch import SCHEMA, SEGMENT, numbered
 from crkafka_core.segments.rows import batches
 from crkafka_core.segments.scan import scan_segment
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import SegmentWriter
 from tests.rigs.landing import records
 
-PATH = "uid/00000001/m0-0-0.parquet"
+PATH = "uid/00000001/m0-3-0.parquet"
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_row_groups_without_what_is_wanted_are_not_read(
 
 def test_another_number_of_rows_than_was_landed_is_a_loss(storage: Storage) -> None:
     assert sum(b.num_rows for b in scan_segment(storage, PATH, landed=1000)) == 1000
-    with pytest.raises(DataLoss, match=r"m0-0-0.parquet has 1,000 rows; 999 were landed"):
+    with pytest.raises(DataLoss, match=r"m0-3-0.parquet has 1,000 rows; 999 were landed"):
         list(scan_segment(storage, PATH, landed=999, columns=["offset"]))
 
 
@@ -76,14 +76,15 @@ def test_another_number_of_rows_than_was_landed_is_a_loss(storage: Storage) -> N
 def test_a_segment_that_was_cut_is_named(storage: Storage, left: int) -> None:
     file = Path(storage.url) / PATH
     file.write_bytes(file.read_bytes()[:left])
-    with pytest.raises(DataLoss, match=r"Segment uid/00000001/m0-0-0.parquet is damaged"):
+    with pytest.raises(DataLoss, match=r"Segment uid/00000001/m0-3-0.parquet is damaged"):
         list(scan_segment(storage, PATH, landed=1000))
 
 
 @pytest.mark.parametrize(
     ("written", "damaged"),
     [
-        (b'{"timestampType": 0', b'{ timestampType": 0'),
+        (b'{"crkafka_checkpoint": 3', b'{ crkafka_checkpoint": 3'),
+        (b'"crkafka_checkpoint": 3', b'"crkafka_checkpoint":{}'),
         (b'"timestampType": 0', b'"timestampType":{}'),
         (b'"timestampType": 0, "topic": "orders"', b'"timestampType":5000000000,"topic":""'),
         (b'"topic": "orders"', b'"topic": 12345678'),
@@ -95,7 +96,7 @@ def test_a_footer_that_was_damaged_is_named(storage: Storage, written: bytes, da
     there = file.read_bytes()
     assert len(written) == len(damaged) and written in there
     file.write_bytes(there.replace(written, damaged))
-    with pytest.raises(DataLoss, match=r"Segment uid/00000001/m0-0-0.parquet is damaged"):
+    with pytest.raises(DataLoss, match=r"Segment uid/00000001/m0-3-0.parquet is damaged"):
         list(scan_segment(storage, PATH, landed=1000))
 
 
@@ -125,7 +126,7 @@ def test_what_a_footer_tells_does_not_go_with_its_rows(storage: Storage, wanted:
         min_size=1,
         max_size=3,
     ),
-    columns=st.none() | st.sets(st.sampled_from(SCHEMA.names), min_size=1).map(sorted),
+    columns=st.none() | st.sets(st.sampled_from(SEGMENT.names), min_size=1).map(sorted),
 )
 def test_columns_that_are_constant_come_back_as_they_were_written(
     tmp_path_factory: pytest.TempPathFactory, groups: list[tuple[Any, ...]], columns: list[str] | None
@@ -144,7 +145,8 @@ def test_columns_that_are_constant_come_back_as_they_were_written(
         written.append(rows)
         writer.write(replace(batch, records=rows))
     writer.close()
+    in_file = [numbered(rows, 3) for rows in written]
     found = list(scan_segment(storage, PATH, landed=sum(rows.num_rows for rows in written), columns=columns))
-    wanted = [name for name in SCHEMA.names if columns is None or name in columns]
-    assert pa.Table.from_batches(found).equals(pa.Table.from_batches(written, SCHEMA).select(wanted))
-    assert pa.Table.from_batches(written, SCHEMA).equals(pq.read_table(Path(storage.url) / PATH).cast(SCHEMA))
+    wanted = [name for name in SEGMENT.names if columns is None or name in columns]
+    assert pa.Table.from_batches(found).equals(pa.Table.from_batches(in_file, SEGMENT).select(wanted))
+    assert pa.Table.from_batches(in_file, SEGMENT).equals(pq.read_table(Path(storage.url) / PATH).cast(SEGMENT))

@@ -151,30 +151,30 @@ def test_a_full_disk_is_said_and_the_half_written_file_removed(tmp_path: Path) -
                      pa.array(["a"] * n), pa.array([0] * n, pa.int32()), pa.array(range(first, first + n), pa.int64()),
                      pa.array([0] * n, SCHEMA.field("timestamp").type), pa.array([0] * n, pa.int32()), pa.nulls(n, HEADERS)]
             return Batch(pa.RecordBatch.from_arrays(fixed, schema=SCHEMA), (Run(tp, 0, n, first, first + n),))
-        writer = SegmentWriter(storage, "u/1/a.parquet", row_group_bytes=400_000)
+        writer = SegmentWriter(storage, "u/00000001/a-1-1.parquet", row_group_bytes=400_000)
         resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
         try:
             for i in range(20):
                 writer.write(batch(i * n))
             print("no error")
         except ServiceUnavailable as error:
-            print(type(error).__name__, "|", error, "|", storage.exists("u/1/a.parquet"))
+            print(type(error).__name__, "|", error, "|", storage.exists("u/00000001/a-1-1.parquet"))
             writer.discard()
-            print(storage.exists("u/1/a.parquet"))
+            print(storage.exists("u/00000001/a-1-1.parquet"))
     """)
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
     )
     said, left = done.stdout.strip().splitlines()
     assert said.startswith("StorageUnavailable | Writing")
-    assert str(tmp_path / "u/1/a.parquet") in said
+    assert str(tmp_path / "u/00000001/a-1-1.parquet") in said
     assert left == "False"
 
 
 def test_a_real_full_file_system(tmp_path: Path, make_batch: MakeBatch) -> None:
     """/dev/full says "no space left" to every write, as a full disk does."""
     storage = Storage.open(tmp_path)
-    writer = SegmentWriter(storage, "u/1/a.parquet", row_group_bytes=1_000)
+    writer = SegmentWriter(storage, "u/00000001/a-1-1.parquet", row_group_bytes=1_000)
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, writer._sink.output._descriptor)  # type: ignore[attr-defined]
     os.close(full)

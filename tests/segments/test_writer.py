@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pyarrow as pa
@@ -10,15 +11,16 @@ import pytest
 
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment import Span
-from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.batch import CHECKPOINT, SEGMENT, numbered
+from crkafka_core.segments.constants import CONSTANTS
 from crkafka_core.segments.errors import SegmentExists, SegmentMissing
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.whole import hash_of, read_segment
-from crkafka_core.segments.writer import COMPRESSIONS, SegmentWriter
+from crkafka_core.segments.writer import COMPRESSIONS, MERGED, SegmentWriter
 from tests.segments.conftest import MakeBatch
 
 A0, B1 = TP("a", 0), TP("b", 1)
-PATH = "uid/00000001/inc-0-1.parquet"
+PATH = "uid/00000001/inc-7-1.parquet"
 
 
 def test_what_was_written_is_read_back_in_order_with_rows_bytes_hash_and_spans(
@@ -29,8 +31,8 @@ def test_what_was_written_is_read_back_in_order_with_rows_bytes_hash_and_spans(
     for batch in batches:
         writer.write(batch)
     closed = writer.close()
-    written = pa.Table.from_batches([piece for batch in batches for piece in batch.pieces()], SCHEMA)
-    assert read_segment(storage, PATH).equals(written)
+    written = [numbered(piece, 7) for batch in batches for piece in batch.pieces()]
+    assert read_segment(storage, PATH).equals(pa.Table.from_batches(written, SEGMENT))
     assert (closed.path, closed.rows) == (PATH, 600)
     assert (closed.hash, closed.bytes) == hash_of(storage, PATH)
     assert closed.spans == (Span(A0, 10, 410, 400), Span(B1, 5, 205, 200))
@@ -58,7 +60,7 @@ def test_every_compression_reads_back(storage: Storage, make_batch: MakeBatch, c
     writer = SegmentWriter(storage, PATH, compression=compression)
     writer.write(batch)
     writer.close()
-    assert read_segment(storage, PATH).to_batches()[0].equals(batch.records)
+    assert read_segment(storage, PATH).to_batches()[0].equals(numbered(batch.records, 7))
 
 
 def test_rows_that_do_not_count_are_not_written(storage: Storage, make_batch: MakeBatch) -> None:
@@ -86,10 +88,34 @@ def test_discarding_after_closing_keeps_the_file(storage: Storage, make_batch: M
     assert read_segment(storage, PATH).num_rows == 5
 
 
+def test_C8_a_segment_names_its_checkpoint_in_each_row_and_in_its_footer(
+    storage: Storage, make_batch: MakeBatch
+) -> None:
+    """Of a constant no row costs anything: the column is run lengths of one value of a dictionary."""
+    writer = SegmentWriter(storage, PATH, row_group_bytes=30_000)
+    for first in range(0, 3_000, 300):
+        writer.write(make_batch(A0, first, 300))
+    writer.close(merged=5)
+    with storage.open_read(PATH) as source:
+        about = pq.ParquetFile(source).metadata
+    groups = [about.row_group(i) for i in range(about.num_row_groups)]
+    columns = [group.column(about.schema.names.index(CHECKPOINT)) for group in groups]
+    assert len(columns) > 2
+    assert {(c.statistics.min, c.statistics.max, c.statistics.null_count) for c in columns} == {(7, 7, 0)}
+    assert max(c.total_compressed_size for c in columns) < 100
+    assert about.schema.column(about.num_columns - 1).max_definition_level == 0, "it cannot be null"
+    assert (about.metadata[MERGED.encode()], json.loads(about.metadata[CONSTANTS])[CHECKPOINT]) == (b"5", 7)
+
+
+def test_C8_a_file_whose_name_tells_no_checkpoint_is_no_segment(storage: Storage) -> None:
+    with pytest.raises(ValueError, match="not the name of a segment"):
+        SegmentWriter(storage, "u/1/a.parquet")
+
+
 def test_a_segment_without_rows_is_a_valid_file(storage: Storage) -> None:
     closed = SegmentWriter(storage, PATH).close()
     assert (closed.rows, closed.spans) == (0, ())
-    assert read_segment(storage, PATH).schema == SCHEMA
+    assert read_segment(storage, PATH).schema == SEGMENT
 
 
 def test_a_name_is_used_once(tmp_path: object, make_batch: MakeBatch) -> None:
@@ -102,7 +128,7 @@ def test_a_name_is_used_once(tmp_path: object, make_batch: MakeBatch) -> None:
 
 
 def test_a_missing_segment_is_named(storage: Storage) -> None:
-    with pytest.raises(SegmentMissing, match="inc-0-1"):
+    with pytest.raises(SegmentMissing, match="inc-7-1"):
         read_segment(storage, PATH)
 
 
@@ -146,4 +172,4 @@ def test_values_that_do_not_shrink_are_not_compressed(
         found = {group.column(i).path_in_schema: group.column(i).compression for i in range(group.num_columns)}
     assert found["value"] == codec
     assert found["offset"] == "LZ4"
-    assert read_segment(storage, PATH).to_batches()[0].equals(batch.records)
+    assert read_segment(storage, PATH).to_batches()[0].equals(numbered(batch.records, 7))

@@ -293,12 +293,12 @@ def incarnations_are_not_compared(stack: ExitStack) -> None:
         return row if row is not None and row.incarnation != incarnation else real_of(reader, name, incarnation)
 
     put(stack, roster, "of", of)
-    put(stack, cuts, "_mismatch", lambda checkpoint, expected, part: None)
+    put(stack, cuts, "_mismatch", lambda region, checkpoint, fillers, part: None)
     real = view._cut
 
     def desired_cut(reader: Any, region: Any, name: str, incarnation: str) -> Any:
         found = reader.select(
-            cuts.rows.Expected,
+            cuts.rows.Filler,
             ("checkpoint", "=", region.open_cut),
             ("member", "=", name),
         )
@@ -390,7 +390,7 @@ def an_older_control_plane_is_trusted(stack: ExitStack) -> None:
 
 @mutation("I7", "I10", "D3", "M8", faults=RESTORES, since=180)
 def nobody_remembers_what_was_seen_of_sql(stack: ExitStack) -> None:
-    put(stack, MemberPlane, "_is_older", lambda self, epoch, version, head, issued: False)
+    put(stack, MemberPlane, "_is_older", lambda self, epoch, version, head, opened: False)
 
 
 CONFIGURES = tuple(Fault(4.0 + 3 * i, "configure", value=(0.6, 0.3, 0.8)[i]) for i in range(3))

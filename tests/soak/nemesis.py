@@ -510,7 +510,7 @@ class Nemesis:
         self.oldest = self._next()
 
     def _next(self) -> int:
-        return self.s.region.plane.read(lambda _, row: row.next_checkpoint)
+        return self.s.region.plane.read(lambda _, row: row.filling)
 
     def _merged(self, topic_id: str) -> dict[TP, int]:
         """Partitions of the topic, and how far they are merged."""

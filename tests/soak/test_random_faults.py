@@ -167,7 +167,7 @@ def _recovers(s: Scenario) -> None:
     s.wake()
     try:
         s.settle(timeout=SETTLES)
-        s.wait_head(s.region.plane.read(lambda _, row: row.next_checkpoint), timeout=SETTLES)
+        s.wait_head(s.region.plane.read(lambda _, row: row.filling), timeout=SETTLES)
     except Exception as error:
         error.add_note(f"Kafka, as it is now: {s.kafka.topics.state()}")
         raise

@@ -16,7 +16,7 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.region.retire import delete_all
 from crkafka_core.spark import adopted, frames, location, tables
 from crkafka_core.spark.iceberg_log import IcebergLog, IcebergSnapshot
-from crkafka_core.spark.schema import RECORDS
+from crkafka_core.spark.schema import with_checkpoint
 from crkafka_core.tables.log import Moved, NeedsSpark
 from crkafka_core.tables.stamp import OtherRegion, Stamp
 from tests.rigs.landing import Landing
@@ -68,7 +68,7 @@ def test_rows_are_those_of_the_checkpoints_in_files_that_are_links_and_a_stream_
     lake.advance()
     assert streamed() == 30
     there, merged = lake.frame(), frames.checkpoints(spark, lake.region, after=0, upto=4)
-    assert [(f.name, f.dataType) for f in there.schema] == [(f.name, f.dataType) for f in RECORDS]
+    assert [(f.name, f.dataType) for f in there.schema] == [(f.name, f.dataType) for f in with_checkpoint()]
     assert sorted(map(str, there.collect())) == sorted(map(str, merged.collect()))
     assert [(s.operation, json.loads(s.summary["crkafka"])["upto"]) for s in lake.snapshots()] == [
         ("append", 2),

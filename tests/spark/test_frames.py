@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from crkafka_core.model.errors import ConfigError, DataLoss, NoSuchCheckpoint
 from crkafka_core.plane import leases, reading
 from crkafka_core.spark import frames, segment_files
-from crkafka_core.spark.schema import RECORDS
+from crkafka_core.spark.schema import with_checkpoint
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 
@@ -47,7 +47,7 @@ def test_rows_and_schema_of_a_range(spark: SparkSession, landing: Landing) -> No
     for _ in range(3):
         landing.land(50)
     found = frames.checkpoints(spark, landing.region, after=1, upto=3)
-    assert found.schema == RECORDS
+    assert found.schema == with_checkpoint()
     rows = found.orderBy("partition", "offset").collect()
     assert [(r.partition, r.offset) for r in rows] == [(p, o) for p in range(4) for o in range(50, 150)]
     assert all(bytes(r.value) == f"orders:{r.partition}:{r.offset}".encode() for r in rows)
@@ -56,12 +56,12 @@ def test_rows_and_schema_of_a_range(spark: SparkSession, landing: Landing) -> No
     assert rows[1].headers is None
 
 
-def test_each_row_can_tell_its_checkpoint(spark: SparkSession, landing: Landing) -> None:
+def test_C8_each_row_tells_its_checkpoint(spark: SparkSession, landing: Landing) -> None:
     for _ in range(3):
         landing.land(50)
-    counted = frames.checkpoints(spark, landing.region, numbered=True).groupBy("crkafka_checkpoint").count()
+    counted = frames.checkpoints(spark, landing.region).groupBy("crkafka_checkpoint").count()
     assert {tuple(r) for r in counted.collect()} == {(1, 200), (2, 200), (3, 200)}
-    one = frames.checkpoints(spark, landing.region, ids=[2], numbered=True)
+    one = frames.checkpoints(spark, landing.region, ids=[2])
     assert {r[0] for r in one.select("crkafka_checkpoint").distinct().collect()} == {2}
     assert one.selectExpr("min(offset)", "max(offset)").first() == (50, 99)
 
@@ -69,13 +69,12 @@ def test_each_row_can_tell_its_checkpoint(spark: SparkSession, landing: Landing)
 def test_pruning_and_filters_reach_parquet(spark: SparkSession, landing: Landing) -> None:
     for _ in range(12):
         landing.land(10)
-    for numbered in (False, True):
-        found = frames.checkpoints(spark, landing.region, numbered=numbered).where("offset >= 30").select("partition")
-        plan = plan_of(found)
-        assert "GreaterThanOrEqual(offset,30)" in plan
-        scan = next(line for line in plan.splitlines() if "FileScan parquet" in line)
-        assert "value" not in scan and "headers" not in scan
-        assert found.count() == 4 * 90
+    found = frames.checkpoints(spark, landing.region).where("offset >= 30").select("partition", "crkafka_checkpoint")
+    plan = plan_of(found)
+    assert "GreaterThanOrEqual(offset,30)" in plan
+    scan = next(line for line in plan.splitlines() if "FileScan parquet" in line)
+    assert "value" not in scan and "headers" not in scan
+    assert found.count() == 4 * 90
 
 
 def test_many_small_segments_are_few_tasks(spark: SparkSession, landing: Landing) -> None:
@@ -86,16 +85,15 @@ def test_many_small_segments_are_few_tasks(spark: SparkSession, landing: Landing
     assert found.count() == 60 * 8
 
 
-@pytest.mark.parametrize("numbered", [False, True])
 def test_a_great_many_small_segments_read_with_arrow_are_the_same_rows(
-    spark: SparkSession, landing: Landing, monkeypatch: pytest.MonkeyPatch, numbered: bool
+    spark: SparkSession, landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(40):
         landing.land(2)
-    arrow = frames.checkpoints(spark, landing.region, numbered=numbered)
+    arrow = frames.checkpoints(spark, landing.region)
     assert "parquet" not in plan_of(arrow)
     monkeypatch.setattr(segment_files, "_MANY", 1_000)
-    own = frames.checkpoints(spark, landing.region, numbered=numbered)
+    own = frames.checkpoints(spark, landing.region)
     assert "parquet" in plan_of(own)
     assert arrow.schema == own.schema
     order = ["topic", "partition", "offset"]
@@ -104,7 +102,7 @@ def test_a_great_many_small_segments_read_with_arrow_are_the_same_rows(
 
 def test_nothing_is_a_frame_of_the_same_columns(spark: SparkSession, landing: Landing) -> None:
     landing.land(0)
-    assert frames.checkpoints(spark, landing.region).schema == RECORDS
+    assert frames.checkpoints(spark, landing.region).schema == with_checkpoint()
     assert frames.checkpoints(spark, landing.region).count() == 0
 
 
@@ -115,7 +113,7 @@ def test_a_missing_segment_is_named(spark: SparkSession, landing: Landing) -> No
     landing.storage.delete(path)
     with pytest.raises(DataLoss, match=f"segment {path} of checkpoint 1"):
         frames.checkpoints(spark, landing.region)
-    with pytest.raises(Exception, match=r"m1-0-0\.parquet"):
+    with pytest.raises(Exception, match=r"m1-1-0\.parquet"):
         taken.count()
 
 
@@ -170,10 +168,10 @@ def test_records_are_selected_by_topic_partition_offset_and_time(
     landing = Landing(MemoryStore(), tmp_path, topics=["orders", "refunds"])
     for _ in range(3):
         landing.land(10)
-    everything = frames.checkpoints(spark, landing.region, numbered=True).cache()
+    everything = frames.checkpoints(spark, landing.region).cache()
     monkeypatch.setattr(segment_files, "_MANY", 0 if arrow else 1_000)
     for given, meant in SELECTIONS:
-        found = frames.checkpoints(spark, landing.region, numbered=True, **given).collect()  # type: ignore[arg-type]
+        found = frames.checkpoints(spark, landing.region, **given).collect()  # type: ignore[arg-type]
         assert sorted(found, key=str) == sorted(everything.where(meant).collect(), key=str), given
     everything.unpersist()
 
@@ -200,7 +198,7 @@ def test_only_the_columns_that_are_named_come_in_their_order(
     landing.land(3)
     for many in (0, 1_000):
         monkeypatch.setattr(segment_files, "_MANY", many)
-        found = frames.checkpoints(spark, landing.region, columns=["value", "offset"], numbered=True)
+        found = frames.checkpoints(spark, landing.region, columns=["value", "offset", "crkafka_checkpoint"])
         assert found.columns == ["value", "offset", "crkafka_checkpoint"]
         assert found.where("crkafka_checkpoint = 1").count() == 12
         only = frames.checkpoints(spark, landing.region, columns=["crkafka_checkpoint"])

@@ -21,7 +21,7 @@ from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
 from crkafka_core.plane.reading import KafkaRange, ReadPlan
 from crkafka_core.segments.writer import SegmentWriter
 from crkafka_core.spark import frames
-from crkafka_core.spark.schema import RECORDS
+from crkafka_core.spark.schema import RECORDS, with_checkpoint
 from crkafka_core.testing.generator import Generator
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
@@ -115,8 +115,8 @@ def test_rows_equal_those_of_sparks_own_source(
     wanted = theirs.select(*RECORDS.fieldNames()).orderBy(*COLUMNS).collect()
     assert len(wanted) == 2 * (40 + 20)
     for ours in (again, landed):
-        assert ours.schema == RECORDS
-        assert ours.orderBy(*COLUMNS).collect() == wanted
+        assert ours.schema == with_checkpoint()
+        assert ours.select(*RECORDS.fieldNames()).orderBy(*COLUMNS).collect() == wanted
     assert {r.timestampType for r in wanted} == {0, 1}
     assert max(len(r.value or b"") for r in wanted) == 2**20
 
@@ -138,7 +138,7 @@ def test_ranges_are_read_in_parallel_tasks_and_each_row_can_tell_its_checkpoint(
     topic = new_topic(2)
     Generator(kafka.bootstrap).send(topic, 400, partitions=2)
     ranges = [KafkaRange(c, topic, p, 50 * (c - 1), 50 * c, 50) for c in range(1, 5) for p in range(2)]
-    found = frames.from_plan(spark, landing.region.config, planned(landing, ranges), numbered=True)
+    found = frames.from_plan(spark, landing.region.config, planned(landing, ranges))
     assert found.rdd.getNumPartitions() == 8
     counts = found.groupBy("crkafka_checkpoint").count().collect()
     assert {tuple(r) for r in counts} == {(c, 100) for c in range(1, 5)}

@@ -37,7 +37,7 @@ def test_batch_reads_a_range(spark: SparkSession, landing: Landing) -> None:
     source.register(spark)
     for _ in range(4):
         landing.land(10)
-    found = spark.read.format("crkafka").options(**options(landing, after=1, upto=3, checkpoint="true")).load()
+    found = spark.read.format("crkafka").options(**options(landing, after=1, upto=3)).load()
     assert found.groupBy("crkafka_checkpoint").count().orderBy("crkafka_checkpoint").collect() == [(2, 20), (3, 20)]
     assert found.drop("crkafka_checkpoint").schema == RECORDS
     everything = spark.read.format("crkafka").options(**options(landing)).load()
@@ -91,7 +91,7 @@ def test_queries_on_one_frame_are_no_affair_of_each_others(spark: SparkSession, 
     pushdown = "spark.sql.python.filterPushdown.enabled"
     spark.conf.set(pushdown, "true")
     try:
-        rows = spark.read.format("crkafka").options(**options(landing, checkpoint="true")).load()
+        rows = spark.read.format("crkafka").options(**options(landing)).load()
         assert rows.where("crkafka_checkpoint = 2 AND partition = 0 AND offset > 17").count() == 2
         assert rows.where("crkafka_checkpoint = 1 OR offset > 18").count() == 22
         assert rows.count() == 40
@@ -130,11 +130,7 @@ class Stream:
 
     def run(self, *, available_now: bool = False) -> list[int]:
         """Sizes of the batches, in checkpoints."""
-        rows = (
-            self.spark.readStream.format("crkafka")
-            .options(**options(self.landing, checkpoint="true", name="s", **self.more))
-            .load()
-        )
+        rows = self.spark.readStream.format("crkafka").options(**options(self.landing, name="s", **self.more)).load()
         sizes: list[int] = []
 
         def batch(frame, number):  # type: ignore[no-untyped-def]

@@ -319,7 +319,7 @@ def zombie(
     form = formats.table_of(spark, landing.region, permit.table)
     based_on = form.history("").version
     stamp = Stamp.of(permit.plan.uid, permit.commit)
-    rows = frames.from_plan(spark, landing.region.config, permit.plan, numbered=True)
+    rows = frames.from_plan(spark, landing.region.config, permit.plan)
     where = Where(after=permit.commit.after, upto=permit.commit.upto) if ids is None else Where(ids=tuple(ids))
 
     def late() -> str:
@@ -534,7 +534,7 @@ def test_checkpoints_whose_segments_are_retired_are_adopted_from_kafka_under_the
     landing = made("delta", tmp_path)
     for _ in range(3):
         landing.land(5)
-    segments = frames.from_plan(spark, landing.config, reading_of(landing, [1, 2]), numbered=True).collect()
+    segments = frames.from_plan(spark, landing.config, reading_of(landing, [1, 2])).collect()
     landing.region.plane.do(lambda tx: plane.undeclare(tx, "bronze"))  # nothing holds retirement back
     landing.retire(1, 2)
     landing.declare(landing.config.tables[0])

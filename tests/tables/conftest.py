@@ -24,7 +24,7 @@ from crkafka_core.model.rows import Checkpoint, Lease, Table
 from crkafka_core.plane import restored
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.segments.batch import Batch
+from crkafka_core.segments.batch import Batch, numbered
 from crkafka_core.segments.objects import ObjectStorage
 from crkafka_core.segments.scan import selected
 from crkafka_core.segments.storage import Storage
@@ -150,7 +150,7 @@ class Lake:
             batch = selected(batch, plan.selection.within(r.checkpoint))
             if not batch.num_rows:
                 continue
-            self.put(folder, f"crkafka_checkpoint={r.checkpoint}/part-{i}.parquet", batch)
+            self.put(folder, f"of_checkpoint={r.checkpoint}/part-{i}.parquet", numbered(batch, r.checkpoint))
 
     def rows(self) -> list[Row]:
         """Of every row, in order: doubled ones show."""

@@ -19,7 +19,7 @@ from crkafka_core.model.errors import CrkafkaError, LeaseLost, NotRunning, Refus
 from crkafka_core.plane import retire
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.retire import delete_all
-from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.batch import SCHEMA, SEGMENT
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import adopt, audit, last_commit
 from crkafka_core.tables.delta_log import DeltaLog, Snapshot, open_log
@@ -420,7 +420,7 @@ def test_a_table_of_another_layout_is_refused_and_says_what_to_do(lake: Lake, co
     lake.landing.land(5)
     schema = SCHEMA if columns else pa.schema([("id", pa.int64())])
     write_deltalake(str(lake.path), schema.empty_table(), partition_by=columns or None)
-    with pytest.raises(Refused, match=r"lacks key, .*, headers of the columns|is partitioned by"):
+    with pytest.raises(Refused, match=r"lacks key, .*, headers, crkafka_checkpoint of the columns|is partitioned by"):
         adopt.advance(lake.region, "bronze")
 
 
@@ -457,7 +457,7 @@ def test_plain_parquet_readers_find_the_same_columns(lake: Lake) -> None:
     read = pq.ParquetDataset(
         [str(lake.path / a) for a in pa.table(lake.delta().get_add_actions())["path"].to_pylist()]
     ).read()
-    assert read.schema.names == SCHEMA.names == lake.delta().to_pyarrow_table().schema.names
+    assert read.schema.names == SEGMENT.names == lake.delta().to_pyarrow_table().schema.names
 
 
 def test_a_lower_rewind_during_a_fence_is_followed_by_the_next_one_also_in_compacted_files(

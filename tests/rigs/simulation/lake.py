@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crkafka_core.model.rows import Table
-from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.batch import SEGMENT
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.segments.storage import Storage
 from crkafka_core.tables import files
@@ -137,7 +137,7 @@ class SimulatedSnapshot:
     """One version of it."""
 
     def __init__(self, log: SimulatedLog, version: int) -> None:
-        self.partition_columns, self.columns = list[str](), set(SCHEMA.names)
+        self.partition_columns, self.columns = list[str](), set(SEGMENT.names)
         self.version, self.at = version, str(version)
         self._log, self._made = log, log.lake.versions[version]
 

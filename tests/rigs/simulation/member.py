@@ -13,9 +13,9 @@ from crkafka_core.member.open_segments import OpenSegments
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment import ClosedSegment
+from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.protocol import signals as sg
 from crkafka_core.protocol.signals import ExitKind
-from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.storage import Storage
 from crkafka_core.segments.writer import Writer
 from tests.rigs.simulation.broker import Client

@@ -17,7 +17,7 @@ from crkafka_core.model.rows import (
     Checkpoint,
     CheckpointStatus,
     Contribution,
-    Expected,
+    Filler,
     Initial,
     Member,
     MemberStatus,
@@ -29,9 +29,9 @@ from crkafka_core.model.rows import (
     Segment,
     Table,
 )
+from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.plane import limits
 from crkafka_core.protocol.signals import Stamp
-from crkafka_core.segments.path import SegmentName
 from crkafka_core.verify import chain
 from crkafka_core.verify.history import History
 from crkafka_core.verify.verdict import Findings, Remembered
@@ -83,8 +83,10 @@ class Oracle:
         """The rows that were compared last."""
         self.known: set[TP] = set()
         """Those of topics that the region reads."""
-        self.ran: dict[tuple[int, int], frozenset[PauseMark]] = {}
-        """(epoch, head) under which the region has been RUNNING → what was paused when it first was."""
+        self.ran: dict[tuple[int, int], dict[int, frozenset[PauseMark]]] = {}
+        """(epoch, number) that was being filled while the region was RUNNING → from which head → what was paused when it first was."""
+        self.fills: dict[tuple[int, int], set[tuple[str, TP]]] = {}
+        """(epoch, number) → incarnations, and of which partitions each was to fill it."""
         self.cuts = 0
         self.retired: set[int] = set()
         self.failures = 0
@@ -108,7 +110,7 @@ class Oracle:
         self.reached: dict[TP, tuple[int, int]] = {}
         """Per partition, the epoch of the last tuple that was submitted, and the offset after it."""
         self.drained: set[tuple[str, int, int]] = set()
-        """(incarnation, epoch, parent) of segments that were closed for a cut."""
+        """(incarnation, epoch, number) of segments that were closed for a cut."""
         self.gaps: dict[tuple[int, int, TP], int] = {}
         """(epoch, base, partition) → where it starts instead, since Kafka has lost what is before."""
         self.declared: set[tuple[str, int]] = set()
@@ -132,13 +134,17 @@ class Oracle:
         lost = self.parents.keys() - knew["parents"].keys()
         named = {path for cut in knew["parents"] for path in self.segments[cut]}
         self.precious &= self.disk.keys() - named
-        begun = {name.parent for path in self.disk if (name := SegmentName.parse(path)) is not None}
-        if lost & begun:  # else nothing outside SQL tells that it was merged
+        row: Region = knew["row"]
+        there = [name for path in self.disk if (name := SegmentName.parse(path)) is not None]
+        if any(
+            name.epoch > row.epoch or name.number > row.filling for name in there
+        ):  # else nothing outside SQL tells it
             self.precious |= {path for cut in lost for path in self.segments.get(cut, ())} & newer & self.disk.keys()
         self.deleted |= {path for paths in self.segments.values() for path in paths} - (newer & self.disk.keys())
         self.given_up.clear()
         self.lost_epoch = max(self.lost_epoch, self.row.epoch)
-        self.ran = dict.fromkeys(self.ran, frozenset())  # marks that were taken away may be back
+        # Marks that were taken away may be back.
+        self.ran = {at: dict.fromkeys(heads, frozenset()) for at, heads in self.ran.items()}
         self.lost.append((self.merged, self.initial))
         for what, value in knew.items():
             setattr(self, what, value)
@@ -206,17 +212,27 @@ class Oracle:
     def submitted(self, who: Owner, name: SegmentName, tp: TP, records: list[Record], written: int | None) -> None:
         """I7, I3, M8, D3: nothing flows before the region ran, or between drain and resume; the first tuple of a partition since a cut is
         the first at or after the offset in the head, and each other one follows the one before, also into the next segment."""
-        if (name.epoch, name.parent) not in self.ran:
+        heads = self.ran.get((name.epoch, name.number), {})
+        if not heads:
             raise Violation(
-                "M8", f"{who.name} submits {tp} in epoch {name.epoch} from {name.parent}, where the region never ran"
+                "M8", f"{who.name} submits {tp} in epoch {name.epoch} to {name.number}, where the region never ran"
             )
-        marks = self.ran[name.epoch, name.parent]
-        if any(_pauses(mark, tp, who.name.partition("#")[0]) and self._still(mark) for mark in marks):
+        if (name.incarnation, tp) not in self.fills[name.epoch, name.number]:
+            raise Violation(
+                "C8", f"{who.name} submits {tp} to {name.number} of epoch {name.epoch}, and does not fill it"
+            )
+        paused = [
+            any(_pauses(mark, tp, who.name.partition("#")[0]) and self._still(mark) for mark in marks)
+            for marks in heads.values()
+        ]
+        if all(paused):
             raise Violation("P2", f"{who.name} submits {tp}, which was paused when the region came to run")
-        if (name.incarnation, name.epoch, name.parent) in self.drained:
+        if (name.incarnation, name.epoch, name.number) in self.drained:
             raise Violation("D3", f"{who.name} submits {tp}@{records[0][0]} between drain and resume")
-        gap = self.gaps.get((name.epoch, name.parent, tp))
-        starts = {written} if written is not None else self.ways_to_begin(name.parent, tp) if gap is None else {gap}
+        starts = set() if written is None else {written}
+        for head in heads if written is None else ():
+            gap = self.gaps.get((name.epoch, head, tp))
+            starts |= self.ways_to_begin(head, tp) if gap is None else {gap}
         due = [after(log, start, len(records)) for log in self.broker.logs_of(tp) for start in sorted(starts)]
         if records not in due:
             raise Violation(
@@ -227,7 +243,10 @@ class Oracle:
         self.highest[tp] = max(self.highest.get(tp, 0), records[-1][0] + 1)
 
     def _runs(self, reader: Reader, row: Region) -> None:
-        self.ran.setdefault((row.epoch, row.head), frozenset(reader.select(PauseMark)))
+        at = row.epoch, row.filling
+        self.ran.setdefault(at, {}).setdefault(row.head, frozenset(reader.select(PauseMark)))
+        fillers = reader.select(Filler, ("checkpoint", "=", row.filling))
+        self.fills.setdefault(at, set()).update((f.incarnation, tp) for f in fillers for tp in f.offsets)
 
     def _still(self, mark: PauseMark) -> bool:
         with self.store.read(self.name) as reader:
@@ -235,12 +254,12 @@ class Oracle:
 
     def closes(self, name: SegmentName) -> None:
         """For a cut, with all that was submitted since the last one."""
-        self.drained.add((name.incarnation, name.epoch, name.parent))
+        self.drained.add((name.incarnation, name.epoch, name.number))
 
     def still_there(self, name: SegmentName) -> None:
-        """T3: what is begun at the head is nobody's to collect."""
-        if name.path not in self.disk and (name.epoch, name.parent) == (self.row.epoch, self.row.head):
-            raise Violation("T3", f"{name.path} was collected while it was written at the head")
+        """T3: what is being filled is nobody's to collect."""
+        if name.path not in self.disk and (name.epoch, name.number) == (self.row.epoch, self.row.filling):
+            raise Violation("T3", f"{name.path} was collected while it was written")
 
     def committed(self, who: Owner, offsets: Mapping[TP, int]) -> None:
         """I12: never ahead of what was submitted."""
@@ -328,8 +347,8 @@ class Oracle:
             self.precious.clear()
 
     def _opened(self, reader: Reader, row: Region) -> None:
-        expected = reader.select(Expected, ("checkpoint", "=", row.open_cut))
-        self.fixed = {(e.member, e.incarnation) for e in expected}
+        fillers = reader.select(Filler, ("checkpoint", "=", row.open_cut))
+        self.fixed = {(e.member, e.incarnation) for e in fillers}
         self._settled(reader, row, "opens a cut")
 
     def _settled(self, reader: Reader, row: Region, what: str) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, MemberStatus, Segment, Table
+from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.plane import alarms, limits
-from crkafka_core.segments.path import SegmentName
 from tests.rigs.simulation.faults import EPOCH, MADE_ANEW
 from tests.rigs.simulation.history import Violation
 from tests.rigs.simulation.plan import Fault
@@ -204,7 +204,7 @@ class Progress:
             kept = reader.count(Checkpoint, ("status", "=", CheckpointStatus.MERGED))
             named = {segment.path for segment in reader.select(Segment)}
         begun = ((path, SegmentName.parse(path)) for path in world.disk.keys() - named)
-        orphans = [path for path, name in begun if name is not None and name.parent < row.head]
+        orphans = [path for path, name in begun if name is not None and name.number <= row.head]
         return kept <= limits.of(row).retain and not orphans
 
     def _as_many_as_wanted(self) -> bool:

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment import ClosedSegment, Span
+from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.errors import SegmentExists, SegmentMissing, StorageUnavailable
-from crkafka_core.segments.path import SegmentName
 from crkafka_core.segments.storage import Output, Storage, Stored
 from tests.rigs.simulation.broker import Record
 
@@ -134,7 +134,7 @@ class SimulatedWriter:
     def _judge(self, tp: TP, records: list[Record]) -> None:
         self._world.oracle.submitted(self._owner, self.name, tp, records, self._owner.written.get(tp))
 
-    def close(self, topic_ids: Mapping[str, str] | None = None) -> ClosedSegment:
+    def close(self, topic_ids: Mapping[str, str] | None = None, merged: int = 0) -> ClosedSegment:
         if self._closed is None:
             self._storage.reach(writes=True)
             self._world.judged(lambda: self._world.oracle.still_there(self.name))

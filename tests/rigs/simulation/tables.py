@@ -157,7 +157,7 @@ class Adopter(Writer):
         root = folder.removeprefix(f"sim://lake/{self.lake.name}/")
         for i, r in enumerate(plan.ranges):
             self.world.scheduler.give_way()
-            path = f"{root}/crkafka_checkpoint={r.checkpoint}/part-{i}.parquet"
+            path = f"{root}/of_checkpoint={r.checkpoint}/part-{i}.parquet"
             self.lake.disk[path] = self.archived(r)
 
 

@@ -6,19 +6,19 @@ import re
 from dataclasses import dataclass
 
 _PATH = re.compile(
-    r"(?P<uid>[^/]+)/(?P<epoch>\d{8,})/(?P<incarnation>[A-Za-z0-9_.-]+)-(?P<parent>\d+)-(?P<seq>\d+)\.parquet"
+    r"(?P<uid>[^/]+)/(?P<epoch>\d{8,})/(?P<incarnation>[A-Za-z0-9_.-]+)-(?P<number>\d+)-(?P<seq>\d+)\.parquet"
 )
 _WORD = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SegmentName:
-    """Region uid, epoch, incarnation, parent checkpoint and sequence: no two segments share all five."""
+    """Region uid, epoch, incarnation, number of the checkpoint and sequence: no two segments share all five."""
 
     uid: str
     epoch: int
     incarnation: str
-    parent: int
+    number: int
     seq: int
 
     def __post_init__(self) -> None:
@@ -31,7 +31,7 @@ class SegmentName:
     @property
     def path(self) -> str:
         """Relative to the region's storage root, with `/` on every system."""
-        return f"{epoch_folder(self.uid, self.epoch)}/{self.incarnation}-{self.parent}-{self.seq}.parquet"
+        return f"{epoch_folder(self.uid, self.epoch)}/{self.incarnation}-{self.number}-{self.seq}.parquet"
 
     @classmethod
     def parse(cls, path: str) -> SegmentName | None:
@@ -40,15 +40,15 @@ class SegmentName:
         if found is None:
             return None
         try:
-            name = cls(found["uid"], int(found["epoch"]), found["incarnation"], int(found["parent"]), int(found["seq"]))
+            name = cls(found["uid"], int(found["epoch"]), found["incarnation"], int(found["number"]), int(found["seq"]))
         except ValueError:
             return None
         return name if name.path == path else None
 
 
-def segment_path(uid: str, epoch: int, incarnation: str, parent: int, seq: int) -> str:
+def segment_path(uid: str, epoch: int, incarnation: str, number: int, seq: int) -> str:
     """The path of a new segment."""
-    return SegmentName(uid, epoch, incarnation, parent, seq).path
+    return SegmentName(uid, epoch, incarnation, number, seq).path
 
 
 def epoch_folder(uid: str, epoch: int) -> str:
