@@ -270,6 +270,9 @@ class Region:
 
     def retire(self, *, progress: Progress = _silent) -> retiring.Retired:
         """Retire what is older than `retain` and held by nobody, and collect orphans (SPEC T1-T3)."""
+        from crkafka_core.lake import erase
+
+        erase.note_again(self)  # what was erased before a rewind is known by segments, which may leave now
         with closing(self.admin()) as admin:
             return retiring.retire(
                 self.plane,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Collection
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.compute as pc
@@ -14,10 +16,13 @@ from crkafka_core.lake import erase
 from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
-from crkafka_core.plane import permits
+from crkafka_core.plane import limits, permits
+from crkafka_core.region import Region
 from crkafka_core.segments.batch import Batch, Run
 from crkafka_core.spark import erasing
 from crkafka_core.tables.delta_log import Snapshot
+from tests.rigs.landing import Landing
+from tests.rigs.memory import MemoryStore
 from tests.tables.conftest import STEPS, Crash, Lake, Row, dies_at, upto
 
 
@@ -120,6 +125,24 @@ def test_what_a_rewind_lets_the_region_read_again_comes_without_them(lake: Lake,
     landed(lake, 1, 15)
     lake.mend([4, 6])
     assert (lake.rows(), lake.look().clean) == (without(30, *PERSON), True)
+
+
+def test_what_is_read_again_and_retired_before_any_reader_asked_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A region without tables: nothing looked at the checkpoints between the rewind and their retirement."""
+    landing = Landing(MemoryStore(), tmp_path, partitions=2, retain=1)
+    region = Region(landing.config, landing.region.plane)
+    kafka = SimpleNamespace(committed=lambda group, tps: {}, close=lambda: None)
+    monkeypatch.setattr(region, "admin", lambda: kafka)
+    region.plane.do(lambda tx: tx.set_region(limits_json=limits.dump(region.config.limits())))
+    landing.land(10)
+    erasing.erase(no_session, region, {TP("orders", 0): {3}})
+    landing.rewind(0)
+    for _ in range(3):
+        landing.land(10)
+    assert region.retire().checkpoints == (1, 2, 3)
+    assert region.plane.read(lambda reader, _: reader.get(Checkpoint, 2)).erased == {"orders": {0: [3]}}  # type: ignore[union-attr]
 
 
 def test_at_the_same_offsets_of_a_topic_made_anew_are_others_records(lake: Lake) -> None:
