@@ -147,13 +147,14 @@ def texts(cursor: Cursor, found: pa.Array, kind: pa.DataType, text: bool) -> pa.
     try:
         valid = found.cast(pa.string())
     except pa.ArrowInvalid:
-        wrong = np.array([not _is_text(each) for each in found.to_pylist()], bool)
+        wrong = np.array([not is_text(each) for each in found.to_pylist()], bool)
         cursor.fail(wrong)
         valid = without(found, wrong).cast(pa.string())
     return valid if of.is_string(kind) else valid.cast(kind)
 
 
-def _is_text(given: bytes) -> bool:
+def is_text(given: bytes) -> bool:
+    """Whether bytes are UTF-8."""
     try:
         given.decode()
         return True

@@ -6,6 +6,8 @@ What it takes it gives as Python would: it never makes a number of a text, cuts 
 from __future__ import annotations
 
 import os
+import re
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from pyarrow import types as of
 
-from crkafka_core.decode.cursor import placed
+from crkafka_core.decode.cursor import placed, without
 from crkafka_core.decode.fitting import has, lacking, nullable
-from crkafka_core.decode.fitting_bulk import FIRST, FIRST_DAY, LAST, LAST_DAY
+from crkafka_core.decode.fitting_bulk import FIRST, FIRST_DAY, LAST, LAST_DAY, is_text
 
 _UTC = pa.timestamp("us", tz="UTC")
 _ODD_NUMBER = r'[:\[,]\s*"?\s*[-+]?(?:[0-9.]*[eE][-+]?[0-9]{2,}|[0-9.]{50,})\s*[",}\]\s]|\\u00[2-6]'  # or a text that may hide one
@@ -42,30 +44,62 @@ class JsonBulk:
         return cls(kind) if of.is_struct(kind) and _known(nullable(kind)) else None
 
     def __call__(self, values: pa.Array) -> pa.Array:
-        texts = values.cast(pa.string())  # the cast refuses what is not UTF-8
-        if self._decimals and (odd := pc.match_substring_regex(texts, _ODD_NUMBER)).true_count:
-            rows = np.flatnonzero(~odd.to_numpy(zero_copy_only=False))
-            plain = [self(texts.take(pa.array(rows)))] if len(rows) else []
-            return placed(plain, [rows] if plain else [], len(values), self._kind)
-        document = self._document(texts)
+        texts, left = self._texts(values)
+        rows = np.flatnonzero(~left)
+        if len(rows) < len(values):
+            texts = texts.take(pa.array(rows))
+        lines = self._lines(texts)
+        pieces, of_rows, at = [], [], 0
+        for _ in range(len(lines) // 10 + 8):  # where more are wrong, the parser is no help
+            if at == len(lines):
+                break
+            stop = len(lines)
+            try:
+                piece = self._tried(lines[at:])
+            except pa.ArrowInvalid as error:
+                stop = at + _row(error)
+                piece = self._tried(lines[at:stop]) if stop > at else None
+            if piece is not None:
+                pieces.append(piece)
+                of_rows.append(rows[at:stop])
+            at = min(stop + 1, len(lines))
+        return placed(pieces, of_rows, len(values), self._kind)
+
+    def _texts(self, values: pa.Array) -> tuple[pa.Array, np.ndarray[Any, Any]]:
+        """Texts, and which of them Arrow's parser must not see: those that are not UTF-8, and those with odd numbers."""
+        try:
+            texts, left = values.cast(pa.string()), np.zeros(len(values), bool)
+        except pa.ArrowInvalid:
+            left = np.concatenate([_no_texts(values[at : at + _FEW]) for at in range(0, len(values), _FEW)])
+            texts = without(values, left).cast(pa.string())
+        if self._decimals:
+            odd = pc.match_substring_regex(texts, _ODD_NUMBER)
+            left |= pc.fill_null(odd, True).to_numpy(zero_copy_only=False)
+        return texts, left
+
+    def _lines(self, texts: pa.Array) -> pa.Array:
+        numbers = pa.array(np.arange(len(texts), dtype=np.int32)).cast(pa.string())
+        return pc.binary_join_element_wise(f'{{"{self._nonce}":', numbers, ',"value":', texts, "}\n", "")
+
+    def _tried(self, lines: pa.Array) -> pa.Array:
+        """Of the errors, the one that is furthest."""
+        furthest: pa.ArrowInvalid | None = None
         for millis in tuple(self._millis):
             try:
-                found = self._parsed(document, len(values), millis)
-            except pa.ArrowInvalid:
-                if millis == self._millis[-1]:
-                    raise
+                found = self._parsed(lines, millis)
+            except pa.ArrowInvalid as error:
+                if furthest is None or _row(error, -1) > _row(furthest, -1):
+                    furthest = error
                 continue
             self._millis.sort(key=lambda way: way != millis)
             return found
-        raise AssertionError("unreachable")
+        assert furthest is not None
+        raise furthest
 
-    def _document(self, texts: pa.Array) -> pa.Buffer:
-        numbers = pa.array(range(len(texts)), pa.int32()).cast(pa.string())
-        lines = pc.binary_join_element_wise(f'{{"{self._nonce}":', numbers, ',"value":', texts, "}\n", "")
-        return lines.buffers()[2]
-
-    def _parsed(self, document: pa.Buffer, rows: int, millis: bool) -> pa.Array:
-        asked = _type_to_parse(self._kind, millis)
+    def _parsed(self, lines: pa.Array, millis: bool) -> pa.Array:
+        asked, rows = _type_to_parse(self._kind, millis), len(lines)
+        ends = np.frombuffer(lines.buffers()[1], np.int32, rows + 1, lines.offset * 4)
+        document = lines.buffers()[2].slice(int(ends[0]), int(ends[-1] - ends[0]))
         table = pj.read_json(
             pa.BufferReader(document),
             read_options=pj.ReadOptions(use_threads=False, block_size=document.size + 1),
@@ -75,7 +109,8 @@ class JsonBulk:
             ),
         )
         found = table.column("value").combine_chunks()
-        in_order = len(found) == rows and table.column(0).combine_chunks().equals(pa.array(range(rows), pa.int32()))
+        numbers = pa.array(np.arange(lines.offset, lines.offset + rows, dtype=np.int32))
+        in_order = len(found) == rows and table.column(0).combine_chunks().equals(numbers)
         if not in_order or found.null_count:
             raise pa.ArrowInvalid("not each line is one JSON object")
         if millis:
@@ -88,6 +123,29 @@ class JsonBulk:
         if lacking(found, self._strict):
             raise pa.ArrowInvalid("what has to be there is not")
         return found
+
+
+_FEW = 256
+
+
+def _no_texts(values: pa.Array) -> np.ndarray[Any, Any]:
+    """Which of a few values are not UTF-8."""
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return np.array([not is_text(each) for each in values.to_pylist()], bool)
+    return np.zeros(len(values), bool)
+
+
+_ROW = re.compile(r" in row ([0-9]+)$")
+
+
+def _row(error: pa.ArrowInvalid, otherwise: int | None = None) -> int:
+    """The row at which the parser stopped; the error again if it does not say."""
+    found = _ROW.search(str(error))
+    if found is None and otherwise is None:
+        raise error
+    return int(found[1]) if found is not None else int(otherwise or 0)
 
 
 def _known(kind: pa.DataType) -> bool:

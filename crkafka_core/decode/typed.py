@@ -73,7 +73,8 @@ def _batch(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch
 
 def good(decoded: pa.RecordBatch) -> Mapping[str, pa.Array]:
     """The decoded rows of a batch, by column of the typed table; columns that are none of a record's stay, as a checkpoint's number."""
-    rows = decoded.filter(pc.is_null(decoded.column(REASON)))
+    reasons = decoded.column(REASON)
+    rows = decoded if reasons.null_count == len(reasons) else decoded.filter(pc.is_null(reasons))
     columns = {name: rows.column(name) for name in rows.schema.names if name not in (*SCHEMA.names, VALUE, REASON)}
     columns |= {PREFIX + name: rows.column(name) for name in KAFKA}
     columns[PREFIX + TOMBSTONE] = pc.is_null(rows.column("value"))

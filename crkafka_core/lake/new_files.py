@@ -127,6 +127,9 @@ class _File:
                 pa.PythonFile(self._sink, mode="w"),
                 self._schema,
                 compression="zstd",
+                use_dictionary=[
+                    each.name for each in self._schema if pa.types.is_string(each.type)
+                ],  # numbers only grow by it
                 store_schema=False,
                 metadata_collector=self._footers,
             )

@@ -14,11 +14,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import fastavro
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from crkafka_core.decode.batch import DECODED_KEY, REASON, BadRecord, Columns, decode_batch
 from crkafka_core.decode.decoders import Avro, Decoder, Json, Undecodable
@@ -26,7 +29,7 @@ from crkafka_core.decode.fitting import nullable
 from crkafka_core.decode.json_bulk import JsonBulk
 from crkafka_core.decode.registry import Registry, RegistryAway
 from crkafka_core.model.errors import ServiceUnavailable
-from tests.decode.in_bulk import left_to_python
+from tests.decode.in_bulk import a_text, a_whole, damaged, left_to_python, same_both_ways, some
 from tests.rigs.schema_registry import FakeRegistry
 
 UTC = dt.UTC
@@ -224,6 +227,76 @@ def test_a_few_bad_ones_do_not_spoil_the_bulk(monkeypatch: pytest.MonkeyPatch) -
     assert [i for i, r in enumerate(reasons) if r is not None] == [17, 7_000]
     assert [f["id"] for f in found.to_pylist() if f] == [i for i in range(10_000) if i not in (17, 7_000)]
     assert len(alone) < 200
+
+
+JSON_KINDS = [f.type for f in KIND] + [
+    pa.decimal128(38, 0),
+    pa.timestamp("us"),
+    pa.list_(pa.struct([("n", pa.float64())])),
+]
+
+
+def a_kind(random: Random, levels: int = 2) -> pa.StructType:
+    kinds = [*JSON_KINDS, *([a_kind(random, levels - 1)] * 3 if levels else [])]
+    return pa.struct([pa.field(n, random.choice(kinds), random.random() < 0.8) for n in random.sample("abcdef", 4)])
+
+
+def a_json(random: Random, kind: pa.DataType) -> str:
+    """Mostly of that kind: of another one at times, or of what is hard to read the same twice."""
+    if random.random() < 0.01:
+        return some(
+            random,
+            "null",
+            "-0",
+            "1e999",
+            "1e-999",
+            "1E5",
+            "[]",
+            "{}",
+            '""',
+            "true",
+            '"\\u0031"',
+            "0.10",
+            "NaN",
+            "9" * 60,
+        )
+    if random.random() < 0.01:
+        kind = random.choice(JSON_KINDS)
+    if pa.types.is_struct(kind):
+        left = [f for f in kind if not f.nullable or random.random() < 0.8]
+        return "{" + ", ".join(f'"{f.name}": {a_json(random, f.type)}' for f in left) + "}"
+    if pa.types.is_list(kind):
+        return "[" + ", ".join(a_json(random, kind.value_type) for _ in range(random.randrange(3))) + "]"
+    if pa.types.is_timestamp(kind):
+        return some(
+            random, "1700000000123", '"2026-01-31T08:00:00Z"', '"2026-01-31 08:00:00.5+02:00"', '"0000-01-01T00:00:00"'
+        )
+    if pa.types.is_date(kind):
+        return some(random, '"2026-01-31"', '"0000-01-01"', '"0001-01-01"', '"20260131"', '"9999-12-31"', "5")
+    if pa.types.is_decimal(kind):
+        return some(random, "1.5", '"2.25"', "12e1", '"-0"', "-0", "1e-2", "99999999999.5", "7" * 30)
+    if pa.types.is_boolean(kind):
+        return some(random, "true", "false")
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return json.dumps(a_text(random), ensure_ascii=random.random() < 0.5)
+    if pa.types.is_floating(kind):
+        return some(random, "1", "1.5", "-0.0", "-0", "1e300", "5e-324", "9007199254740993")
+    return str(a_whole(random, kind.bit_width + (random.random() < 0.02)))
+
+
+BY_ITSELF = {"in bulk": 0, "all": 0}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**40))
+def test_any_json_and_any_bytes_give_the_same_both_ways(seed: int) -> None:
+    random = Random(seed)
+    kind = a_kind(random)
+    values = [damaged(random, a_json(random, kind).encode()) for _ in range(60)]
+    values += [a_json(random, a_kind(random)).encode() for _ in range(10)]
+    same_both_ways(Json(), kind, values, begin=random.randrange(3))
+    BY_ITSELF["in bulk"] += sum(same_both_ways(Json(), kind, [value]) for value in values)
+    BY_ITSELF["all"] += len(values)
 
 
 def test_odd_decimals_are_decoded_one_by_one_and_the_others_in_bulk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,6 +158,16 @@ def changed(random: Random, body: bytes) -> bytes:
     return body
 
 
+def order_of(messages: Messages) -> Any:
+    """The class of the message `Order`."""
+    pool = descriptor_pool.DescriptorPool()
+    for file in messages.files().file:
+        pool.Add(file)
+    message_factory.GetMessageClass(pool.FindMessageTypeByName("google.protobuf.Timestamp"))
+    message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Inner"))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+
+
 COUNTS = {"in bulk": 0, "all": 0}
 
 
@@ -165,16 +175,12 @@ COUNTS = {"in bulk": 0, "all": 0}
 @given(st.integers(0, 2**40))
 def test_any_message_and_any_bytes_give_the_same_both_ways(seed: int) -> None:
     random = Random(seed)
-    messages = Messages(random)
-    files, pool = messages.files(), descriptor_pool.DescriptorPool()
-    for file in files.file:
-        pool.Add(file)
-    message_factory.GetMessageClass(pool.FindMessageTypeByName("google.protobuf.Timestamp"))
-    message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Inner"))
-    order = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    messages, another = Messages(random), Messages(random)
+    files, order = messages.files(), order_of(messages)
     wire, indexes = random.random() < 0.3, some(random, None, (0,), (1,))
     front = [b"\0\0\0\0\7" + each for each in (b"\0", b"\2\0", b"\2\2", b"\2\2", b"\4\0\2")] if wire else [b""]
     bodies = [changed(random, messages.value(order).SerializeToString()) for _ in range(30)]
+    bodies += [another.value(order_of(another)).SerializeToString() for _ in range(10)]
     values = [damaged(random, random.choice(front) + body) for body in bodies]
     decoder = Protobuf(files.SerializeToString(), "shop.Order", wire, indexes, times=random.random() < 0.8)
     COUNTS["in bulk"] += same_both_ways(decoder, messages.kinds["Order"], values, begin=random.randrange(3))
