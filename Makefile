@@ -9,7 +9,7 @@ help:
 	@echo 'make demo     two minutes with a real Kafka, Spark and Dagster, step by step'
 	@echo 'make demo-ui  the same, and Dagster stays open in the browser'
 	@echo 'make docs     the documentation as a site, in artifacts/docs'
-	@echo 'make check    formatting, linting, types, layers'
+	@echo 'make check    formatting, linting, types, layers, the Helm chart'
 	@echo 'make audit    known holes in what is installed, and a list of all of it (SBOM)'
 	@echo 'make soak     the long suites'
 	@echo 'make bench    speed and scale, measured'
@@ -47,11 +47,12 @@ docs:
 	@echo 'artifacts/docs/index.html'
 
 check:
-	@scripts/prepare packages
+	@scripts/prepare packages charts
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
+	$(PYTHON) scripts/check_chart.py
 
 audit:
 	@scripts/prepare packages

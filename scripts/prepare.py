@@ -24,6 +24,8 @@ CACHE = ROOT / ".cache"
 STAMP = Path(sys.prefix) / ".packages"
 EDGE = ROOT / "crkafka_core" / "kafka" / "native" / "edge.c"
 PROMTOOL = CACHE / "promtool"
+GO = CACHE / "go"
+CHART_TOOLS = {"helm": "helm.sh/helm/v3/cmd/helm@v3.22.0", "kubectl-validate": "sigs.k8s.io/kubectl-validate@v0.0.4"}
 JAVA_PACKAGES = ("openjdk-21-jre-headless", "openjdk-17-jre-headless", "default-jre-headless")
 
 
@@ -127,6 +129,18 @@ def promtool() -> None:
             ) from failed
 
 
+def charts() -> None:
+    """Helm, and what knows Kubernetes' schemas, built by Go: the one that is installed, else from the package manager."""
+    missing = [(tool, module) for tool, module in CHART_TOOLS.items() if not (GO / "bin" / tool).is_file()]
+    if missing and not shutil.which("go") and not apt_install("Go", ("golang-go",)):
+        raise CannotPrepare(
+            "Go is needed to build what checks the Helm chart; install it, for example `sudo apt-get install golang-go`."
+        )
+    for tool, module in missing:
+        env = {"GOBIN": str(GO / "bin"), "GOPATH": str(GO), "GOFLAGS": "-modcacherw"}
+        step(f"{tool}, which takes some minutes", ["go", "install", module], env=env)
+
+
 def apt_install(what: str, candidates: tuple[str, ...]) -> bool:
     """Install the first of these packages that there is; False if that is not allowed or none could be installed."""
     sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
@@ -177,7 +191,14 @@ def step(what: str, command: list[str], *, env: dict[str, str] | None = None) ->
             raise CannotPrepare(f"`{' '.join(command[:6])} ...` failed; its output is in {log} and ends:\n{tail}")
 
 
-STEPS = {"packages": packages, "java": java, "jars": jars, "chromium": chromium, "promtool": promtool}
+STEPS = {
+    "packages": packages,
+    "java": java,
+    "jars": jars,
+    "chromium": chromium,
+    "promtool": promtool,
+    "charts": charts,
+}
 
 
 def main(names: list[str]) -> int:

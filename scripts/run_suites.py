@@ -1,17 +1,15 @@
-"""Runs the test suites of `tests/suites.toml`, two at a time, each with a budget, and ends with a table.
+"""Runs the test suites of `tests/suites.toml`, two at a time, and ends with a table.
 
 Much of a suite's time is waiting for real services: two lanes keep two cores busy. What a suite prints appears when it ends.
 
 `run_suites.py test` is what `make test` runs, `run_suites.py soak` the long ones; names of suites after that run only
-these. A suite fails when a test fails, when it has no tests, when it takes longer than its budget, or when it leaves a
-process running. Time that a virtual machine's host gave to others is not the suite's: budgets are longer by it. Where a machine is
-slower than the one for which they are written, as told by a piece of work that is done now and then, they are longer in proportion.
+these. A suite fails when a test fails, when it has no tests, or when it leaves a process running. Its budget is a warning, since a slow
+machine is nobody's mistake; in CI it is an error, by processor time.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -35,12 +33,8 @@ AT = "CRKAFKA_SUITE_AT"
 LANES = 2
 """Suites that run at once: with three, both cores are busy all the time and nothing ends sooner."""
 PRINTING = threading.Lock()
-WORK_S = 0.13
-"""Seconds of a core that `work` takes where two suites run on the machine for which budgets are written."""
-LOOK_S = 30.0
-"""Between two looks at the machine's pace."""
-PATIENCE = 1.5
-"""A suite that has taken this many times its budget is ended."""
+PATIENCE = 4.0
+"""A suite that has taken this many times its budget is ended: it hangs, on any machine."""
 LAST_LINES = 40
 """Of the output of a suite whose pytest did not end by itself, said again at the very end."""
 
@@ -52,7 +46,7 @@ class Suite:
     name: str
     paths: tuple[str, ...]
     budget: float
-    """Seconds; generous enough for a machine half as fast."""
+    """Seconds on two cores with another suite beside."""
     select: str
     """A pytest marker expression."""
     environment: dict[str, str]
@@ -68,13 +62,10 @@ class Outcome:
     failed: int = 0
     skipped: int = 0
     seconds: float = 0.0
-    stolen: float = 0.0
-    """Of these, what the machine's host gave to others."""
-    slower: float = 1.0
-    """How many times more than the budget's machine this one took for the same work."""
     busy: float = 0.0
     """Seconds of a core, by all of its processes but those that outlived their parents: the rest is waiting."""
     troubles: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     """Test and reason, said again at the very end."""
     last_words: str = ""
@@ -102,28 +93,27 @@ def run(suite: Suite) -> Outcome:
     report = REPORTS / f"{suite.name}.xml"
     report.unlink(missing_ok=True)
     mark = uuid.uuid4().hex
-    began, stolen = time.monotonic(), stolen_seconds()
+    began = time.monotonic()
     said = report.with_suffix(".log")
     with tempfile.TemporaryDirectory(prefix="crk-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         at = Path(folder) / "test-that-runs"
         env = {**os.environ, **suite.environment, MARK: mark, AT: str(at), "TMPDIR": folder, "PYTHONUNBUFFERED": "1"}
         child = _start(suite, report, said, env)
-        heard, pace = _Heard(child.pid), Pace()
+        heard = _Heard(child.pid)
         try:
-            code, outcome.busy = heard.wait(child, suite.budget * PATIENCE, pace)
+            code, outcome.busy = heard.wait(child, suite.budget * PATIENCE)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             code = 0
-            outcome.troubles.append(f"ended after {suite.budget * PATIENCE * pace.slower:.0f} s{_within(at)}")
+            outcome.troubles.append(f"ended after {suite.budget * PATIENCE:.0f} s{_within(at)}")
             outcome.last_words = _end_of(said) + heard.rest()
         except BaseException:
             os.killpg(child.pid, signal.SIGTERM)
             end_leftovers(mark)
             raise
-        outcome.seconds, outcome.stolen = time.monotonic() - began, stolen_seconds() - stolen
-        outcome.slower = pace.slower
+        outcome.seconds = time.monotonic() - began
         if code < 0:
             outcome.troubles.append(f"pytest was ended by {signal.Signals(-code).name}{_within(at)}")
             outcome.last_words = _end_of(said) + heard.rest()
@@ -131,8 +121,10 @@ def run(suite: Suite) -> Outcome:
     read_report(report, outcome)
     if code > 1:
         outcome.troubles.append("has no tests" if code == 5 else f"pytest ended with {code}")
-    if outcome.seconds - outcome.stolen > suite.budget * outcome.slower:
-        outcome.troubles.append("over its budget")
+    if os.environ.get("CI") and outcome.busy > suite.budget:
+        outcome.troubles.append("over its budget of processor time")
+    elif outcome.seconds > suite.budget:
+        outcome.warnings.append("took longer than its budget")
     _print(outcome, said)
     return outcome
 
@@ -154,7 +146,7 @@ def _start(suite: Suite, report: Path, said: Path, env: dict[str, str]) -> subpr
 
 def _print(outcome: Outcome, said: Path) -> None:
     suite = outcome.suite
-    took = f"{outcome.seconds:.0f} of at most {suite.budget:.0f} s"
+    took = f"{outcome.seconds:.0f} s of a budget of {suite.budget:.0f} s"
     with PRINTING:
         print(f"\n== {suite.name}: {' '.join(suite.paths)}, {took}", flush=True)
         print(said.read_text(errors="replace").rstrip(), flush=True)
@@ -167,16 +159,15 @@ class _Heard:
         self._stderr = Path(f"/proc/{pid}/fd/2")
         self._captured: BinaryIO | None = None
 
-    def wait(self, child: subprocess.Popen[bytes], patience: float, pace: Pace) -> tuple[int, float]:
+    def wait(self, child: subprocess.Popen[bytes], patience: float) -> tuple[int, float]:
         """Until it ends: its exit code, and what it and its children took of a core. What its standard error is by now is opened anew."""
-        began, stolen = time.monotonic(), stolen_seconds()
+        began = time.monotonic()
         while True:
             ended, status, used = os.wait4(child.pid, os.WNOHANG)
             if ended:
                 child.returncode = os.waitstatus_to_exitcode(status)
                 return child.returncode, used.ru_utime + used.ru_stime
-            pace.look()
-            if time.monotonic() - began > patience * pace.slower + stolen_seconds() - stolen:
+            if time.monotonic() - began > patience:
                 raise subprocess.TimeoutExpired(child.args, patience)
             with contextlib.suppress(OSError):
                 self._captured = self._stderr.open("rb")
@@ -186,39 +177,6 @@ class _Heard:
         if self._captured is None:
             return ""
         return "\n" + _last_lines(self._captured.read().decode(errors="replace"))
-
-
-class Pace:
-    """How fast the machine is while a suite runs: what a virtual one gets of memory and caches, nothing counts as stolen."""
-
-    def __init__(self) -> None:
-        self._took: list[float] = []
-        self._next = 0.0
-        self.look()
-
-    def look(self) -> None:
-        if time.monotonic() >= self._next:
-            self._took.append(work())
-            self._next = time.monotonic() + LOOK_S
-
-    @property
-    def slower(self) -> float:
-        """At least 1: a faster machine shortens no budget."""
-        return max(1.0, sum(self._took) / len(self._took) / WORK_S)
-
-
-def work() -> float:
-    """Seconds of a core for some work of the kind that tests do."""
-    began = time.thread_time()
-    made = {f"key {i}": (i, str(i)) for i in range(40_000)}
-    json.loads(json.dumps(sorted(made.items(), key=lambda item: item[1][1])))
-    return time.thread_time() - began
-
-
-def stolen_seconds() -> float:
-    """Of each core since the start of the machine, on average: the host of a virtual machine gave them to others."""
-    cores = [line.split() for line in Path("/proc/stat").read_text().splitlines() if line.startswith("cpu")][1:]
-    return sum(int(core[8]) for core in cores) / len(cores) / os.sysconf("SC_CLK_TCK")
 
 
 def _last_lines(text: str) -> str:
@@ -279,21 +237,26 @@ def marked(mark: str) -> dict[int, str]:
 def table(outcomes: list[Outcome]) -> str:
     """Suite, tests, seconds, budget, and what went wrong."""
     width = max(len(o.suite.name) for o in outcomes)
-    lines = [f"{'suite':<{width}}   tests  seconds  stolen  slower  budget  core s"]
+    lines = [f"{'suite':<{width}}   tests  seconds  budget  core s"]
     for o in outcomes:
-        what = [f"{o.failed} failed"] * bool(o.failed) + [f"{o.skipped} skipped"] * bool(o.skipped) + o.troubles
+        what = (
+            [f"{o.failed} failed"] * bool(o.failed)
+            + [f"{o.skipped} skipped"] * bool(o.skipped)
+            + o.troubles
+            + o.warnings
+        )
         tests = o.passed + o.failed + o.skipped
-        took = f"{o.seconds:7.1f}  {o.stolen:6.0f}  {o.slower:6.2f}  {o.suite.budget:6.0f}  {o.busy:6.0f}"
+        took = f"{o.seconds:7.1f}  {o.suite.budget:6.0f}  {o.busy:6.0f}"
         lines.append(f"{o.suite.name:<{width}}  {tests:6d}  {took}  {'; '.join(what) or 'ok'}")
     total, busy = sum(o.seconds for o in outcomes), sum(o.busy for o in outcomes)
     tests = sum(o.passed + o.failed + o.skipped for o in outcomes)
-    lines.append(f"{'all':<{width}}  {tests:6d}  {total:7.1f}                          {busy:6.0f}")
+    lines.append(f"{'all':<{width}}  {tests:6d}  {total:7.1f}          {busy:6.0f}")
     return "\n".join(lines)
 
 
 def _announced(suite: Suite) -> Outcome:
     with PRINTING:
-        print(f"-> {suite.name} (at most {suite.budget:.0f} s)", flush=True)
+        print(f"-> {suite.name} (about {suite.budget:.0f} s)", flush=True)
     return run(suite)
 
 
@@ -306,7 +269,7 @@ def main(arguments: list[str]) -> int:
         return 2
     REPORTS.mkdir(parents=True, exist_ok=True)
     chosen = sorted((s for s in suites if not names or s.name in names), key=lambda s: -s.budget)
-    began, stolen = time.monotonic(), stolen_seconds()
+    began = time.monotonic()
     with ThreadPoolExecutor(LANES) as lanes:
         running = {lanes.submit(_announced, suite): suite for suite in chosen}
         try:
@@ -319,7 +282,7 @@ def main(arguments: list[str]) -> int:
         except BaseException:
             lanes.shutdown(wait=False, cancel_futures=True)
             raise
-    took = f"{time.monotonic() - began:.0f} s in all, of which the machine gave {stolen_seconds() - stolen:.0f} s to others"
+    took = f"{time.monotonic() - began:.0f} s in all"
     order = {suite.name: at for at, suite in enumerate(suites)}
     outcomes = sorted((f.result() for f in running), key=lambda o: order[o.suite.name])
     print(f"\n{table(outcomes)}\n\n{took}, {LANES} suites at a time")

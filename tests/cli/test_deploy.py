@@ -9,14 +9,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from crkafka_core.cli.main import cli
-from crkafka_core.config import RegionConfig
 from crkafka_core.hosts import supervisor
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.limits import Limits
-from crkafka_core.region import feeder_process, probes
+from crkafka_core.region import feeder_process
 from crkafka_core.spark import feeder as spark_feeder
 
 DEPLOY = Path(__file__).parents[2] / "docs" / "deploy"
@@ -70,24 +67,3 @@ def test_the_unit_of_systemd_is_well_formed_and_signals_the_host_alone(tmp_path:
         done = subprocess.run(exposed, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stdout
     assert said["RestartPreventExitStatus"] == str(ConfigError.exit_code)
-
-
-def test_the_manifests_give_probes_a_last_cut_and_no_secret(tmp_path: Path) -> None:
-    config, deployment = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
-    (tmp_path / "region.yaml").write_text(config["data"]["region.yaml"])
-    region = RegionConfig.load(tmp_path / "region.yaml")
-    assert region.warnings() == []
-    pod = deployment["spec"]["template"]["spec"]
-    (host,) = pod["containers"]
-    metrics = _parsed(host["args"])["metrics"]
-    assert probes._parts(metrics)[1] == host["ports"][0]["containerPort"]
-    assert {host[p]["httpGet"]["path"] for p in ("livenessProbe", "readinessProbe", "startupProbe")} == {
-        "/livez",
-        "/readyz",
-    }
-    assert pod["terminationGracePeriodSeconds"] == last_cut(region.drain_timeout)
-    alive = host["livenessProbe"]
-    assert alive["periodSeconds"] * alive["failureThreshold"] >= probes.SILENT
-    assert deployment["spec"]["replicas"] == 1 and deployment["spec"]["strategy"] == {"type": "Recreate"}
-    names = {volume["name"] for volume in pod["volumes"]}
-    assert {mount["name"] for mount in host["volumeMounts"]} == names

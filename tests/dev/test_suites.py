@@ -6,7 +6,6 @@ import importlib.util
 import inspect
 import re
 import sys
-import time
 from pathlib import Path
 from types import ModuleType
 
@@ -60,16 +59,9 @@ def test_no_test_file_runs_twice(runner: ModuleType) -> None:
     assert [str(f.relative_to(ROOT)) for f in files if sum(f == p or p in f.parents for p in listed) > 1] == []
 
 
-def test_all_suites_together_fit_into_twenty_minutes(runner: ModuleType) -> None:
-    """Budgets are for a machine with other work beside, less than half as fast; two suites run at once."""
-    assert sum(suite.budget for suite in runner.read_suites("test")) / runner.LANES <= 2.2 * 1_200
-
-
 @pytest.fixture
 def one_suite(runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     """Runs the runner itself over one suite of one file; returns its exit code and what it said."""
-
-    monkeypatch.setattr(runner, "work", lambda: runner.WORK_S)
 
     def run(test: str, budget: float = 30) -> tuple[int, str]:
         (tmp_path / "tests").mkdir(exist_ok=True)
@@ -106,7 +98,7 @@ def test_the_table_says_what_a_suite_and_its_processes_took_of_a_core(one_suite)
         f"import subprocess, sys\ndef test_a(): subprocess.run([sys.executable, '-c', {burn!r}], check=True)\n"
     )
     row = next(line for line in said.splitlines() if line.startswith("it  "))
-    assert float(row.split()[5]) >= 2, row
+    assert float(row.split()[4]) >= 2, row
 
 
 def test_a_failing_test_fails_the_run(one_suite) -> None:
@@ -121,24 +113,26 @@ def test_a_suite_without_tests_fails_the_run(one_suite) -> None:
     assert "has no tests" in said
 
 
-def test_a_suite_over_its_budget_is_ended_and_fails_the_run(one_suite) -> None:
-    code, said = one_suite("import time\ndef test_a(): time.sleep(60)\n", budget=2)
+def test_a_suite_that_hangs_is_ended_and_fails_the_run(one_suite) -> None:
+    code, said = one_suite("import time\ndef test_a(): time.sleep(60)\n", budget=0.7)
     assert code == 1
-    assert "ended after 3 s" in said and "; over its budget" in said
+    assert "ended after 3 s in tests/test_it.py::test_a" in said
 
 
-def test_what_the_machine_gave_to_others_is_not_counted(one_suite, runner, monkeypatch) -> None:
-    monkeypatch.setattr(runner, "stolen_seconds", time.monotonic)
-    code, said = one_suite("import time\ndef test_a(): time.sleep(2)\n", budget=1)
-    assert code == 0, said
+def test_a_slow_suite_is_a_warning(one_suite, runner, monkeypatch) -> None:
+    monkeypatch.setattr(runner, "PATIENCE", 20)
+    monkeypatch.delenv("CI", raising=False)
+    code, said = one_suite("import time\ndef test_a(): time.sleep(4)\n", budget=3)
+    assert code == 0 and "took longer than its budget" in said
 
 
-def test_a_slow_machine_has_longer_budgets(one_suite, runner, monkeypatch) -> None:
-    monkeypatch.setattr(runner, "work", lambda: 20 * runner.WORK_S)
-    code, said = one_suite("import time\ndef test_a(): time.sleep(2)\n", budget=1)
-    assert code == 0, said
-    code, said = one_suite("import time\ndef test_a(): time.sleep(60)\n", budget=0.1)
-    assert code == 1 and "ended after 3 s" in said
+def test_in_ci_a_suite_may_take_no_more_processor_than_its_budget(one_suite, runner, monkeypatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    monkeypatch.setattr(runner, "PATIENCE", 20)
+    code, _ = one_suite("import time\ndef test_a(): time.sleep(5)\n", budget=4)
+    assert code == 0
+    code, said = one_suite("import time\ndef test_a():\n    while time.process_time() < 5: pass\n", budget=4)
+    assert code == 1 and "over its budget of processor time" in said
 
 
 def test_a_pytest_that_a_signal_ends_fails_the_run_with_the_signal_the_test_and_all_that_was_said(one_suite) -> None:

@@ -1,0 +1,95 @@
+"""Checks the Helm chart: lints it, renders it as users would, and holds the objects to Kubernetes' schemas, the command line and the configuration."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+CHART = ROOT / "deploy" / "chart"
+TOOLS = ROOT / ".cache" / "go" / "bin"
+EVERYTHING = [
+    "metrics.podMonitor.enabled=true",
+    "networkPolicy.enabled=true",
+    "podLabels.team=shop",
+    "podAnnotations.note=x",
+    "init=false",
+]
+OWN = "monitoring.coreos.com/"
+"""Objects of the Prometheus operator: Kubernetes has no schema of them."""
+
+
+def run(tool: str, *arguments: str) -> str:
+    done = subprocess.run([str(TOOLS / tool), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{tool} {' '.join(arguments)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def rendered(*settings: str) -> list[dict[str, Any]]:
+    options = [part for setting in settings for part in ("--set", setting)]
+    return [d for d in yaml.safe_load_all(run("helm", "template", "orders", str(CHART), *options)) if d]
+
+
+def validate(objects: list[dict[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for number, each in enumerate(objects):
+            if not each["apiVersion"].startswith(OWN):
+                (Path(folder) / f"{number}.yaml").write_text(yaml.safe_dump(each))
+        run("kubectl-validate", folder)
+
+
+def check_host(objects: list[dict[str, Any]]) -> None:
+    """The pod runs a command that exists, with probes that the host answers, on a configuration without warnings."""
+    from crkafka_core.cli.main import cli
+    from crkafka_core.config import RegionConfig
+    from crkafka_core.region import probes
+
+    of = {each["kind"]: each for each in objects}
+    pod = of["Deployment"]["spec"]["template"]["spec"]
+    (host,) = pod["containers"]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "region.yaml"
+        file.write_text(of["ConfigMap"]["data"]["region.yaml"])
+        region = RegionConfig.load(file)
+    assert region.warnings() == [], region.warnings()
+    for container in [host, *pod.get("initContainers", [])]:
+        outer = cli.make_context("crkafka", list(container["args"]))
+        name, command, rest = cli.resolve_command(outer, [*outer._protected_args, *outer.args])
+        assert command is not None and name == container["name"]
+        command.make_context(name, list(rest), parent=outer)
+    assert {host[p]["httpGet"]["path"] for p in ("livenessProbe", "readinessProbe", "startupProbe")} == {
+        "/livez",
+        "/readyz",
+    }
+    alive = host["livenessProbe"]
+    assert alive["periodSeconds"] * alive["failureThreshold"] >= probes.SILENT
+    assert pod["terminationGracePeriodSeconds"] == 2 * region.drain_timeout + 120
+    assert {mount["name"] for mount in host["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+
+
+def main() -> None:
+    run("helm", "lint", "--strict", str(CHART))
+    usual, everything = rendered(), rendered(*EVERYTHING)
+    assert {o["kind"] for o in usual} == {"ConfigMap", "Deployment", "PodDisruptionBudget"}
+    assert {o["kind"] for o in everything} == {
+        "ConfigMap",
+        "Deployment",
+        "PodDisruptionBudget",
+        "PodMonitor",
+        "NetworkPolicy",
+    }
+    for objects in (usual, everything):
+        validate(objects)
+        check_host(objects)
+    print("chart: linted, rendered, valid")
+
+
+if __name__ == "__main__":
+    main()
