@@ -52,7 +52,7 @@ check:
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
-	$(PYTHON) scripts/check_chart.py
+	$(PYTHON) scripts/check_deploy.py
 
 audit:
 	@scripts/prepare packages

@@ -1,10 +1,11 @@
-"""Checks the Helm chart: lints it, renders it as users would, and holds the objects to Kubernetes' schemas, the command line and the configuration."""
+"""Checks deploy/: the chart against Kubernetes' schemas, the command line and the configuration; the image against the tree."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,11 @@ def run(tool: str, *arguments: str) -> str:
 
 def rendered(*settings: str) -> list[dict[str, Any]]:
     options = [part for setting in settings for part in ("--set", setting)]
-    return [d for d in yaml.safe_load_all(run("helm", "template", "orders", str(CHART), *options)) if d]
+    return [
+        d
+        for d in yaml.safe_load_all(run("helm", "template", "orders", str(CHART), "--kube-version", "1.31.0", *options))
+        if d
+    ]
 
 
 def validate(objects: list[dict[str, Any]]) -> None:
@@ -74,7 +79,26 @@ def check_host(objects: list[dict[str, Any]]) -> None:
     assert {mount["name"] for mount in host["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
 
 
+def check_image() -> None:
+    """What the image copies is in the tree and let through by .dockerignore, and holds every package that the project has."""
+    text = (ROOT / "deploy" / "Dockerfile").read_text()
+    copied = {
+        name
+        for line in text.splitlines()
+        if line.startswith("COPY ") and "--from" not in line
+        for name in line.split()[1:-1]
+    }
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert copied == allowed, copied ^ allowed
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    packages = {pattern.rstrip("*") for pattern in setuptools["packages"]["find"]["include"]}
+    assert packages <= copied, packages - copied
+    assert text.count("--require-hashes") == 1 and "USER 10001:10001" in text
+
+
 def main() -> None:
+    check_image()
     run("helm", "lint", "--strict", str(CHART))
     usual, everything = rendered(), rendered(*EVERYTHING)
     assert {o["kind"] for o in usual} == {"ConfigMap", "Deployment", "PodDisruptionBudget"}
@@ -88,7 +112,7 @@ def main() -> None:
     for objects in (usual, everything):
         validate(objects)
         check_host(objects)
-    print("chart: linted, rendered, valid")
+    print("deploy/: the chart is linted, rendered and valid; the image copies what there is")
 
 
 if __name__ == "__main__":
