@@ -181,7 +181,7 @@ class LiveDagster:
         """The data of an answer; errors are raised."""
         body = json.dumps({"query": query, "variables": variables}).encode()
         request = urllib.request.Request(f"{self.url}/graphql", data=body, headers={"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             answer = json.load(answer)
         if answer.get("errors"):
             raise RuntimeError(str(answer["errors"])[:2000])

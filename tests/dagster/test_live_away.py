@@ -31,7 +31,7 @@ def goes_on(stage: Live) -> None:
 
 
 def test_58_killed_daemon(stage: Live) -> None:
-    """Nothing is cut meanwhile; members go on consuming and lose nobody."""
+    """Cuts go on for a while by the code server; members go on consuming and lose nobody."""
     mark = stage.scenario.mark()
     stage.dagster.kill("daemon")
     time.sleep(8)
