@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from crkafka_core.control import Tx
 from crkafka_core.holder import holder
-from crkafka_core.lake import erase
+from crkafka_core.lake import erase, lineage
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold, keeping
 from crkafka_core.member.outside_sql import look_outside
@@ -120,6 +120,8 @@ def _commit(
         except BaseException as error:
             give_up(region, permit, error)
             raise
+    if written.version:
+        lineage.tell(region, permit, done, written.rows)
     bad = sum(written.bad.values())
     return Committed(
         name, permit.commit.number, permit.plan.checkpoints, written.rows, done.acknowledged, done.version, bad
