@@ -34,5 +34,5 @@ def how_far(reader: Reader, table: Table, counted: Counted, *, keyed: bool) -> d
         "version": table.version or "none",
     }
     if counted[2] != UNKNOWN and not keyed:
-        about["total_rows"] = counted[2]
+        about["total_rows"] = about["dagster/row_count"] = counted[2]
     return about

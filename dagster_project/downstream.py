@@ -6,6 +6,7 @@ from typing import Any
 
 import dagster as dg
 
+from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.model.rows import Region
 from crkafka_core.plane import checkpoints
@@ -15,6 +16,9 @@ from dagster_project.resources import RegionResource
 
 Key = dg.AssetKey | str | Sequence[str]
 """Of a user's asset, as `dg.asset` and its `deps` take it."""
+
+_OVER = dg.AutomationCondition.on_missing().without(dg.AutomationCondition.in_latest_time_window())
+"""Dagster's own looks at the latest window alone: those that end while its daemon is away would stay missing."""
 
 REMOVED = "crkafka/removed"
 """Metadata of the observation that tells so."""
@@ -33,12 +37,10 @@ def checkpointed(
     the instance limits pools. `asset` are further arguments of `dg.asset`.
     """
     names = Names(region, tuple(key_prefix))
-    # Dagster's own looks at the latest window alone: those that end while its daemon is away would stay missing.
-    over = dg.AutomationCondition.on_missing().without(dg.AutomationCondition.in_latest_time_window())
     given: dict[str, Any] = {
         "partitions_def": by or partitions.definition(names),
         "backfill_policy": dg.BackfillPolicy.single_run(),
-        "automation_condition": over if by else dg.AutomationCondition.eager(),
+        "automation_condition": _OVER if by else dg.AutomationCondition.eager(),
         "pool": names.spark,
         **asset,
     }
@@ -53,6 +55,27 @@ def checkpointed(
             return decorated
 
     return decorate
+
+
+class Rewound(dg.AutomationCondition[dg.AssetKey]):
+    """True of the hours or days of an asset that a rewind has made old, until they are materialized again."""
+
+    def __init__(self, region: RegionResource, by: dg.TimeWindowPartitionsDefinition) -> None:
+        self._region = region
+        self._by = by
+
+    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
+        old = windows.outdated(context.asset_graph_view.instance, self._region, context.key, self._by)
+        subset = context.candidate_subset.compute_intersection_with_partition_keys({*old})
+        return dg.AutomationResult(context, subset)
+
+
+def over_or_rewound(region: RegionConfig, by: dg.TimeWindowPartitionsDefinition) -> dg.AutomationCondition[dg.AssetKey]:
+    """The condition of an asset `by` hours or days: each once it is over, and again after a rewind of a checkpoint of its own.
+
+    It asks the region's control plane, so that its sensor has to be evaluated in the code server (`use_user_code_server=True`).
+    """
+    return _OVER | Rewound(RegionResource.of(region), by).newly_true()
 
 
 def superseded(

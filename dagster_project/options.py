@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
+import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crkafka_core.config import RegionConfig
@@ -83,6 +85,12 @@ class Options(BaseModel):
         description="Seconds for which a checkpoint may wait for a table before the table's check `keeps_up` fails; it fails too when the "
         "table's commits fail, or it owes a fence.",
     )
+    freshness: float = Field(
+        default=86_400,
+        ge=0,
+        description="Seconds within which a table is expected to be materialized, its FreshnessPolicy: longer than its topics are ever "
+        "quiet, and at least 60. 0: none.",
+    )
     check: float = Field(
         default=3_600,
         ge=0,
@@ -107,6 +115,12 @@ class Options(BaseModel):
         default_factory=dict,
         description="What single assets have otherwise: by `records`, `group`, `topics`, or the name of a table.",
     )
+
+    @property
+    def freshness_policy(self) -> dg.FreshnessPolicy | None:
+        """Of the tables."""
+        window = timedelta(seconds=max(self.freshness, 60.0))
+        return dg.FreshnessPolicy.time_window(fail_window=window) if self.freshness else None
 
     def names(self, config: RegionConfig) -> Names:
         """What everything of this region is called."""
@@ -137,7 +151,7 @@ class Options(BaseModel):
             "owners": list(self.owners if own.owners is None else own.owners),
             "tags": {**self.tags, **own.tags},
             "description": own.description or description,
-            "metadata": {**metadata, **own.metadata},
+            "metadata": {**metadata, **{name: _link(value) for name, value in own.metadata.items()}},
         }
 
     @classmethod
@@ -150,3 +164,9 @@ class Options(BaseModel):
             where = ".".join(["dagster", *map(str, first["loc"])])
             known = ", ".join(cls.model_fields)
             raise ConfigError(f"{source}: {where}: {first['msg']}.", hint=f"Known keys of dagster: {known}.") from None
+
+
+def _link(value: object) -> object:
+    """An address as a link, which a person can follow."""
+    address = isinstance(value, str) and value.startswith(("http://", "https://"))
+    return dg.MetadataValue.url(str(value)) if address else value

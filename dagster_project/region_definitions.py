@@ -129,7 +129,7 @@ def _assets(config: RegionConfig, names: Names, options: Options) -> list[dg.Ass
             *external.topics(config, names, options),
             external.group(config, names, options),
             records.make(names, options),
-            *(tables.make(table, names, options) for table in config.tables),
+            *(tables.make(table, config, names, options) for table in config.tables),
         ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from crkafka_core.config import RegionConfig
+from dagster_project.assets import columns
 from dagster_project.names import Names
 from dagster_project.options import Options
 
@@ -21,7 +22,7 @@ def topics(config: RegionConfig, names: Names, options: Options) -> list[dg.Asse
         dg.AssetSpec(
             names.topic(topic),
             kinds={"kafka"},
-            **options.about("topics", group=names.slug, description=text, metadata=metadata),
+            **options.about("topics", group=names.slug, description=text, metadata={**metadata, **columns.of_topic()}),
         )
         for topic, (text, metadata) in about.items()
     ]

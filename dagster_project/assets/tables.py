@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from crkafka_core.config import RegionConfig
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import checkpoints
 from crkafka_core.plane import tables as plane_tables
 from dagster_project import partitions, writing
+from dagster_project.assets import columns
 from dagster_project.failures import as_dagster_failure
 from dagster_project.names import KEEPING_UP, Names, key_of
 from dagster_project.options import Options
@@ -18,7 +20,7 @@ PARENT_RUN = "dagster/parent_run_id"
 """The tag of a run that a person executes again: that means again."""
 
 
-def make(table: TableConfig, names: Names, options: Options) -> dg.AssetsDefinition:
+def make(table: TableConfig, config: RegionConfig, names: Names, options: Options) -> dg.AssetsDefinition:
     """The asset of one declared table."""
 
     @dg.asset(
@@ -27,6 +29,7 @@ def make(table: TableConfig, names: Names, options: Options) -> dg.AssetsDefinit
         partitions_def=partitions.definition(names),
         backfill_policy=dg.BackfillPolicy.single_run(),
         kinds={"spark", table.format},
+        freshness_policy=options.freshness_policy,
         required_resource_keys={names.slug, names.spark},
         **options.about(
             table.name,
@@ -34,7 +37,13 @@ def make(table: TableConfig, names: Names, options: Options) -> dg.AssetsDefinit
             description=f"{_content(table)} as a {table.format} table at {table.path}, each checkpoint's rows once. The host of "
             f"the members or a run of the sensor {names.of('publish')} brings it what is merged; materializing a partition writes "
             "its rows again.",
-            metadata={"dagster/uri": table.path, "format": table.format},
+            metadata={
+                "dagster/uri": table.path,
+                "dagster/table_name": table.path,
+                "dagster/storage_kind": table.format,
+                "format": table.format,
+                **columns.of_table(table, config, names),
+            },
         ),
     )
     def keep_up(context: dg.AssetExecutionContext) -> None:

@@ -24,7 +24,7 @@ from crkafka_core.spark import frames
 from dagster_project import consistent_region, opened, partitions, resources, windows
 from dagster_project.assets import checks
 from dagster_project.assets import tables as tables_
-from dagster_project.downstream import checkpointed, nothing_superseded, removed, superseded
+from dagster_project.downstream import checkpointed, nothing_superseded, over_or_rewound, removed, superseded
 from dagster_project.names import key_of
 from dagster_project.sensors.tables import RANGE_END, RANGE_START
 from tests.dagster.conftest import LandedSeat
@@ -436,6 +436,45 @@ def test_hours_that_ended_while_nobody_looked_are_all_wanted(landed: LandedSeat)
     assert not first.get_requested_partitions(hourly.key), "what was over before is a backfill"
     then = wanted(3, first.cursor)
     assert then.get_requested_partitions(hourly.key) == {"2024-01-01-13:00", "2024-01-01-14:00"}
+
+
+def test_an_asset_by_day_is_made_again_after_a_rewind_and_a_backfill_by_one_condition(landed: LandedSeat) -> None:
+    """As docs/dagster.md has it: each day once it is over, and once more when a rewind has superseded a checkpoint of its own."""
+    days = dg.DailyPartitionsDefinition(start_date="2024-01-01", end_offset=0)
+
+    @checkpointed("orders", by=days, automation_condition=over_or_rewound(landed.config, days))
+    def daily(records: pandas.DataFrame) -> None: ...
+
+    for _ in range(3):
+        landed.landing.land(1)
+    merge_at(landed, {1: AT, 2: AT + 24 * HOUR, 3: AT + 48 * HOUR})
+    landed.publish()
+    merged = dg.Definitions.merge(landed.defs, dg.Definitions(assets=[daily]))
+    first, second = "2024-01-01", "2024-01-02"
+
+    def wanted(day: int, cursor: Any = None) -> Any:
+        at = datetime.fromtimestamp(AT + (24 * day) * HOUR, UTC)
+        return dg.evaluate_automation_conditions(merged, landed.instance, evaluation_time=at, cursor=cursor)
+
+    def made(*keys: str) -> None:
+        for key in keys:
+            landed.instance.report_runless_asset_event(dg.AssetMaterialization(daily.key, partition=key))
+
+    begun = wanted(0)
+    over = wanted(2, begun.cursor)
+    assert over.get_requested_partitions(daily.key) == {first, second}
+    made(first, second)
+    quiet = wanted(2, over.cursor)
+    made(first)  # a backfill
+    beside = wanted(2, quiet.cursor)
+    assert not quiet.get_requested_partitions(daily.key) and not beside.get_requested_partitions(daily.key)
+    landed.landing.rewind(1)
+    again = wanted(2, beside.cursor)
+    assert again.get_requested_partitions(daily.key) == {second}, "the other day keeps what it has"
+    asked = wanted(2, again.cursor)
+    assert not asked.get_requested_partitions(daily.key), "it is asked for once"
+    made(second)
+    assert not wanted(2, asked.cursor).get_requested_partitions(daily.key)
 
 
 @pytest.mark.spark

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,37 @@ def test_yaml_and_python_make_the_same(tmp_path: Path) -> None:
     file = tmp_path / "orders.yaml"
     file.write_text(yaml.safe_dump(attributes()))
     assert names(load(attributes())) == names(consistent_region(file)) == names(consistent_region(attributes()))
+
+
+def test_a_table_says_what_catalogues_look_for(tmp_path: Path) -> None:
+    """Its full name, its columns and where each comes from, when it should be fresh, and links."""
+    schema = tmp_path / "order.schema.json"
+    schema.write_text('{"type": "object", "properties": {"price": {"type": "number"}}}')
+    tables = [
+        {"name": "raw", "format": "delta", "path": str(tmp_path / "raw")},
+        {"name": "typed", "format": "iceberg", "path": "lake.silver.orders", "typed": {"json": str(schema)}},
+        {"name": "avro", "format": "delta", "path": "t", "typed": {"avro": "registry"}, "topics": ["orders"]},
+    ]
+    links = {"raw": {"metadata": {"runbook": "https://wiki/orders"}}}
+    defs = consistent_region(
+        attributes(tables=tables, registry={"url": "http://localhost:1"}), freshness=600, assets=links
+    )
+    specs = {spec.key.path[-1]: spec for spec in defs.resolve_all_asset_specs()}
+    raw, typed = specs["raw"].metadata, specs["typed"].metadata
+    assert raw["dagster/table_name"] == str(tmp_path / "raw") and typed["dagster/table_name"] == "lake.silver.orders"
+    assert (raw["dagster/storage_kind"], typed["dagster/storage_kind"]) == ("delta", "iceberg")
+    assert raw["runbook"] == dg.MetadataValue.url("https://wiki/orders")
+    assert specs["raw"].freshness_policy == dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=10))
+    assert {"key", "value", "offset"} <= {c.name for c in raw["dagster/column_schema"].columns}
+    assert {c.name: c.type for c in typed["dagster/column_schema"].columns}["price"] == "double"
+    topics = [Names("orders").topic(topic) for topic in ("orders", "refunds")]
+    came_from = typed["dagster/column_lineage"].deps_by_column
+    assert came_from["price"] == [dg.TableColumnDep(topic, "value") for topic in topics]
+    assert came_from["kafka_offset"] == [dg.TableColumnDep(topic, "offset") for topic in topics]
+    of_topic = {c.name for c in specs["refunds"].metadata["dagster/column_schema"].columns}
+    assert {dep.column_name for deps in came_from.values() for dep in deps} - {"tombstone"} <= of_topic
+    assert "dagster/column_schema" not in specs["avro"].metadata, "nobody asks a registry while definitions load"
+    assert consistent_region(attributes(tables=tables[:1]), freshness=0)
 
 
 def test_the_graph_leads_from_topics_to_tables() -> None:

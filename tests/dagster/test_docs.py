@@ -79,8 +79,13 @@ def test_the_samples_of_python_make_definitions_that_load(tmp_path: Path, monkey
     for number, sample in enumerate(samples):
         exec(compile(sample, f"docs/dagster.md, sample {number + 1}", "exec", dont_inherit=True), known)
     assets = [made for made in known.values() if isinstance(made, dg.AssetsDefinition)]
-    assert {key.path[-1] for made in assets for key in made.keys} == {"revenue", "daily_revenue", "totals"}
-    mine = dg.Definitions(assets=assets)
+    assert {key.path[-1] for made in assets for key in made.keys} == {
+        "revenue",
+        "daily_revenue",
+        "revenue_by_day",
+        "totals",
+    }
+    mine = dg.Definitions(assets=assets, sensors=[known["follow"]])
     dg.Definitions.validate_loadable(dg.Definitions.merge(known["defs"], mine))
     one_process = dg.Definitions.merge(known["defs"], known["yours"])
     dg.Definitions.validate_loadable(one_process)
