@@ -238,6 +238,9 @@ class SimulatedConsumer:
             world.scheduler.sleep(2.0 * world.rng.random())
             if world.rng.random() < 0.5 or not self.reaches:
                 raise KafkaUnavailable("The coordinator did not answer a commit.")
+        size = sum(60 + len(tp.topic) + len(metadata.get(tp, "")) for tp in offsets)
+        if size > COMMIT_BYTES:
+            raise KafkaUnavailable("UNKNOWN: the commit is larger than a batch.")
         error = self._commit_error(offsets)
         if error is None:
             outcome = self.broker.commit(self.client, offsets, metadata)
