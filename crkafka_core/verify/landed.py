@@ -176,10 +176,11 @@ def orphans(history: History, storage: Storage, found: Findings, *, collected: b
         name = SegmentName.parse(file.path)
         if name is None or file.path in named:
             continue
-        if name.number > history.region.head:
-            continue  # being written, or nobody can tell yet that it is not
+        collectable = name.number <= history.region.head
+        if not collectable and name.number >= history.region.filling:
+            continue  # being written
         count += 1
-        if collected:
+        if collected and collectable:
             found.add("I9", "a file of an older epoch or a retired checkpoint was not collected", path=file.path)
     return count
 

@@ -144,10 +144,10 @@ def test_verify_says_when_an_orphan_is_collected(
 
 def test_what_was_written_since_a_reset_during_verify_is_no_orphan(landing: Landing) -> None:
     history = landing.region.plane.read(History.read)
-    epoch, storage = history.region.epoch, landing.region.storage()
+    epoch, head, storage = history.region.epoch, history.region.head, landing.region.storage()
     for path in (
-        segment_path(landing.uid, epoch + 1, "later", 0, 0),
-        segment_path(landing.uid, epoch - 1, "dead", 3, 0),
+        segment_path(landing.uid, epoch + 1, "later", head + 1, 0),
+        segment_path(landing.uid, epoch - 1, "dead", head, 0),
     ):
         (Path(storage.root) / path).parent.mkdir(exist_ok=True)
         (Path(storage.root) / path).touch()

@@ -94,6 +94,7 @@ class Landing:
         """One checkpoint with so many rows in each partition; its number."""
         row = self.region.plane.read(lambda _, region: region)
         number, parent = row.filling + 1, row.head
+        self.region.plane.do(lambda tx: tx.set_region(filling=number))
         before = self.offsets[parent]
         segments: list[Segment] = []
         merged: list[MergedOffset] = []
