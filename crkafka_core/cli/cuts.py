@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from crkafka_core.cli.call import json_option, with_config
-from crkafka_core.cli.hosting import folder_of_logs, members
 from crkafka_core.cli.life import silent
 from crkafka_core.cli.output import note, print_json, span
 from crkafka_core.cli.progress import Say, progress
@@ -24,7 +23,6 @@ from crkafka_core.model.rows import Checkpoint
 from crkafka_core.region import Region, caught_up
 from crkafka_core.region.availability import kafka_away
 from crkafka_core.region.caught_up import CaughtUp
-from crkafka_core.region.host import hosted, only_host
 
 
 def cut(config: RegionConfig, *, cause: str = "by hand", say: Say = silent) -> Checkpoint:
@@ -35,6 +33,9 @@ def cut(config: RegionConfig, *, cause: str = "by hand", say: Say = silent) -> C
 
 def consume(config: RegionConfig, *, logs: Path | None = None, say: Say = silent) -> CaughtUp:
     """Consume to the ends seen now, and cut. A region that nobody hosts is hosted here meanwhile; one that was idle is stopped again."""
+    from crkafka_core.cli.hosting import folder_of_logs, members
+    from crkafka_core.region.host import hosted, only_host
+
     if logs is not None:
         folder_of_logs(logs)
     with Region.open(config) as region:

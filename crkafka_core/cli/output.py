@@ -11,17 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from crkafka_core import logs
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Region
 from crkafka_core.model.visible import json_text, one_line, visible
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 def print_json(value: Any) -> None:
@@ -63,6 +62,10 @@ def print_table(
     if not cells:
         print(f"{title}: {empty}" if title else empty)
     elif sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table(title=title or None, title_justify="left", header_style="bold", box=None, pad_edge=False)
         for name, numeric in zip(columns, right, strict=True):
             table.add_column(name, justify="right" if numeric else "left", overflow="fold")
@@ -100,6 +103,8 @@ def tell_refused(text: str) -> None:
 
 def shown(value: object) -> Text:
     """A value for `rich`, which would take brackets in a plain string for markup of its own."""
+    from rich.text import Text
+
     return Text(visible(str(value)))
 
 

@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from crkafka_core import logs
 from crkafka_core.cli.output import note, shown
 from crkafka_core.still import telling
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 Say = Callable[[str], None]
 
@@ -38,6 +39,8 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Say]:
     if quiet:
         yield lambda step: None
     elif sys.stderr.isatty() and logs.form() == "text":
+        from rich.console import Console
+
         now = _Now(what)
         with Console(stderr=True).status(now):
             yield now.say

@@ -21,15 +21,13 @@ from crkafka_core.plane import lateness, life
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.lateness import TableLag
 from crkafka_core.region import Region
-from crkafka_core.tables import adopt
 from crkafka_core.tables.in_turn import Tried, each
-from crkafka_core.tables.log import NeedsSpark
-from crkafka_core.tables.maintain import Maintained, in_words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from crkafka_core.lake.writing import Committed
+    from crkafka_core.tables.maintain import Maintained
 
 
 def tables(config: RegionConfig) -> list[TableLag]:
@@ -52,6 +50,9 @@ def _named(reader: Reader, row: rows.Region, name: str) -> list[str]:
 
 
 def _advance(region: Region, name: str, say: Say) -> list[Committed]:
+    from crkafka_core.tables import adopt
+    from crkafka_core.tables.log import NeedsSpark
+
     table = region.plane.read(lambda reader, row: plane.of(reader, name))
     done: list[Committed] = []
     if not plane.needs_spark(table):
@@ -171,6 +172,8 @@ def _maintain_command(config: RegionConfig, name: str, as_json: bool) -> None:
     """
     with progress("maintaining", quiet=as_json) as say:
         tried = maintain(config, name, say=say)
+    from crkafka_core.tables.maintain import in_words
+
     if as_json:
         print_json(list(tried.done.values()))
     for table, done in () if as_json else tried.done.items():

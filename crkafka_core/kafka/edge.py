@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from crkafka_core.kafka.admin import Committed, Isolation, TopicInfo
-from crkafka_core.kafka.events import Polled
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.model.offsets import TP
+
+if TYPE_CHECKING:
+    from crkafka_core.kafka.admin import Committed, Isolation, TopicInfo
+    from crkafka_core.kafka.events import Polled
 
 
 class Consumer(Protocol):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from crkafka_core.kafka.admin import Committed
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.plane import starts
@@ -15,6 +14,9 @@ from crkafka_core.plane.transact import Readable
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.segments import owner
 from crkafka_core.segments.storage import Storage
+
+if TYPE_CHECKING:
+    from crkafka_core.kafka.admin import Committed
 
 
 class Commits(Protocol):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.config.problem import nearest
 from crkafka_core.control import Reader
-from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.errors import ConfigError, CrkafkaError, DataLoss, Refused, ServiceUnavailable
 from crkafka_core.model.offsets import TP
@@ -17,8 +17,13 @@ from crkafka_core.model.rows import CheckpointStatus, Initial, Region
 from crkafka_core.plane import checkpoints, epochs, starts
 from crkafka_core.plane.transact import ControlPlane
 
+if TYPE_CHECKING:
+    from crkafka_core.kafka.admin import KafkaAdmin, TopicInfo
+
 
 def _asking(config: RegionConfig) -> closing[KafkaAdmin]:
+    from crkafka_core.kafka.admin import KafkaAdmin
+
     return closing(KafkaAdmin(config.resolved_kafka(), timeout=4.0))
 
 

@@ -12,7 +12,6 @@ from typing import Literal, NoReturn, Self
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.control import Tx
 from crkafka_core.holder import whoami
-from crkafka_core.kafka.admin import KafkaAdmin
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.loop import THREADS, Runtime
 from crkafka_core.member.group_owner import refuse_anothers_now
@@ -33,7 +32,6 @@ from crkafka_core.region import cut as cutting
 from crkafka_core.region import retire as retiring
 from crkafka_core.region import waiting
 from crkafka_core.region.availability import check_available, check_gone, check_inside, kafka_away
-from crkafka_core.region.host import hosting, only_host
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.region.redeclared import refuse_other_keys
 from crkafka_core.segments import owner
@@ -342,6 +340,8 @@ class Region:
     # Connections
 
     def admin(self) -> Admin:
+        from crkafka_core.kafka.admin import KafkaAdmin
+
         return KafkaAdmin(self.config.resolved_kafka(), client_id=f"crkafka-{self.config.region}-admin")
 
     def storage(self) -> Storage:
@@ -353,6 +353,8 @@ class Region:
 
         Where Kafka does not answer that is an error: members would wait for it without end.
         """
+        from crkafka_core.region.host import hosting, only_host
+
         self.init(configure=False)
         if away := kafka_away(self.config, set()):
             raise ServiceUnavailable(away)

@@ -7,14 +7,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
-
-import pyarrow as pa
 
 from crkafka_core.config.region_config import RegionConfig
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.segments.errors import refuse_credentials
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 R = TypeVar("R")
