@@ -77,7 +77,7 @@ class Follower:
             if (epoch, table) not in self._fences and not self._fed(table):
                 self._fences.add((epoch, table))
                 self._tell(
-                    f"the region waits for table {table} to follow the rewind; Dagster does it, or `crkafka reset`"
+                    f"the region waits for table {table} to follow the rewind; Dagster does it, or `crkafka reset --to head`"
                 )
 
     def _fed(self, table: str) -> str:

@@ -117,7 +117,7 @@ EXAMPLES = {
     "check": ("check", "check --offline", "-c regions/orders.yaml check --json"),
     "host": ("host", "host --no-drive --logs var/logs", "host --until-idle"),
     "cut": ("cut", 'cut --cause "before the release" --json'),
-    "reset": ("reset", "reset --to 17", "reset --to initial --yes"),
+    "reset": ("reset --to head", "reset --to 17", "reset --to initial --yes"),
     "scale": ("scale 4",),
     "pause": ("pause orders", "pause 'orders[3]'", "pause '^shop'", "pause orders/0", "pause"),
     "replay": ("replay orders_bronze --after 3 --upto 7",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from statistics import median
 from typing import TYPE_CHECKING
 
 from crkafka_core.cli.following import quiet
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from crkafka_core.cli.report import Cut, Report, Stretch
 
 WIDTH, LEFT, RIGHT = 1000.0, 90.0, 10.0
+LEAST = 3.0
+"""Width of a bar of a moment in a month, which still has to be seen."""
 SHORT = 24
 """Letters of a cell that stays on one line."""
 _COLOURS = {
@@ -89,17 +92,17 @@ def page(found: Report) -> str:
 def _tiles(found: Report) -> str:
     rows = sum(c.rows for c in found.cuts if c.status != "SUPERSEDED")
     quickest = max((_rate(c) for c in found.cuts), default=0.0)
-    pauses = sorted(c.drain_ms for c in found.cuts)
+    pauses = [c.drain_ms for c in found.cuts]
     away = [max(0.0, s.until - s.since) for s in found.stretches if s.state == "resetting" and s.until]
-    fresh = sorted(f.seconds for f in found.freshness)
+    fresh = [f.seconds for f in found.freshness]
     tiles = [
         _counted(rows, "record landed", "records landed"),
         ("records a second, in the quickest checkpoint", f"{quickest:,.0f}" if quickest else "–"),
         _counted(len(found.cuts), "checkpoint"),
-        ("pause, median", f"{pauses[len(pauses) // 2]} ms" if pauses else "–"),
+        ("pause, median", f"{median(pauses):.0f} ms" if pauses else "–"),
         _counted(len(found.resets), "reset"),
         ("longest reset", span(max(away)) if away else "–"),
-        ("tables fresh after, median", span(fresh[len(fresh) // 2]) if fresh else "–"),
+        ("tables fresh after, median", span(median(fresh)) if fresh else "–"),
     ]
     return f'<div class="tiles">{"".join(f"<div class=tile><b>{b}</b><span>{a}</span></div>" for a, b in tiles)}</div>'
 
@@ -152,7 +155,7 @@ def _timeline(found: Report) -> str:
     for cut, rate in zip(found.cuts, rates, strict=True):
         x, y = scale.x(cut.began), bottom - (bottom - top) * rate / most
         fill = "var(--rest)" if cut.status == "SUPERSEDED" else "var(--a)"
-        out.append(_rect(x, y, max(scale.x(cut.merged) - x - 0.7, 0.6), bottom - y, fill, _cut(cut)))
+        out.append(_rect(x, y, max(scale.x(cut.merged) - x - 0.7, LEAST), bottom - y, fill, _cut(cut)))
     for reset in found.resets:
         x = scale.x(reset.at)
         said = _text(f"reset, epoch {reset.epoch}, {reset.cause}: {reset.text}, {moment(reset.at)}")

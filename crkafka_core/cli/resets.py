@@ -63,7 +63,9 @@ class _Target(click.ParamType[int | str]):
 
 @click.command("reset")
 @with_config
-@click.option("--to", type=_Target(), default="head", show_default=True, help="Where to.")
+@click.option(
+    "--to", type=_Target(), required=True, help="Where to; `head` reads again what came after the last checkpoint."
+)
 @click.option("--cause", default="", help="Why, for the event log.")
 @click.option(
     "--give-up",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,35 +29,44 @@ class Finding:
     exit_code: int = 0
 
 
-def check(config: RegionConfig, *, offline: bool = False) -> list[Finding]:
-    """Look at everything that the configuration names; nothing is changed, nothing raised."""
-    found = [Finding("configuration", True, f"region {config.region}, {plural(config.members, 'member')}")]
-    found += [Finding("configuration", True, f"warning: {text}") for text in config.warnings()]
+def check(config: RegionConfig, *, offline: bool = False, tell: Callable[[Finding], None] = lambda _: None) -> list[Finding]:
+    """Look at everything that the configuration names; nothing is changed, nothing raised. `tell` gets each finding as it is made."""
+    found: list[Finding] = []
+    for finding in _looked(config, offline=offline):
+        tell(finding)
+        found.append(finding)
+    return found
+
+
+def _looked(config: RegionConfig, *, offline: bool) -> Iterator[Finding]:
+    yield Finding("configuration", True, f"region {config.region}, {plural(config.members, 'member')}")
+    yield from (Finding("configuration", True, f"warning: {text}") for text in config.warnings())
     known = checks.Stored()
-    found.append(_finding("references", lambda: checks.references(config, known)))
-    if offline or not found[-1].ok:
-        return found
+    references = _finding("references", lambda: checks.references(config, known))
+    yield references
+    if offline or not references.ok:
+        return
 
     def control_plane() -> str:
         nonlocal known
         known = checks.stored(config)
         return "reached" if known.row else "the region is not there yet: `crkafka init` makes it"
 
-    found.append(_finding("control plane", control_plane))
+    yield _finding("control plane", control_plane)
     if known.row is not None:
-        found.append(_finding("region", lambda: checks.region(config, known)))
-    found.append(_finding("storage", lambda: checks.storage(config, known)))
-    found.append(_finding("kafka", lambda: checks.kafka(config, known)))
-    if found[-1].exit_code != ServiceUnavailable.exit_code:
-        of_group = _finding("group", lambda: checks.group(config, known))
-        if of_group.ok or of_group.text != found[-1].text:  # what keeps both from Kafka is said once
-            found.append(of_group)
+        yield _finding("region", lambda: checks.region(config, known))
+    yield _finding("storage", lambda: checks.storage(config, known))
+    kafka = _finding("kafka", lambda: checks.kafka(config, known))
+    yield kafka
+    if kafka.exit_code != ServiceUnavailable.exit_code:
+        group = _finding("group", lambda: checks.group(config, known))
+        if group.ok or group.text != kafka.text:  # what keeps both from Kafka is said once
+            yield group
     if checks.by_registry(config):
-        found.append(_finding("registry", lambda: checks.registry(config, known)))
+        yield _finding("registry", lambda: checks.registry(config, known))
     if config.tables or known.tables:
-        found.append(_finding("tables", lambda: checks.tables(config, known)))
-    found.append(_finding("host", lambda: checks.host(config, known)))
-    return found
+        yield _finding("tables", lambda: checks.tables(config, known))
+    yield _finding("host", lambda: checks.host(config, known))
 
 
 def _finding(what: str, ask: Callable[[], str]) -> Finding:
@@ -112,13 +121,14 @@ def init(config: RegionConfig) -> Initialised:
 @json_option
 def _check(config: RegionConfig, offline: bool, as_json: bool) -> int:
     """Is the configuration right, and is everything there that it names?"""
-    found = check(config, offline=offline)
+    found = check(config, offline=offline) if as_json else check(config, offline=offline, tell=_print)
     if as_json:
         print_json(found)
-    else:
-        for finding in found:
-            print(visible(f"{'ok    ' if finding.ok else 'WRONG '} {finding.what}: {finding.text}"))
     return max(f.exit_code for f in found)
+
+
+def _print(finding: Finding) -> None:
+    print(visible(f"{'ok    ' if finding.ok else 'WRONG '} {finding.what}: {finding.text}"), flush=True)
 
 
 @click.command("init")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from crkafka_core.cli.call import json_option, with_config
+from crkafka_core.cli.call import called, config_options, json_option, with_config
 from crkafka_core.cli.life import silent
 from crkafka_core.cli.output import print_json, print_table, span, tell_refused
 from crkafka_core.cli.plane import control_plane
@@ -77,16 +78,19 @@ def _advance(region: Region, name: str, say: Say) -> list[Committed]:
 
 
 @click.group("tables", invoke_without_command=True)
-@with_config
+@config_options
 @json_option
 @click.pass_context
-def _tables(context: click.Context, config: RegionConfig, as_json: bool) -> int:
+def _tables(context: click.Context, config_file: Path | None, region_name: str | None, as_json: bool) -> int:
     """List the declared tables: how far each is, what waits for it, who writes it. Exit code 1 if one is late.
 
     `crkafka tables advance [NAME]` brings them up to date by hand; `crkafka tables maintain [NAME]` makes few files of many.
     """
+    call = called(config_file, region_name)
     if context.invoked_subcommand is not None:
+        context.obj = call
         return 0
+    config = call.config()
     found = tables(config)
     if as_json:
         print_json([{**lag.__dict__, "late": lag.late, "spoilt": lag.spoilt} for lag in found])

@@ -119,6 +119,8 @@ def _line(loc: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]
 def _sentence(detail: ErrorDetails, loc: tuple[str | int, ...], model: type[BaseModel]) -> str:
     kind, given = detail["type"], detail["input"]
     if kind == "extra_forbidden":
+        if loc == ("dagster",):
+            return "is read in the `attributes` of a Dagster component (defs.yaml), not in a region's own file; take it out here."
         keys = _keys_at(model, loc[:-1])
         return "unknown key." + (nearest(str(loc[-1]), keys) or f" Keys here: {', '.join(sorted(keys))}.")
     if kind == "missing":

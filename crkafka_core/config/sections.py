@@ -21,7 +21,7 @@ from crkafka_core.model.plural import plural
 STRICT = ConfigDict(frozen=True, extra="forbid")
 _SPECIFIC = (
     "a specific offset cannot be the start of a group: an offset belongs to one partition, and Kafka deals those out; "
-    "use beginning, end, timestamp or default, or `crkafka reset` to a checkpoint"
+    "use beginning, end, timestamp or default, or `crkafka reset --to` a checkpoint"
 )
 
 

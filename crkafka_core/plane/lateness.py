@@ -64,7 +64,7 @@ class TableLag:
             return ""
         why = f"; its commits have failed for {self.failing:.0f} s, `crkafka events` has why" if self.failing else ""
         if self.owes_fence and not why:
-            why = "; it takes nothing before the fence that it owes: its host, Dagster or `crkafka reset` makes that"
+            why = "; it takes nothing before the fence that it owes: its host, Dagster or `crkafka reset --to head` makes that"
         return (
             f"table {self.table.name} is at checkpoint {self.table.acknowledged}: {self.waiting} wait for it, the first for "
             f"{self.seconds:.0f} s{by}{why}"

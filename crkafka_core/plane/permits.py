@@ -52,7 +52,7 @@ def permit_commit(
     if table.owes_fence:
         raise NotRunning(
             f"Table {name} of region {region.name} has not followed the rewind of epoch {table.rewind_epoch}.",
-            hint="It takes a fence first; `crkafka reset` or the Spark host makes it.",
+            hint="It takes a fence first; `crkafka reset --to head` or the Spark host makes it.",
         )
     mine = _mine(tx, table, token)
     if mine is not None:

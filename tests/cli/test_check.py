@@ -72,6 +72,18 @@ def test_check_and_init_warn_of_another_isolation_level(
     assert "warning" not in crkafka("init").err
 
 
+def test_check_prints_each_finding_as_it_is_made(crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka may keep it waiting for seconds: what is known by then stands there."""
+
+    def interrupted(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("crkafka_core.cli.checks.kafka", interrupted)
+    answer = crkafka("check")
+    assert answer.code == 130
+    assert "ok     storage: " in answer.out
+
+
 def test_check_refuses_another_group(crkafka: Crkafka, region_file: Path, plane: ControlPlane) -> None:
     region_file.write_text(YAML.replace("group.id: orders", "group.id: sales"))
     said = "The region's group is 'orders', and the configuration says 'sales'"

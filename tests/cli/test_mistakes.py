@@ -328,6 +328,7 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
         2,
         r"must be at most 9223372036854775807, not 9",
     ),
+    "a reset that does not say where to": (YAML, ("reset",), 2, r"Missing option '--to'"),
     "a reset past all numbers": (
         YAML,
         ("reset", "--to", "9" * 20),

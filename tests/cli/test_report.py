@@ -6,6 +6,7 @@ import itertools
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from crkafka_core.cli import report as reporting
 from crkafka_core.cli.report_page import page
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Tx
-from crkafka_core.model.rows import ResetCause
+from crkafka_core.model.rows import Checkpoint, ResetCause
 from crkafka_core.plane import events, resets
 from crkafka_core.plane.transact import ControlPlane
 from tests.cli.conftest import Crkafka
@@ -62,6 +63,19 @@ def test_the_page_shows_what_happened_and_needs_nothing_else(
         "1</b><span>reset<",
     ):
         assert shown in text
+
+
+def test_two_pauses_have_the_mean_as_median_and_a_moment_in_a_month_is_a_bar_that_is_seen(
+    crkafka: Crkafka, plane: ControlPlane, tmp_path: Path
+) -> None:
+    first, second = plane.read(lambda reader, _: reader.select(Checkpoint, order=("id",)))
+    month = 30 * 86_400.0
+    early = replace(first, drain_ms=617, opened_at=first.opened_at - month, merged_at=first.merged_at - month)
+    plane.do(lambda tx: tx.put(early, replace(second, drain_ms=17)))
+    assert crkafka("report").code == 0
+    text = (tmp_path / "report-orders.html").read_text()
+    assert "317 ms</b><span>pause, median<" in text
+    assert min(float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"[^>]*><title>checkpoint', text)) >= 3.0
 
 
 def test_what_others_wrote_is_text_and_no_markup(

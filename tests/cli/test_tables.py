@@ -43,6 +43,14 @@ def landed(tmp_path: Path, *names: str) -> Landing:
     return made
 
 
+def test_a_configuration_may_be_named_behind_the_verb_of_tables(
+    landing: Landing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run(["tables", "advance", "-c", str(tmp_path / "region.yaml")]) == 0
+
+
 def crkafka(folder: Path, *arguments: str) -> int:
     return run(["-c", str(folder / "region.yaml"), *arguments])
 
