@@ -70,19 +70,12 @@ WHERE NOT i.forgotten""",
 SELECT t.region, t.name AS table_name, t.format, t.path, t.acknowledged AS acknowledged_checkpoint, t.behind,
        {time:t.first_merged} AS waiting_since, t.owes_fence, t.layout = 'files' AS adopts_segments, t.commits, t.version,
        r.phase <> 'IDLE' AND coalesce(
-         t.owes_fence AND r.phase = 'REWINDING' AND {now} - r.phase_since > {soon}
-         OR {now} - t.first_merged > {long}
-         OR t.behind >= {several} AND {now} - t.first_merged > {soon}
-         OR t.behind > 0 AND {now} - t.first_failed > {soon}, FALSE) AS late
+         t.owes_fence AND r.phase = 'REWINDING' AND {now} - r.phase_since > {late}
+         OR {now} - t.first_merged > {late}, FALSE) AS late
 FROM (
   SELECT d.*, d.rewind_epoch > d.fenced_epoch AS owes_fence,
          (SELECT count(*) FROM checkpoint c WHERE {waits}) AS behind,
-         (SELECT c.merged_at FROM checkpoint c WHERE {waits} ORDER BY c.id LIMIT 1) AS first_merged,
-         (SELECT f."at" FROM table_commit f
-          WHERE f.region = d.region AND f."table" = d.name AND f.status = 'FAILED' AND f."at" > 0 AND f.number > coalesce(
-            (SELECT max(m.number) FROM table_commit m
-             WHERE m.region = d.region AND m."table" = d.name AND m.status = 'DONE'), 0)
-          ORDER BY f.number LIMIT 1) AS first_failed
+         (SELECT c.merged_at FROM checkpoint c WHERE {waits} ORDER BY c.id LIMIT 1) AS first_merged
   FROM declared_table d
 ) t JOIN region r ON r.name = t.region""",
     "v_resets": """
@@ -110,9 +103,7 @@ FROM member m,
 WHERE m.status = 'LIVE'"""
 
 _OF_TABLES = {
-    "soon": str(lateness.SOON),
-    "long": str(lateness.LONG),
-    "several": str(lateness.SEVERAL),
+    "late": str(lateness.LATE),
     "waits": "c.region = d.region AND c.status IN ('MERGED', 'RETIRED') AND c.id > d.acknowledged AND c.rows > 0",
 }
 """What `crkafka_core.plane.lateness` decides by; `waits`: a checkpoint that a table has not got."""

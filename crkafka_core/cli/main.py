@@ -224,6 +224,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except CrkafkaError as error:
         # What is said of a configuration is all ours, and shows no secret: "sasl.password: is missing" is meant.
         said = str(error) if isinstance(error, BadConfiguration) else redact(str(error))
+        said = said.replace("It is tried again", "Try again").replace("it is tried again", "then try again")
         return _say(error, said + _brought_by_us(error, said), error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)

@@ -29,7 +29,9 @@ class Finding:
     exit_code: int = 0
 
 
-def check(config: RegionConfig, *, offline: bool = False, tell: Callable[[Finding], None] = lambda _: None) -> list[Finding]:
+def check(
+    config: RegionConfig, *, offline: bool = False, tell: Callable[[Finding], None] = lambda _: None
+) -> list[Finding]:
     """Look at everything that the configuration names; nothing is changed, nothing raised. `tell` gets each finding as it is made."""
     found: list[Finding] = []
     for finding in _looked(config, offline=offline):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from typing import TYPE_CHECKING
 
 from crkafka_core.cli.progress import Say
@@ -17,7 +19,11 @@ def open_session(config: RegionConfig, say: Say, *, then: str = "") -> SparkSess
 
     jars = session.fetches(config)
     say("Spark starts" + (f"; it fetches the jars of {' and '.join(jars)} first" if jars else ""))
+    interrupt = signal.getsignal(signal.SIGINT)
     opened = session.open_session(config, log=java_log.path())
+    if threading.current_thread() is threading.main_thread():
+        # PySpark's own handler asks Java over the connection whose answer it interrupts, and reads that one's answer as an error.
+        signal.signal(signal.SIGINT, interrupt)
     if then:
         say(then)
     return opened

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from crkafka_core.control import Reader
 from crkafka_core.model.phase import Phase, Wanted
 from crkafka_core.model.plural import plural
@@ -34,7 +36,26 @@ def missing(reader: Reader, region: Region) -> str:
     )
     if there or starting:
         return ""
-    return f"no member is there: {lease.holder} should start them anew, and tells why they do not come; if it is gone, {RUNS_THEM}"
+    return f"no member is there: {_begins(region, lease, now)}, and its log says why they do not come; if it is gone, {RUNS_THEM}"
+
+
+def starting(reader: Reader, region: Region) -> str:
+    """That a host is there which has no member yet, and for how long; empty otherwise."""
+    if not beginning(reader):
+        return ""
+    return f"no member is there: {_begins(region, leases.held(reader, LEASE)[0], reader.now())}"
+
+
+def _begins(region: Region, lease: Lease, now: float) -> str:
+    if region.phase in (Phase.RUNNING, Phase.CUTTING):
+        return f"{lease.holder} is starting them again"
+    spark = (json.loads(region.config_json or "{}").get("host") or {}).get("spark")
+    seconds = f"for {max(0.0, now - region.phase_since):.0f} s"
+    return (
+        f"{lease.holder} is starting them; Spark has been starting {seconds}"
+        if spark
+        else f"{lease.holder} has been starting them {seconds}"
+    )
 
 
 def wanted(reader: Reader, region: Region) -> str:
@@ -60,4 +81,4 @@ def beginning(reader: Reader) -> bool:
 def between(reader: Reader) -> str:
     """Of an idle region: that somebody is about to run its members, or has just done so; empty when nobody is."""
     there = leases.held(reader, LEASE)
-    return f"its host {there[0].holder}, which is starting (Spark takes a minute), or ending" if there else ""
+    return f"its host {there[0].holder}, which is starting (Spark takes a minute) or ending" if there else ""

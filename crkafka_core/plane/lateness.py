@@ -9,11 +9,8 @@ from crkafka_core.model.phase import Phase
 from crkafka_core.model.rows import Checkpoint, Region, Table, TableCommit
 from crkafka_core.plane import checkpoints, events, tables
 
-SEVERAL = 3
-"""Checkpoints that wait for a table, from which on it is late once the first has waited for `SOON`."""
-SOON = 120.0
-LONG = 900.0
-"""Seconds after which a single one that waits is too late as well."""
+LATE = 120.0
+"""Seconds that the oldest checkpoint may wait for a table, or the region for a table's fence. The view v_tables has the same number."""
 BAD_SHARE, BAD_LEAST, RECENT = 0.1, 10, 20
 """Of the records of so many commits: which share of bad ones, and how many at least, somebody should look at."""
 
@@ -35,32 +32,30 @@ class TableLag:
     unfenced: float = 0.0
     """Seconds for which the region has waited for that fence."""
     failing: float = 0.0
-    """Seconds since the first commit of what waits failed; 0 if none has."""
+    """Seconds since the first failure among the commits of what waits; 0 if none has failed."""
     bad: int = 0
     """Records that could not be decoded, of a typed table: dead letters, or skipped."""
     recent: int = 0
     """Records of its latest commits, good and bad."""
     recent_bad: int = 0
     idle: bool = False
-    """Nobody wants the region to run: what waits does so until somebody does, and that is not late."""
+    """The region is not wanted to run: what waits is not late."""
 
     @property
     def stuck(self) -> bool:
-        """Whether it has owed a fence, or its commits have failed, for minutes: more time alone mends neither."""
-        fails = self.failing > 0 and self.failing > SOON
-        return not self.idle and (fails or (self.owes_fence and self.unfenced > SOON))
+        """Whether its fence is owed, or its commits have failed, for minutes: more time alone mends neither."""
+        return not self.idle and (self.failing > LATE or (self.owes_fence and self.unfenced > LATE))
 
     @property
     def late(self) -> str:
-        """Why somebody should look; empty when it keeps up. The one question of alarm, metric and verb."""
+        """Why it needs attention; empty when it keeps up. What the alarm, the metric and the verbs ask."""
         if self.idle:
             return ""
         who = self.writer or self.feeder
         by = f"; {who} writes it" if who else "; nobody writes it"
-        if self.owes_fence and self.unfenced > SOON:
+        if self.owes_fence and self.unfenced > LATE:
             return f"table {self.table.name} has not followed the rewind for {self.unfenced:.0f} s, and the region waits for it{by}"
-        waits = self.seconds > LONG or (self.waiting >= SEVERAL and self.seconds > SOON)
-        if not (waits or self.stuck):
+        if self.seconds <= LATE:
             return ""
         why = f"; its commits have failed for {self.failing:.0f} s, `crkafka events` has why" if self.failing else ""
         if self.owes_fence and not why:
@@ -126,8 +121,11 @@ def _recent(reader: Reader, table: Table) -> tuple[int, int]:
 
 
 def _failing(reader: Reader, table: Table) -> float:
-    """Seconds since the first commit failed after the last that was made."""
+    """Seconds since the first failed attempt to bring in what waits; a rewrite of older checkpoints (`replay`) is none."""
     done = tables.last_done(reader, table)
-    since: list[Cond] = [("table", "=", table.name), ("number", ">", done.number if done else 0), ("at", ">", 0.0)]
+    since: list[Cond] = [
+        *(("table", "=", table.name), ("number", ">", done.number if done else 0)),
+        *(("at", ">", 0.0), ("kind", "!=", tables.REWRITE)),
+    ]
     failed = reader.column(TableCommit, "at", *since, ("status", "=", tables.FAILED), order=("number",), limit=1)
     return max(0.0, reader.now() - failed[0]) if failed else 0.0

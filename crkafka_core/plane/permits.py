@@ -155,7 +155,7 @@ def _permit(
 ) -> Permit:
     number = table.commits + 1
     unfinished = tx.select(TableCommit, ("table", "=", table.name), ("status", "=", OPEN))
-    tx.put(*(replace(c, status=FAILED) for c in unfinished))
+    tx.put(*(replace(c, status=FAILED, at=tx.now()) for c in unfinished))
     commit = TableCommit(
         region=table.region,
         table=table.name,
@@ -363,7 +363,7 @@ def fail_commit(tx: Tx, permit: Permit, why: str) -> None:
     commit = tx.get(TableCommit, permit.table.name, permit.commit.number)
     if commit is None or commit.status != OPEN or commit.token != permit.commit.token:
         return
-    tx.put(replace(commit, status=FAILED))
+    tx.put(replace(commit, status=FAILED, at=tx.now()))
     events.log(
         tx,
         "table commit failed",

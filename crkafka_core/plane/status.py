@@ -137,7 +137,8 @@ def waits_for(reader: Reader, region: Region) -> str:
     unready = settling.unready(reader, region)
     if not unready:
         return _tables_to_follow(reader, region)
-    return hosts.missing(reader, region) or "; ".join(filter(None, (unready, settling.held_up(reader))))
+    who = hosts.missing(reader, region) or hosts.starting(reader, region)
+    return who or "; ".join(filter(None, (unready, settling.held_up(reader))))
 
 
 def _tables_to_follow(reader: Reader, region: Region) -> str:

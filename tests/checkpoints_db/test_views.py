@@ -17,7 +17,7 @@ from checkpoints_db.testing.players import PARTITIONS, Player, new_region
 from checkpoints_db.views import VIEWS
 from crkafka_core.control import Tx
 from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, Reset, TableCommit
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Member, Reset
 from crkafka_core.plane import advance, alarms, cuts, lateness, life, resets, tables
 from crkafka_core.plane.transact import ControlPlane
 
@@ -105,30 +105,20 @@ def test_x6_a_rewind_that_a_person_asked_for_begins_the_wait_anew(store: SqlStor
         assert bool(plane.read(alarms.no_merge)) is stalled
 
 
-DONE, FAILED = tables.DONE, tables.FAILED
-LATENESS: list[tuple[str, float, list[float | None], list[tuple[str, float | None]], bool, bool]] = [
-    ("RUNNING", 9999, [], [], False, False),
-    ("RUNNING", 0, [890], [], False, False),
-    ("RUNNING", 0, [910], [], False, True),
-    ("RUNNING", 0, [130, 9, 9], [], False, True),
-    ("RUNNING", 0, [110, 9, 9], [], False, False),
-    ("RUNNING", 0, [130, 9], [], False, False),
-    ("RUNNING", 0, [130, 9, None], [], False, False),
-    ("IDLE", 9999, [9999], [(FAILED, 999)], True, False),
-    ("STOPPED", 0, [910], [], False, True),
-    ("REWINDING", 130, [], [], True, True),
-    ("REWINDING", 110, [], [], True, False),
-    ("REWINDING", 130, [], [], False, False),
-    ("RUNNING", 130, [], [], True, False),
-    ("RUNNING", 0, [130], [(FAILED, 130), (FAILED, 9)], False, True),
-    ("RUNNING", 0, [130], [(FAILED, 110)], False, False),
-    ("RUNNING", 0, [130], [(FAILED, 130), (DONE, 100), (FAILED, 9)], False, False),
-    ("RUNNING", 0, [130], [(FAILED, None)], False, False),
-    ("RUNNING", 0, [], [(FAILED, 130)], False, False),
-    ("RUNNING", 0, [None], [(FAILED, 130)], False, False),
+LATENESS: list[tuple[str, float, list[float | None], bool, bool]] = [
+    ("RUNNING", 9999, [], False, False),
+    ("RUNNING", 0, [110, 9, 9], False, False),
+    ("RUNNING", 0, [130], False, True),
+    ("RUNNING", 0, [None, 110], False, False),
+    ("RUNNING", 0, [None], False, False),
+    ("IDLE", 9999, [9999], True, False),
+    ("STOPPED", 0, [130], False, True),
+    ("REWINDING", 130, [], True, True),
+    ("REWINDING", 110, [], True, False),
+    ("REWINDING", 130, [], False, False),
+    ("RUNNING", 130, [], True, False),
 ]
-"""Phase and its seconds; seconds since each checkpoint was merged (None: without rows) and each commit permitted (None: of a table
-that was undeclared since); whether a fence is owed; whether that is late."""
+"""Phase and its seconds; seconds since each checkpoint was merged (None: without rows); whether a fence is owed; whether that is late."""
 
 
 def test_x8_the_view_of_tables_says_late_where_the_alarm_does(new_url: str) -> None:
@@ -150,7 +140,6 @@ def _prepare(
     phase: str,
     seconds: float,
     merged: list[float | None],
-    commits: list[tuple[str, float | None]],
     owes: bool,
     tx: Tx,
 ) -> None:
@@ -161,9 +150,6 @@ def _prepare(
         status = CheckpointStatus.RETIRED if i == 2 else CheckpointStatus.MERGED
         made = Checkpoint(name, i, i - 1, 1, status, opened_at=1.0, rows=int(ago is not None))
         tx.put(replace(made, merged_at=now - (ago or 9999)))
-    for i, (outcome, ago) in enumerate(commits, 1):
-        commit = TableCommit(name, "bronze", i, tables.ADVANCE, 0, 2, "[2]", f"{i}", outcome)
-        tx.put(replace(commit, at=0.0 if ago is None else now - ago))
 
 
 def test_lag_is_what_the_members_reported(store: SqlStore) -> None:

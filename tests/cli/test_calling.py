@@ -235,6 +235,19 @@ def test_verbs_that_need_neither_kafka_nor_spark_import_neither(plane: ControlPl
     assert done.stderr == ""
 
 
+def test_a_verb_that_gives_up_does_not_say_that_it_goes_on_trying(
+    crkafka: Crkafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members and hosts do; `verify` and `start` said so too, and ended."""
+
+    def away(*_: object) -> None:
+        raise ServiceUnavailable("Kafka is away.", hint="It is tried again.")
+
+    monkeypatch.setattr("crkafka_core.cli.history.show", away)
+    answer = crkafka("show")
+    assert (answer.code, answer.err) == (3, "Kafka is away. Try again.\n")
+
+
 def test_check_resolves_the_references_of_the_storage(
     crkafka: Crkafka, region_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from crkafka_core.cli import spark_session
+from crkafka_core.config import RegionConfig
 from tests.cli.conftest import POSTGRES, YAML
 
 
@@ -55,3 +57,19 @@ def test_a_second_interrupt_of_a_host_ends_it_at_once_whatever_it_still_waits_fo
     began = time.monotonic()
     _, err = process.communicate(timeout=50)
     assert (process.returncode, err) == (130, "interrupted\n") and time.monotonic() - began < 20
+
+
+def test_an_interrupt_of_a_verb_with_spark_is_no_error_of_java(
+    region_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark's own handler cancels jobs over the busy connection: Ctrl-C of `replay` was "An error occurred while calling o207.save"."""
+
+    def opens(*_: object, **__: object) -> str:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return "spark"
+
+    monkeypatch.setattr("crkafka_core.spark.session.fetches", lambda _: ())
+    monkeypatch.setattr("crkafka_core.spark.session.open_session", opens)
+    before = signal.getsignal(signal.SIGINT)
+    assert spark_session.open_session(RegionConfig.load(region_file), lambda _: None) == "spark"
+    assert signal.getsignal(signal.SIGINT) is before

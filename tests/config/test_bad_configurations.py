@@ -206,7 +206,12 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
         "host",
         "${env:NAME}",
     ),
-    ("Dagster's keys in a file of its own", {"dagster": {"group": "x"}}, "dagster", "of a Dagster component (defs.yaml)"),
+    (
+        "Dagster's keys in a file of its own",
+        {"dagster": {"group": "x"}},
+        "dagster",
+        "of a Dagster component (defs.yaml)",
+    ),
     ("retain nothing", {"retain": 0}, "retain", "at least 1"),
     ("size", {"queue_bytes": "lots"}, "queue_bytes", "a size such as"),
     ("commit", {"commit": "consistant"}, "commit", 'Did you mean "consistent"?'),

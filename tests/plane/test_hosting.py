@@ -238,12 +238,12 @@ HOSTLESS: dict[str, tuple[Callable[[Kit], object], str]] = {
     "its host is beginning": (lambda kit: (kit.do(lambda tx: life.start(tx, by="me")), hold(kit, "anna")), ""),
     "its host alive, and no member came": (
         lambda kit: (kit.do(lambda tx: life.start(tx, by="me")), _later(kit), hold(kit, "anna")),
-        "no member is there: anna should start them anew",
+        "no member is there: anna has been starting them for 40 s, and its log says why they do not come; if it is gone, `crkafka host`",
     ),
     "running, its host alive": (lambda kit: hold(kit.running(), "anna"), ""),
     "killed a moment ago": (
         lambda kit: (hold(kit.running(), "anna"), _no_member(kit)),
-        "no member is there: anna should start them anew",
+        "no member is there: anna is starting them again, and its log says why they do not come; if it is gone",
     ),
     "silent for as long as its lease": (
         lambda kit: (hold(kit.running(), "anna"), _later(kit, 30.0)),
@@ -279,7 +279,25 @@ def test_an_idle_region_whose_host_is_starting_says_so(kit: Kit) -> None:
     """For a minute, while Spark started, it said that nobody was there."""
     assert kit.plane.read(waits_for) == ""
     hold(kit, "anna")
-    assert kit.plane.read(waits_for) == "its host anna, which is starting (Spark takes a minute), or ending"
+    assert kit.plane.read(waits_for) == "its host anna, which is starting (Spark takes a minute) or ending"
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("processes", "anna has been starting them for 3 s"),
+        ({"spark": "local[4]"}, "anna is starting them; Spark has been starting for 3 s"),
+    ],
+)
+def test_while_a_host_starts_members_what_the_region_waits_for_says_so_and_for_how_long(
+    kit: Kit, host: object, said: str
+) -> None:
+    """While Spark started, `show` said that no member was there, and nothing else."""
+    kit.do(lambda tx: tx.set_region(config_json=json.dumps({"host": host if isinstance(host, dict) else {}})))
+    kit.do(lambda tx: life.start(tx, by="me"))
+    hold(kit, "anna")
+    _later(kit, 3.0)
+    assert kit.plane.read(waits_for) == f"no member is there: {said}"
 
 
 @pytest.mark.parametrize("hosted", [True, False])
