@@ -60,7 +60,7 @@ Check = Callable[[RegionConfig, Stored], str]
 def stored(config: RegionConfig) -> Stored:
     """Empty when there is no control plane yet."""
     if (file := sqlite_file(config.resolved_control_plane())) is not None and not file.exists():
-        _can_be_made(file)
+        _can_be_made(file, f"The file {file} cannot be made", "control_plane")
         return Stored()
     try:
         return _stored(config)
@@ -80,15 +80,13 @@ def _stored(config: RegionConfig) -> Stored:
         )
 
 
-def _can_be_made(file: Path) -> None:
-    """As `init` would make it, with its folders, and refuse it."""
+def _can_be_made(file: Path, refused: str, key: str) -> None:
+    """Whether this user can make it, with the folders above it, as `init` or a writer would."""
     try:
         with TemporaryDirectory(dir=next(folder for folder in file.parents if folder.exists())):
             pass
     except OSError as error:
-        raise ConfigError(
-            f"The file {file} cannot be made: {error.strerror}.", hint="Choose another path in control_plane."
-        ) from None
+        raise ConfigError(f"{refused}: {error.strerror}.", hint=f"Choose another path in {key}.") from None
 
 
 def references(config: RegionConfig, _: Stored) -> str:
@@ -304,6 +302,16 @@ def tables(config: RegionConfig, stored: Stored) -> str:
             raise Refused(
                 f"Table {row.name} is declared as {row.format} at {row.path}, and written here as {declared.format} at {declared.path}.",
                 hint=f"Give the new one a name of its own, or `crkafka undeclare {row.name}` first.",
+            )
+        if (
+            (row is None or not row.version)
+            and is_local(declared.path)
+            and not in_catalog(declared.format, declared.path)
+        ):
+            _can_be_made(
+                Path(declared.path.removeprefix("file://"), "x"),
+                f"Table {declared.name} cannot be made at {declared.path}",
+                "tables",
             )
         if declared.shape:
             plane_tables.refuse_taken(known.values(), declared.name, declared.shape, declared.output or "")

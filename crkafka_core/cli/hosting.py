@@ -22,7 +22,7 @@ from crkafka_core.cli.following import Follower, Tell
 from crkafka_core.cli.output import note
 from crkafka_core.config import RegionConfig, redact
 from crkafka_core.holder import whoami
-from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused
+from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused, ServiceUnavailable
 from crkafka_core.model.phase import Phase
 from crkafka_core.region import Region
 from crkafka_core.region.availability import kafka_away, lacks_topics
@@ -62,7 +62,7 @@ def host(
         with (
             _answering(region, metrics, pulse, tell),
             only_host(region, say=tell) as right,
-            members(region, logs, tell, partial(_begin, region, start, tell, why)) as running,
+            members(region, logs, tell, partial(_begin, region, start, stop, tell, why)) as running,
             driving(region, drive=drive),
         ):
             follower = Follower(region, tell, logs=logs, why=why)
@@ -93,12 +93,20 @@ def _why_they_wait(config: RegionConfig, told: set[str]) -> str:
     return kafka_away(config, told) or lacks_topics(config)
 
 
-def _begin(region: Region, start: bool, tell: Tell, why: Callable[[], str]) -> None:
-    """Before the first member begins: the region is wanted, and what members will wait for is told."""
-    if start:
-        region.start(by=whoami())
-    else:
-        region.refuse_copy()
+def _begin(region: Region, start: bool, stop: threading.Event, tell: Tell, why: Callable[[], str]) -> None:
+    """Before the first member begins: the region is wanted, and what members will wait for is told.
+
+    The host has its right by then, so an outage of SQL is waited for, as it is once members run.
+    """
+    while True:
+        try:
+            region.start(by=whoami()) if start else region.refuse_copy()
+            break
+        except ServiceUnavailable as error:
+            if type(error) is not ServiceUnavailable or stop.is_set():  # SQL alone has answered a moment ago
+                raise
+            tell(f"{redact(str(error))} The host waits for it.")
+            stop.wait(1.0)
     if away := why():
         tell(f"{away} Members wait for it.")
 

@@ -35,7 +35,7 @@ def silent(step: str) -> None:
 def start(
     config: RegionConfig,
     *,
-    restored: Literal["", "rewind"] = "",
+    restored: Literal["", "rewind", "initial"] = "",
     moved: bool = False,
     wait: bool = False,
     timeout: float | None = None,
@@ -103,7 +103,9 @@ TIMEOUT = click.option(
 @click.option("--wait", is_flag=True, help="Until the region runs.")
 @TIMEOUT
 @click.option(
-    "--restored", type=click.Choice(["rewind"]), help="After a restored backup: go on from the control plane's head."
+    "--restored",
+    type=click.Choice(["rewind", "initial"]),
+    help="After a restored backup: go on from the control plane's head, or from initial state.",
 )
 @click.option("--moved", is_flag=True, help="The control plane was moved: take over the segments of the old place.")
 @json_option
@@ -111,7 +113,7 @@ def _start(
     config: RegionConfig,
     wait: bool,
     timeout: float | None,
-    restored: Literal["rewind"] | None,
+    restored: Literal["rewind", "initial"] | None,
     moved: bool,
     as_json: bool,
 ) -> None:

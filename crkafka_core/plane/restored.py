@@ -131,10 +131,10 @@ def trust(tx: Tx, seen: Seen, *, by: str) -> Region | WentBack:
     return tx.set_region(went_back=False) if isinstance(checked, Region) and checked.went_back else checked
 
 
-def rewind(tx: Tx, seen: Seen, *, by: str) -> Region:
-    """Go on from SQL's head: counters above everything seen, and every declared table owes a fence (SPEC G10, X4).
+def rewind(tx: Tx, seen: Seen, *, by: str, initial: bool = False) -> Region:
+    """Go on from SQL's head, or from initial state: counters above all that was seen; each declared table owes a fence (SPEC G10, X4).
 
-    What the newer state has merged after the head belongs nowhere: those numbers are dead (SPEC C8).
+    What the newer state has merged after that belongs nowhere: those numbers are dead (SPEC C8).
     """
     region = tx.region()
     if region.phase not in (Phase.STOPPED, Phase.IDLE):
@@ -145,15 +145,18 @@ def rewind(tx: Tx, seen: Seen, *, by: str) -> Region:
     epoch = max(region.epoch, seen.epoch) + 1
     above = max(region.filling, seen.highest) + MARGIN
     tx.set_region(filling=above, opened=above, wanted=Wanted.RUN, went_back=False)
-    numbers.bury(tx, region.head)
+    if initial:
+        epochs.rewind(tx, 0, f"the control plane went back, and {by} goes on from initial state")
+    else:
+        numbers.bury(tx, region.head)
     for table in tx.select(Table):
         tx.put(replace(table, rewind_epoch=epoch, commits=table.commits + MARGIN))
     events.log(
         tx,
         "restored",
-        f"went on from head {region.head} after the control plane went back",
+        f"went on from head {tx.region().head} after the control plane went back",
         by=by,
-        checkpoint=region.head,
+        checkpoint=tx.region().head,
     )
-    text = f"back to {epochs.place(region.head)}, as asked by {by}: the control plane went back"
+    text = f"back to {epochs.place(tx.region().head)}, as asked by {by}: the control plane went back"
     return epochs.begin_anew(tx, ResetCause.RESTORED, text, by=by, above=seen.epoch)

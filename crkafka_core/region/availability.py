@@ -13,7 +13,7 @@ from crkafka_core.control import Reader
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.errors import ConfigError, CrkafkaError, DataLoss, Refused, ServiceUnavailable
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import CheckpointStatus, Initial, Region
+from crkafka_core.model.rows import CheckpointStatus, Initial, Region, Segment
 from crkafka_core.plane import checkpoints, epochs, starts
 from crkafka_core.plane.transact import ControlPlane
 
@@ -142,6 +142,19 @@ def check_available(plane: ControlPlane, admin: Admin, target: int, *, otherwise
             can = f"The nearest that can be restored is {epochs.place(near)}."
         raise DataLoss(
             f"{refused}: {lost[0]}{f', and {len(lost) - 1} more' if len(lost) > 1 else ''}.", hint=otherwise or can
+        )
+
+
+def check_kept(plane: ControlPlane, files: Collection[str]) -> None:
+    """Refuse to go on from a control plane of which segments are gone: an older backup has decided against them (SPEC G10)."""
+    there, kept = set(files), plane.read(lambda reader, _: reader.select(Segment, order=("checkpoint",)))
+    gone = next((segment for segment in kept if segment.path not in there), None)
+    if gone is not None:
+        raise Refused(
+            f"The segments of checkpoint {gone.checkpoint} of region {plane.region} are gone. An older backup of this control plane was "
+            "rewound with `--restored rewind` and retired them: that decision stands.",
+            hint="Put back the control plane that went on from there. If it is lost: `crkafka start --restored initial` empties the "
+            "tables, and reads from Kafka again all that it still holds.",
         )
 
 

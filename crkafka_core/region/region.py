@@ -31,7 +31,7 @@ from crkafka_core.protocol import subscription
 from crkafka_core.region import cut as cutting
 from crkafka_core.region import retire as retiring
 from crkafka_core.region import waiting
-from crkafka_core.region.availability import check_available, check_gone, check_inside, kafka_away
+from crkafka_core.region.availability import check_available, check_gone, check_inside, check_kept, kafka_away
 from crkafka_core.region.lease import DriverLease
 from crkafka_core.region.redeclared import refuse_other_keys
 from crkafka_core.segments import owner
@@ -117,21 +117,26 @@ class Region:
                 hint=f"Copy the folder {uid} and owner-{uid}.json from there, or leave `storage` as it was until the table has all.",
             )
 
-    def start(self, *, by: str = "", restored: Literal["", "rewind"] = "", moved: bool = False) -> rows.Region:
-        """Want the region to run; also leaves STOPPED. `restored` says how to go on after SQL went back in time (SPEC G10).
+    def start(
+        self, *, by: str = "", restored: Literal["", "rewind", "initial"] = "", moved: bool = False
+    ) -> rows.Region:
+        """Want the region to run; also leaves STOPPED. `restored` says from where to go on after SQL went back in time (SPEC G10).
 
         `moved`: the control plane is at another place than before, and takes over its segments; else it would be refused as a copy.
         """
         storage, admin = self.storage(), self.admin()
         self._check_group(admin)
-        seen = look_outside(self.plane, storage, admin, self.config.group_id, claim=moved).seen
+        outside = look_outside(self.plane, storage, admin, self.config.group_id, claim=moved)
+        seen, initial = outside.seen, restored == "initial"
         if restored:
-            head, tables = self.plane.read(lambda reader, row: (row.head, life.tables_of(reader)))
+            if not initial:
+                check_kept(self.plane, outside.files)
+            head, tables = self.plane.read(lambda reader, row: (0 if initial else row.head, life.tables_of(reader)))
             if tables:  # their rows are removed, to be read again
                 kept = f"`crkafka undeclare {tables[0].name}`" + (", and so on" if len(tables) > 1 else "")
                 otherwise = f"Restore a newer backup. Or keep what the tables hold: {kept}, set data_loss: gap, then the same again."
                 check_available(self.plane, self.admin(), head, otherwise=otherwise)
-            row = self.plane.do(lambda tx: restoring.rewind(tx, seen, by=by or whoami()))
+            row = self.plane.do(lambda tx: restoring.rewind(tx, seen, by=by or whoami(), initial=initial))
         else:
             row = self.plane.do(lambda tx: _trust_and_start(tx, seen, by=by or whoami()))
         retiring.own(self.plane, storage, row)

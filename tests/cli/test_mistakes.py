@@ -328,6 +328,12 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
         2,
         r"must be at most 9223372036854775807, not 9",
     ),
+    "a table below a file": (
+        YAML + "tables: [{name: raw, format: delta, path: /etc/hostname/raw}]\n",
+        ("check",),
+        3,
+        r"WRONG  tables: Table raw cannot be made at /etc/hostname/raw: Not a directory\. Choose another path in tables\.",
+    ),
     "a reset that does not say where to": (YAML, ("reset",), 2, r"Missing option '--to'"),
     "a reset past all numbers": (
         YAML,

@@ -14,17 +14,18 @@ import pytest
 from checkpoints_db.schema import initialise, open_store
 from crkafka_core.control import Place
 from crkafka_core.kafka.admin import Committed
-from crkafka_core.member.outside_sql import look_outside
-from crkafka_core.model.errors import LeaseLost, NoSuchRegion, NotOwner, NotRunning, WentBack
+from crkafka_core.member.outside_sql import OutsideSql, look_outside
+from crkafka_core.model.errors import LeaseLost, NoSuchRegion, NotOwner, NotRunning, Refused, WentBack
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.phase import Phase
-from crkafka_core.model.rows import Segment
+from crkafka_core.model.phase import Phase, Wanted
+from crkafka_core.model.rows import Checkpoint, CheckpointStatus, Segment
 from crkafka_core.model.segment_name import segment_path
 from crkafka_core.plane import halting, leases, life, resets, restored, skips
 from crkafka_core.plane import retire as rules
 from crkafka_core.plane.transact import ControlPlane
 from crkafka_core.protocol.commit_metadata import CommitMetadata
 from crkafka_core.region import Region
+from crkafka_core.region.availability import check_kept
 from crkafka_core.region.retire import Retired, own, retire
 from crkafka_core.segments import owner
 from crkafka_core.segments.storage import Storage
@@ -74,6 +75,14 @@ class Backups:
     def retire(self) -> Retired:
         return retire(self.plane, self.storage, self.kafka, group_id="orders", holder="test", progress=lambda _: None)
 
+    def look(self) -> OutsideSql:
+        return look_outside(self.plane, self.storage, self.kafka, "orders")
+
+    def stopped_as_older(self) -> None:
+        seen = self.look().seen
+        with pytest.raises(WentBack):
+            self.plane.do(lambda tx: restored.check(tx, seen, by="me"))
+
     def named(self) -> list[str]:
         return self.plane.read(lambda reader, region: [s.path for s in reader.select(Segment)])
 
@@ -116,6 +125,41 @@ def test_67_older_backup_and_retirement_leave_every_file_that_the_newer_one_name
     assert backups.missing() == []
     assert backups.retire().checkpoints
     assert backups.missing() == []
+
+
+def test_96_newer_backup_put_back_after_an_older_one_was_rewound_and_retired_is_refused_and_can_go_to_initial_state(
+    backups: Backups,
+) -> None:
+    """It was REWINDING without end, for segments that our own retirement had deleted; and nothing named what helps."""
+    for _ in range(3):
+        backups.landing.land()
+    older = backups.backup("older")
+    for _ in range(2):
+        last = backups.landing.land()
+    newer = backups.backup("newer")
+    backups.kafka.metadata = CommitMetadata(backups.landing.uid, last, last - 1).text()
+    backups.put_in_place(older)
+    backups.stopped_as_older()
+    check_kept(backups.plane, backups.look().files)
+    seen = backups.look().seen
+    row = backups.plane.do(lambda tx: restored.rewind(tx, seen, by="me"))
+    own(backups.plane, backups.storage, row)
+    backups.landing.region = replace(backups.landing.region, plane=backups.plane)
+    backups.plane.do(lambda tx: tx.set_region(phase=Phase.RUNNING))
+    for _ in range(4):
+        backups.landing.land()
+    backups.retire()
+    assert backups.missing() == []
+    backups.put_in_place(newer)
+    assert backups.missing(), "of the checkpoints that the rewind has left behind"
+    backups.stopped_as_older()
+    with pytest.raises(Refused, match=r"that decision stands.*`crkafka start --restored initial`"):
+        check_kept(backups.plane, backups.look().files)
+    seen = backups.look().seen
+    row = backups.plane.do(lambda tx: restored.rewind(tx, seen, by="me", initial=True))
+    assert (row.head, row.went_back, row.wanted) == (0, False, Wanted.RUN)
+    assert not backups.plane.read(lambda reader, _: reader.count(Checkpoint, ("status", "=", CheckpointStatus.MERGED)))
+    assert backups.look().seen.epoch < row.epoch
 
 
 def test_g10_no_file_goes_while_the_region_is_stopped_for_it_until_a_person_has_said_how_to_go_on(
