@@ -14,7 +14,6 @@ from crkafka_core.control import Tx
 from crkafka_core.holder import whoami
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.loop import THREADS, Runtime
-from crkafka_core.member.group_owner import refuse_anothers_now
 from crkafka_core.member.outside_sql import look_outside
 from crkafka_core.model import rows
 from crkafka_core.model.errors import ManualAssignment, NoSuchRegion, NotRunning, Refused, ServiceUnavailable, WentBack
@@ -155,6 +154,8 @@ class Region:
         config = self.config
         region = self.plane.read(lambda _, row: row)
         if not region.head:
+            from crkafka_core.member.group_owner import refuse_anothers_now
+
             refuse_anothers_now(config, region.uid)
         if not self.plane.read(lambda reader, row: row.group_id or members.regions_of(reader, config.group_id)):
             return  # nobody has a group yet: Kafka need not be there
