@@ -69,14 +69,14 @@ def stored(config: RegionConfig) -> Stored:
 
 
 def _stored(config: RegionConfig) -> Stored:
-    with control_plane(config) as there, there.store.read(config.region) as reader:
+    with control_plane(config) as plane, plane.store.read(config.region) as reader:
         return Stored(
             reader.get(Region),
             tuple(life.all_groups(reader)),
             tuple(starts.known(reader).values()),
             tuple(life.tables_of(reader)),
             tuple(alarms.client_id(m) for m in roster.live(reader)),
-            there.store.place(),
+            plane.store.place(),
         )
 
 
@@ -104,18 +104,18 @@ def region(config: RegionConfig, stored: Stored) -> str:
     row = stored.row
     if row is None:
         return "not there yet: `crkafka init` makes it"
-    said = f"{row.phase}"
+    text = f"{row.phase}"
     changed = since(row, config)
     refuse(row, config)
     if changed:
-        said += (
+        text += (
             f"; changed since `crkafka init`: {'; '.join(map(str, changed))}. Run it again, then start the host anew"
         )
     if otherwise := read_otherwise(changed):
-        said += f"; {otherwise}"
+        text += f"; {otherwise}"
     if row.members_wanted != config.members:
-        said += f"; {plural(row.members_wanted, 'member is', 'members are')} wanted, as `crkafka scale` says, and not {config.members}"
-    return said
+        text += f"; {plural(row.members_wanted, 'member is', 'members are')} wanted, as `crkafka scale` says, and not {config.members}"
+    return text
 
 
 def since(row: Region, config: RegionConfig) -> list[Change]:
@@ -160,17 +160,17 @@ def storage(config: RegionConfig, stored: Stored) -> str:
     from crkafka_core.segments import owner
     from crkafka_core.segments.storage import Storage
 
-    found = Storage.of(config)
+    segments = Storage.of(config)
     row, mark = stored.row, None
     if row is not None and stored.place is not None:
-        mark = owner.check(found, row.uid, stored.place, region=row.name)
+        mark = owner.check(segments, row.uid, stored.place, region=row.name)
     if row is not None and mark is not None and (mark.epoch > row.epoch or mark.checkpoint > row.opened):
         raise WentBack(
             f"The control plane has issued epoch {row.epoch} and opened checkpoint {row.opened}, and the storage has seen epoch "
             f"{mark.epoch} and checkpoint {mark.checkpoint}. Was a backup restored?",
             hint=restored.HINT,
         )
-    found.check()
+    segments.check()
     if row is not None:
         with Opened.open(config) as opened:
             opened.refuse_storage_without_segments(row.config_json)

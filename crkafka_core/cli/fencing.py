@@ -22,10 +22,10 @@ def follow(region: Region, say: Say, *, spark: bool = True) -> list[str]:
     Without `spark`, which is a host's way, only those that need none, and leave those that adopt segments to the host's feeder: a
     storage that does not answer must not hold up the host.
     """
-    owed = region.plane.read(lambda reader, row: epochs.unfenced(reader))
+    unfenced = region.plane.read(lambda reader, row: epochs.unfenced(reader))
     left: list[str] = []
     session: SparkSession | None = None
-    for table in owed:
+    for table in unfenced:
         needs_spark = tables.fence_needs_spark(table)
         if not (spark or tables.needs_spark(table)):
             continue

@@ -56,10 +56,10 @@ def group(config: RegionConfig) -> GroupView:
     admin.cluster_id()  # a Kafka that is away says so once, and soon
     topics = admin.topics(config.topics or (), pattern=config.pattern)
     tps = known | {tp for name, info in topics.items() for tp in info.tps(name)}
-    found = report(admin, config.group_id, tps)
+    described = report(admin, config.group_id, tps)
     ours = {f"crkafka-{m.name}-{m.incarnation}" for m in members}
-    foreign = tuple(m.client_id for m in found.members if alarms.is_foreign(config.region, m.client_id, ours))
-    return GroupView(found, members, head, offsets, (*found.gaps, *gaps), foreign)
+    foreign = tuple(m.client_id for m in described.members if alarms.is_foreign(config.region, m.client_id, ours))
+    return GroupView(described, members, head, offsets, (*described.gaps, *gaps), foreign)
 
 
 @click.command("group")

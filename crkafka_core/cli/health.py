@@ -38,12 +38,12 @@ def health(config: RegionConfig) -> Health:
 @json_option
 def _health(config: RegionConfig, as_json: bool) -> int:
     """Is there something that somebody should look at? Exit code 0: no, 1: yes."""
-    found = health(config)
+    answer = health(config)
     if as_json:
-        print_json(found)
+        print_json(answer)
     else:
-        print(visible(found.alarm or f"{found.phase}: nothing to look at"))
-    return 0 if found.healthy else 1
+        print(visible(answer.alarm or f"{answer.phase}: nothing to look at"))
+    return 0 if answer.healthy else 1
 
 
 COMMANDS = {"health": _health}

@@ -170,16 +170,16 @@ def _print_detail(detail: Detail) -> None:
 @json_option
 def _show(config: RegionConfig, as_json: bool) -> None:
     """The region now: phase, members, head, what it waits for."""
-    found = show(config)
+    state = show(config)
     if as_json:
-        print_json(flat(found))
+        print_json(flat(state))
     else:
-        print_region(found.status)
+        print_region(state.status)
 
 
-def flat(found: StatusAndHistory) -> dict[str, Any]:
+def flat(state: StatusAndHistory) -> dict[str, Any]:
     """For JSON: the status with the last checkpoints and events; the configuration is in its own place already."""
-    both: dict[str, Any] = plain(found)
+    both: dict[str, Any] = plain(state)
     both["status"]["region"].pop("config", None)
     return {**both.pop("status"), **both}
 
@@ -265,13 +265,13 @@ def print_members(members: tuple[MemberView, ...]) -> None:
 @json_option
 def _events(config: RegionConfig, last: int, since: int | None, as_json: bool) -> None:
     """What happened, to whom, who asked, and why."""
-    found = events(config, last=last, since=since)
+    rows = events(config, last=last, since=since)
     if as_json:
-        print_json(found)
+        print_json(rows)
     else:
         print_table(
             ("number", "when", "epoch", "event", "checkpoint", "member", "by", "what"),
-            ((e.seq, moment(e.at), e.epoch, e.kind, e.checkpoint or None, e.member, e.by, e.text) for e in found),
+            ((e.seq, moment(e.at), e.epoch, e.kind, e.checkpoint or None, e.member, e.by, e.text) for e in rows),
             empty=f"region {config.region} has no events",
         )
 

@@ -89,8 +89,8 @@ def _answering(region: Region, metrics: str, pulse: Pulse, tell: Tell) -> Iterat
         yield
 
 
-def _why_they_wait(config: RegionConfig, told: set[str]) -> str:
-    return kafka_away(config, told) or lacks_topics(config)
+def _why_they_wait(config: RegionConfig, reported: set[str]) -> str:
+    return kafka_away(config, reported) or lacks_topics(config)
 
 
 def _begin(region: Region, start: bool, stop: threading.Event, tell: Tell, why: Callable[[], str]) -> None:

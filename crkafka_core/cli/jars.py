@@ -22,9 +22,9 @@ def jars(folder: Path, names: Collection[str] = tuple(_SETS)) -> list[Path]:
     brought = []
     folder.mkdir(parents=True, exist_ok=True)
     for name in sorted(set(names)):
-        there = _SETS[name].jars()
+        files = _SETS[name].jars()
         _SETS[name].verify()  # the cache may be older than its reader's trust
-        brought += [Path(shutil.copy(jar, folder)).resolve() for jar in there]
+        brought += [Path(shutil.copy(jar, folder)).resolve() for jar in files]
     return brought
 
 

@@ -77,12 +77,12 @@ def scale(
 
 def _scaled(reader: Reader, row: rows.Region, say: Say) -> rows.Region | None:
     """Running with exactly the wanted members."""
-    there = live(reader)
+    running = live(reader)
     if row.phase is Phase.STOPPED:
         raise RegionStopped(f"Region {row.name} is stopped: {row.stop_reason}", hint="Mend it, then `crkafka start`.")
-    if row.phase is Phase.RUNNING and len(there) == row.members_wanted and not waits_for(reader, row):
+    if row.phase is Phase.RUNNING and len(running) == row.members_wanted and not waits_for(reader, row):
         return row
-    say(f"{row.phase.lower()} with {len(there)} of {plural(row.members_wanted, 'member')}")
+    say(f"{row.phase.lower()} with {len(running)} of {plural(row.members_wanted, 'member')}")
     return None
 
 
@@ -181,13 +181,13 @@ def _answer(config: RegionConfig, row: rows.Region, as_json: bool) -> None:
     print(
         f"region {row.name} is {row.phase}, wanted: {row.wanted}; {plural(row.members_wanted, 'member')} wanted; head {row.head}"
     )
-    if nobody := _nobody(config):
-        print(nobody)
+    if missing := _no_host(config):
+        print(missing)
     elif row.phase not in (Phase.RUNNING, Phase.CUTTING, Phase.IDLE):
         print("`crkafka show` tells what it waits for")
 
 
-def _nobody(config: RegionConfig) -> str:
+def _no_host(config: RegionConfig) -> str:
     """That nobody runs the members; empty when somebody does, or none are wanted."""
     with control_plane(config) as plane:
         return plane.read(hosts.missing)

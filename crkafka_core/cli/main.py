@@ -173,7 +173,7 @@ class Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:  # click would end here with 1 and without a word, whatever pipe it is
-            if _nobody_reads():
+            if _reader_is_gone():
                 return 0
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
@@ -223,9 +223,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return answer if isinstance(answer, int) else 0
     except CrkafkaError as error:
         # What is said of a configuration is all ours, and shows no secret: "sasl.password: is missing" is meant.
-        said = str(error) if isinstance(error, BadConfiguration) else redact(str(error))
-        said = said.replace("It is tried again", "Try again").replace("it is tried again", "then try again")
-        return _say(error, said + _brought_by_us(error, said), error.exit_code)
+        text = str(error) if isinstance(error, BadConfiguration) else redact(str(error))
+        text = text.replace("It is tried again", "Try again").replace("it is tried again", "then try again")
+        return _say(error, text + _brought_by_us(error, text), error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
         return 2
@@ -237,16 +237,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
         note("interrupted", "WARNING")
         return 130
     except BrokenPipeError:
-        _nobody_reads()
+        _reader_is_gone()
         return 0
     except ModuleNotFoundError as error:
-        said = _not_installed(error)
-        return _say(error, said, 2) if said else _unexpected(error)
+        text = _not_installed(error)
+        return _say(error, text, 2) if text else _unexpected(error)
     except UnicodeEncodeError as error:
         return _say(error, "A character of a path or of an answer is none in this locale. Set LC_ALL=C.UTF-8.", 2)
     except OSError as error:
-        said = of_the_machine(error)
-        return _say(error, said, ServiceUnavailable.exit_code) if said else _unexpected(error)
+        text = of_the_machine(error)
+        return _say(error, text, ServiceUnavailable.exit_code) if text else _unexpected(error)
     except Exception as error:
         if (of_spark := _of_spark(error)) is not None:
             return _say(error, redact(str(of_spark)), of_spark.exit_code)
@@ -254,9 +254,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _wrong_usage(error: click.UsageError) -> str:
-    said = _RANGE.sub(_in_words, _NO_NUMBER.sub("is not a number", error.format_message()))
-    said += "" if said.endswith((".", "?")) else "."
-    return f"{said} See `{error.ctx.command_path} --help`." if error.ctx else said
+    text = _RANGE.sub(_in_words, _NO_NUMBER.sub("is not a number", error.format_message()))
+    text += "" if text.endswith((".", "?")) else "."
+    return f"{text} See `{error.ctx.command_path} --help`." if error.ctx else text
 
 
 def _not_installed(error: ModuleNotFoundError) -> str:
@@ -266,7 +266,7 @@ def _not_installed(error: ModuleNotFoundError) -> str:
     return "" if extra is None else f"{package} is not installed. pip install 'crkafka{extra}'."
 
 
-def _nobody_reads() -> bool:
+def _reader_is_gone() -> bool:
     """Whether who has read what we print is gone, as `head` is once it has its lines; then it goes nowhere from now on."""
     with suppress(OSError):
         look = select.poll()
@@ -277,7 +277,7 @@ def _nobody_reads() -> bool:
     return False
 
 
-def _brought_by_us(error: CrkafkaError, said: str) -> str:
+def _brought_by_us(error: CrkafkaError, text: str) -> str:
     """How the Kafka of `dev up` in this folder is started again, where that is the one that does not answer."""
     if not isinstance(error, ServiceUnavailable):
         return ""
@@ -288,7 +288,7 @@ def _brought_by_us(error: CrkafkaError, said: str) -> str:
         here = file.read_text().strip().partition(",")[0]
     except OSError:
         return ""
-    return f" `crkafka dev up` starts the one at {here}." if here and here in said else ""
+    return f" `crkafka dev up` starts the one at {here}." if here and here in text else ""
 
 
 def _unexpected(error: Exception) -> int:
@@ -301,8 +301,8 @@ def _of_spark(error: Exception) -> CrkafkaError | None:
     launch = sys.modules.get("crkafka_core.spark.launch")
     if launch is None:
         return None
-    found: CrkafkaError | None = launch.explained(error)
-    return found
+    explanation: CrkafkaError | None = launch.explained(error)
+    return explanation
 
 
 def _say(error: BaseException, text: str, code: int) -> int:

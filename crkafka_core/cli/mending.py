@@ -41,8 +41,8 @@ def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say 
             if spark is None and _needs_spark(region, name):
                 spark = open_session(config, say)
             say(f"the table {name}")
-            found = spark_tables.look(spark, region, name)
-            if not look and not found.clean:
+            result = spark_tables.look(spark, region, name)
+            if not look and not result.clean:
                 try:
                     spark_tables.mend(spark, region, name)
                 except NeedsSpark as needs:
@@ -52,7 +52,7 @@ def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say 
                     spark_tables.mend(spark, region, name)
             if not look:
                 spark_tables.sweep(region, name)
-            return found
+            return result
 
         return each(names, one)
 
@@ -79,15 +79,15 @@ def _mend(config: RegionConfig, table: str, look: bool, as_json: bool) -> int:
     """
     with progress("looking" if look else "mending", quiet=as_json) as say:
         tried = mend(config, table, look=look, say=say)
-    found = tried.done
+    results = tried.done
     if as_json:
-        print_json(found)
+        print_json(results)
     else:
-        for name, seen in found.items():
-            said = ", ".join(audit.in_words(seen)) or "as it should be"  # names of files that others wrote
-            print(visible(f"{name}: {said}{'' if look or seen.clean else '; mended'}"))
+        for name, seen in results.items():
+            text = ", ".join(audit.in_words(seen)) or "as it should be"  # names of files that others wrote
+            print(visible(f"{name}: {text}{'' if look or seen.clean else '; mended'}"))
     tried.end(tell_refused)
-    return int(look and any(not seen.clean for seen in found.values()))
+    return int(look and any(not seen.clean for seen in results.values()))
 
 
 COMMANDS: dict[str, Any] = {"mend": _mend}

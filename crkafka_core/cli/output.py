@@ -83,9 +83,9 @@ def print_table(
 
 def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     """Names and values, one line each; those without a value are left out."""
-    there = [(name, _cell(value)) for name, value in pairs if value not in (None, "", ())]
-    width = max((len(name) for name, _ in there), default=0)
-    for name, text in there:
+    filled = [(name, _cell(value)) for name, value in pairs if value not in (None, "", ())]
+    width = max((len(name) for name, _ in filled), default=0)
+    for name, text in filled:
         # What goes on in the next line stands below its value, so that it looks like no other name's.
         print(f"{name.ljust(width)}  {visible(text)}".replace("\n", "\n" + " " * (width + 2)))
 
@@ -148,7 +148,7 @@ def _number(text: str) -> bool:
 
 def of_the_machine(error: OSError) -> str:
     """What a person may mend: rights, space, a folder that was deleted. Empty for anything else."""
-    if error.errno == errno.ENOENT and not _folder_is_there():
+    if error.errno == errno.ENOENT and not _folder_exists():
         return "The current folder is no longer there. Change to another one."
     if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT):
         return ""
@@ -159,7 +159,7 @@ def of_the_machine(error: OSError) -> str:
     )
 
 
-def _folder_is_there() -> bool:
+def _folder_exists() -> bool:
     try:
         return bool(Path.cwd())
     except OSError:

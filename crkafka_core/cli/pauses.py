@@ -37,8 +37,8 @@ def _check_of_this_region(config: RegionConfig, kind: str, what: str, member: st
     topic = what.rpartition("[")[0] if kind == "partition" else what
     if config.topics is not None:
         if kind in ("topic", "partition") and topic not in config.topics:
-            said = nearest(topic, config.topics) or f" It reads {', '.join(config.topics)}."
-            raise Refused(f"Region {config.region} does not read a topic {topic!r}.{said}")
+            hint = nearest(topic, config.topics) or f" It reads {', '.join(config.topics)}."
+            raise Refused(f"Region {config.region} does not read a topic {topic!r}.{hint}")
         if kind == "pattern" and not any(re.search(what, t) for t in config.topics):
             raise Refused(f"The pattern {what!r} matches no topic of region {config.region}.")
     elif kind in ("topic", "partition") and re.search(config.pattern or "", topic) is None:
@@ -92,17 +92,17 @@ def _pause(config: RegionConfig, what: str | None, kind: str | None, member: str
     outlives rebalances as long as the member keeps it. Without WHAT, list the marks.
     """
     kind = kind or kind_of(what or "")
-    found = marks(config) if what is None else pause(config, kind, what, member=member)
+    marked = marks(config) if what is None else pause(config, kind, what, member=member)
     if as_json:
-        print_json(found)
+        print_json(marked)
         return
     print_table(
         ("kind", "what", "of member", "by"),
-        ((m.kind, m.what, m.member, m.by) for m in found),
+        ((m.kind, m.what, m.member, m.by) for m in marked),
         empty="nothing is paused",
     )
-    if what is not None and kind == "partition" and (there := _partitions_beside(config, what)):
-        note(f"{what} is not known yet, and is paused from when it comes; known of its topic {there}")
+    if what is not None and kind == "partition" and (others := _partitions_beside(config, what)):
+        note(f"{what} is not known yet, and is paused from when it comes; known of its topic {others}")
 
 
 def _partitions_beside(config: RegionConfig, what: str) -> str:

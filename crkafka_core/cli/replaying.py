@@ -32,15 +32,15 @@ def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say 
         from crkafka_core.tables.log import NeedsSpark
 
         records = plural(sum(plan.rows_for_tables.values()), "record")
-        said = f"writing {records} of {plural(len(plan.filled), 'checkpoint')} into {into}"
+        step = f"writing {records} of {plural(len(plan.filled), 'checkpoint')} into {into}"
         if adopts(region, table):
-            say(said)
+            say(step)
             try:
                 return spark_tables.rewrite(None, region, table, plan.filled)
             except NeedsSpark as needs:
                 say(str(needs))
         spark = open_session(config, say)
-        say(said)
+        say(step)
         return spark_tables.rewrite(spark, region, table, plan.filled)
 
 

@@ -99,17 +99,17 @@ def report(config: RegionConfig, *, last: int = 500) -> Report:
 def _read(reader: Reader, region: Region, config: RegionConfig, last: int) -> Report:
     rows = checkpoints.newest(reader, last, COUNTED)[::-1]
     since = rows[0].opened_at if len(rows) == last else 0.0
-    told = events.after(reader, since)
+    logged = events.after(reader, since)
     begun = resets.after(reader, since)
-    resumed = [e.at for e in told if e.kind == "resumed"]
+    resumed = [e.at for e in logged if e.kind == "resumed"]
     merged = {c.id: c.merged_at for c in rows if c.rows}
     return Report(
         status=status_of(reader, region, config.trigger),
         events=tuple(events.last(reader, 60)),
         cuts=tuple(_cuts(rows, resumed)),
-        stretches=tuple(_stretches([e for e in told if e.kind in _TURNS], begun)),
+        stretches=tuple(_stretches([e for e in logged if e.kind in _TURNS], begun)),
         resets=tuple(r for r in begun if r.cause not in _NOT_BREAKS),
-        deaths=tuple(e for e in told if e.kind == "process died"),
+        deaths=tuple(e for e in logged if e.kind == "process died"),
         freshness=tuple(
             Freshness(c.table, c.upto, c.at, max(0.0, c.at - merged[c.upto]))
             for c in tables.advances(reader)
@@ -157,12 +157,12 @@ def _report(config: RegionConfig, output: Path | None, last: int) -> None:
     It reads the control plane only, and works on any region, running or not. The page needs no network.
     """
     file = output or Path(f"report-{config.region}.html")
-    found = report(config, last=last)
+    result = report(config, last=last)
     try:
-        file.write_text(report_page.page(found), encoding="utf-8")
+        file.write_text(report_page.page(result), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}.", hint="Name another file with -o.") from None
-    print(visible(f"{file}: {plural(len(found.cuts), 'checkpoint')}, {plural(len(found.resets), 'reset')}"))
+    print(visible(f"{file}: {plural(len(result.cuts), 'checkpoint')}, {plural(len(result.resets), 'reset')}"))
 
 
 COMMANDS: dict[str, Any] = {"report": _report}

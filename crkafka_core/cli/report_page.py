@@ -57,31 +57,31 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
 
-def page(found: Report) -> str:
+def page(report: Report) -> str:
     """The whole document."""
-    r = found.status.region
+    r = report.status.region
     body = [
         f"<h1>Region {_text(r.name)}</h1>",
-        f"<p>{_text(r.phase)}, head {r.head}, epoch {r.epoch}. From {moment(found.begin)} to {moment(found.status.now)}.</p>",
-        f'<p class="alarm">{_text(found.status.alarm)}</p>' if found.status.alarm else "",
-        _tiles(found),
+        f"<p>{_text(r.phase)}, head {r.head}, epoch {r.epoch}. From {moment(report.begin)} to {moment(report.status.now)}.</p>",
+        f'<p class="alarm">{_text(report.status.alarm)}</p>' if report.status.alarm else "",
+        _tiles(report),
         "<h2>Throughput, cuts and resets over time</h2>",
         _key(list(_COLOURS.items())),
-        _timeline(found),
+        _timeline(report),
         "<p>One bar per checkpoint: its width is the time that it covers, its height its records per second; grey: superseded by a reset. "
         "A red line is a reset, ✖ a process that died.</p>",
         "<h2>Pause of each cut</h2>",
-        _points(found, [(c.merged, c.drain_ms / 1000, _cut(c), "var(--a)") for c in found.cuts]),
+        _points(report, [(c.merged, c.drain_ms / 1000, _cut(c), "var(--a)") for c in report.cuts]),
         "<p>How long no record was submitted while the members drained and saved.</p>",
-        *_freshness(found),
+        *_freshness(report),
         "<h2>Resets</h2>",
-        _resets(found),
+        _resets(report),
         "<h2>Lag now</h2>",
-        _lag(found),
+        _lag(report),
         "<h2>Last checkpoints</h2>",
-        _checkpoints(found),
+        _checkpoints(report),
         "<h2>Last events</h2>",
-        _events(found),
+        _events(report),
     ]
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Region {_text(r.name)}</title>'
     return (
@@ -89,18 +89,18 @@ def page(found: Report) -> str:
     )
 
 
-def _tiles(found: Report) -> str:
-    rows = sum(c.rows for c in found.cuts if c.status != "SUPERSEDED")
-    quickest = max((_rate(c) for c in found.cuts), default=0.0)
-    pauses = [c.drain_ms for c in found.cuts]
-    away = [max(0.0, s.until - s.since) for s in found.stretches if s.state == "resetting" and s.until]
-    fresh = [f.seconds for f in found.freshness]
+def _tiles(report: Report) -> str:
+    rows = sum(c.rows for c in report.cuts if c.status != "SUPERSEDED")
+    quickest = max((_rate(c) for c in report.cuts), default=0.0)
+    pauses = [c.drain_ms for c in report.cuts]
+    away = [max(0.0, s.until - s.since) for s in report.stretches if s.state == "resetting" and s.until]
+    fresh = [f.seconds for f in report.freshness]
     tiles = [
         _counted(rows, "record landed", "records landed"),
         ("records a second, in the quickest checkpoint", f"{quickest:,.0f}" if quickest else "–"),
-        _counted(len(found.cuts), "checkpoint"),
+        _counted(len(report.cuts), "checkpoint"),
         ("pause, median", f"{median(pauses):.0f} ms" if pauses else "–"),
-        _counted(len(found.resets), "reset"),
+        _counted(len(report.resets), "reset"),
         ("longest reset", span(max(away)) if away else "–"),
         ("tables fresh after, median", span(median(fresh)) if fresh else "–"),
     ]
@@ -124,8 +124,8 @@ def _cut(cut: Cut) -> str:
 class _Scale:
     """Time to the width of a picture."""
 
-    def __init__(self, found: Report) -> None:
-        self.begin, self.end = found.begin, max(found.status.now, found.begin + 1.0)
+    def __init__(self, report: Report) -> None:
+        self.begin, self.end = report.begin, max(report.status.now, report.begin + 1.0)
 
     def x(self, at: float) -> float:
         part = (min(max(at, self.begin), self.end) - self.begin) / (self.end - self.begin)
@@ -147,26 +147,26 @@ class _Scale:
         return self.end - self.begin > 86_400
 
 
-def _timeline(found: Report) -> str:
-    scale, top, bottom = _Scale(found), 20.0, 200.0
-    rates = list(map(_rate, found.cuts))
+def _timeline(report: Report) -> str:
+    scale, top, bottom = _Scale(report), 20.0, 200.0
+    rates = list(map(_rate, report.cuts))
     most = max(rates, default=0.0) or 1.0
     out = [_height(most, "{:,.0f}/s".format, top, bottom)]
-    for cut, rate in zip(found.cuts, rates, strict=True):
+    for cut, rate in zip(report.cuts, rates, strict=True):
         x, y = scale.x(cut.began), bottom - (bottom - top) * rate / most
         fill = "var(--rest)" if cut.status == "SUPERSEDED" else "var(--a)"
         out.append(_rect(x, y, max(scale.x(cut.merged) - x - 0.7, LEAST), bottom - y, fill, _cut(cut)))
-    for reset in found.resets:
+    for reset in report.resets:
         x = scale.x(reset.at)
-        said = _text(f"reset, epoch {reset.epoch}, {reset.cause}: {reset.text}, {moment(reset.at)}")
+        title = _text(f"reset, epoch {reset.epoch}, {reset.cause}: {reset.text}, {moment(reset.at)}")
         line = f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom + 26}" stroke="var(--bad)" stroke-width="2">'
-        out.append(f"{line}<title>{said}</title></line>")
-    for death in found.deaths:
-        said = _text(f"{death.text}, {moment(death.at)}")
+        out.append(f"{line}<title>{title}</title></line>")
+    for death in report.deaths:
+        title = _text(f"{death.text}, {moment(death.at)}")
         out.append(
-            f'<text x="{scale.x(death.at):.1f}" y="{top - 5}" text-anchor="middle" style="fill:var(--bad)">✖<title>{said}</title></text>'
+            f'<text x="{scale.x(death.at):.1f}" y="{top - 5}" text-anchor="middle" style="fill:var(--bad)">✖<title>{title}</title></text>'
         )
-    out += [_stretch(scale, s, bottom + 8) for s in found.stretches]
+    out += [_stretch(scale, s, bottom + 8) for s in report.stretches]
     return _svg(246, [*out, scale.axis(bottom + 42)], "throughput, cuts and resets over time")
 
 
@@ -176,15 +176,15 @@ def _stretch(scale: _Scale, stretch: Stretch, y: float) -> str:
     return _rect(x, y, max(until - x, 1.0), 16, _COLOURS[stretch.state], f"{stretch.state} for {long}; {stretch.text}")
 
 
-def _freshness(found: Report) -> list[str]:
-    names = sorted({f.table for f in found.freshness})
-    if not found.status.lags:
+def _freshness(report: Report) -> list[str]:
+    names = sorted({f.table for f in report.freshness})
+    if not report.status.lags:
         return []
     colours = {name: _TABLES[n % len(_TABLES)] for n, name in enumerate(names)}
     points = []
-    for f in found.freshness:
-        said = f"{f.table}: checkpoint {f.upto} after {span(f.seconds)}, {moment(f.at)}"
-        points.append((f.at, f.seconds, said, colours[f.table]))
+    for f in report.freshness:
+        title = f"{f.table}: checkpoint {f.upto} after {span(f.seconds)}, {moment(f.at)}"
+        points.append((f.at, f.seconds, title, colours[f.table]))
     state = [
         (
             lag.table.name,
@@ -193,62 +193,62 @@ def _freshness(found: Report) -> list[str]:
             lag.waiting,
             span(lag.seconds) if lag.waiting else "fresh",
         )
-        for lag in found.status.lags
+        for lag in report.status.lags
     ]
     return [
         "<h2>Freshness of tables</h2>",
         _key(list(colours.items())),
-        _points(found, points),
+        _points(report, points),
         "<p>From the merge of a checkpoint until its rows were committed to the table.</p>",
         _table(("table", "format", "acknowledged", "waiting", "for"), state),
     ]
 
 
-def _points(found: Report, points: Sequence[tuple[float, float, str, str]]) -> str:
+def _points(report: Report, points: Sequence[tuple[float, float, str, str]]) -> str:
     """One dot per (time, seconds, title, colour)."""
-    scale, top, bottom = _Scale(found), 14.0, 120.0
+    scale, top, bottom = _Scale(report), 14.0, 120.0
     most = max((value for _, value, *_ in points), default=0.0) or 1.0
     out = [_height(most, span, top, bottom)]
-    for at, value, said, colour in points:
+    for at, value, title, colour in points:
         y = bottom - (bottom - top) * value / most
         out.append(
-            f'<circle cx="{scale.x(at):.1f}" cy="{y:.1f}" r="3" fill="{colour}"><title>{_text(said)}</title></circle>'
+            f'<circle cx="{scale.x(at):.1f}" cy="{y:.1f}" r="3" fill="{colour}"><title>{_text(title)}</title></circle>'
         )
     return _svg(142, [*out, scale.axis(bottom + 18)], "lengths over time")
 
 
-def _lag(found: Report) -> str:
-    rows = found.positions
+def _lag(report: Report) -> str:
+    rows = report.positions
     return _table(("member", "partition", "at", "waiting in Kafka"), rows) if rows else "<p>No member has told.</p>"
 
 
-def _resets(found: Report) -> str:
-    rows = [(moment(x.at), x.epoch, x.cause, x.member or x.by, x.text) for x in found.resets]
+def _resets(report: Report) -> str:
+    rows = [(moment(x.at), x.epoch, x.cause, x.member or x.by, x.text) for x in report.resets]
     return _table(("when", "epoch", "cause", "by", "what"), rows)
 
 
-def _checkpoints(found: Report) -> str:
-    last = reversed(found.cuts[-30:])
+def _checkpoints(report: Report) -> str:
+    last = reversed(report.cuts[-30:])
     rows = [(c.id, c.status, moment(c.merged), c.rows, f"{c.drain_ms} ms", c.cause) for c in last]
     return _table(("id", "status", "merged", "rows", "pause", "cause"), rows)
 
 
-def _events(found: Report) -> str:
-    last = [e for e in reversed(found.events) if not quiet(e)]
+def _events(report: Report) -> str:
+    last = [e for e in reversed(report.events) if not quiet(e)]
     rows = [(moment(e.at), e.kind, e.checkpoint or "", e.text, e.member or e.by) for e in last]
     return _table(("when", "event", "checkpoint", "what", "who"), rows)
 
 
-def _height(most: float, said: Callable[[float], str], top: float, bottom: float) -> str:
+def _height(most: float, label: Callable[[float], str], top: float, bottom: float) -> str:
     return "".join(
-        f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{said(value)}</text>'
+        f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{label(value)}</text>'
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" stroke="var(--line)"/>'
         for value, y in ((most, top), (most / 2, (top + bottom) / 2), (0.0, bottom))
     )
 
 
-def _rect(x: float, y: float, width: float, height: float, fill: str, said: str) -> str:
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"><title>{_text(said)}</title></rect>'
+def _rect(x: float, y: float, width: float, height: float, fill: str, title: str) -> str:
+    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"><title>{_text(title)}</title></rect>'
 
 
 def _svg(height: int, parts: Iterable[str], label: str) -> str:
@@ -267,8 +267,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     numeric = [all(isinstance(row[i], int) for row in rows) for i in range(len(columns))]
 
     def cell(tag: str, text: str, number: bool) -> str:
-        said = " ".join(name for name, holds in (("n", number), ("s", len(text) <= SHORT)) if holds)
-        return f'<{tag} class="{said}">{_text(text)}</{tag}>'
+        classes = " ".join(name for name, holds in (("n", number), ("s", len(text) <= SHORT)) if holds)
+        return f'<{tag} class="{classes}">{_text(text)}</{tag}>'
 
     def line(tag: str, cells: Iterable[object]) -> str:
         return f"<tr>{''.join(cell(tag, _cell(c), n) for c, n in zip(cells, numeric, strict=True))}</tr>"

@@ -39,11 +39,11 @@ def forget(config: RegionConfig, topic: str) -> int:
 def _refuse_unknown(config: RegionConfig, topic: str) -> None:
     """Before anybody is asked whether they mean it."""
     with control_plane(config) as plane:
-        there = plane.read(lambda reader, row: {tp.topic for tp in starts.known(reader)})
-    if topic not in there:
+        topics = plane.read(lambda reader, row: {tp.topic for tp in starts.known(reader)})
+    if topic not in topics:
         raise Refused(
             f"Region {config.region} knows no topic {topic!r}, or has forgotten it already.",
-            hint=f"It knows {', '.join(sorted(there)) or 'none'}.",
+            hint=f"It knows {', '.join(sorted(topics)) or 'none'}.",
         )
 
 

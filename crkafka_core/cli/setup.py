@@ -33,11 +33,11 @@ def check(
     config: RegionConfig, *, offline: bool = False, tell: Callable[[Finding], None] = lambda _: None
 ) -> list[Finding]:
     """Look at everything that the configuration names; nothing is changed, nothing raised. `tell` gets each finding as it is made."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for finding in _looked(config, offline=offline):
         tell(finding)
-        found.append(finding)
-    return found
+        findings.append(finding)
+    return findings
 
 
 def _looked(config: RegionConfig, *, offline: bool) -> Iterator[Finding]:
@@ -77,10 +77,10 @@ def _finding(what: str, ask: Callable[[], str]) -> Finding:
     except CrkafkaError as error:
         return Finding(what, False, redact(str(error)), error.exit_code)
     except OSError as error:  # a right that this user lacks: what comes after is looked at all the same
-        said = of_the_machine(error)
-        if not said:
+        text = of_the_machine(error)
+        if not text:
             raise
-        return Finding(what, False, redact(said), ServiceUnavailable.exit_code)
+        return Finding(what, False, redact(text), ServiceUnavailable.exit_code)
 
 
 @dataclass(frozen=True)
@@ -123,10 +123,10 @@ def init(config: RegionConfig) -> Initialised:
 @json_option
 def _check(config: RegionConfig, offline: bool, as_json: bool) -> int:
     """Is the configuration right, and is everything there that it names?"""
-    found = check(config, offline=offline) if as_json else check(config, offline=offline, tell=_print)
+    findings = check(config, offline=offline) if as_json else check(config, offline=offline, tell=_print)
     if as_json:
-        print_json(found)
-    return max(f.exit_code for f in found)
+        print_json(findings)
+    return max(f.exit_code for f in findings)
 
 
 def _print(finding: Finding) -> None:

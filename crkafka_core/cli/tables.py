@@ -91,9 +91,9 @@ def _tables(context: click.Context, config_file: Path | None, region_name: str |
         context.obj = call
         return 0
     config = call.config()
-    found = tables(config)
+    lags = tables(config)
     if as_json:
-        print_json([{**lag.__dict__, "late": lag.late, "spoilt": lag.spoilt} for lag in found])
+        print_json([{**lag.__dict__, "late": lag.late, "spoilt": lag.spoilt} for lag in lags])
     else:
         print_table(
             ("table", "format", "acknowledged", "waiting", "for", "written by", "version", "bad records", "late"),
@@ -109,11 +109,11 @@ def _tables(context: click.Context, config_file: Path | None, region_name: str |
                     lag.bad or "",
                     "has to follow a rewind" if lag.owes_fence else "late" if lag.late else "",
                 )
-                for lag in found
+                for lag in lags
             ),
             empty=f"region {config.region} declares no table",
         )
-    return int(any(lag.late for lag in found))
+    return int(any(lag.late for lag in lags))
 
 
 @_tables.command("advance")

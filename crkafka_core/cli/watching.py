@@ -27,19 +27,19 @@ from crkafka_core.model.plural import plural
 from crkafka_core.model.visible import json_text, visible
 from crkafka_core.plane.status import Status
 
-Found = StatusAndHistory | ServiceUnavailable
+Reading = StatusAndHistory | ServiceUnavailable
 """One read, or why there is none."""
 _COLOUR = {"RUNNING": "green", "CUTTING": "cyan", "STOPPED": "bold red", "IDLE": "dim"}
 
 
-def watch(config: RegionConfig, *, interval: float = 1.0) -> Iterator[Found]:
+def watch(config: RegionConfig, *, interval: float = 1.0) -> Iterator[Reading]:
     """The status after each change, at the latest after `interval` seconds, for ever; or why there is none."""
     with control_plane(config) as plane:
         while True:
             try:
-                found = plane.read(partial(status_and_history, config=config))
-                yield found
-                plane.wait(found.status.region.version, interval)
+                state = plane.read(partial(status_and_history, config=config))
+                yield state
+                plane.wait(state.status.region.version, interval)
             except ServiceUnavailable as error:
                 yield error
                 time.sleep(interval)
@@ -57,13 +57,13 @@ def _watch(config: RegionConfig, interval: float, once: bool, as_json: bool) -> 
     reads = watch(config, interval=interval)
     if as_json or once:
         console = Console()
-        for found in reads:
-            if once and isinstance(found, ServiceUnavailable):
-                raise found
+        for state in reads:
+            if once and isinstance(state, ServiceUnavailable):
+                raise state
             if as_json:
-                print(json_text(_plain(found)), flush=True)
+                print(json_text(_plain(state)), flush=True)
             else:
-                console.print(view(found, None))
+                console.print(view(state, None))
             if once:
                 return
     elif not sys.stdout.isatty():
@@ -76,16 +76,16 @@ def _watch(config: RegionConfig, interval: float, once: bool, as_json: bool) -> 
             _live(reads)
 
 
-def _live(reads: Iterator[Found]) -> None:
+def _live(reads: Iterator[Reading]) -> None:
     last: StatusAndHistory | None = None
     with Live(screen=True, auto_refresh=False) as live:
-        for found in reads:
-            live.update(view(found, last), refresh=True)
-            last = found if isinstance(found, StatusAndHistory) else last
+        for state in reads:
+            live.update(view(state, last), refresh=True)
+            last = state if isinstance(state, StatusAndHistory) else last
 
 
-def _plain(found: Found) -> dict[str, Any]:
-    return flat(found) if isinstance(found, StatusAndHistory) else {"error": redact(str(found))}
+def _plain(state: Reading) -> dict[str, Any]:
+    return flat(state) if isinstance(state, StatusAndHistory) else {"error": redact(str(state))}
 
 
 def _submitted(status: Status) -> float:
@@ -99,12 +99,12 @@ def rate_of(last: Status | None, status: Status) -> float:
     return max(0.0, (_submitted(status) - _submitted(last)) / (status.now - last.now))
 
 
-def view(found: Found, last: StatusAndHistory | None) -> RenderableType:
+def view(state: Reading, last: StatusAndHistory | None) -> RenderableType:
     """One read as a picture; when the control plane is away, the last one with the reason."""
-    if not isinstance(found, StatusAndHistory):
-        away = Text(visible(redact(str(found))), style="bold red")
+    if not isinstance(state, StatusAndHistory):
+        away = Text(visible(redact(str(state))), style="bold red")
         return away if last is None else Group(away, view(last, None))
-    return Group(brief(found.status, rate_of(last.status if last else None, found.status)), _history(found))
+    return Group(brief(state.status, rate_of(last.status if last else None, state.status)), _history(state))
 
 
 def brief(status: Status, rate: float) -> RenderableType:
@@ -176,16 +176,16 @@ def _packed(tps: tuple[Any, ...]) -> str:
     )
 
 
-def _history(found: StatusAndHistory) -> RenderableType:
+def _history(state: StatusAndHistory) -> RenderableType:
     cuts = Table("id", "status", "rows", "drain", "merged", "cause", box=None)
-    for c in found.checkpoints:
+    for c in state.checkpoints:
         cuts.add_row(
             *map(
                 shown, (c.id, c.status, f"{c.rows:,}", span(c.drain_ms / 1000), moment(c.merged_at), c.cause or c.note)
             )
         )
     log = Table("when", "event", "what", "who", box=None)
-    for e in reversed(found.events):
+    for e in reversed(state.events):
         what = f"{e.kind}{f' {e.checkpoint}' if e.checkpoint else ''}"
         log.add_row(*map(shown, (moment(e.at), what, e.text, e.member or e.by)))
     return Group(Panel(cuts, title="cuts", title_align="left"), Panel(log, title="events", title_align="left"))

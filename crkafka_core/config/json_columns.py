@@ -142,17 +142,17 @@ def _object(schema: Mapping[str, Any], root: _Root, path: str, inside: tuple[str
 
 def _type(schema: Any, root: _Root, path: str, inside: tuple[str, ...]) -> tuple[Any, bool]:
     """The type of one field, and whether its schema lets it be null."""
-    found = _resolved(schema, root, path, inside)
+    resolved = _resolved(schema, root, path, inside)
     inside = (*inside, *([str(schema["$ref"])] if isinstance(schema, dict) and "$ref" in schema else []))
     null = False
     for word in ("anyOf", "oneOf"):
-        if word in found:
-            others = [o for o in found[word] if not (isinstance(o, dict) and o.get("type") == "null")]
+        if word in resolved:
+            others = [o for o in resolved[word] if not (isinstance(o, dict) and o.get("type") == "null")]
             if len(others) != 1:
                 raise NoColumns(f"`{path}` is one of several types; a column has one, or one and null")
             kind, inner = _type(others[0], root, path, inside)
-            return kind, inner or len(others) < len(found[word])
-    name = found.get("type")
+            return kind, inner or len(others) < len(resolved[word])
+    name = resolved.get("type")
     if isinstance(name, list):
         null, rest = "null" in name, [n for n in name if n != "null"]
         if set(rest) == {"integer", "number"}:
@@ -160,25 +160,25 @@ def _type(schema: Any, root: _Root, path: str, inside: tuple[str, ...]) -> tuple
         if len(rest) != 1:
             raise NoColumns(f"`{path}` has the types {', '.join(map(str, name))}; a column has one, or one and null")
         name = rest[0]
-    if name is None and ("enum" in found or "const" in found):
-        name = _common(found.get("enum", [found.get("const")]), path)
-    if name is None and "properties" in found:
+    if name is None and ("enum" in resolved or "const" in resolved):
+        name = _common(resolved.get("enum", [resolved.get("const")]), path)
+    if name is None and "properties" in resolved:
         name = "object"
     if name == "array":
-        return array(_type(found.get("items", {}), root, f"{path}[]", inside)[0]), null
+        return array(_type(resolved.get("items", {}), root, f"{path}[]", inside)[0]), null
     if name == "object":
-        return _object_or_map(found, root, path, inside), null
+        return _object_or_map(resolved, root, path, inside), null
     if name == "string":
-        return _FORMATS.get(str(found.get("format")), "string"), null
+        return _FORMATS.get(str(resolved.get("format")), "string"), null
     if name not in _PLAIN:
         raise NoColumns(f"`{path}` has no type that a column can have: {name!r}; write type: string, integer, number …")
     return _PLAIN[name], null
 
 
-def _object_or_map(found: Mapping[str, Any], root: _Root, path: str, inside: tuple[str, ...]) -> Any:
-    if isinstance(found.get("properties"), dict) and found["properties"]:
-        return _object(found, root, path, inside)
-    values = found.get("additionalProperties")
+def _object_or_map(resolved: Mapping[str, Any], root: _Root, path: str, inside: tuple[str, ...]) -> Any:
+    if isinstance(resolved.get("properties"), dict) and resolved["properties"]:
+        return _object(resolved, root, path, inside)
+    values = resolved.get("additionalProperties")
     if isinstance(values, dict) and values:
         return mapping(_type(values, root, f"{path}{{}}", inside)[0])
     raise NoColumns(

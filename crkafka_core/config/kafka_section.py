@@ -109,44 +109,44 @@ def is_path(name: str, value: str) -> bool:
 
 def warnings(properties: Mapping[str, Scalar], needed_poll_ms: int) -> list[str]:
     """What works, but not as written."""
-    found = []
+    warned = []
     strategy = str(properties.get("partition.assignment.strategy", ""))
     if "cooperative" in strategy:
-        found.append(
+        warned.append(
             "kafka: cooperative-sticky is replaced by the eager range and roundrobin: a region resets as a whole, so "
             "keeping partitions across a rebalance gains nothing yet."
         )
     if str(properties.get("group.protocol", "classic")).lower() == "consumer":
-        found.append("kafka: group.protocol=consumer (KIP-848) is replaced by classic; it is not supported yet.")
+        warned.append("kafka: group.protocol=consumer (KIP-848) is replaced by classic; it is not supported yet.")
     refresh = properties.get("topic.metadata.refresh.interval.ms")
     if refresh is not None and not 0 < int(refresh) <= MAX_METADATA_REFRESH_MS:
-        found.append(
+        warned.append(
             f"kafka: topic.metadata.refresh.interval.ms={refresh} is replaced by {MAX_METADATA_REFRESH_MS}, so that new "
             "partitions are seen within seconds."
         )
-    found += _unprotected({k: str(v).lower() for k, v in properties.items()})
+    warned += _unprotected({k: str(v).lower() for k, v in properties.items()})
     poll = properties.get("max.poll.interval.ms")
     if poll is not None and int(poll) < needed_poll_ms:
-        found.append(
+        warned.append(
             f"kafka: max.poll.interval.ms={poll} is below three times the longest of drain_timeout and reset_timeout "
             f"({needed_poll_ms}): Kafka may take a member's partitions during a long cut."
         )
-    return found
+    return warned
 
 
 def _unprotected(properties: Mapping[str, str]) -> list[str]:
-    found = []
+    warned = []
     if properties.get("security.protocol") == "sasl_plaintext":
-        found.append(
+        warned.append(
             "kafka: security.protocol=SASL_PLAINTEXT sends the login and all records unencrypted: write SASL_SSL."
         )
     if properties.get("enable.ssl.certificate.verification") in _OFF:
-        found.append("kafka: enable.ssl.certificate.verification is off: anybody between can take the broker's place.")
+        warned.append("kafka: enable.ssl.certificate.verification is off: anybody between can take the broker's place.")
     elif properties.get("ssl.endpoint.identification.algorithm") == "none":
-        found.append(
+        warned.append(
             "kafka: ssl.endpoint.identification.algorithm=none: whoever has any certificate of that authority can take the broker's place."
         )
-    return found
+    return warned
 
 
 def effective(properties: Mapping[str, Scalar]) -> dict[str, Scalar]:

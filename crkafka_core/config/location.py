@@ -107,5 +107,5 @@ def sqlite_file(url: str) -> Path | None:
 
 def split_endpoint(options: Mapping[str, str]) -> tuple[str, str]:
     """The scheme and `HOST:PORT` of an object store's endpoint; what is not said is empty."""
-    said, _, place = options.get("endpoint", "").rpartition("://")
-    return (options.get("scheme") or said).lower(), place
+    prefix, _, place = options.get("endpoint", "").rpartition("://")
+    return (options.get("scheme") or prefix).lower(), place

@@ -81,8 +81,8 @@ class BadConfiguration(ConfigError):
 def nearest(word: str, right: Iterable[str]) -> str:
     """` Did you mean "…"?` or nothing."""
     by_fold = {_fold(r): r for r in right}
-    found = difflib.get_close_matches(_fold(word), by_fold, n=1, cutoff=0.65)
-    return f' Did you mean "{by_fold[found[0]]}"?' if found else ""
+    close = difflib.get_close_matches(_fold(word), by_fold, n=1, cutoff=0.65)
+    return f' Did you mean "{by_fold[close[0]]}"?' if close else ""
 
 
 def _fold(word: str) -> str:
@@ -93,14 +93,14 @@ def problems_of(
     error: ValidationError, model: type[BaseModel], lines: Mapping[tuple[str | int, ...], int]
 ) -> list[Problem]:
     """Pydantic's errors as sentences for a person."""
-    found = []
+    problems = []
     for detail in error.errors(include_url=False):
         loc = tuple(detail["loc"])
         cause = detail.get("ctx", {}).get("error")
         if isinstance(cause, KeyedError):
             loc = (*loc, cause.key)
-        found.append(Problem(_path(loc), _sentence(detail, loc, model), _line(loc, lines)))
-    return found
+        problems.append(Problem(_path(loc), _sentence(detail, loc, model), _line(loc, lines)))
+    return problems
 
 
 def _path(loc: Sequence[str | int]) -> str:
@@ -179,7 +179,7 @@ def _model_in(annotation: Any) -> Any:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for inner in getattr(annotation, "__args__", ()):
-        found = _model_in(inner)
-        if found is not None:
-            return found
+        model = _model_in(inner)
+        if model is not None:
+            return model
     return None

@@ -78,13 +78,13 @@ def expanded(path: str) -> Path:
 
 def mask(text: str) -> tuple[str, list[str]]:
     """The text with one character for each reference, and the references: what they hold is not syntax of the text's."""
-    found: list[str] = []
+    references: list[str] = []
 
     def one(match: re.Match[str]) -> str:
-        found.append(match[0])
-        return chr(_MASK + len(found) - 1)
+        references.append(match[0])
+        return chr(_MASK + len(references) - 1)
 
-    return _REFERENCE.sub(one, text), found
+    return _REFERENCE.sub(one, text), references
 
 
 def unmask(text: str, references: Sequence[str], value: Callable[[str], str] = lambda reference: reference) -> str:

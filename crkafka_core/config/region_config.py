@@ -94,19 +94,19 @@ class RegionConfig(LimitKeys):
 
         file = Path(path)
         documents = yaml_file.read(file)
-        found = [d for d in documents if region is None or _name_of(d.value) == region]
-        if not found or len(found) > 1:
+        chosen = [d for d in documents if region is None or _name_of(d.value) == region]
+        if not chosen or len(chosen) > 1:
             names = ", ".join(sorted(str(_name_of(d.value)) for d in documents))
             what = (
                 "has several regions: name one, as by -r"
-                if found
+                if chosen
                 else f"has no region {region}"
                 if region
                 else "is empty"
             )
-            there = f" Regions here: {names}." if documents else ""
-            raise BadConfiguration([Problem("region", f"the file {what}.{there}")], str(file))
-        document, lines = found[0], found[0].lines
+            others = f" Regions here: {names}." if documents else ""
+            raise BadConfiguration([Problem("region", f"the file {what}.{others}")], str(file))
+        document, lines = chosen[0], chosen[0].lines
         value = document.value
         if isinstance(value, dict) and "attributes" in value and "region" not in value:
             value = value["attributes"]
@@ -233,21 +233,23 @@ class RegionConfig(LimitKeys):
 
     def warnings(self) -> list[str]:
         """What works, but not as written; one sentence each."""
-        found = kafka_section.warnings(self.kafka, self._needed_poll_ms()) + self._unprotected()
+        warned = kafka_section.warnings(self.kafka, self._needed_poll_ms()) + self._unprotected()
         if self.start.position == "end" or self.start.new_partitions == "end":
-            found.append("start: `end` leaves out what was written before a partition was first seen.")
-        return found
+            warned.append("start: `end` leaves out what was written before a partition was first seen.")
+        return warned
 
     def _unprotected(self) -> list[str]:
         """Connections on which others could read along, or take the other end's place."""
-        found = []
+        warned = []
         masked, _ = reference.mask(self.control_plane)
         url = secret.Url.of(masked)
-        said = parse_qs(url.parameters.lstrip("?"))
-        hosts = said.get("host", [url.host]) + said.get("hostaddr", [])  # those of the parameters are asked instead
+        parameters = parse_qs(url.parameters.lstrip("?"))
+        hosts = parameters.get("host", [url.host]) + parameters.get(
+            "hostaddr", []
+        )  # those of the parameters are asked instead
         here = all(_is_here(host) for several in hosts for host in several.split(","))
-        if url.before.startswith("postgres") and not here and said.get("sslmode") != ["verify-full"]:
-            found.append(
+        if url.before.startswith("postgres") and not here and parameters.get("sslmode") != ["verify-full"]:
+            warned.append(
                 "control_plane: the server's certificate is not verified: add ?sslmode=verify-full&sslrootcert=FILE to the URL."
             )
         in_url = {key: values[0] for key, values in parse_qs(urlsplit(self.storage).query).items()}
@@ -255,16 +257,16 @@ class RegionConfig(LimitKeys):
         options.setdefault("endpoint", in_url.get("endpoint_override", ""))
         scheme, place = location.split_endpoint(options)
         if scheme == "http" and not (place and _is_here(place.partition("/")[0])):
-            found.append("storage_options: the endpoint is http: segments are sent unencrypted; write https.")
-        return found + self._in_clear()
+            warned.append("storage_options: the endpoint is http: segments are sent unencrypted; write https.")
+        return warned + self._in_clear()
 
     def _in_clear(self) -> list[str]:
         """What goes to another machine unencrypted: records, and logins. An address that is a reference is not known here."""
-        found = []
+        warned = []
         servers, protocol = str(self.kafka["bootstrap.servers"]), str(self.kafka.get("security.protocol", "PLAINTEXT"))
         away = [host for host in servers.split(",") if not reference.has_reference(host)]
         if protocol.upper() == "PLAINTEXT" and not all(_is_here(host.strip().rpartition("://")[2]) for host in away):
-            found.append(
+            warned.append(
                 "kafka: records are sent unencrypted, and whoever reaches the brokers reads them: write SASL_SSL or SSL."
             )
         logins = {"sasl.oauthbearer.token.endpoint.url": str(self.kafka.get("sasl.oauthbearer.token.endpoint.url", ""))}
@@ -273,8 +275,8 @@ class RegionConfig(LimitKeys):
         for key, address in logins.items():
             url = secret.Url.of(reference.mask(address)[0])
             if url.before.lower() == "http://" and not _is_here(url.host):
-                found.append(f"{key}: its login is sent unencrypted, since the address is http; write https.")
-        return found
+                warned.append(f"{key}: its login is sent unencrypted, since the address is http; write https.")
+        return warned
 
     def _needed_poll_ms(self) -> int:
         return min(int(3000 * max(self.drain_timeout, self.reset_timeout)), 86_400_000)

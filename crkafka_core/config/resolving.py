@@ -92,11 +92,11 @@ def remember_token(text: str) -> None:
 
 
 def _forms(text: str) -> set[str]:
-    found = set()
+    spellings = set()
     for plain in {text, unquote(text)}:
-        found |= {plain, quote(plain), quote(plain, safe=""), quote_plus(plain)}
-        found |= {json.dumps(plain)[1:-1], repr(plain)[1:-1]}
-    return found
+        spellings |= {plain, quote(plain), quote(plain, safe=""), quote_plus(plain)}
+        spellings |= {json.dumps(plain)[1:-1], repr(plain)[1:-1]}
+    return spellings
 
 
 def _remember_in(key: str, value: str) -> None:

@@ -77,18 +77,18 @@ def _secrets_in(text: str) -> Iterator[tuple[str, str]]:
         Url.of(masked[mark.start() :]) for mark in re.finditer(r"[\w+.-]*://", masked)
     ]  # there may be a list of them
     passwords = [each.userinfo.removesuffix("@").partition(":")[2] for each in urls]
-    for password in (*passwords, *(found["password"] for found in _ORACLE.finditer(masked))):
+    for password in (*passwords, *(match["password"] for match in _ORACLE.finditer(masked))):
         if password:
             yield "the password", reference.unmask(password, references)
     if _PEM in masked:
         yield "a private key", text
-    for found in _PARAMETER.finditer(url.path + url.parameters):
-        if is_secret_key(unquote(found["name"])):
-            yield unquote(found["name"]), reference.unmask(found["value"], references)
+    for match in _PARAMETER.finditer(url.path + url.parameters):
+        if is_secret_key(unquote(match["name"])):
+            yield unquote(match["name"]), reference.unmask(match["value"], references)
     for pattern in (_ASSIGNED, _JSON):
-        for found in pattern.finditer(unquote(masked)):
-            if is_secret_key(found["name"]):
-                yield found["name"], reference.unmask(found["value"].strip("\"'"), references)
+        for match in pattern.finditer(unquote(masked)):
+            if is_secret_key(match["name"]):
+                yield match["name"], reference.unmask(match["value"].strip("\"'"), references)
 
 
 def check(key: str, value: str) -> str:

@@ -338,15 +338,15 @@ class HostConfig(BaseModel):
     @property
     def local_slots(self) -> int | None:
         """Task slots of a Spark on this machine; None where its master does not say."""
-        found = re.fullmatch(r"local(?:\[(\d+)[^\]]*\])?", self.spark or "")
-        return int(found[1] or 1) if found else None
+        match = re.fullmatch(r"local(?:\[(\d+)[^\]]*\])?", self.spark or "")
+        return int(match[1] or 1) if match else None
 
     def check_slots(self, members: int) -> None:
         """Refuse more members than a local Spark has task slots: each takes one for as long as it runs (SPEC K1)."""
-        there = self.local_slots
-        if there is not None and there < members:
+        slots = self.local_slots
+        if slots is not None and slots < members:
             raise ConfigError(
-                f"{plural(members, 'member needs', 'members need')} {plural(members, 'task slot')}, and {self.spark} has {there}.",
+                f"{plural(members, 'member needs', 'members need')} {plural(members, 'task slot')}, and {self.spark} has {slots}.",
                 hint=f"Write local[{members + 1}]: one more, for tables. A host that runs has to be started again for it.",
             )
 

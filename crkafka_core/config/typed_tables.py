@@ -18,17 +18,17 @@ def expanded(
     tables: Sequence[TableConfig], topics: Sequence[str] | None, registry: RegistryConfig | None
 ) -> Iterator[TableConfig]:
     """Tables with the built-in shape in the place of `typed`, each followed by its table of dead letters."""
-    there = {t.name: t for t in tables}
+    declared = {t.name: t for t in tables}
     for table in tables:
         if table.typed is None:
-            _check_owner(table, there)
+            _check_owner(table, declared)
             yield table
             continue
         typed = _subject(table.typed, table, table.topics or topics, registry)
         yield table.model_copy(update={"shape": SHAPE + table.name, "typed": typed})
         if (table.on_bad_record or "dead_letter") == "dead_letter":
             name = table.dead_letters or f"{table.name}_dead"
-            if not _is_dead(there.get(name), table):
+            if not _is_dead(declared.get(name), table):
                 yield table.model_copy(
                     update={
                         "name": name,
@@ -50,9 +50,9 @@ def _is_dead(table: TableConfig | None, of: TableConfig) -> bool:
     return table is not None and table.shape == SHAPE + of.name and table.output == DEAD
 
 
-def _check_owner(table: TableConfig, there: Mapping[str, TableConfig]) -> None:
+def _check_owner(table: TableConfig, declared: Mapping[str, TableConfig]) -> None:
     of = name_of(table.shape or "")
-    if of and (of not in there or there[of].typed is None):
+    if of and (of not in declared or declared[of].typed is None):
         raise ValueError(f"table {table.name} is part of the typed table {of}, which is not declared")
 
 
@@ -94,8 +94,8 @@ def check_topics(tables: Sequence[TableConfig], topics: Sequence[str] | None) ->
 def sibling(path: str, name: str) -> str:
     """A path, or an identifier in a catalog, beside another."""
     separator = "/" if "/" in path else "."
-    head, found, _ = path.rstrip(separator).rpartition(separator)
-    return f"{head}{found}{name}"
+    head, slash, _ = path.rstrip(separator).rpartition(separator)
+    return f"{head}{slash}{name}"
 
 
 def anchored(table: TableConfig, base: Path) -> TableConfig:

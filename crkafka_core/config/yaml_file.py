@@ -48,11 +48,11 @@ def _problem(error: yaml.YAMLError, text: str) -> Problem:
     """What the parser stumbled over, as somebody wrote it."""
     mark = getattr(error, "problem_mark", None)
     began = getattr(error, "context_mark", None)
-    said = str(getattr(error, "problem", None) or "not readable")
+    complaint = str(getattr(error, "problem", None) or "not readable")
     line = mark.line + 1 if mark else 0
     lines = text.splitlines()
     written = lines[mark.line] if mark and mark.line < len(lines) else ""
-    if "\t" in written[: len(written) - len(written.lstrip())] or "'\\t'" in said:
+    if "\t" in written[: len(written) - len(written.lstrip())] or "'\\t'" in complaint:
         return Problem("", "the line begins with a tab; YAML is indented with spaces.", line)
     context = str(getattr(error, "context", None) or "")
     if "scalar" in context and "quoted" in context and began is not None:
@@ -64,17 +64,17 @@ def _problem(error: yaml.YAMLError, text: str) -> Problem:
         return Problem(
             "", f"a {bracket} is opened here and not closed, or a comma is missing after it.", began.line + 1
         )
-    if "block" in context or "mapping values are not allowed" in said or "expected <block end>" in said:
+    if "block" in context or "mapping values are not allowed" in complaint or "expected <block end>" in complaint:
         return Problem(
             "",
             "the line is indented otherwise than those above it, or a value with a colon needs quotation marks.",
             line,
         )
-    if "could not find expected ':'" in said and began is not None:
+    if "could not find expected ':'" in complaint and began is not None:
         return Problem("", "a key is followed by a colon and a space, as in `members: 2`.", began.line + 1)
-    if "undefined alias" in said or "constructor for the tag" in said:  # not shown: it may be a password
+    if "undefined alias" in complaint or "constructor for the tag" in complaint:  # not shown: it may be a password
         return Problem("", "a value that begins with * or ! needs quotation marks.", line)
-    return Problem("", f"cannot be read as YAML here ({said}).", line)
+    return Problem("", f"cannot be read as YAML here ({complaint}).", line)
 
 
 def _open_quote(text: str, upto: int) -> int:

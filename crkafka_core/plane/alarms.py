@@ -149,28 +149,28 @@ def _silent(silent: Mapping[str, float], why: Mapping[str, str], count: int) -> 
 
 def stalled(tx: Tx, silent: Mapping[TP, float], why: Mapping[TP, str], *, by: str) -> None:
     """Partitions give nothing, for so many seconds each, though there is more to read."""
-    told = _silent({str(tp): s for tp, s in silent.items()}, {str(tp): w for tp, w in why.items()}, len(silent))
-    events.log(tx, "stalled", told, by=by)
+    text = _silent({str(tp): s for tp, s in silent.items()}, {str(tp): w for tp, w in why.items()}, len(silent))
+    events.log(tx, "stalled", text, by=by)
 
 
 def _stalled_now(reader: Reader, region: Region) -> str:
     """As the live members of a running region say with their metrics."""
     if region.phase is not Phase.RUNNING:
         return ""
-    told = []
+    silences = []
     for m in roster.live(reader):
         metrics = json.loads(m.metrics_json or "{}")
         if silent := metrics.get("stalled"):
             count = metrics.get("nStalled", len(silent))
-            told.append(f"{m.name}: {_silent(silent, metrics.get('stalledBecause') or {}, count)}")
-    return "; ".join(told)
+            silences.append(f"{m.name}: {_silent(silent, metrics.get('stalledBecause') or {}, count)}")
+    return "; ".join(silences)
 
 
 def current(reader: Reader, region: Region) -> str:
     """What is wrong now, in words; empty when nothing is."""
     if region.phase is Phase.STOPPED:
         return f"stopped: {region.stop_reason}"
-    said = [
+    alarms = [
         last_cut_missed(reader, region),
         hosts.missing(reader, region),
         no_merge(reader, region),
@@ -178,6 +178,6 @@ def current(reader: Reader, region: Region) -> str:
         *lateness.late(reader, region),
     ]
     if overdue(reader, region):
-        strangers_there = raised(reader, region, STRANGERS)
-        said += [_unsettled_now(reader, region), strangers_there.text if strangers_there is not None else ""]
-    return "; ".join(filter(None, said))
+        strangers_now = raised(reader, region, STRANGERS)
+        alarms += [_unsettled_now(reader, region), strangers_now.text if strangers_now is not None else ""]
+    return "; ".join(filter(None, alarms))

@@ -90,13 +90,13 @@ def bad_records(reader: Reader) -> dict[str, int]:
     ]
     back += [(e.seq, 0, e.text) for e in reader.select(Event, ("kind", "=", UNDECLARED))]
     for event in reader.select(Event, ("kind", "=", BAD)):
-        said = json.loads(event.data_json)
-        if not said["new"]:
+        data = json.loads(event.data_json)
+        if not data["new"]:
             continue
-        table = said["table"]
+        table = data["table"]
         upto = min((to for seq, to, of in back if seq > event.seq and of in ("", table)), default=None)
         # An older crkafka told of the commit as a whole, and of the first checkpoint of it.
-        counts = said.get("of") or {said.get("first", event.checkpoint): said["bad"]}
+        counts = data.get("of") or {data.get("first", event.checkpoint): data["bad"]}
         stays = sum(count for checkpoint, count in counts.items() if upto is None or int(checkpoint) <= upto)
         if stays:
             bad[table] = bad.get(table, 0) + stays
@@ -106,8 +106,8 @@ def bad_records(reader: Reader) -> dict[str, int]:
 def bad_after(reader: Reader, table: str, checkpoint: int) -> int:
     """Records of later checkpoints that could not be decoded when they first came into the table."""
     later = reader.select(Event, ("kind", "=", BAD), ("checkpoint", ">", checkpoint))
-    said = [json.loads(event.data_json) for event in later]
-    return sum(int(each["bad"]) for each in said if each["new"] and each["table"] == table)
+    written = [json.loads(event.data_json) for event in later]
+    return sum(int(each["bad"]) for each in written if each["new"] and each["table"] == table)
 
 
 def drop_old(tx: Tx, keep: int) -> None:

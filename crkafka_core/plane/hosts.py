@@ -24,17 +24,17 @@ def missing(reader: Reader, region: Region) -> str:
     """
     if region.wanted is Wanted.STOP or region.phase in (Phase.IDLE, Phase.STOPPED):
         return ""
-    there = roster.live(reader)
+    members = roster.live(reader)
     lease, now = reader.get(Lease, LEASE, ""), reader.now()
     if lease is None or not lease.token:
-        return "" if there else f"no member is there: {RUNS_THEM}"
+        return "" if members else f"no member is there: {RUNS_THEM}"
     if lease.until <= now:
         silent = f"{now - lease.until + lease.length:.0f} s"
         return f"the host of its members, {lease.holder}, has shown no life for {silent}: {RUNS_THEM}"
     starting = (
         region.phase not in (Phase.RUNNING, Phase.CUTTING) and now <= region.reset_at + limits.of(region).settle_timeout
     )
-    if there or starting:
+    if members or starting:
         return ""
     return f"no member is there: {_begins(region, lease, now)}, and its log says why they do not come; if it is gone, {RUNS_THEM}"
 
@@ -80,5 +80,5 @@ def beginning(reader: Reader) -> bool:
 
 def between(reader: Reader) -> str:
     """Of an idle region: that somebody is about to run its members, or has just done so; empty when nobody is."""
-    there = leases.held(reader, LEASE)
-    return f"its host {there[0].holder}, which is starting (Spark takes a minute) or ending" if there else ""
+    held = leases.held(reader, LEASE)
+    return f"its host {held[0].holder}, which is starting (Spark takes a minute) or ending" if held else ""

@@ -55,7 +55,7 @@ class TableLag:
         by = f"; {who} writes it" if who else "; nobody writes it"
         if self.owes_fence and self.unfenced > LATE:
             return f"table {self.table.name} has not followed the rewind for {self.unfenced:.0f} s, and the region waits for it{by}"
-        if self.seconds <= LATE:
+        if not self.waiting or self.seconds <= LATE:
             return ""
         why = f"; its commits have failed for {self.failing:.0f} s, `crkafka events` has why" if self.failing else ""
         if self.owes_fence and not why:

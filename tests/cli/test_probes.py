@@ -192,7 +192,7 @@ def test_a_table_of_which_many_records_are_bad_is_an_alarm_a_metric_and_an_alert
 
 def test_a_region_that_a_person_has_stopped_is_no_alert(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though its host still runs, with fewer members than it would want, and a table that has not got all."""
-    monkeypatch.setattr(lateness, "LONG", -1.0)
+    monkeypatch.setattr(lateness, "LATE", -1.0)
     region.plane.do(lambda tx: life.scale(tx, 3, by="me"))
     assert firing(exported(region)) == {"CrkafkaMembersMissing", "CrkafkaTableLate", "CrkafkaAlarmed"}
     assert [bool(lag.late) for lag in tables.tables(region.config)] == [True]

@@ -61,7 +61,7 @@ def test_a_late_table_is_seen_and_brought_up_to_date_by_hand(
     assert crkafka(tmp_path, "tables", "--json") == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["waiting"], found["late"], found["table"]["layout"]) == (3, "", "files")
-    monkeypatch.setattr(lateness, "SOON", -1.0)
+    monkeypatch.setattr(lateness, "LATE", -1.0)
     assert crkafka(tmp_path, "tables") == 1
     assert "late" in capsys.readouterr().out
     assert crkafka(tmp_path, "tables", "advance") == 0

@@ -84,7 +84,7 @@ def test_a_table_whose_commits_fail_or_that_owes_a_fence_does_not_keep_up_howeve
     assert permit is not None
     plane.do(lambda tx: permits.fail_commit(tx, permit, "its folder is gone"))
     assert outcomes(landed)["keeps_up"].passed
-    monkeypatch.setattr(lateness, "SOON", 0.0)
+    monkeypatch.setattr(lateness, "LATE", 0.0)
     why = outcomes(landed)["keeps_up"]
     assert not why.passed and "its commits have failed for" in (why.description or "")
     monkeypatch.setattr(lateness.TableLag, "stuck", False)
@@ -92,7 +92,7 @@ def test_a_table_whose_commits_fail_or_that_owes_a_fence_does_not_keep_up_howeve
     monkeypatch.setattr(lateness.TableLag, "spoilt", "table bronze: half of its latest records could not be decoded")
     assert "half of its latest records" in (outcomes(landed)["keeps_up"].description or "")
     monkeypatch.undo()
-    monkeypatch.setattr(lateness, "SOON", 0.0)
+    monkeypatch.setattr(lateness, "LATE", 0.0)
     landed.landing.rewind(0)
     assert "has not followed the rewind for" in (outcomes(landed)["keeps_up"].description or "")
 

@@ -1,0 +1,47 @@
+"""Names of the private dialect are refused in rooms that are written in plain English; the list of rooms grows."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.layers.sources import ROOT
+
+BANNED = frozenset({"told", "said", "found", "there", "anew", "nobody", "somebody", "whoever"})
+ROOMS = (
+    "crkafka_core/cli",
+    "crkafka_core/config",
+    *(f"crkafka_core/plane/{file}.py" for file in ("alarms", "events", "hosts", "lateness", "status")),
+)
+"""Rooms and files without such names; add one when it is done, and take none out."""
+
+
+def _named(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """What the code itself names, with its line: variables, parameters, functions, classes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.MatchAs(name=str(name)):
+                yield node.lineno, name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield node.lineno, name
+
+
+def _refused(text: str) -> list[tuple[int, str]]:
+    return [(line, name) for line, name in _named(ast.parse(text)) if BANNED & set(name.lower().split("_"))]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_that_is_done_has_no_name_of_the_dialect(room: str) -> None:
+    place = ROOT / room
+    files: list[Path] = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    assert files
+    refused = [(str(file.relative_to(ROOT)), *each) for file in files for each in _refused(file.read_text())]
+    assert refused == [], "say what it holds: rows, text, answer, lags, members …"
+
+
+def test_such_names_are_seen() -> None:
+    text = "def _told(there, *, x):\n    said = x\n    for found in x:\n        fine = found\nclass Anew: ...\n"
+    assert [name for _, name in sorted(_refused(text))] == ["_told", "there", "said", "found", "Anew"]
