@@ -1,10 +1,15 @@
-"""Deletion vectors: rows of a file that are deleted, as roaring bitmaps. Delta's and Iceberg's are the same bytes within."""
+"""Deletion vectors: rows of a file that are deleted, as roaring bitmaps. Delta's and Iceberg's are the same bytes within.
+
+Delta's lie in a file of their own, which a commit writes once with all of its vectors; the log names file, offset and size (SPEC K6).
+"""
 
 from __future__ import annotations
 
+import base64
 import struct
+import uuid
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +45,53 @@ def parsed(content: bytes) -> npt.NDArray[np.int64]:
     if len(content) < size + 8 or struct.unpack_from(">I", content, 4 + size)[0] != zlib.crc32(inside):
         raise ValueError("A deletion vector is damaged: its checksum is another.")
     return parsed_bitmap(inside)
+
+
+Descriptor = dict[str, Any]
+"""Where a vector is, as the `add` and `remove` actions of Delta's log name it."""
+
+
+def delta_file(vectors: Sequence[Collection[int]]) -> tuple[str, bytes, list[Descriptor]]:
+    """A file of vectors: its name in the table's folder, what is in it, and the descriptor of each vector."""
+    named, content, made = uuid.uuid4(), bytearray(b"\x01"), []
+    for positions in vectors:
+        one = blob(positions)
+        made.append(
+            {
+                "storageType": "u",
+                "pathOrInlineDv": _z85(named.bytes),
+                "offset": len(content),
+                "sizeInBytes": len(one) - 8,
+                "cardinality": len(positions),
+            }
+        )
+        content += one
+    return f"deletion_vector_{named}.bin", bytes(content), made
+
+
+def delta_vector(descriptor: Descriptor, read: Callable[[str], bytes]) -> npt.NDArray[np.int64]:
+    """The positions that a descriptor stands for. `read`: a file in the table's folder."""
+    text = descriptor["pathOrInlineDv"]
+    if descriptor["storageType"] == "i":
+        return parsed_bitmap(_unz85(text))
+    if descriptor["storageType"] != "u":
+        raise CannotCommit("A deletion vector lies outside of the table's folder.", hint="OPTIMIZE the table in Spark.")
+    prefix, named = text[:-20], uuid.UUID(bytes=_unz85(text[-20:]))
+    name = f"{prefix}/deletion_vector_{named}.bin" if prefix else f"deletion_vector_{named}.bin"
+    at = descriptor.get("offset") or 0
+    return parsed(read(name)[at : at + descriptor["sizeInBytes"] + 8])
+
+
+_B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+
+
+def _z85(content: bytes) -> str:
+    return base64.b85encode(content).decode().translate(str.maketrans(_B85, _Z85))
+
+
+def _unz85(text: str) -> bytes:
+    return base64.b85decode(text.translate(str.maketrans(_Z85, _B85)))
 
 
 def _roaring() -> Any:

@@ -1,4 +1,4 @@
-"""One Spark with Iceberg for the tests of this folder that need it, as a program that knows nothing of us."""
+"""One Spark with Delta and Iceberg for the tests of this folder that need it, as a program that knows nothing of us."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from crkafka_core.dev.jars import ICEBERG
+from crkafka_core.dev.jars import DELTA, ICEBERG
+from crkafka_core.spark.session import conf
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {
-        "spark.jars": ",".join(map(str, ICEBERG.jars())),
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        **conf(["delta", "iceberg"]),
+        "spark.jars": ",".join(str(jar) for each in (DELTA, ICEBERG) for jar in each.jars()),
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
