@@ -137,6 +137,8 @@ class IcebergSnapshot(Snapshot):
         info: Mapping[str, Any] | None = None,
         keep: Collection[str] = (),
     ) -> IcebergSnapshot:
+        if self._head is not self.metadata.head:
+            raise Moved(f"{self.log.name} has gone on since version {self.version}.")
         number = self.metadata.last_sequence + 1
         then = NextManifests(self._manifests, self._folder, secrets.randbits(63), number)
         updates, evolved = self._schema_updates(schema)

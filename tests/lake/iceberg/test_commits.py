@@ -42,7 +42,11 @@ def test_a_stale_look_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     assert paths(orders.log.look()) == {first.path}
     used = {Path(s["manifest-list"]).name for s in json.loads(orders.metadata.read_text())["snapshots"]}
     assert {each.name for each in (orders.folder / "metadata").glob("snap-*")} == used
-    assert orders.log.look(made.at) is not None
+    orders.commit(remove=orders.named(first))
+    older = orders.log.look(made.at)
+    assert older is not None
+    with pytest.raises(Moved):
+        older.commit([], [], stamp(5))
 
 
 def test_a_removed_file_has_to_be_there(tmp_path: Path) -> None:
