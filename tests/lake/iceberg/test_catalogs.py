@@ -15,6 +15,7 @@ from crkafka_core.lake.iceberg import catalogs
 from crkafka_core.lake.iceberg.catalog import CatalogLog
 from crkafka_core.lake.port import CannotCommit, Marks, Moved, Part, TableUnavailable, Unknown
 from tests.lake.iceberg.orders import SCHEMA, UID, Orders, stamp
+from tests.lake.iceberg.rest import served
 
 NAME = "bronze.orders"
 
@@ -35,9 +36,15 @@ class InCatalog(Orders):
         return Path(self.catalog.load_table(NAME).metadata_location.removeprefix("file://"))
 
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    yield load_catalog("sql", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")
+@pytest.fixture(params=["sql", "rest"])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
+    at = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/lake"}
+    sql = load_catalog("sql", type="sql", **at)
+    if request.param == "sql":
+        yield sql
+        return
+    with served(sql) as address:
+        yield load_catalog("rest", type="rest", uri=address)
 
 
 def test_commits_are_read_by_who_asks_the_catalog(catalog: Catalog) -> None:
