@@ -12,6 +12,7 @@ STRICT = ConfigDict(frozen=True, extra="forbid")
 SHAPE = "crkafka.typed:"
 """Begins the names of built-in shapes; what follows is the name of the typed table."""
 DEAD = "dead"
+REGISTRY = "registry"
 
 OnBadRecord = Literal["dead_letter", "stop", "skip"]
 
@@ -57,7 +58,7 @@ class TypedConfig(BaseModel):
     model_config = STRICT
 
     json_file: StrictStr | None = Field(None, alias="json")
-    """A file with a JSON Schema; read again for each write, so that columns may be added to it."""
+    """A file with a JSON Schema, read again for each write, so that columns may be added to it; or `registry`."""
     avro: Literal["registry"] | None = None
     """`registry`: Avro in the registry's wire format."""
     protobuf: Literal["registry"] | None = None
@@ -71,7 +72,7 @@ class TypedConfig(BaseModel):
     @classmethod
     def _shape(cls, value: Any) -> Any:
         if isinstance(value, str):
-            raise ValueError("write {json: schema.json}, {avro: registry} or {protobuf: registry}")
+            raise ValueError("write {json: schema.json}, {json: registry}, {avro: registry} or {protobuf: registry}")
         return value
 
     @model_validator(mode="after")
@@ -79,14 +80,14 @@ class TypedConfig(BaseModel):
         given = [w for w in (self.json_file, self.avro, self.protobuf) if w is not None]
         if len(given) != 1:
             raise ValueError("names one of {json: schema.json}, {avro: registry} and {protobuf: registry}")
-        if self.json_file is not None and (self.subject is not None or self.version is not None):
+        if not self.registered and (self.subject is not None or self.version is not None):
             raise ValueError("subject and version are of a schema in a registry; json names a file")
         return self
 
     @property
     def registered(self) -> bool:
         """Whether the schema is in a registry."""
-        return self.json_file is None
+        return self.json_file in (None, REGISTRY)
 
 
 class Typing(BaseModel):

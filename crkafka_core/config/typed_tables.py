@@ -100,17 +100,17 @@ def sibling(path: str, name: str) -> str:
 
 def anchored(table: TableConfig, base: Path) -> TableConfig:
     """The table, with the file of its schema absolute."""
-    if table.typed is None or table.typed.json_file is None:
+    if table.typed is None or table.typed.registered:
         return table
-    file = location.absolute(table.typed.json_file, base)
+    file = location.absolute(str(table.typed.json_file), base)
     return table.model_copy(update={"typed": table.typed.model_copy(update={"json_file": file})})
 
 
 def check_schemas(tables: Sequence[TableConfig]) -> None:
     """Refuse a schema's file that is not there, or that no columns can be made of."""
     for table in tables:
-        if table.typed is not None and table.typed.json_file is not None:
+        if table.typed is not None and not table.typed.registered:
             try:
-                json_columns.load(table.typed.json_file)
+                json_columns.load(str(table.typed.json_file))
             except json_columns.NoColumns as error:
                 raise ValueError(f"table {table.name} is typed by a schema that cannot be used: {error}") from None

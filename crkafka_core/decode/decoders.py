@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import types as of
 
 from crkafka_core.config.json_columns import MOST
 from crkafka_core.decode import avro_bulk, avro_schemas, protobuf_bulk, protobuf_names
-from crkafka_core.decode.cursor import Cursor
+from crkafka_core.decode.cursor import Cursor, blobs, placed
 from crkafka_core.decode.fitting import Misfit, has
 from crkafka_core.decode.json_bulk import JsonBulk
 from crkafka_core.decode.protobuf_bulk import TIMESTAMP, is_repeated
@@ -57,10 +58,15 @@ class Decoder(ABC):
 class Json(Decoder):
     """A JSON object; keys that the schema lacks are left out, keys that the value lacks are null."""
 
+    wire_format: bool = False
+    """Values begin with the registry's id."""
+
     def open(self, kind: pa.DataType) -> Opened:
         number = Decimal if has(kind, of.is_decimal) else float
 
         def decode(value: bytes, _: str) -> Mapping[str, Any]:
+            if self.wire_format:
+                value = framed(value)[0]
             try:
                 whole = _whole if b"-0" in value else None
                 found = json.loads(value, parse_float=number, parse_int=whole)
@@ -75,7 +81,19 @@ class Json(Decoder):
         return decode
 
     def bulk(self, kind: pa.DataType, opened: Opened) -> Bulk | None:
-        return JsonBulk.of(kind)
+        many = JsonBulk.of(kind)
+        return many and (_past_frames(many) if self.wire_format else many)
+
+
+def _past_frames(many: JsonBulk) -> Bulk:
+    def decode(values: pa.Array) -> pa.Array:
+        cursor = Cursor.over(values)
+        cursor.schema_id()
+        rows = np.flatnonzero(~cursor.failed)
+        bodies = blobs(cursor.data, cursor.at[rows], cursor.end[rows])
+        return placed([many(bodies)], [rows], len(values), many.kind)
+
+    return decode
 
 
 class _MinusZero(int):

@@ -31,7 +31,7 @@ class JsonBulk:
     """
 
     def __init__(self, kind: pa.StructType) -> None:
-        self._strict, self._kind = kind, nullable(kind)
+        self._strict, self.kind = kind, nullable(kind)
         self._nonce = os.urandom(16).hex()
         # Times are texts or milliseconds: in one topic one or the other, and so tried first as they last were.
         self._times, self._decimals = has(kind, of.is_timestamp), has(kind, of.is_decimal)
@@ -63,7 +63,7 @@ class JsonBulk:
                 pieces.append(piece)
                 of_rows.append(rows[at:stop])
             at = min(stop + 1, len(lines))
-        return placed(pieces, of_rows, len(values), self._kind)
+        return placed(pieces, of_rows, len(values), self.kind)
 
     def _texts(self, values: pa.Array) -> tuple[pa.Array, np.ndarray[Any, Any]]:
         """Texts, and which of them Arrow's parser must not see: those that are not UTF-8, and those with odd numbers."""
@@ -97,7 +97,7 @@ class JsonBulk:
         raise furthest
 
     def _parsed(self, lines: pa.Array, millis: bool) -> pa.Array:
-        asked, rows = _type_to_parse(self._kind, millis), len(lines)
+        asked, rows = _type_to_parse(self.kind, millis), len(lines)
         ends = np.frombuffer(lines.buffers()[1], np.int32, rows + 1, lines.offset * 4)
         document = lines.buffers()[2].slice(int(ends[0]), int(ends[-1] - ends[0]))
         table = pj.read_json(
@@ -114,10 +114,10 @@ class JsonBulk:
         if not in_order or found.null_count:
             raise pa.ArrowInvalid("not each line is one JSON object")
         if millis:
-            found = found.cast(_in_millis(asked, self._kind))
+            found = found.cast(_in_millis(asked, self.kind))
         if self._decimals:
             found.validate(full=True)  # the parser counts digits before it adds those of the scale
-        found = found if found.type == self._kind else found.cast(self._kind)
+        found = found if found.type == self.kind else found.cast(self.kind)
         if self._bounded and not _within_years(found):
             raise pa.ArrowInvalid("a time or date is before the year 1 or after 9999")
         if lacking(found, self._strict):

@@ -43,6 +43,8 @@ class Schema:
     kind: str = "AVRO"
     references: tuple[tuple[str, str, int], ...] = ()
     """(name, subject, version) of schemas that it is made of."""
+    version: int = 0
+    """Of its subject; 0 where it was asked for by its id."""
 
 
 @dataclass(frozen=True)
@@ -169,4 +171,4 @@ def _schema(answer: Any) -> Schema:
     text = answer["schema"]
     if not isinstance(text, str):
         raise TypeError(f"its schema is a {type(text).__name__}, not a text")
-    return Schema(text, str(answer.get("schemaType") or "AVRO"), references)
+    return Schema(text, str(answer.get("schemaType") or "AVRO"), references, int(answer.get("version") or 0))

@@ -1,4 +1,4 @@
-"""Columns of a schema in a registry, Avro or Protobuf, as Spark writes types in JSON; and the decoder that goes with them (SPEC K6)."""
+"""Columns of a schema in a registry, JSON Schema, Avro or Protobuf, as Spark writes types in JSON; and their decoder (SPEC K6)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from crkafka_core.config import json_columns as columns
 from crkafka_core.config.json_columns import NoColumns
 from crkafka_core.decode import avro_schemas
-from crkafka_core.decode.decoders import Avro, Protobuf
+from crkafka_core.decode.decoders import Avro, Json, Protobuf
 from crkafka_core.decode.protobuf_bulk import TIMESTAMP, is_repeated
 from crkafka_core.decode.registry import Registry, Schema
 from crkafka_core.model.errors import ConfigError
@@ -45,6 +45,15 @@ _BROUGHT = ("any", "duration", "empty", "struct", "timestamp", "wrappers")
 """Files that Protobuf itself brings: they are known once they are imported."""
 _DIGITS = 38
 """Decimals are as wide as they can be: a schema that gives them more digits later changes no column."""
+
+
+def json_schema(_: Registry, schema: Schema) -> tuple[Json, dict[str, Any]]:
+    """The keys of an object tell its fields, so what any version has written is read by this one."""
+    _kind(schema, "JSON")
+    try:
+        return Json(wire_format=True), columns.columns(json.loads(schema.text))
+    except (ValueError, RecursionError) as error:
+        raise _unfit(error) from error
 
 
 def avro(registry: Registry, schema: Schema) -> tuple[Avro, dict[str, Any]]:

@@ -16,7 +16,7 @@ from crkafka_core.decode import arrow_types, registry_columns
 from crkafka_core.decode.batch import REASON, VALUE, Columns, decode_batch, refuse_record
 from crkafka_core.decode.decoders import Decoder, Json
 from crkafka_core.decode.fitting import nullable
-from crkafka_core.decode.registry import Registry
+from crkafka_core.decode.registry import Registry, Schema
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.segments.batch import SCHEMA
 
@@ -90,16 +90,32 @@ def bad(decoded: pa.RecordBatch) -> Mapping[str, pa.Array]:
 
 def source(typed: TypedConfig, registry: RegistryConfig | None, name: str) -> tuple[Decoder, pa.StructType]:
     """The decoder and its columns, by the schema as it is now."""
-    if typed.json_file is not None:
-        try:
-            return Json(), arrow_types.of_columns(json_columns.load(typed.json_file))
-        except json_columns.NoColumns as error:
-            raise ConfigError(
-                f"Table {name} is typed by a schema that cannot be used: {error}.",
-                hint="Nothing was written; correct the file.",
-            ) from None
+    if not typed.registered:
+        return of_file(typed, name)
     assert registry is not None  # checked where the configuration is read
     asked = Registry(registry.url, registry.user, registry.headers)
-    of = registry_columns.avro if typed.avro is not None else registry_columns.protobuf
-    decoder, columns = of(asked, asked.of_table(typed))
+    return of_schema(asked, typed, asked.of_table(typed))
+
+
+def of_file(typed: TypedConfig, name: str) -> tuple[Decoder, pa.StructType]:
+    """By a file with a JSON Schema."""
+    try:
+        return Json(), arrow_types.of_columns(json_columns.load(str(typed.json_file)))
+    except json_columns.NoColumns as error:
+        raise ConfigError(
+            f"Table {name} is typed by a schema that cannot be used: {error}.",
+            hint="Nothing was written; correct the file.",
+        ) from None
+
+
+def of_schema(asked: Registry, typed: TypedConfig, schema: Schema) -> tuple[Decoder, pa.StructType]:
+    """By a schema of a registry."""
+    of = (
+        registry_columns.json_schema
+        if typed.json_file
+        else registry_columns.avro
+        if typed.avro
+        else registry_columns.protobuf
+    )
+    decoder, columns = of(asked, schema)
     return decoder, arrow_types.of_columns(columns)

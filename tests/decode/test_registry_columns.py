@@ -14,10 +14,12 @@ import pytest
 from google.protobuf import descriptor_pb2 as pb
 
 from crkafka_core.config import json_columns
+from crkafka_core.config.typed import RegistryConfig, TypedConfig
 from crkafka_core.decode import arrow_types, registry_columns
 from crkafka_core.decode.batch import Columns
 from crkafka_core.decode.decoders import Avro, Undecodable
 from crkafka_core.decode.registry import Registry, RegistryAway
+from crkafka_core.decode.typed import source
 from crkafka_core.model.errors import ConfigError
 from tests.decode.in_bulk import batch_of, same_both_ways
 from tests.rigs.schema_registry import FakeRegistry
@@ -87,6 +89,35 @@ def test_K6_protobuf_of_a_registry_gives_columns_and_refuses_another_message(reg
     registry.answers["/schemas/ids/1?format=serialized"] = [(503, {})]
     with pytest.raises(RegistryAway):
         Columns("value", type(decoder)(**{**vars(decoder), "patience": 0.1}), kind).decode(batch_of([*values]))
+
+
+def test_K6_json_schema_of_a_registry_gives_columns_and_values_have_its_frame(registry: FakeRegistry) -> None:
+    schema = {
+        "type": "object",
+        "required": ["id"],
+        "properties": {"id": {"type": "integer"}, "who": {"type": "string"}},
+    }
+    answer = {"schema": json.dumps(schema), "schemaType": "JSON", "version": 3}
+    registry.answers["/subjects/orders-value/versions/latest"] = [(200, answer)]
+    decoder, kind = source(
+        TypedConfig.model_validate({"json": "registry", "subject": "orders-value"}),
+        RegistryConfig(url=registry.url),
+        "typed",
+    )
+    assert kind == pa.struct([pa.field("id", pa.int64(), False), pa.field("who", pa.string())])
+    framed = [b"\0\0\0\0\x07" + json.dumps({"id": i, "who": "ü"}).encode() for i in range(100)]
+    assert same_both_ways(decoder, kind, [*framed]) == 100
+    others = [b'{"id": 1}', b"\0\0\0\0\x07no", b"\1\0\0\0\x07{}", b"\0\0", b"\0\0\0\0\x07{}", None]
+    same_both_ways(decoder, kind, [*framed, *others])
+    reasons = Columns("value", decoder, kind).decode(batch_of([*others]))[1]
+    assert [reason and reason[:12] for reason in reasons] == [
+        "not in the s",
+        "no JSON, fro",
+        "not in the s",
+        "not in the s",
+        "column id: t",
+        None,
+    ]
 
 
 def doubling(levels: int, record: str, last: str) -> str:
