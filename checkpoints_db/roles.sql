@@ -75,13 +75,13 @@ BEGIN
                    -- That a group belongs to another region has to be seen by whoever wants it.
                    CASE WHEN here.relname = 'consumer_group' THEN 'true' ELSE mine END);
 
-    -- A member adds events and changes none; it binds the first group of its region and no other.
+    -- A member adds events and changes none, nor numbers that are dead; it binds the first group of its region and no other.
     EXECUTE format('GRANT INSERT ON %I TO crkafka_member', here.relname);
     EXECUTE format('CREATE POLICY crkafka_adds ON %I FOR INSERT TO crkafka_member WITH CHECK (%s)', here.relname, mine
       || CASE here.relname
            WHEN 'consumer_group' THEN ' AND NOT EXISTS (SELECT FROM crkafka.consumer_group g WHERE g.region = consumer_group.region)'
            ELSE '' END);
-    CONTINUE WHEN here.relname IN ('event', 'consumer_group');
+    CONTINUE WHEN here.relname IN ('event', 'consumer_group', 'dead_numbers');
     EXECUTE format('GRANT UPDATE ON %I TO crkafka_member', here.relname);
     EXECUTE format('CREATE POLICY crkafka_changes ON %I FOR UPDATE TO crkafka_member USING (%s) WITH CHECK (%s)', here.relname,
       -- What is merged, superseded or retired stays: going back, and retirement, are for operators.
@@ -91,7 +91,7 @@ BEGIN
         ELSE '' END, mine);
     -- It deletes the rows of a cut that became no checkpoint, and what passes: alarms, its own leases, the pauses of what it lost.
     passing := CASE
-      WHEN here.relname IN ('expected_member', 'contribution', 'contributed_offset', 'segment') THEN format(
+      WHEN here.relname IN ('filler', 'contribution', 'contributed_offset', 'segment') THEN format(
         $q$NOT EXISTS (SELECT FROM crkafka.checkpoint c WHERE c.region = %I.region AND c.id = %I.checkpoint
                        AND c.status NOT IN ('OPEN', 'ABORTED', 'EMPTY'))$q$, here.relname, here.relname)
       WHEN here.relname = 'checkpoint' THEN $q$status = 'EMPTY'$q$

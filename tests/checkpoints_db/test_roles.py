@@ -257,6 +257,8 @@ def test_a_member_role_does_a_members_part_and_can_undo_nothing_that_was_done(pl
             "DELETE FROM event",
             "UPDATE event SET text = 'nothing happened'",
             "DELETE FROM merged_offset",
+            "DELETE FROM dead_numbers",
+            "UPDATE dead_numbers SET after = 0",
             "DELETE FROM region",
             "DELETE FROM initial_offset",
             "DELETE FROM table_commit",
