@@ -115,6 +115,28 @@ def test_23_partition_leader_killed_and_moved_causes_no_reset(region3: Scenario)
         s.finish_and_verify()
 
 
+def test_94_while_one_partition_has_no_leader_the_region_resets_cuts_and_reads_the_others(
+    kafka3: KafkaCluster, tmp_path: Path, lasting: Lasting
+) -> None:
+    """Fault 94: its start is where the head says, unseen; it goes on from there once its broker is back."""
+    lasting.drop()
+    topic = kafka3.topics.create_with_replicas(unique("t"), [[1], [2]])
+    names = [topic]
+    with Scenario(kafka3, tmp_path, names=names, partitions=2, rate=0, session=8.0, producer_timeout=120.0) as s:
+        s.generator.send(topic, 200, partitions=2)
+        _take(s, 200)
+        coordinator = s.region.admin().describe_group(s.config.group_id).coordinator.id
+        s.kafka.kill(2)
+        s.until(lambda: coordinator != 2 or _coordinator(s) not in (None, 2), "there is a coordinator")
+        s.region.reset()
+        s.settle(timeout=90)
+        s.generator.send(topic, 50, partitions=1)
+        _take(s, 50)
+        s.kafka.start_node(2)
+        s.generator.send(topic, 100, partitions=2)
+        s.finish_and_verify(rows=350)
+
+
 def test_23_questions_find_the_controller_that_took_over(kafka3: KafkaCluster) -> None:
     """librdkafka's admin client stays with the dead one for ever, and no start would be resolved any more (SPEC S1)."""
     topic = kafka3.topics.create(unique("asked"), partitions=2, replication=3)
@@ -128,6 +150,14 @@ def test_23_questions_find_the_controller_that_took_over(kafka3: KafkaCluster) -
             time.sleep(0.5)
     finally:
         kafka3.start_node(known)
+
+
+def _take(s: Scenario, rows: int) -> None:
+    """Cut until so many rows are merged."""
+    head = s.head
+    while rows > 0:
+        cut = s.cut_soon()
+        rows, head = rows - (cut.rows if cut.id > head else 0), max(head, cut.id)
 
 
 def _coordinator(s: Scenario) -> int | None:
