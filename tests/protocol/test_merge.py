@@ -78,7 +78,7 @@ def test_C3_spans_chain_without_a_hole_and_rows_add_up() -> None:
     assert "begins at 10" in broken_spans([(A, 10, 9, 2)], [Span(A, 10, 9, 2)]), "none goes back"
 
 
-tps = st.builds(TP, st.text(min_size=1, max_size=5), st.integers(0, 99))
+tps = st.builds(TP, st.text("aZ09._-", min_size=1, max_size=5), st.integers(0, 99))
 
 
 @given(st.dictionaries(tps, st.integers(0, 2**62), max_size=8))
