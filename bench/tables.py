@@ -26,10 +26,10 @@ from bench.spark_source import ROWS
 from checkpoints_db import initialise, open_store
 from crkafka_core.dev.kafka import KafkaCluster
 from crkafka_core.dev.leash import Leash
+from crkafka_core.lake import compact, road
 from crkafka_core.region import Region
 from crkafka_core.region.driver import driving
 from crkafka_core.region.host import hosting
-from crkafka_core.tables import adopt, maintain
 from crkafka_core.testing.generator import Generator
 from dagster_project.testing.live import LiveDagster
 from tests.rigs.landing import Landing
@@ -243,7 +243,7 @@ def _with_checkpoints(folder: Path, count: int) -> Landing:
     landing = Landing(open_store(url), folder, partitions=2, control_plane=url, tables=[table])
     for _ in range(count):
         landing.land(1)
-    while adopt.advance(landing.region, "bronze", limit=200):
+    while road.advance(landing.region, "bronze", limit=200):
         pass
     return landing
 
@@ -253,7 +253,7 @@ def _commit_s(landing: Landing) -> float:
     for _ in range(COMMITS):
         landing.land(1)
         began = time.perf_counter()
-        adopt.advance(landing.region, "bronze")
+        road.advance(landing.region, "bronze")
         took.append(time.perf_counter() - began)
     return median(took)
 
@@ -264,11 +264,11 @@ def _maintained(landing: Landing) -> Figure:
     table = DeltaTable(landing.config.tables[0].path)
     before, partitions = len(table.file_uris()), len(table.partitions()) if table.metadata().partition_columns else 0
     began = time.perf_counter()
-    maintain.maintain(landing.region, "bronze")
+    compact.maintain(landing.region, "bronze")
     took = time.perf_counter() - began
     table.update_incremental()
     files = pa.table(table.get_add_actions(flatten=True))
-    due = math.ceil(sum(files["size_bytes"].to_pylist()) / maintain.TARGET) + landing.members
+    due = math.ceil(sum(files["size_bytes"].to_pylist()) / compact.TARGET) + landing.members
     return Figure(
         13,
         f"files of a table of {MANY:,} checkpoints after `crkafka tables maintain`, against those that its bytes fill",

@@ -44,14 +44,6 @@ class SparkIfNeeded:
         return cls(spark, tell, spark.session() if plane.needs_spark(table) else None)
 
     def do(self, write: Write) -> Committed | None:
-        from crkafka_core.tables.log import NeedsSpark
-
-        if self.session is None:
-            try:
-                return write(None)
-            except NeedsSpark as needs:  # segments that are retired, or a feature of Delta that only Spark writes
-                self.tell(str(needs))
-            self.session = self.spark.session()
         return write(self.session)
 
 

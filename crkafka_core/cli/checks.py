@@ -294,8 +294,7 @@ _LOG = {"delta": "_delta_log", "iceberg": "metadata"}
 def tables(config: RegionConfig, stored: Stored) -> str:
     """Whether the declared tables are those that SQL knows, and still where they were."""
     known = {t.name: t for t in stored.tables}
-    if any(t.format == "delta" for t in config.tables):
-        _installed("deltalake", "delta")
+    _packages(config)
     for declared in config.tables:
         row = known.get(declared.name)
         if row is not None and (row.format, row.path) != (declared.format, declared.path):
@@ -335,8 +334,7 @@ def host(config: RegionConfig, stored: Stored) -> str:
         t.name for t in config.tables if t.kept_fresh and (t.shape or not plane_tables.has_log(t.format, t.path))
     ]
     if config.host.spark is None:
-        if any(t.format == "delta" for t in config.tables):
-            _installed("deltalake", "delta")
+        _packages(config)
         if not by_spark:
             return "local processes"
         versions(config)
@@ -366,6 +364,14 @@ def versions(config: RegionConfig) -> None:
             f"PySpark {version} is installed; the jars for {' and '.join(sorted(formats - {'parquet'}))} are for Spark {maven.SPARK}.",
             hint=f"pip install 'pyspark=={maven.SPARK}.*', or name jars of your own by spark.jars.packages in host.conf.",
         )
+
+
+def _packages(config: RegionConfig) -> None:
+    """What writes tables without Spark."""
+    if any(t.format == "delta" for t in config.tables):
+        _installed("deltalake", "delta")
+    if any(t.format == "iceberg" and not t.shape and plane_tables.has_log(t.format, t.path) for t in config.tables):
+        _installed("fastavro", "iceberg")
 
 
 def _installed(package: str, extra: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from crkafka_core.cli.progress import Say
@@ -35,6 +36,13 @@ def follow(region: Region, say: Say, *, spark: bool = True) -> list[str]:
         if needs_spark and (feeder := _feeder(region, table)):
             say(f"{feeder}, which keeps the table {table.name} fresh, makes it follow the rewind")
             left.append(table.name)
+            continue
+        if not tables.needs_spark(table):
+            say(f"the table {table.name} follows the rewind")
+            from crkafka_core.lake import road
+
+            with suppress(LeaseHeld):
+                road.fence(region, table.name)
             continue
         from crkafka_core.spark.tables import fence
 

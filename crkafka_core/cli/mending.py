@@ -13,16 +13,15 @@ from crkafka_core.cli.progress import Say, progress
 from crkafka_core.cli.spark_session import open_session
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
+from crkafka_core.lake.in_turn import Tried, each
 from crkafka_core.model.visible import visible
 from crkafka_core.plane import life, tables
 from crkafka_core.region import Region
-from crkafka_core.tables import audit
-from crkafka_core.tables.in_turn import Tried, each
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from crkafka_core.tables.audit import TableAudit
+    from crkafka_core.lake.audit import TableAudit
 
 
 def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say = silent) -> Tried[TableAudit]:
@@ -31,25 +30,27 @@ def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say 
         names = region.plane.read(lambda reader, _: _named(reader, table))
         if not names:
             return Tried({}, [])
-        from crkafka_core.spark import tables as spark_tables
-        from crkafka_core.tables.log import NeedsSpark
+        from crkafka_core.lake import audit, road
+        from crkafka_core.lake.formats import on_the_road
 
         spark: SparkSession | None = None
 
         def one(name: str) -> TableAudit:
             nonlocal spark
+            if on_the_road(region, name):
+                say(f"the table {name}")
+                found = audit.look(region, name)
+                if not look and not found.clean:
+                    road.mend(region, name, found)
+                return found
+            from crkafka_core.spark import tables as spark_tables
+
             if spark is None and _needs_spark(region, name):
                 spark = open_session(config, say)
             say(f"the table {name}")
             result = spark_tables.look(spark, region, name)
             if not look and not result.clean:
-                try:
-                    spark_tables.mend(spark, region, name)
-                except NeedsSpark as needs:
-                    say(str(needs))
-                    spark = open_session(config, say)
-                    say(f"mending the table {name}")
-                    spark_tables.mend(spark, region, name)
+                spark_tables.mend(spark, region, name)
             if not look:
                 spark_tables.sweep(region, name)
             return result
@@ -77,6 +78,8 @@ def _mend(config: RegionConfig, table: str, look: bool, as_json: bool) -> int:
 
     Of a Parquet table it also removes files of attempts that do not count any more.
     """
+    from crkafka_core.lake.audit import in_words
+
     with progress("looking" if look else "mending", quiet=as_json) as say:
         tried = mend(config, table, look=look, say=say)
     results = tried.done
@@ -84,7 +87,7 @@ def _mend(config: RegionConfig, table: str, look: bool, as_json: bool) -> int:
         print_json(results)
     else:
         for name, seen in results.items():
-            text = ", ".join(audit.in_words(seen)) or "as it should be"  # names of files that others wrote
+            text = ", ".join(in_words(seen)) or "as it should be"  # names of files that others wrote
             print(visible(f"{name}: {text}{'' if look or seen.clean else '; mended'}"))
     tried.end(tell_refused)
     return int(look and any(not seen.clean for seen in results.values()))

@@ -27,18 +27,16 @@ def replay(config: RegionConfig, table: str, *, after: int, upto: int, say: Say 
         plan = region.plane.read(lambda reader, row: reading.plan(reader, row, after=after, upto=upto))
         if not plan.filled:
             return None
-        from crkafka_core.spark import tables as spark_tables
-        from crkafka_core.spark.adopted import adopts
-        from crkafka_core.tables.log import NeedsSpark
+        from crkafka_core.lake import road
+        from crkafka_core.lake.formats import on_the_road
 
         records = plural(sum(plan.rows_for_tables.values()), "record")
         step = f"writing {records} of {plural(len(plan.filled), 'checkpoint')} into {into}"
-        if adopts(region, table):
+        if on_the_road(region, table):
             say(step)
-            try:
-                return spark_tables.rewrite(None, region, table, plan.filled)
-            except NeedsSpark as needs:
-                say(str(needs))
+            return road.rewrite(region, table, plan.filled)
+        from crkafka_core.spark import tables as spark_tables
+
         spark = open_session(config, say)
         say(step)
         return spark_tables.rewrite(spark, region, table, plan.filled)

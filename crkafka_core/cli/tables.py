@@ -15,6 +15,7 @@ from crkafka_core.cli.progress import Say, progress
 from crkafka_core.cli.spark_session import open_session
 from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
+from crkafka_core.lake.in_turn import Tried, each
 from crkafka_core.model import rows
 from crkafka_core.model.errors import Refused
 from crkafka_core.model.plural import plural
@@ -22,13 +23,12 @@ from crkafka_core.plane import lateness, life
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.lateness import TableLag
 from crkafka_core.region import Region
-from crkafka_core.tables.in_turn import Tried, each
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from crkafka_core.lake.compact import Maintained
     from crkafka_core.lake.writing import Committed
-    from crkafka_core.tables.maintain import Maintained
 
 
 def tables(config: RegionConfig) -> list[TableLag]:
@@ -51,19 +51,15 @@ def _named(reader: Reader, row: rows.Region, name: str) -> list[str]:
 
 
 def _advance(region: Region, name: str, say: Say) -> list[Committed]:
-    from crkafka_core.tables import adopt
-    from crkafka_core.tables.log import NeedsSpark
+    from crkafka_core.lake import road
 
     table = region.plane.read(lambda reader, row: plane.of(reader, name))
     done: list[Committed] = []
     if not plane.needs_spark(table):
-        try:
-            while (commit := adopt.advance(region, name)) is not None:
-                done.append(commit)
-                say(f"table {name} is at checkpoint {commit.acknowledged}")
-            return done
-        except NeedsSpark as needs:
-            say(str(needs))
+        while (commit := road.advance(region, name)) is not None:
+            done.append(commit)
+            say(f"table {name} is at checkpoint {commit.acknowledged}")
+        return done
     if region.plane.read(lambda reader, _: plane.shaped(reader, table)):
         raise Refused(
             f"The rows of table {name} are shaped by the program that writes it; others would put raw ones among them.",
@@ -145,7 +141,8 @@ def _by_key(config: RegionConfig, table: str) -> bool:
 
 def maintain(config: RegionConfig, name: str = "", *, say: Say = silent) -> Tried[Maintained]:
     """Compact one table, or every one, and delete files that no version within the table's retention needs."""
-    from crkafka_core.spark import maintain as by_format
+    from crkafka_core.lake import compact
+    from crkafka_core.lake.formats import on_the_road
 
     with Region.open(config) as region:
         names = region.plane.read(lambda reader, _: [t.name for t in life.tables_of(reader) if name in ("", t.name)])
@@ -155,6 +152,11 @@ def maintain(config: RegionConfig, name: str = "", *, say: Say = silent) -> Trie
 
         def one(table: str) -> Maintained:
             nonlocal spark
+            if on_the_road(region, table):
+                say(f"the table {table}")
+                return compact.maintain(region, table)
+            from crkafka_core.spark import maintain as by_format
+
             if spark is None and by_format.needs_spark(region, table):
                 spark = open_session(config, say)
             say(f"the table {table}")
@@ -176,7 +178,7 @@ def _maintain_command(config: RegionConfig, name: str, as_json: bool) -> None:
     """
     with progress("maintaining", quiet=as_json) as say:
         tried = maintain(config, name, say=say)
-    from crkafka_core.tables.maintain import in_words
+    from crkafka_core.lake.compact import in_words
 
     if as_json:
         print_json(list(tried.done.values()))

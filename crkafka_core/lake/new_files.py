@@ -12,12 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from crkafka_core.lake import partitions
 from crkafka_core.lake.port import CHECKPOINT, NewFile, Part
 from crkafka_core.segments import read_footer
-from crkafka_core.segments.rows import Sink
+from crkafka_core.segments.rows import Sink, parquet_writer
 from crkafka_core.segments.storage import Storage
 
 ROW_GROUP_BYTES = 32 << 20
@@ -123,8 +122,8 @@ class _File:
                 self._unordered.add(each.name)
         if self._sink is None:
             self._sink = Sink(self._output.storage.open_write(self._path))
-            self._writer = pq.ParquetWriter(
-                pa.PythonFile(self._sink, mode="w"),
+            self._writer = parquet_writer(
+                self._sink,
                 self._schema,
                 compression="zstd",
                 use_dictionary=[

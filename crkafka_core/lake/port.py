@@ -143,6 +143,7 @@ class Snapshot(Protocol):
     at: str
     """The name by which a reader asks for this very version."""
     schema: pa.Schema
+    """The columns as they are named in the table's files."""
     parts: Sequence[Part]
     properties: Mapping[str, str]
 

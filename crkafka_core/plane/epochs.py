@@ -95,14 +95,18 @@ def drop_parts(tx: Tx, checkpoint: int) -> None:
 
 
 def rewind(tx: Tx, target: int, cause: str) -> None:
-    """Make `target` the head: those after it are superseded, and every declared table owes a fence (SPEC X4)."""
+    """Make `target` the head: those after it are superseded, and every declared table owes a fence (SPEC X4).
+
+    One to which no commit was ever permitted has nothing to follow, and no late one to refuse.
+    """
     region = tx.region()
     for checkpoint in tx.line(region.head, after=target):
         row = tx.get(Checkpoint, checkpoint)
         assert row is not None
         tx.put(replace(row, status=CheckpointStatus.SUPERSEDED, note=cause))
     for table in tx.select(Table):
-        tx.put(replace(table, rewind_epoch=region.epoch + 1))
+        follows = table.fenced_epoch if table.commits else region.epoch + 1
+        tx.put(replace(table, rewind_epoch=region.epoch + 1, fenced_epoch=follows))
     numbers.bury(tx, target)
     events.log(tx, "rewind", f"head {region.head} → {target}: {cause}", checkpoint=target)
     tx.set_region(head=target)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from crkafka_core.control import Cond, Reader, Tx
-from crkafka_core.model.errors import LeaseLost, NotRunning, Stale
+from crkafka_core.model.errors import LeaseLost, NotRunning, Refused, Stale
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Checkpoint, Lease, Region, Table, TableCommit
 from crkafka_core.plane import contents, epochs, events, leases, limits, reading, restored, tables
@@ -306,23 +306,33 @@ def fenced_to(reader: Reader, region: Region, permit: Permit) -> int:
     return contents.common(reader, replace(region, head=permit.commit.upto), permit.table.acknowledged)
 
 
-def acknowledge(tx: Tx, name: str, number: int, *, holds: int, version: str) -> bool:
+def acknowledge(tx: Tx, name: str, number: int, *, holds: int, version: str, without: int = 0) -> bool:
     """Acknowledge a commit that the table shows and SQL did not hear of; False: it is not the table's last one any more.
 
-    Its writer died before it could say so, or the table was declared again where it lies.
+    Its writer died before it could say so, or the table was declared again where it lies. `without`: the first checkpoint of which it
+    brought rows that have been erased since; it is acknowledged to the one before, and a fence takes out the rest.
     """
     region = tx.region()
     table = tables.of(tx, name)
     commit = tx.get(TableCommit, name, number)
     if commit is None or commit.status == DONE or last_number(tx, table) > number:
         return False
-    tx.put(replace(commit, status=DONE, version=version, at=tx.now()))
     acknowledged = table.acknowledged if commit.kind == REWRITE and table.version else holds
+    if acknowledged and tx.get(Checkpoint, acknowledged) is None and acknowledged != contents.before_line(tx, region):
+        raise Refused(
+            f"Table {name} at {table.path} has the rows up to checkpoint {acknowledged}, and what came after it is not in the history any "
+            "more: records would be missing.",
+            hint=f"`crkafka undeclare {name}`, and name a new path: it is filled from what is kept, and from Kafka. What is there stays.",
+        )
+    tx.put(replace(commit, status=DONE, version=version, at=tx.now()))
+    if without:
+        before = [i for i in tx.line(acknowledged) if i < without]
+        acknowledged = before[-1] if before else contents.before_line(tx, region)
     tx.put(replace(table, version=version, acknowledged=acknowledged))
     evidence = {"table": name, "number": number, "version": version}
     text = f"{name}: commit {number} was in the table, though nobody had said so"
     events.log(tx, "table " + commit.kind, text, checkpoint=holds, data=evidence)
-    if contents.common(tx, region, acknowledged) != acknowledged:
+    if without or contents.common(tx, region, acknowledged) != acknowledged:
         owe_fence(tx, name)
     return True
 

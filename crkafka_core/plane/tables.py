@@ -21,9 +21,7 @@ FEEDER = "feeder"
 SPARK_FEEDER = "spark-feeder"
 """The same for tables that Spark writes; its data names those that it leaves to others."""
 _ADOPTING = ("", "file", "s3", "s3a")
-"""Schemes of paths at which Delta's log can be written without Spark."""
-_BOTH = (*_ADOPTING, "hdfs", "gs")
-"""Schemes that Spark and Arrow call alike, so that both find a file there; a path without one may be a name in a catalog."""
+"""Schemes of paths at which a table's log can be written without Spark."""
 OPEN, DONE, FAILED = "OPEN", "DONE", "FAILED"
 
 
@@ -134,12 +132,12 @@ def unfinished_rewrites(reader: Reader, table: Table) -> list[TableCommit]:
 
 def _layout(format: str, path: str, shape: str) -> str:
     """Raw tables of a format with a log of files adopt segments."""
-    return FILES if not shape and (has_log(format, path) or (format == "iceberg" and _scheme(path) in _BOTH)) else ""
+    return FILES if not shape and has_log(format, path) else ""
 
 
 def has_log(format: str, path: str) -> bool:
     """Whether the table has a log that can be written without Spark; not one by its name in a catalog, which alone knows where it is."""
-    return format == "delta" and _scheme(path) in _ADOPTING and not in_catalog(format, path)
+    return format in ("delta", "iceberg") and _scheme(path) in _ADOPTING and not in_catalog(format, path)
 
 
 def _scheme(path: str) -> str:
@@ -148,7 +146,7 @@ def _scheme(path: str) -> str:
 
 def needs_spark(table: Table) -> bool:
     """Whether only Spark, or its Java process, can write the table."""
-    return table.layout != FILES or not has_log(table.format, table.path)
+    return table.layout != FILES
 
 
 def feeder_of(reader: Reader, table: Table) -> str:
@@ -167,7 +165,7 @@ def fed_by_spark(reader: Reader, region: Region, left: Collection[str]) -> list[
     return families(
         table
         for table in filter(needs_spark, reader.select(Table, order=("name",)))
-        if table.name not in left and (table.shape or table.layout == FILES or not _by_program(reader, table))
+        if table.name not in left and (table.shape or not _by_program(reader, table))
     )
 
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Protocol
 from crkafka_core.config.sections import TableConfig
 from crkafka_core.control import Reader
 from crkafka_core.holder import holder
+from crkafka_core.lake import road
 from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.road import MEANS, Means
 from crkafka_core.loop import Loop, Runtime
 from crkafka_core.model import rows
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
@@ -25,9 +27,6 @@ from crkafka_core.plane import checkpoints, epochs
 from crkafka_core.plane import tables as plane
 from crkafka_core.region.feeder_process import FeederProcess, Tell
 from crkafka_core.region.lease import DriverLease, free
-from crkafka_core.tables import adopt
-from crkafka_core.tables.delta_log import open_log
-from crkafka_core.tables.log import Logs
 
 if TYPE_CHECKING:
     from crkafka_core.region.region import Region
@@ -49,7 +48,7 @@ LAST = 45.0
 class Work(Protocol):
     """What is done to a table."""
 
-    def __call__(self, region: Handle, name: str, *, logs: Logs) -> object: ...
+    def __call__(self, region: Handle, name: str, *, means: Means) -> object: ...
 
 
 class Writing(Loop):
@@ -68,9 +67,9 @@ class Writing(Loop):
 class Feeder(Loop):
     """Threads: its own, one for each table that is written at this moment, and one that renews its lease. `turn` begins all that is due."""
 
-    def __init__(self, region: Handle, *, tell: Callable[[str], None] = lambda _: None, logs: Logs = open_log) -> None:
+    def __init__(self, region: Handle, *, tell: Callable[[str], None] = lambda _: None, means: Means = MEANS) -> None:
         super().__init__("feeder", region.runtime)
-        self._region, self._tell, self._logs = region, tell, logs
+        self._region, self._tell, self._means = region, tell, means
         self._left = region.config.left_to_others
         self._over = threading.Event()
         self._held = ExitStack()
@@ -144,8 +143,8 @@ class Feeder(Loop):
         assert self._lease is not None
         self._lease.check()
         owed, behind = self._region.plane.read(due)
-        fences: list[tuple[str, Work]] = [(name, adopt.fence) for name in owed]
-        advances: list[tuple[str, Work]] = [(name, adopt.advance) for name in behind if name not in self._left]
+        fences: list[tuple[str, Work]] = [(name, road.fence) for name in owed]
+        advances: list[tuple[str, Work]] = [(name, road.advance) for name in behind if name not in self._left]
         begun = [self._begin(name, work) for name, work in fences + advances if self._may_begin(name)]
         limit = self._runtime.now() + _TOGETHER
         for commit in begun:
@@ -173,7 +172,7 @@ class Feeder(Loop):
     def _write(self, name: str, work: Work) -> bool:
         """On the table's thread: whether it was done, or can be tried again at once."""
         try:
-            work(self._region, name, logs=self._logs)
+            work(self._region, name, means=self._means)
             self._failed.pop(name, None)
             return True
         except LeaseHeld:
@@ -232,7 +231,7 @@ def feeding(
     """
     feeders: list[Ending] = []
     declared = [t for t in region.config.tables if t.kept_fresh]
-    if any(t.format == "delta" for t in region.config.tables):  # also those left to others follow a rewind by it
+    if any(map(adopting, region.config.tables)):  # also those left to others follow a rewind by it
         feeders.append(Feeder(region, tell=tell))
     if any(not adopting(t) for t in declared):
         feeders.append(warm(tell, news or tell) if warm is not None else FeederProcess(region, tell=tell, news=news))

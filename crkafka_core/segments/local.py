@@ -89,11 +89,16 @@ class LocalStorage(Storage):
     def put_new(self, path: str, data: bytes) -> bool:
         with self._beside(path, data) as (new, full):
             try:
-                os.link(new, full)
+                try:
+                    os.link(new, full)
+                except FileExistsError:
+                    raise
+                except OSError:  # a file system without links
+                    _rename_new(new, full)
             except FileExistsError:
                 return False
             finally:
-                new.unlink()
+                new.unlink(missing_ok=True)
         return True
 
     def _create(self, path: str) -> _LocalOutput:
@@ -294,3 +299,19 @@ def _sync_folder(folder: Path) -> None:
 def _raise_unless_missing(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):
         raise error
+
+
+def _rename_new(old: Path, new: Path) -> None:
+    """Rename a file if there is none of the new name, as Linux and macOS can; `FileExistsError` if there is."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    names = os.fsencode(old), os.fsencode(new)
+    if hasattr(libc, "renameat2"):
+        failed = libc.renameat2(_HERE, names[0], _HERE, names[1], 1)
+    else:
+        failed = libc.renamex_np(*names, 4)
+    if failed:
+        raise OSError(error := ctypes.get_errno(), os.strerror(error), str(new))
+
+
+_HERE = -100
+"""Linux's AT_FDCWD."""

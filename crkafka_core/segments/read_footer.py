@@ -48,6 +48,12 @@ def row_count(storage: Storage, path: str) -> int:
     return int(_metadata(storage, path).num_rows)
 
 
+def names(storage: Storage, path: str) -> list[str]:
+    """Of the columns at the top."""
+    about = _metadata(storage, path)
+    return list(about.schema.to_arrow_schema().names)
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """Of one that is not nested."""

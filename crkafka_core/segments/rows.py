@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,6 +42,15 @@ def batches(
                 at += rows.num_rows
                 rows = rows.filter(pa.array(flags + [True] * (rows.num_rows - len(flags)), pa.bool_()))
             yield rows
+
+
+def records(storage: Storage, path: str, columns: Iterable[str]) -> list[dict[str, Any]]:
+    """All rows of a file, as Python has them, with those of the columns (`top.inside`) that it has."""
+    with storage.open_read(path) as source:
+        parquet = pq.ParquetFile(source)
+        names = parquet.schema_arrow.names
+        found: list[dict[str, Any]] = parquet.read([c for c in columns if c.split(".")[0] in names]).to_pylist()
+    return found
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -119,3 +129,8 @@ class Sink:
 
     def close(self) -> None:
         """Not yet."""
+
+
+def parquet_writer(sink: Sink, schema: pa.Schema, **settings: Any) -> pq.ParquetWriter:
+    """Writes Parquet into a new file."""
+    return pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, **settings)

@@ -10,18 +10,19 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from crkafka_core.control import Reader
+from crkafka_core.lake import audit as raw
+from crkafka_core.lake.audit import LOOKS, TableAudit, miscounted
+from crkafka_core.lake.formats import on_the_road
 from crkafka_core.lake.handle import Handle
 from crkafka_core.model.rows import Region, Table
 from crkafka_core.plane import checkpoints, contents
 from crkafka_core.plane import tables as plane
-from crkafka_core.spark.adopted import logs_of
 from crkafka_core.spark.current import current
 from crkafka_core.spark.formats import session_for, table_of
 from crkafka_core.spark.keys import keys_of
 from crkafka_core.spark.schema import CHECKPOINT
 from crkafka_core.spark.table_reader import read_table
-from crkafka_core.tables import audit, others
-from crkafka_core.tables.audit import TableAudit
+from crkafka_core.tables import others
 from crkafka_core.tables.stamp import check_known
 
 
@@ -30,20 +31,20 @@ def look(spark: SparkSession | None, region: Handle, name: str, *, exact: bool =
 
     Never row by row for a single table whose rows are shaped: how many there should be, nobody knows.
     """
+    if on_the_road(region, name):
+        return raw.look(region, name)
     expected = expected_of(region, name)
     table = expected.table
-    if table.layout == plane.FILES:
-        return audit.look(region, name, logs_of(spark))
     spark = session_for(spark, name)
     wrong: Collection[int] = ()
     if exact and expected.countable and not any(keys_of(region, t.name) for t in expected.family):
         counts: Counter[int] = Counter()
         for each in expected.family:
             counts.update(_counts(spark, region, each, expected.rows))
-        wrong = audit.miscounted(expected.rows, counts)
+        wrong = miscounted(expected.rows, counts)
     if table.format == "parquet":
         return TableAudit((), tuple(wrong))
-    for _ in range(audit.LOOKS):  # first the table, then SQL: what came into the table before is known to SQL by then
+    for _ in range(LOOKS):  # first the table, then SQL: what came into the table before is known to SQL by then
         before, written = region.plane.read(partial(_written, name))
         form = table_of(spark, region, before)
         seen = current(region, form, before).seen

@@ -68,6 +68,10 @@ class DeltaTable(TableFormat):
             _log.info("Spark is asked instead: %s", error)
             return None
 
+    def number(self, app: str) -> int | None:
+        """Of our last commit, by the table's own transactions; None where the log does not tell."""
+        return self._told(lambda there: there.facts(app).number, 0)
+
     def history(self, after: str) -> History:
         told = self._told(lambda there: History(there.at, tuple(there.since(after))), History(""))
         return told or self._history(after)

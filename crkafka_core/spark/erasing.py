@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from crkafka_core.control import Reader
 from crkafka_core.lake import erase as erasing
-from crkafka_core.lake import writing
+from crkafka_core.lake import road, writing
+from crkafka_core.lake.formats import on_the_road
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.writing import Written
@@ -22,12 +23,9 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.plane.erasure import Records
 from crkafka_core.plane.permits import Permit
 from crkafka_core.spark import commit, tables
-from crkafka_core.spark.adopted import adopting, adopts
 from crkafka_core.spark.keys import keys_of
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_reader import read_table
-from crkafka_core.tables import adopt
-from crkafka_core.tables.log import NeedsSpark
 
 BY_KEY = (
     "keeps one row for each key: write a tombstone for the key, or the rows stay until a later record replaces them"
@@ -128,11 +126,7 @@ def _rewrite(
     ids, table = region.plane.read(partial(_held, family, checkpoints)), family[0]
     if not ids:
         return
-    try:
-        spark = session() if plane.needs_spark(table) else None
-        if adopts(region, table.name, spark):  # rows are taken out of files: those that stay need not come again
-            adopting(spark, region, table.name, partial(adopt.mend, checkpoints=ids))
-        else:
-            tables.rewrite(spark, region, table.name, ids)
-    except NeedsSpark:
-        adopting(session(), region, table.name, partial(adopt.mend, checkpoints=ids))
+    if on_the_road(region, table.name):
+        road.erase(region, table.name, ids)
+        return
+    tables.rewrite(session(), region, table.name, ids)

@@ -23,6 +23,7 @@ from crkafka_core.config import RegionConfig
 from crkafka_core.control import Reader
 from crkafka_core.holder import holder
 from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.road import AT_ONCE
 from crkafka_core.model import rows
 from crkafka_core.model.errors import CrkafkaError, LeaseHeld
 from crkafka_core.model.redaction import redact_values
@@ -31,7 +32,6 @@ from crkafka_core.region.feeder_process import Tell
 from crkafka_core.region.lease import DriverLease, free
 from crkafka_core.spark import java_log, launch, location, tables
 from crkafka_core.still import starting, telling
-from crkafka_core.tables.adopt import AT_ONCE
 
 _log = logging.getLogger(__name__)
 _PATIENCE = 0.5

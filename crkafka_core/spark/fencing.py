@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from crkafka_core.lake import writing
+from crkafka_core.lake import road, writing
+from crkafka_core.lake.formats import on_the_road
 from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.port import Moved
 from crkafka_core.lake.writing import Fenced
 from crkafka_core.model.errors import LeaseHeld
 from crkafka_core.model.rows import Table
@@ -16,14 +19,14 @@ from crkafka_core.plane import epochs
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.spark import iceberg_upsert
-from crkafka_core.spark.adopted import adopting, adopts
 from crkafka_core.spark.current import current
 from crkafka_core.spark.formats import session_for, table_of
 from crkafka_core.spark.keys import keys_of, refuse_keyed
 from crkafka_core.spark.schema import CHECKPOINT
 from crkafka_core.spark.strangers import strangers
 from crkafka_core.spark.table_format import TableFormat, Where
-from crkafka_core.tables import adopt, delta_upsert
+from crkafka_core.tables import delta_upsert
+from crkafka_core.tables.delta_log import log_of
 from crkafka_core.tables.on_snapshot import until_done
 from crkafka_core.tables.stamp import Stamp, check_owner
 
@@ -33,8 +36,8 @@ def fence(spark: SparkSession | None, region: Handle, name: str) -> Table:
 
     A Delta table that adopts segments and a Parquet table need no Spark for it (None).
     """
-    if adopts(region, name, spark):
-        return adopting(spark, region, name, adopt.fence)
+    if on_the_road(region, name):
+        return road.fence(region, name)
     if keys := keys_of(region, name):
         if region.plane.read(lambda reader, row: plane.of(reader, name)).format == "iceberg":
             return iceberg_upsert.fence(session_for(spark, name), region, name, keys)
@@ -67,8 +70,8 @@ def _fence_once(region: Handle, form: TableFormat, permit: Permit) -> str:
     before = current(region, form, permit.table)
     check_owner(permit.table, before.seen, uid)
     if not before.version:
-        if plane.has_log(permit.table.format, permit.table.path):
-            return adopt.make_fenced(region, permit, CHECKPOINT)
+        if permit.table.format == "delta" and plane.has_log(permit.table.format, permit.table.path):
+            return _make_fenced(region, permit)
         form.make_fenced(stamp)
         return form.our_version(form.history(""), stamp)
     refuse_keyed(form, before)
@@ -77,3 +80,19 @@ def _fence_once(region: Handle, form: TableFormat, permit: Permit) -> str:
     in_flight = {i for c in permit.overtaken for i in json.loads(c.checkpoints_json)} & gone
     form.replace(None, Where(ids=tuple(sorted(foreign | in_flight))), stamp, before.version)
     return form.our_version(form.history(before.version), stamp)
+
+
+def _make_fenced(region: Handle, permit: Permit) -> str:
+    """Make a Delta table with nothing but the fence in it: a first write under way is refused by the log then.
+
+    It has the column of the checkpoint's number; the others come with the first rows.
+    """
+    stamp, table = Stamp.of(permit.plan.uid, permit.commit), permit.table
+    log = log_of(region, table)
+    snapshot = log.snapshot()
+    if snapshot is None:
+        log.create(stamp, pa.schema([(CHECKPOINT, pa.int64())]))
+        snapshot = log.snapshot()
+    if snapshot is None or snapshot.files():
+        raise Moved(f"Table {table.name} was made by somebody else meanwhile; it is fenced with the next try.")
+    return str(snapshot.take((), stamp, {"kind": permit.commit.kind}))

@@ -40,7 +40,8 @@ def takes_files(spark: SparkSession, region: Handle, table: Table, columns: Stru
 
 def log_if_reached(region: Handle, table: Table) -> DeltaLog | None:
     """A Delta table's log, where we get to it as Spark does."""
-    return log_of(region, table) if reached(region, table) and plane.has_log(table.format, table.path) else None
+    delta = table.format == "delta" and plane.has_log(table.format, table.path)
+    return log_of(region, table) if delta and reached(region, table) else None
 
 
 def reached(region: Handle, table: Table) -> bool:

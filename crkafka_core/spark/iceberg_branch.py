@@ -18,10 +18,10 @@ from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from crkafka_core.lake.port import Moved
 from crkafka_core.model.errors import ConfigError, CrkafkaError
 from crkafka_core.spark import iceberg_catalog
 from crkafka_core.spark.iceberg_catalog import STAMP
-from crkafka_core.tables.log import Moved
 from crkafka_core.tables.stamp import Stamp
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"

@@ -17,6 +17,8 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructType
 
+from crkafka_core.lake.folder import folder_of
+from crkafka_core.lake.port import Moved
 from crkafka_core.model.errors import CrkafkaError
 from crkafka_core.spark import iceberg_catalog
 from crkafka_core.spark.iceberg_branch import Branch, staged
@@ -24,7 +26,6 @@ from crkafka_core.spark.iceberg_catalog import STAMP, TIDY
 from crkafka_core.spark.location import identifier
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.table_format import ANY, Range, TableFormat, Where, joined
-from crkafka_core.tables.log import Moved, storage_of
 from crkafka_core.tables.stamp import History, LogEntry, Stamp, dropped
 
 _ANY = "write.spark.accept-any-schema"
@@ -126,7 +127,7 @@ class IcebergTable(TableFormat):
         files = {row["file_path"]: (row[1], row[2]) for row in self._files(-ANY, ANY)}
         there: set[str] = set()
         for folder in {path.rpartition("/")[0] for path in files}:
-            there |= {f"{folder}/{file.path}" for file in storage_of(folder, self.storage_options).list("")}
+            there |= {f"{folder}/{file.path}" for file in folder_of(folder, self.storage_options).list("")}
         return {p: None if None in near else near for p, near in files.items() if p not in there}
 
     def _counts(self, least: int, greatest: int) -> dict[int, int]:

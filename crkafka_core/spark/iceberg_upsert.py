@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from crkafka_core.lake import writing
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.port import Moved
 from crkafka_core.lake.writing import Fenced
 from crkafka_core.model.rows import Table
 from crkafka_core.plane.permits import Permit
@@ -26,7 +27,6 @@ from crkafka_core.spark.iceberg_branch import Branch, made, staged
 from crkafka_core.spark.iceberg_catalog import STAMP
 from crkafka_core.spark.iceberg_table import IcebergTable
 from crkafka_core.tables.delta_upsert import KEYS, check_keys, gone_for_good
-from crkafka_core.tables.log import Moved
 from crkafka_core.tables.on_snapshot import until_done
 from crkafka_core.tables.stamp import PUT_BACK, History, Stamp, check_known, check_owner
 

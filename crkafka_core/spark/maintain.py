@@ -6,16 +6,15 @@ from contextlib import nullcontext
 
 from pyspark.sql import SparkSession
 
-from crkafka_core.config.location import in_catalog, is_local
-from crkafka_core.lake import writing
+from crkafka_core.config.location import in_catalog
+from crkafka_core.lake import compact, writing
+from crkafka_core.lake.compact import Maintained
 from crkafka_core.lake.handle import Handle
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables as plane
 from crkafka_core.spark import parquet_table
 from crkafka_core.spark.current import current
 from crkafka_core.spark.formats import session_for, table_of
-from crkafka_core.tables import maintain as adopted
-from crkafka_core.tables.maintain import Maintained
 
 
 def needs_spark(region: Handle, name: str) -> bool:
@@ -31,7 +30,7 @@ def maintain(spark: SparkSession | None, region: Handle, name: str) -> Maintaine
     """
     table = region.plane.read(lambda reader, row: plane.of(reader, name))
     if not plane.needs_spark(table):
-        return adopted.maintain(region, name)
+        return compact.maintain(region, name)
     if table.format == "parquet":
         return Maintained(name, deleted=len(parquet_table.sweep(region, name)))
     writing.refuse_copy(region, deletes=True)
@@ -39,14 +38,14 @@ def maintain(spark: SparkSession | None, region: Handle, name: str) -> Maintaine
         return Maintained(name)
     form = table_of(session_for(spark, name), region, table)
     current(region, form, table)
-    with nullcontext() if _others_may_commit(table) else adopted.as_writer(region, name):
+    with nullcontext() if _others_may_commit(table) else compact.as_writer(region, name):
         merged, into = form.compact()
         form.clean()
     return Maintained(name, merged, into)
 
 
 def _others_may_commit(table: Table) -> bool:
-    """Elsewhere, as in an object store by S3A, the later of two drivers' commits may replace the other, whose rows are gone."""
-    if in_catalog(table.format, table.path):
-        return table.format == "iceberg"
-    return is_local(table.path) or table.path.startswith("hdfs:")
+    """Elsewhere the later of two drivers' commits may replace the other, whose rows are gone: on a local folder, too, Delta's and
+    Iceberg's own writers look, write beside, and rename over what came meanwhile.
+    """
+    return table.format == "iceberg" if in_catalog(table.format, table.path) else table.path.startswith("hdfs:")

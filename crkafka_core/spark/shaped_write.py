@@ -29,6 +29,7 @@ from crkafka_core.decode.registry import RegistryAway
 from crkafka_core.decode.typed import Typing, bad, good
 from crkafka_core.holder import holder
 from crkafka_core.lake import writing
+from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.writing import Committed, Written
@@ -51,7 +52,6 @@ from crkafka_core.spark.task_files import Output
 from crkafka_core.spark.tasks import Then
 from crkafka_core.spark.typed import TypedShape
 from crkafka_core.tables import file_statistics
-from crkafka_core.tables.log import storage_of
 
 PATIENCE = 120.0
 """Seconds for which another writer of these tables is waited for."""
@@ -245,7 +245,7 @@ def _in_files(
     rows = {}
     for name, of in tables.items():
         found = (Stored(path, size) for path, size in made[name].files.items())
-        rows[name] = Files(of.columns, file_statistics.from_footers(storage_of(of.table, mode), found))
+        rows[name] = Files(of.columns, file_statistics.from_footers(folder_of(of.table, mode), found))
     return Outputs(rows, counts, _undecoded(family, counts))
 
 

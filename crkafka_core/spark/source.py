@@ -378,7 +378,7 @@ def _check_ranges(config: RegionConfig, plan: ReadPlan) -> None:
             f"Checkpoint {plan.ranges[0].checkpoint} of region {plan.region} is archived: its records are read again from Kafka.",
             hint="Say where that is: the option `config`, or `kafka.bootstrap.servers` and what else the client needs.",
         )
-    from crkafka_core.spark.kafka_ranges import check_held
+    from crkafka_core.lake.again import check_held
 
     check_held(config, plan)
 

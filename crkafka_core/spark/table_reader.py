@@ -6,10 +6,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.staying import Interval
+from crkafka_core.lake.view import visible
 from crkafka_core.model.rows import Table
 from crkafka_core.plane import tables as plane
 from crkafka_core.plane.table_versions import state_at
-from crkafka_core.spark import adopted, location, parquet_table
+from crkafka_core.spark import iceberg_catalog, location, parquet_table
 from crkafka_core.spark.formats import table_of
 from crkafka_core.spark.keys import keys_of
 from crkafka_core.spark.schema import CHECKPOINT, no_records
@@ -22,7 +24,7 @@ def read_table(spark: SparkSession, region: Handle, name: str) -> DataFrame:
     if table.format == "delta":
         location.refuse_tolerant(spark)
     if table.layout == plane.FILES:
-        return adopted.rows_of(spark, region, table)
+        return _raw(spark, region, table)
     if table.format == "parquet":
         return parquet_table.read(spark, region, table)
     form = table_of(spark, region, table)
@@ -42,3 +44,20 @@ def _kept_by_keys(spark: SparkSession, region: Handle, form: TableFormat, table:
     if not state.version:
         return form.read().where(F.lit(False)) if table.version else no_records(spark)
     return form.read() if form.untouched_since(state.version) else form.read_at(state.version)
+
+
+def _raw(spark: SparkSession, region: Handle, table: Table) -> DataFrame:
+    """What belongs there, by the number of each row: what has to leave may be there still (SPEC C8)."""
+    view = visible(region, table) if table.version else None
+    if view is None:
+        return no_records(spark)
+    there = spark.read.option("versionAsOf", view.at)
+    if table.format == "delta":
+        rows = there.format("delta").load(location.uri(table.path))
+    else:
+        rows = there.table(iceberg_catalog.named(spark, table.path))
+    return rows if view.staying is None else rows.where(" OR ".join(map(_between, view.staying.intervals)) or "false")
+
+
+def _between(interval: Interval) -> str:
+    return f"{CHECKPOINT} BETWEEN {interval[0]} AND {interval[1]}"

@@ -8,11 +8,12 @@ what else programs call stands in files beside this one, and is named here for t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from crkafka_core.lake import writing
+from crkafka_core.lake import road, writing
+from crkafka_core.lake.audit import TableAudit
+from crkafka_core.lake.formats import on_the_road
 from crkafka_core.lake.handle import Handle
 from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.writing import Committed, Written
@@ -22,7 +23,6 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.table_versions import how_to_fill_anew
 from crkafka_core.spark import frames
-from crkafka_core.spark.adopted import adopting, adopts
 from crkafka_core.spark.audit import expected_of, look
 from crkafka_core.spark.commit import write
 from crkafka_core.spark.fencing import fence, fence_all
@@ -32,8 +32,6 @@ from crkafka_core.spark.maintain import maintain
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.parquet_table import sweep
 from crkafka_core.spark.table_reader import read_table
-from crkafka_core.tables import adopt
-from crkafka_core.tables.audit import TableAudit
 from crkafka_core.tables.delta_upsert import undo
 
 Shape = Callable[[DataFrame], DataFrame]
@@ -60,8 +58,8 @@ def advance(
         return shaped_write.advance(session_for(spark, name), region, name, limit=limit, upto=upto)
     if shape is not None:
         region.plane.do(lambda tx: plane.shape(tx, name))
-    elif adopts(region, name, spark):
-        return adopting(spark, region, name, partial(adopt.advance, limit=limit, upto=upto))
+    elif on_the_road(region, name):
+        return road.advance(region, name, limit=limit, upto=upto)
     ask = writing.asking(name, limit=limit, upto=upto)
     return writing.commit(region, name, ask, _writer(spark, region, shape))
 
@@ -76,10 +74,8 @@ def rewrite(
         return shaped_write.rewrite(session_for(spark, name), region, name, ids)
     if shape is not None:
         region.plane.do(lambda tx: plane.shape(tx, name))
-    elif adopts(region, name, spark):
-        if not ids:
-            return None
-        return adopting(spark, region, name, partial(adopt.mend, checkpoints=ids, anew=ids))
+    elif on_the_road(region, name):
+        return road.rewrite(region, name, ids) if ids else None
     return writing.commit(region, name, writing.asking(name, ids=ids), _writer(spark, region, shape))
 
 
@@ -122,9 +118,8 @@ def mend(spark: SparkSession | None, region: Handle, name: str, *, shape: Shape 
             f"The rows of table {name} are shaped by the program that writes it; others would put raw ones in their place.",
             hint="Mend it there, with the same shape.",
         )
-    if adopts(region, name, spark):
-        again = partial(adopt.mend, checkpoints=found.wrong, anew=found.changed, settles=found.version)
-        return adopting(spark, region, name, again)
+    if on_the_road(region, name):
+        return road.mend(region, name, found)
     log = log_if_reached(region, expected.table)
     keyed = [t.name for t in expected.family if keys_of(region, t.name)]
     undone = bool(found.foreign) and name not in keyed and log is not None and undo(region, log, name, CHECKPOINT)

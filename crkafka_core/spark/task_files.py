@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from crkafka_core.lake.folder import folder_of
 from crkafka_core.segments.rows import File
 from crkafka_core.spark.names import CHECKPOINT
 from crkafka_core.spark.tasks import Then
-from crkafka_core.tables.log import storage_of
 
 ROW_GROUP_BYTES = 32 * 2**20
 _TOLD = StructType(
@@ -120,7 +120,7 @@ class _NewFile:
 
     def _write(self) -> None:
         if self._file is None:
-            storage = storage_of(self._output.table, self._options)
+            storage = folder_of(self._output.table, self._options)
             self._file = File(storage, f"{self._output.folder}/{uuid.uuid4().hex}.parquet")
         self._file.add(cast(pa.RecordBatch, pa.concat_batches(self._held)))
         self._held, self._holds = [], 0

@@ -70,7 +70,7 @@ def _into_delta(
 ) -> str:
     assert isinstance(form, DeltaTable)
     stamp, log = Stamp.of(permit.plan.uid, permit.commit), log_of(region, permit.table)
-    version = delta_upsert.acknowledged(log, permit, stamp, keys, CHECKPOINT)
+    version = delta_upsert.acknowledged(region, log, permit, stamp, keys, CHECKPOINT)
     form.widen(rows.drop(DELETED), stamp)
     hold.check()
     settings = {

@@ -21,18 +21,17 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from crkafka_core.config.location import split_endpoint
+from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.port import Moved, TableUnavailable
 from crkafka_core.model.errors import ConfigError, CrkafkaError, Refused
 from crkafka_core.model.rows import Table
 from crkafka_core.segments import read_footer
-from crkafka_core.segments.batch import SEGMENT
 from crkafka_core.segments.errors import SegmentMissing, StorageUnavailable, without_secrets
 from crkafka_core.segments.storage import Storage
-from crkafka_core.tables import file_statistics, log_end
-from crkafka_core.tables import log as interface
+from crkafka_core.tables import log_end
 from crkafka_core.tables.file_statistics import NewFile
-from crkafka_core.tables.files import Added
-from crkafka_core.tables.log import DataFile, MarkedRows, Moved, NeedsSpark, TableLog, TableUnavailable, storage_of
+from crkafka_core.tables.log import DataFile
 from crkafka_core.tables.log_end import End
 from crkafka_core.tables.stamp import MAINTAIN, Facts, LogEntry, Stamp
 
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 _log = logging.getLogger(__name__)
-COLUMNS = pa.schema([field.with_nullable(True) for field in SEGMENT])
 """Of a raw table; what others write into it may leave any of them empty."""
 HARMLESS = (
     "OPTIMIZE",
@@ -85,15 +83,13 @@ class VersionGone(CrkafkaError):
     """The log has been cleaned of a version. Reaction: refuse to go back to it, and say what to do."""
 
 
-class DeltaLog(TableLog):
+class DeltaLog:
     """By the path of the table."""
-
-    reuses_names = True
 
     def __init__(self, table: Table, storage_options: Mapping[str, str]) -> None:
         self.table = table
         self.uri = table.path.replace("s3a://", "s3://", 1)
-        self.folder = storage_of(table.path, storage_options)
+        self.folder = folder_of(table.path, storage_options)
         self._options = _options(storage_options) if self.uri.startswith("s3://") else {}
 
     def snapshot(self) -> Snapshot | None:
@@ -125,7 +121,7 @@ class DeltaLog(TableLog):
         except (lake.exceptions.DeltaError, OSError) as error:
             raise self.trouble(error) from error
 
-    def create(self, stamp: Stamp, schema: pa.Schema = COLUMNS, properties: Mapping[str, str] | None = None) -> None:
+    def create(self, stamp: Stamp, schema: pa.Schema, properties: Mapping[str, str] | None = None) -> None:
         """Make the table, without rows and without a number: those are committed on a snapshot. Raises `Moved` if it is there.
 
         With properties from the start: deltalake's way to set them later holds Python's lock while it waits for the object store.
@@ -176,7 +172,7 @@ class DeltaLog(TableLog):
         except (lake.exceptions.DeltaError, OSError) as error:
             _log.warning("no checkpoint of the log of table %s: %s", self.table.name, self.trouble(error))
 
-    def storage(self, stamp: Stamp | None = None) -> Storage:
+    def storage(self) -> Storage:
         """The table's folder, whether there is a table or not."""
         return self.folder
 
@@ -203,7 +199,7 @@ class DeltaLog(TableLog):
         return TableUnavailable(f"{name} could not be read or written: {said}.", hint="It is tried again.")
 
 
-class Snapshot(interface.Snapshot):
+class Snapshot:
     """Loaded only when something is asked that our own last commit does not tell."""
 
     def __init__(self, log: DeltaLog, version: int, end: End | None, delta: DeltaTable | None = None) -> None:
@@ -350,29 +346,6 @@ class Snapshot(interface.Snapshot):
             counts[first] += rows
         return dict(counts)
 
-    def check_removable(self, files: Collection[DataFile]) -> None:
-        """A file with a deletion vector is known to the log by both, and only Spark writes that (docs/clients.md C-P13)."""
-        if any(file.kept is not None for file in files):
-            table = self._log.table
-            raise MarkedRows(
-                f"Table {table.name} at {table.path} has deletion vectors, which only Spark can write.",
-                hint=f"REORG TABLE delta.`{table.path}` APPLY (PURGE) in Spark, then it goes on by itself.",
-            )
-
-    def commit(
-        self,
-        add: Sequence[Added],
-        remove: Collection[DataFile],
-        stamp: Stamp,
-        about: Mapping[str, object],
-        *,
-        holds: int = 0,
-    ) -> int:
-        facts, files = stamp.facts(holds, self.version + 1), list(map(file_statistics.of_segment, add))
-        if not remove:
-            return self._add(files, stamp, facts, about)
-        return self._commit(files, remove, stamp, facts, about)
-
     def take(self, files: Sequence[NewFile], stamp: Stamp, about: Mapping[str, object]) -> int:
         """Add files to a table that Spark writes, under the stamp's number; the new version. Raises `Moved` if there is a later one."""
         return self._add(files, stamp, {stamp.app: stamp.number}, about)
@@ -395,12 +368,6 @@ class Snapshot(interface.Snapshot):
             end = End(version, said, facts, self.schema, tuple(self.partition_columns), properties)
             log_end.remember(log.uri, log.folder, end)
         return version
-
-    def rearrange(
-        self, add: Sequence[Added], remove: Collection[DataFile], stamp: Stamp, about: Mapping[str, object]
-    ) -> int:
-        """Put the same rows into other files; the new version. Raises `Moved` if there is a later one."""
-        return self._commit(map(file_statistics.of_segment, add), remove, stamp, {}, about, changes_rows=False)
 
     def exchange(
         self,
@@ -480,16 +447,6 @@ def bounds(file: DataFile, column: str) -> tuple[int, int] | None:
 def log_of(region: Handle, table: Table) -> DeltaLog:
     """The log of a Delta table, reached by the region's `storage_options`."""
     return DeltaLog(table, region.config.resolve().storage_options)
-
-
-def open_log(region: Handle, table: Table) -> TableLog:
-    """The log of a table that needs no Spark."""
-    if table.format != "delta":
-        raise NeedsSpark(
-            f"Table {table.name} at {table.path} is {table.format}: its log is written by Spark's Java process.",
-            hint=f"`crkafka tables advance {table.name}` does it; a host in Spark, or Dagster, does it by itself.",
-        )
-    return log_of(region, table)
 
 
 def commit_properties(

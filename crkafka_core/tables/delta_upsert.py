@@ -28,7 +28,7 @@ from crkafka_core.tables.delta_log import DeltaLog, Snapshot, VersionGone, log_o
 from crkafka_core.tables.file_statistics import NewFile
 from crkafka_core.tables.log import DataFile, MarkedRows
 from crkafka_core.tables.on_snapshot import on_what_is_there
-from crkafka_core.tables.stamp import PUT_BACK, LogEntry, Stamp, check_known, check_owner, dropped
+from crkafka_core.tables.stamp import PUT_BACK, LogEntry, Stamp, check_known, check_owner, dropped, older_copy
 
 KEYS = "crkafka.keys"
 """Property of the table: the columns by which it is kept."""
@@ -39,11 +39,11 @@ def number_of_merge(stamp: Stamp) -> int:
     return 2 * stamp.number + 1
 
 
-def acknowledged(log: DeltaLog, permit: Permit, stamp: Stamp, keys: Sequence[str], column: str) -> int:
+def acknowledged(region: Handle, log: DeltaLog, permit: Permit, stamp: Stamp, keys: Sequence[str], column: str) -> int:
     """Let the table be what SQL has acknowledged: made if it is not there, put back if anybody has changed its rows since. Its version."""
 
     def once(snapshot: Snapshot) -> int:
-        seen = _ours(permit.table, snapshot, stamp, keys)
+        seen = _ours(region, permit.table, snapshot, stamp, keys)
         check_known(permit.table, seen, permit.commit.number)
         if any(s.changes_rows for s in seen):
             state = State(permit.table.acknowledged, permit.table.version)
@@ -77,7 +77,7 @@ def fence(region: Handle, name: str, keys: Sequence[str], column: str) -> Table:
         )
 
         def once(snapshot: Snapshot) -> Fenced:
-            _ours(permit.table, snapshot, stamp, keys)
+            _ours(region, permit.table, snapshot, stamp, keys)
             if not keys and state.checkpoint != permit.table.acknowledged:
                 raise Stale(f"Region {region.plane.region} was rewound meanwhile.", hint="Mend again, after the fence.")
             hold.check()
@@ -160,12 +160,21 @@ def _make(log: DeltaLog, stamp: Stamp, keys: Sequence[str], column: str) -> None
     log.create(stamp, pa.schema([(column, pa.int64())]), {KEYS: ",".join(keys)})
 
 
-def _ours(table: Table, snapshot: Snapshot, stamp: Stamp, keys: Sequence[str]) -> list[LogEntry]:
-    """What came after the acknowledged version; refused if the table is not ours, of these keys."""
+def _ours(region: Handle, table: Table, snapshot: Snapshot, stamp: Stamp, keys: Sequence[str]) -> list[LogEntry]:
+    """What came after the acknowledged version; refused if the table is not ours, of these keys, or an older copy of it."""
     seen = snapshot.since(table.version)
+    number = snapshot.facts(stamp.app).number
+    check_number(region, table, number // 2 if keys else number)
     check_owner(table, seen, stamp.uid)
     check_keys(table, snapshot.property(KEYS), keys)
     return seen
+
+
+def check_number(region: Handle, table: Table, shown: int) -> None:
+    """Refuse an older copy, also where harmless commits have brought its version up again: its own last number tells (SPEC K6)."""
+    made = region.plane.read(lambda reader, _: permits.made(reader, table)) if table.version else 0
+    if shown < made:
+        raise older_copy(table, shown, made)
 
 
 def check_keys(table: Table, kept_by: str, keys: Sequence[str]) -> None:

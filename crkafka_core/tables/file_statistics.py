@@ -11,7 +11,6 @@ from typing import Any
 
 from crkafka_core.segments import read_footer
 from crkafka_core.segments.storage import Storage, Stored
-from crkafka_core.tables.files import Added, Bounds
 
 _LONGEST = 32
 """Letters of a text that is told: a longer one is left out, since cutting the greatest would make it less."""
@@ -28,11 +27,6 @@ class NewFile:
     """As Delta's log has them."""
     changes_rows: bool = True
     """Who streams from the table passes over one that does not."""
-
-
-def of_segment(added: Added) -> NewFile:
-    """What is known of an adopted segment."""
-    return NewFile(added.name, added.size, added.bounds.rows, _of_bounds(added.bounds), added.changes_rows)
 
 
 def written_by_spark(storage: Storage, folder: str) -> list[NewFile]:
@@ -68,19 +62,6 @@ def _told(value: Any, *, up: bool) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     return value if type(value) is int or (isinstance(value, str) and len(value) <= _LONGEST) else None
-
-
-def _of_bounds(bounds: Bounds) -> str:
-    lowest: dict[str, Any] = {"topic": bounds.topics[0], "partition": bounds.partitions[0], "offset": bounds.offsets[0]}
-    highest: dict[str, Any] = {
-        "topic": bounds.topics[1],
-        "partition": bounds.partitions[1],
-        "offset": bounds.offsets[1],
-    }
-    if bounds.times is not None:
-        lowest["timestamp"] = _milliseconds(bounds.times[0])
-        highest["timestamp"] = _milliseconds(bounds.times[1], up=True)
-    return _json(bounds.rows, lowest, highest, dict.fromkeys(lowest, 0))
 
 
 def _json(rows: int, lowest: Mapping[str, Any], highest: Mapping[str, Any], nulls: Mapping[str, int]) -> str:

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Protocol
 
-from crkafka_core.model.rows import Table
-from crkafka_core.plane.contents import Piece
-from crkafka_core.segments.storage import Storage
-from crkafka_core.tables import places
-from crkafka_core.tables.log import DataFile
 from crkafka_core.tables.stamp import LogEntry
 
 Touched = Callable[[str], Container[int] | None]
 """Checkpoints of which a version may have brought or taken rows; None: nobody knows."""
-
-
-class History(Protocol):
-    """What a table tells of its commits, as a snapshot of its log does (`crkafka_core.tables.log`)."""
-
-    def since(self, version: str, ours: Collection[str] = ()) -> list[LogEntry]: ...
-    def changed_files(self, version: str) -> list[DataFile] | None: ...
 
 
 @dataclass(frozen=True)
@@ -56,34 +42,6 @@ def of_others(
             commits.append(entry)
             changed |= hit
     return Others(tuple(commits), frozenset(changed))
-
-
-def of_adopted(
-    table: Table,
-    snapshot: History,
-    storage: Storage,
-    uid: str,
-    pieces: Sequence[Piece],
-    written: Mapping[int, str],
-    inside: Collection[int],
-    rewrites: Collection[str],
-) -> Others:
-    """Of a table of adopted files, whose rows do not tell their checkpoints.
-
-    `inside`: checkpoints that have rows in files which others may have written; a file of ours tells by its name what is in it.
-    `rewrites`: versions of ours that may be mends, which tell what they have settled.
-    """
-
-    at = cache(lambda: places.Places(pieces))
-
-    def touched(version: str) -> set[int] | None:
-        found = snapshot.changed_files(version)
-        return None if found is None else places.checkpoints_in(found, storage, uid, at())
-
-    first = next(iter(written.values()), "") if inside else ""
-    seen = snapshot.since(first or table.version, set(written.values()).difference(rewrites))
-    told = {checkpoint: version for checkpoint, version in written.items() if checkpoint in inside}
-    return of_others(seen, lambda entry: entry.is_of(uid, table.name), table.version, told, touched)
 
 
 def _not_undone(

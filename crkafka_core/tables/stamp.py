@@ -12,8 +12,6 @@ from crkafka_core.model.errors import LeaseLost, Refused, WentBack
 from crkafka_core.model.rows import Table, TableCommit
 from crkafka_core.plane.tables import FILES
 
-_TOKEN, _HOLDS, _VERSION = "/token", "/holds", "/version"
-_OWNER = "crkafka"
 SETTLES = "settles"
 """Of a mend: up to which version of the table it has put right what others did."""
 MAINTAIN = "maintain"
@@ -40,16 +38,6 @@ class Stamp:
         """The application id of the table's own transactions: each number of it is committed once, in order (docs/clients.md C-P5)."""
         return app_of(self.uid, self.table)
 
-    def facts(self, holds: int, version: int) -> dict[str, int]:
-        """What a table keeps of its last commit, as transactions of its log: they outlive the log's own commits (docs/clients.md C-P13)."""
-        return {
-            self.app: self.number,
-            self.app + _TOKEN: mark(self.token),
-            self.app + _HOLDS: holds,
-            self.app + _VERSION: version,
-            _OWNER: mark(self.app),
-        }
-
     def to_json(self, **about: object) -> str:
         """With `about` for people: which checkpoints, how many rows."""
         who = {"uid": self.uid, "table": self.table, "number": self.number, "token": self.token}
@@ -58,7 +46,9 @@ class Stamp:
     @classmethod
     def from_json(cls, text: str | None) -> Stamp | None:
         try:
-            return cls(**json.loads(text or "")["crkafka"])
+            told = json.loads(text or "")
+            who = told.get("crkafka", told)  # of a raw Iceberg table the stamp is all
+            return cls(who["uid"], who["table"], who.get("number", who.get("permit")), str(who["token"]))
         except (ValueError, KeyError, TypeError):
             return None
 
@@ -85,24 +75,9 @@ class Facts:
         return self._of(self._app)
 
     @cached_property
-    def token(self) -> int:
-        """The mark of the token of its permit."""
-        return self._of(self._app + _TOKEN)
-
-    @cached_property
-    def holds(self) -> int:
-        """The checkpoint up to whose line the table held rows with it."""
-        return self._of(self._app + _HOLDS)
-
-    @cached_property
-    def version(self) -> int:
-        """Which version of the table it made."""
-        return self._of(self._app + _VERSION)
-
-    @cached_property
-    def owner(self) -> int:
-        """The mark of the application id of whoever adopted segments last; 0: nobody."""
-        return self._of(_OWNER)
+    def settled(self) -> int:
+        """Up to which version of a raw table commits of others are accounted for."""
+        return self._of(self._app + "/settled") - 1
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,11 @@ class IcebergFiles:
                 seen.append(LogEntry(version, None, True))
         return seen[::-1]
 
+    def settled(self, uid: str, table: str) -> int:
+        """Up to which version of a raw table commits of others are accounted for."""
+        stamp = (self._about.get("properties") or {}).get(f"crkafka.stamp.{uid}.{table}")
+        return int(json.loads(stamp)["settled"]) if stamp else 0
+
     def touched(self, version: str, column: str) -> range | None:
         """From the least to the greatest value of a column in files that a version has brought or taken; None where nothing tells."""
         files = self._brought_or_taken(version, deletes=True)

@@ -18,21 +18,18 @@ import pyarrow.compute as pc
 from crkafka_core.config.json_columns import PREFIX
 from crkafka_core.config.sections import GOOD
 from crkafka_core.config.typed import name_of
+from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.handle import Handle
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.plural import plural
 from crkafka_core.model.rows import Table, TableCommit
-from crkafka_core.plane import contents, tables
+from crkafka_core.plane import tables
 from crkafka_core.segments import rows as parquet
 from crkafka_core.segments.errors import SegmentMissing
 from crkafka_core.spark.names import CHECKPOINT
-from crkafka_core.tables import files as names
 from crkafka_core.tables import others
-from crkafka_core.tables.log import storage_of
-from crkafka_core.tables.places import may_hold
-from crkafka_core.tables.stamp import LogEntry
+from crkafka_core.tables.stamp import LogEntry, app_of
 from crkafka_core.verify.iceberg_files import IcebergFiles, OnlySpark, Unreadable
-from crkafka_core.verify.placing import NONE, NOWHERE, OVERLAP, Overlap, Places, Range, groups
 from crkafka_core.verify.steady import Snapshot, State, families, steady
 from crkafka_core.verify.verdict import Findings
 
@@ -51,6 +48,20 @@ def look(region: Handle, found: Findings) -> tuple[str, ...]:
     return tuple(sorted(compared))
 
 
+NOWHERE = -1
+"""The checkpoint of a row that names none."""
+NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Offsets that a checkpoint took of a partition, and how many records there are."""
+
+    start: int
+    stop: int
+    rows: int
+
+
 @dataclass(frozen=True)
 class File:
     """One data file, and from which checkpoint on its rows are."""
@@ -61,8 +72,6 @@ class File:
     """None: of any."""
     one: int | None
     """All rows are of this one, and do not say it themselves."""
-    last: int | None = None
-    """Of no later one; None: of any."""
     kept: Sequence[bool] | None = None
     """Rows that are marked as deleted beside the file are false."""
 
@@ -93,7 +102,7 @@ class Tables:
         self.skipped = self._skipped(skips=skips)
         """Checkpoints with records that could not be decoded, and are in none of the tables."""
         options = region.config.resolve().storage_options
-        self.storages = {t.name: storage_of(t.path, options) for t in state.family}
+        self.storages = {t.name: folder_of(t.path, options) for t in state.family}
 
     def takes(self, checkpoint: int, topic: str) -> bool:
         """Whether records of the topic may be in the tables."""
@@ -143,15 +152,10 @@ class Tables:
             return
         snapshot = self.snapshots[table.name]
         for file in snapshot.files() if snapshot is not None else ():
-            if self.adopted:
-                first, last = names.checkpoints_of(file.path, self.state.uid) or (None, None)
-                one = first if first == last else None
-            else:
-                last = None
-                inside = file.partition_values.get(CHECKPOINT)
-                one = int(inside) if inside is not None else None
-                first = file.lowest.get(CHECKPOINT) if one is None else one
-            yield File(table, file.path, first, one, last, file.kept)
+            inside = file.partition_values.get(CHECKPOINT)
+            one = int(inside) if inside is not None else None
+            first = file.lowest.get(CHECKPOINT) if one is None else one
+            yield File(table, file.path, first, one, file.kept)
 
     def _attempts(self, table: Table) -> Iterator[File]:
         counting = self.state.counting[table.name]
@@ -220,12 +224,15 @@ def _compare_history(there: Tables, table: Table) -> None:
 def _of_others(there: Tables, table: Table, snapshot: Snapshot) -> Sequence[LogEntry]:
     """Also behind commits of ours, unless each of these begins with what SQL has acknowledged."""
     written = {} if there.keys.get(table.name) else there.state.versions[table.name]
-    if there.adopted:
-        uid, pieces = there.state.uid, there.state.pieces
-        theirs = [file for file in snapshot.files() if names.checkpoints_of(file.path, uid) is None]
-        inside = {p.checkpoint for p in pieces if any(may_hold(file, r) for file in theirs for r in p.ranges)}
-        storage, rewrites = there.storages[table.name], contents.rewrites(there.state.commits[table.name])
-        return others.of_adopted(table, snapshot, storage, uid, pieces, written, inside, rewrites).commits
+    if there.adopted:  # its own state tells up to where all is settled
+        uid = there.state.uid
+        settled = (
+            snapshot.settled(uid, table.name)
+            if isinstance(snapshot, IcebergFiles)
+            else snapshot.facts(app_of(uid, table.name)).settled
+        )
+        seen = [e for e in snapshot.since(str(settled)) if e.stamp is None and e.changes_rows]
+        return [e for e in seen if snapshot.changed_files(e.version) != []]  # what is only deleted, its rows tell
     seen = snapshot.since(next(iter(written.values()), table.version), set(written.values()))
     touched = partial(snapshot.touched, column=CHECKPOINT)
     return others.of_others(
@@ -243,9 +250,6 @@ class _RowByRow:
         """(table, checkpoint) → rows."""
         self.offsets: dict[tuple[int, TP], list[np.ndarray]] = {}
         """Of all rows, by checkpoint and partition, where another table of the shape has to know."""
-        self._places = Places(there.expected) if there.adopted else None
-        overlaps = self._places.overlaps if self._places is not None else []
-        self._overlaps = {(share.checkpoint, o.tp): o for o in overlaps for share in o.shares}
         self._left = set(there.state.live)
 
     def run(self) -> None:
@@ -254,30 +258,19 @@ class _RowByRow:
         everything.sort(key=lambda f: -1 if f.first is None else f.first)
         pending: dict[int, dict[TP, list[np.ndarray]]] = {}
         for at, file in enumerate(everything):
-            places = self._places_in(file)
             for batch in self.there.batches(file, self._columns(file)):
-                self._sort_in(pending, file, places, batch)
+                self._sort_in(pending, file, batch)
             coming = everything[at + 1].first if at + 1 < len(everything) else None
             self._judge_all(pending, [c for c in pending if coming is not None and c < coming])
         self._judge_all(pending, [*pending, *(c for c in self._left if c not in pending)])
-        for overlap in self._places.overlaps if self._places is not None else ():
-            self._judge_overlap(overlap)
         for table in self.family:
             self._as_committed(table)
 
     def _columns(self, file: File) -> list[str]:
         columns = self.there.place_columns(file.table) if self.there.placed else []
-        return columns if file.one is not None or self.there.adopted else [*columns, CHECKPOINT]
+        return columns if file.one is not None else [*columns, CHECKPOINT]
 
-    def _places_in(self, file: File) -> Places | None:
-        """Where the rows of a file can be, if they do not tell their checkpoints."""
-        if self._places is None or file.one is not None or file.first is None or file.last is None:
-            return self._places
-        return self._places.between(file.first, file.last)
-
-    def _sort_in(
-        self, pending: dict[int, dict[TP, list[np.ndarray]]], file: File, places: Places | None, batch: pa.RecordBatch
-    ) -> None:
+    def _sort_in(self, pending: dict[int, dict[TP, list[np.ndarray]]], file: File, batch: pa.RecordBatch) -> None:
         placed = self.there.placed
         topic, partition, offset = (
             (batch.column(name) for name in self.there.place_columns(file.table))
@@ -289,16 +282,10 @@ class _RowByRow:
         partitions, offsets = _numbers(file, partition), _numbers(file, offset)
         if file.one is not None:
             ids = np.full(batch.num_rows, file.one, np.int64)
-        elif places is not None:
-            ids = places.of(topics, codes, partitions, offsets)
         else:
             ids = _whole(batch.column(CHECKPOINT))
         for (checkpoint, code, number), rows in groups(ids, codes, partitions):
             tp = TP(topics[code] if code >= 0 else "", number)
-            if checkpoint <= OVERLAP and places is not None:
-                one = places.overlaps[OVERLAP - checkpoint].shares[0].checkpoint
-                self._overlaps[one, tp].add(offsets[rows])
-                continue
             pending.setdefault(checkpoint, {}).setdefault(tp, []).append(offsets[rows])
             self.counts[file.table.name, checkpoint] += len(rows)
             if not self.whole and placed:
@@ -310,8 +297,6 @@ class _RowByRow:
             rows = {tp: np.sort(np.concatenate(parts)) for tp, parts in pending.pop(checkpoint, {}).items()}
             if checkpoint in self.there.expected:
                 self._judge(checkpoint, rows)
-            elif checkpoint == NOWHERE and self.there.state.forgotten:
-                continue  # of a time of which SQL knows nothing any more
             elif checkpoint == NOWHERE or not self.there.belongs(checkpoint):
                 self._stranger(checkpoint, rows)
 
@@ -355,23 +340,9 @@ class _RowByRow:
         if strange.any():
             offset = int(there[strange][0])
             self._say(f"{plural(int(strange.sum()), 'row')} outside of what was merged", checkpoint, tp, offset)
-        overlap = self._overlaps.get((checkpoint, tp))
-        if overlap is not None and inside < due:
-            overlap.lacks(checkpoint, there[~strange])
-        elif inside > due or (self.whole and checkpoint not in self.there.skipped and inside < due):
+        if inside > due or (self.whole and checkpoint not in self.there.skipped and inside < due):
             missing = next((o for r in expected if r.rows == r.stop - r.start for o in _lacking(there, r)), None)
             self._say(f"{inside} of {plural(due, 'record is', 'records are')} there", checkpoint, tp, missing)
-
-    def _judge_overlap(self, overlap: Overlap) -> None:
-        """Rows of which nothing tells the topic made anew from the old one are counted together."""
-        more, there = overlap.counted()
-        if len(more):
-            text = f"{plural(len(more), 'record is', 'records are')} there more than once{overlap.words}"
-            self._say(text, overlap.checkpoint, overlap.tp, int(more[0]))
-        if there != overlap.due:
-            missing = overlap.first_missing() if there < overlap.due else None
-            text = f"{there} of {plural(overlap.due, 'record is', 'records are')} there{overlap.words}"
-            self._say(text, overlap.checkpoint, overlap.tp, missing)
 
     def _as_committed(self, table: Table) -> None:
         """As many rows as were counted when each commit was acknowledged: all that is known of rows that a program makes."""
@@ -568,3 +539,14 @@ def _whole(values: pa.Array) -> np.ndarray:
 
 def _lacking(there: np.ndarray, r: Range) -> Iterator[int]:
     yield from np.setdiff1d(np.arange(r.start, r.stop), there)[:1].tolist()
+
+
+def groups(*keys: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    """Each combination of values, and the rows that have it."""
+    if not len(keys[0]):
+        return
+    order = np.lexsort(keys[::-1])
+    there = np.stack([key[order] for key in keys])
+    starts = [0, *(np.flatnonzero(np.any(np.diff(there, axis=1) != 0, axis=0)) + 1).tolist()]
+    for at, stop in zip(starts, [*starts[1:], len(order)], strict=True):
+        yield tuple(there[:, at].tolist()), order[at:stop]

@@ -11,6 +11,7 @@ from functools import partial
 from crkafka_core.config.location import in_catalog
 from crkafka_core.config.typed import name_of
 from crkafka_core.control import Reader
+from crkafka_core.lake.folder import folder_of
 from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import ConfigError
 from crkafka_core.model.rows import Checkpoint, Region, Table, TableCommit
@@ -18,7 +19,6 @@ from crkafka_core.plane import contents, tables
 from crkafka_core.plane.contents import Piece
 from crkafka_core.tables import delta_log
 from crkafka_core.tables.delta_log import log_of
-from crkafka_core.tables.log import storage_of
 from crkafka_core.verify.iceberg_files import IcebergFiles, OnlySpark, Unreadable
 from crkafka_core.verify.verdict import Findings
 
@@ -161,7 +161,7 @@ def _snapshots(region: Handle, state: State, found: Findings) -> dict[str, Snaps
 def _snapshot(region: Handle, table: Table) -> Snapshot | None:
     if table.format == "delta":
         return log_of(region, table).snapshot()
-    storage = storage_of(table.path, region.config.resolve().storage_options)
+    storage = folder_of(table.path, region.config.resolve().storage_options)
     return IcebergFiles.open(storage, by_id=table.layout != tables.FILES)
 
 

@@ -93,8 +93,8 @@ def of_table(table: TableConfig, names: Names) -> dg.AssetChecksDefinition:
         specs=[dg.AssetCheckSpec(NOTHING_FOREIGN, asset=names.table(table.name), description=text)],
     )
     def foreign(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        from crkafka_core.lake.audit import in_words
         from crkafka_core.spark import tables
-        from crkafka_core.tables.audit import in_words
 
         region: RegionResource = getattr(context.resources, names.slug)
         spark: SparkSessionResource = getattr(context.resources, names.spark)

@@ -3,7 +3,7 @@
 import dagster as dg
 from pydantic import Field
 
-from crkafka_core.tables.in_turn import each
+from crkafka_core.lake.in_turn import each
 from dagster_project.failures import as_dagster_failure
 from dagster_project.resources import RegionResource, SparkSessionResource
 
@@ -20,8 +20,8 @@ class Maintain(dg.Config):
 def maintain(
     context: dg.OpExecutionContext, config: Maintain, region: RegionResource, spark: SparkSessionResource
 ) -> dg.Output[None]:
+    from crkafka_core.lake.compact import Maintained, in_words
     from crkafka_core.spark import maintain as by_format
-    from crkafka_core.tables.maintain import Maintained, in_words
 
     def one(name: str) -> Maintained:
         session = spark.session() if by_format.needs_spark(region.handle, name) else None

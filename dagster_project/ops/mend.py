@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
+from crkafka_core.lake.in_turn import each
 from crkafka_core.plane import tables as plane_tables
-from crkafka_core.tables.in_turn import each
 from dagster_project.failures import as_dagster_failure
 from dagster_project.resources import RegionResource, SparkSessionResource
 from dagster_project.writing import SparkIfNeeded

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from crkafka_core.lake import audit, road
 from crkafka_core.plane import tables as plane
-from crkafka_core.tables import adopt, audit
 from tests.dagster.conftest import LandedSeat, shown
 
 pytestmark = pytest.mark.dagster
@@ -28,7 +28,7 @@ def test_the_job_compacts_without_spark_what_needs_none_and_says_what_it_did(
 ) -> None:
     for _ in range(4):
         landed.landing.land(5)
-    adopt.advance(landed.region, "raw")
+    road.advance(landed.region, "raw")
     assert shown(landed.run("maintain_tables", {"maintain": {"tables": ["plain"]}}), "maintain")["files"] == 0
     landed.region.plane.do(lambda tx: plane.undeclare(tx, "plain"))  # it holds back retirement
     landed.landing.retire(1, 2, 3)

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from crkafka_core.tables import adopt
+from crkafka_core.lake import road
 from dagster_project import resources
 from tests.dagster.conftest import LandedSeat, shown
 
@@ -31,7 +31,7 @@ def test_what_somebody_has_written_into_a_raw_delta_table_is_found_and_undone_wi
     monkeypatch.setattr(resources.SparkSessionResource, "session", started)
     for rows in (5, 10):
         landed.landing.land(rows)
-    adopt.advance(landed.region, "bronze")
+    road.advance(landed.region, "bronze")
     bronze = str(tmp_path / "tables/bronze")
 
     def outcome() -> tuple[bool, str | None]:
@@ -54,7 +54,7 @@ def test_a_table_that_is_refused_fails_the_run_after_the_others_had_their_turn(
 ) -> None:
     landed.landing.land(5)
     for name in ("away", "bronze"):
-        adopt.advance(landed.region, name)
+        road.advance(landed.region, name)
     (tmp_path / "tables/away").rename(tmp_path / "elsewhere")
     bronze = str(tmp_path / "tables/bronze")
     write_deltalake(bronze, DeltaTable(bronze).to_pyarrow_table().slice(0, 3), mode="append")

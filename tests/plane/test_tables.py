@@ -66,15 +66,16 @@ def test_a_table_declared_otherwise_is_refused(landing: Landing) -> None:
     [
         ("delta", "/t/b", "", True, False),
         ("delta", "hdfs://n/t/b", "", False, True),
-        ("iceberg", "/t/b", "", True, True),
-        ("iceberg", "s3://t/b", "", True, True),
-        ("iceberg", "lake.raw.b", "", True, True),
+        ("iceberg", "/t/b", "", True, False),
+        ("iceberg", "s3://t/b", "", True, False),
+        ("iceberg", "hdfs://n/t/b", "", False, True),
+        ("iceberg", "lake.raw.b", "", False, True),
         ("iceberg", "abfss://t/b", "", False, True),
         ("iceberg", "/t/b", "shop:typed", False, True),
         ("parquet", "/t/b", "", False, True),
     ],
 )
-def test_K6_raw_tables_with_a_log_of_files_adopt_and_all_but_delta_are_fed_by_spark(
+def test_K6_raw_tables_whose_log_is_reached_without_spark_need_none(
     landing: Landing, format: str, path: str, shape: str, adopts: bool, needs_spark: bool
 ) -> None:
     made = landing.region.plane.do(lambda tx: tables.declare(tx, "other", format, path, shape=shape))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -90,8 +90,9 @@ class Landing:
             )
         )
 
-    def land(self, rows: int = 100) -> int:
-        """One checkpoint with so many rows in each partition; its number."""
+    def land(self, rows: int = 100, *, quiet: Collection[int] = ()) -> int:
+        """One checkpoint with so many rows in each partition but quiet ones; its number."""
+        of = {tp: 0 if tp.partition in quiet else rows for tp in self.tps}
         row = self.region.plane.read(lambda _, region: region)
         number, parent = row.filling + 1, row.head
         self.region.plane.do(lambda tx: tx.set_region(filling=number))
@@ -108,15 +109,15 @@ class Landing:
                     tp.partition,
                     self._topic_id(tp.topic),
                     before[tp],
-                    before[tp] + rows,
-                    rows,
+                    before[tp] + of[tp],
+                    of[tp],
                     f"{row.name}/{member}",
                 )
                 for tp in tps
             ]
-            if rows and tps:
-                segments.append(self._segment(row, number, member, [(tp, before[tp], before[tp] + rows) for tp in tps]))
-        self.offsets[number] = {tp: offset + rows for tp, offset in before.items()}
+            if spans := [(tp, before[tp], before[tp] + of[tp]) for tp in tps if of[tp]]:
+                segments.append(self._segment(row, number, member, spans))
+        self.offsets[number] = {tp: offset + of[tp] for tp, offset in before.items()}
         self.region.plane.do(lambda tx: self._merge(tx, row, number, segments, merged))
         return number
 

@@ -7,8 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
+from crkafka_core.lake import files, standing
 from crkafka_core.member import event_loop
 from crkafka_core.model import phase
 from crkafka_core.model.offsets import TP
@@ -40,7 +39,6 @@ from crkafka_core.region import feeder
 from crkafka_core.region import retire as region_retire
 from crkafka_core.region.driver import Driver
 from crkafka_core.segments import owner
-from crkafka_core.tables import last_commit, leftover
 from tests.rigs.simulation import Fault, Plan, plan
 from tests.rigs.simulation.plan import RENEWED
 from tests.simulation.breakage import Breakage, put
@@ -433,7 +431,7 @@ LOST_ANSWERS = tuple(Fault(3.0 + i, ("lake fails", "writer kill")[i % 2], i, 0.5
 @mutation("I2", faults=LOST_ANSWERS, tables=1, adopts=True)
 def a_table_is_not_asked_what_it_has(stack: ExitStack) -> None:
     """A commit whose answer was lost is made again."""
-    put(stack, last_commit, "standing", lambda reader, table, facts: last_commit.Standing.ACKNOWLEDGED)
+    put(stack, standing, "standing", lambda reader, table, stamp: standing.Standing.ACKNOWLEDGED)
 
 
 @mutation("I10", tables=1, adopts=True, aided=False, faults=(Fault(4.0, "reset"),))
@@ -451,8 +449,7 @@ def hosts_fence_no_table(stack: ExitStack) -> None:
 
 @mutation("X4", faults=tuple(Fault(5.0 + 2 * i, "rewind", value=0.1) for i in range(4)), tables=1, adopts=True)
 def a_fence_takes_nothing_out(stack: ExitStack) -> None:
-    nothing = leftover.Leaving([], [], lambda batch: np.zeros(batch.num_rows, bool), [])
-    put(stack, leftover, "superseded", lambda *_, **keys: nothing)
+    put(stack, files, "parted", lambda *_: ([], []))
 
 
 @mutation(
@@ -467,10 +464,10 @@ def a_fence_takes_nothing_out(stack: ExitStack) -> None:
 )
 def a_table_that_is_newer_than_sql_is_believed(stack: ExitStack) -> None:
     """And so is the mark beside the segments."""
-    newer = last_commit.Standing.NEWER
-    real = last_commit.standing
-    old = last_commit.Standing.ACKNOWLEDGED
-    put(stack, last_commit, "standing", lambda *of: old if real(*of) is newer else real(*of))
+    newer = standing.Standing.NEWER
+    real = standing.standing
+    old = standing.Standing.ACKNOWLEDGED
+    put(stack, standing, "standing", lambda *of: old if real(*of) is newer else real(*of))
     put(stack, restored, "beyond", lambda reader, region, seen: "")
 
 

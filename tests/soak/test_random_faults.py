@@ -19,8 +19,8 @@ from statistics import median
 import pytest
 from deltalake import DeltaTable
 
+from crkafka_core.lake import road
 from crkafka_core.model.errors import LeaseHeld
-from crkafka_core.tables import adopt
 from crkafka_core.testing.pytest_services import unique
 from crkafka_core.verify.verdict import Verdict
 from tests.rigs.proxy import kafka_behind_proxy
@@ -150,7 +150,7 @@ def _bring_in_the_rest(s: Scenario) -> None:
 
     def brought_in() -> bool:
         try:
-            return adopt.advance(s.region, TABLE) is None
+            return road.advance(s.region, TABLE) is None
         except LeaseHeld:
             return False
 

@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from crkafka_core.spark import tables
-from crkafka_core.spark.iceberg_log import _Java
-from crkafka_core.tables.log import TableUnavailable
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 
@@ -68,34 +65,6 @@ def test_what_another_session_committed_is_seen_though_the_catalog_keeps_tables(
     tables.advance(reader, landing.region, "orders")
     assert tables.read_table(writer, landing.region, "orders").count() == 20
     assert tables.look(writer, landing.region, "orders").clean
-
-
-@pytest.mark.skipif(os.environ.get("CRKAFKA_SPARK") == "connect", reason="there is no Java process to talk to")
-def test_why_a_catalog_does_not_make_a_table_is_told(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Hive's locks were not to be had for minutes, and the table was asked whether it was dropped."""
-    spark.conf.set("spark.sql.catalog.locked.type", "hadoop")
-    spark.conf.set("spark.sql.catalog.locked.warehouse", str(tmp_path / "lake"))
-    spark.conf.set("spark.sql.catalog.locked", "org.apache.iceberg.spark.SparkCatalog")
-    landing = Landing(
-        MemoryStore(), tmp_path, tables=[{"name": "raw", "format": "iceberg", "path": "locked.bronze.raw"}]
-    )
-    landing.land(5)
-
-    def no_lock(self: Any, *_: object) -> None:
-        java, gateway = spark._jvm, spark.sparkContext._gateway
-        assert java is not None and gateway is not None
-        said = "Timed out after 181000 ms waiting for lock on bronze.raw"
-        kind = java.org.apache.iceberg.exceptions.CommitFailedException
-        raise Py4JJavaError("create", kind(said, gateway.new_array(java.Object, 0)))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(_Java, "create", no_lock)
-        with pytest.raises(TableUnavailable, match="CommitFailedException: Timed out after 181000 ms waiting for lock"):
-            tables.advance(spark, landing.region, "raw")
-    tables.advance(spark, landing.region, "raw")
-    assert spark.table("locked.bronze.raw").count() == 20
 
 
 @pytest.mark.soak

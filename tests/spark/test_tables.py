@@ -16,16 +16,15 @@ from crkafka_core.control import Tx
 from crkafka_core.lake import writing
 from crkafka_core.model.errors import LeaseLost, NotRunning, Refused, WentBack
 from crkafka_core.model.rows import Lease, Table
-from crkafka_core.plane import permits, reading
+from crkafka_core.plane import permits
 from crkafka_core.plane import tables as plane
 from crkafka_core.segments.local import LocalStorage
 from crkafka_core.segments.storage import Stored
-from crkafka_core.spark import formats, frames, kafka_ranges, tables
+from crkafka_core.spark import formats, frames, tables
 from crkafka_core.spark.delta_table import DeltaTable
 from crkafka_core.spark.iceberg_table import IcebergTable
-from crkafka_core.spark.schema import CHECKPOINT, RECORDS, with_checkpoint
+from crkafka_core.spark.schema import CHECKPOINT
 from crkafka_core.spark.table_format import TableFormat, Where
-from crkafka_core.tables.log import NeedsSpark
 from crkafka_core.tables.stamp import History, LogEntry, OtherRegion, Stamp
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
@@ -528,37 +527,8 @@ def forgetful(spark: SparkSession) -> SparkSession:
     return spark.newSession()
 
 
-def test_checkpoints_whose_segments_are_retired_are_adopted_from_kafka_under_their_own_names(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    landing = made("delta", tmp_path)
-    for _ in range(3):
-        landing.land(5)
-    segments = frames.from_plan(spark, landing.config, reading_of(landing, [1, 2])).collect()
-    landing.region.plane.do(lambda tx: plane.undeclare(tx, "bronze"))  # nothing holds retirement back
-    landing.retire(1, 2)
-    landing.declare(landing.config.tables[0])
-    monkeypatch.setattr(kafka_ranges, "frame", lambda *_: spark.createDataFrame(segments, with_checkpoint(RECORDS)))
-    with pytest.raises(NeedsSpark, match="lacks checkpoint 1"):
-        tables.advance(None, landing.region, "bronze")
-    done = tables.advance(spark, landing.region, "bronze")
-    assert done is not None and (done.checkpoints, done.rows) == ((1, 2, 3), 30)
-    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10), (3, 10, 15))
-    assert tables.look(None, landing.region, "bronze").clean
-    assert not list((tmp_path / "tables" / "bronze").rglob("crkafka_checkpoint=*"))
-    landing.land(5)
-    tables.advance(None, landing.region, "bronze")
-    landing.rewind(3)
-    tables.fence(None, landing.region, "bronze")
-    assert rows_in(spark, landing) == expected((1, 0, 5), (2, 5, 10), (3, 10, 15))
-
-
-def reading_of(landing: Landing, ids: list[int]) -> reading.ReadPlan:
-    return landing.region.plane.read(lambda reader, row: reading.plan(reader, row, ids=ids))
-
-
 @pytest.mark.soak
-def test_rows_leave_a_file_with_a_deletion_vector_once_spark_has_purged_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_leave_a_file_with_a_deletion_vector_without_spark(spark: SparkSession, tmp_path: Path) -> None:
     landing = made("delta", tmp_path)
     for _ in range(3):
         landing.land(5)
@@ -571,9 +541,7 @@ def test_rows_leave_a_file_with_a_deletion_vector_once_spark_has_purged_it(spark
     tables.advance(None, landing.region, "bronze")
     assert tables.look(None, landing.region, "bronze").miscounted == (1,)
     landing.rewind(2)
-    with pytest.raises(NeedsSpark, match="deletion vectors"):
-        tables.fence(None, landing.region, "bronze")
-    tables.fence(spark, landing.region, "bronze")
+    tables.fence(None, landing.region, "bronze")
     gone = (1, 0, 1)
     assert rows_in(spark, landing) == [row for row in expected((1, 0, 5), (2, 5, 10)) if row != gone]
     tables.mend(None, landing.region, "bronze")
@@ -589,9 +557,7 @@ def test_a_row_that_is_marked_as_deleted_in_an_adopted_file_comes_back_with_mend
     name = f"delta.`{tmp_path / 'tables' / 'bronze'}`"
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     spark.sql(f"DELETE FROM {name} WHERE `partition` = 0 AND `offset` = 1")
-    with pytest.raises(NeedsSpark, match="deletion vectors"):
-        tables.mend(None, landing.region, "bronze")
-    tables.mend(spark, landing.region, "bronze")
+    tables.mend(None, landing.region, "bronze")
     assert rows_in(spark, landing) == expected((1, 0, 5))
     assert tables.look(None, landing.region, "bronze").clean
 

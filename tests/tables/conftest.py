@@ -1,37 +1,34 @@
-"""A region with one raw Delta table, without Kafka and without Spark. One with an Iceberg table: tests/spark/iceberg_lake.py."""
+"""A region with one raw Delta table, without Kafka and without Spark."""
 
 from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from crkafka_core.control import Tx
-from crkafka_core.lake import writing
-from crkafka_core.lake.handle import Handle
+from crkafka_core.lake import audit, compact, files, road, writing
+from crkafka_core.lake.audit import TableAudit
+from crkafka_core.lake.delta import DeltaTable as DeltaLog
+from crkafka_core.lake.delta.snapshot import DeltaSnapshot as Snapshot
+from crkafka_core.lake.hold import Hold
 from crkafka_core.lake.writing import Committed
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint, Lease, Table
 from crkafka_core.plane import restored
 from crkafka_core.plane import tables as plane
-from crkafka_core.plane.reading import ReadPlan
-from crkafka_core.segments.batch import Batch, numbered
+from crkafka_core.plane.reading import KafkaRange, ReadPlan
+from crkafka_core.segments.batch import Batch
 from crkafka_core.segments.objects import ObjectStorage
-from crkafka_core.segments.scan import selected
 from crkafka_core.segments.storage import Storage
-from crkafka_core.tables import adopt, audit, files, maintain
-from crkafka_core.tables.audit import TableAudit
-from crkafka_core.tables.delta_log import DeltaLog, Snapshot, open_log
-from crkafka_core.tables.log import TableLog
 from crkafka_core.verify import in_tables
 from crkafka_core.verify.verdict import Findings
 from tests.rigs.landing import Landing, records
@@ -49,8 +46,6 @@ class Lake:
     """What a test does with the table, and what a program sees that knows nothing of us."""
 
     format = "delta"
-    log: type = DeltaLog
-    snapshot: type = Snapshot
     errors: tuple[type[Exception], ...] = (DeltaError, OSError)
     """What a user is told who asks for a version or a file that is gone."""
 
@@ -79,26 +74,28 @@ class Lake:
 
     # What the program does
 
-    def logs(self, region: Handle, table: Table) -> TableLog:
-        return open_log(region, table)
+    @property
+    def means(self) -> road.Means:
+        """With records that Kafka still has."""
+        return road.Means(fetch=self.fetch)
 
     def advance(self, **keys: Any) -> Committed | None:
-        return adopt.advance(self.region, "bronze", logs=self.logs, **keys)
+        return road.advance(self.region, "bronze", means=self.means, **keys)
 
-    def fence(self, **keys: Any) -> Table:
-        return adopt.fence(self.region, "bronze", logs=self.logs, **keys)
+    def fence(self) -> Table:
+        return road.fence(self.region, "bronze", means=self.means)
 
-    def mend(self, checkpoints: Collection[int] = (), **keys: Any) -> Committed | None:
-        return adopt.mend(self.region, "bronze", checkpoints, logs=self.logs, **keys)
+    def mend(self, checkpoints: Collection[int] = ()) -> Committed | None:
+        return road.rewrite(self.region, "bronze", checkpoints, means=self.means)
 
-    def mend_what_is_found(self, **keys: Any) -> None:
+    def mend_what_is_found(self) -> None:
         """As `crkafka mend` does."""
         found = self.look()
         if not found.clean:
-            self.mend(found.wrong, anew=found.changed, settles=found.version, **keys)
+            road.mend(self.region, "bronze", found, means=self.means)
 
     def look(self) -> TableAudit:
-        return audit.look(self.region, "bronze", self.logs)
+        return audit.look(self.region, "bronze")
 
     def verified(self) -> list[str]:
         """What `crkafka verify` finds in the table."""
@@ -107,7 +104,7 @@ class Lake:
         return list(map(str, found.kept))
 
     def maintain(self, target: int) -> None:
-        maintain.maintain(self.region, "bronze", target=target)
+        compact.maintain(self.region, "bronze", target=target)
 
     # What a user does
 
@@ -134,23 +131,14 @@ class Lake:
         """All of it."""
         shutil.rmtree(self.path)
 
-    def put(self, folder: str, name: str, batch: pa.RecordBatch) -> None:
-        """A Parquet file below a folder of the table."""
-        target = Path(folder) / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_batches([batch]), target)
-
-    def fetch(self, plan: ReadPlan, folder: str) -> None:
-        """Kafka still has everything, of every topic that there was."""
+    def fetch(self, plan: ReadPlan) -> Iterator[tuple[KafkaRange, pa.RecordBatch]]:
+        """Of every topic that there was."""
         now = self.landing.topics_made
-        for i, r in enumerate(plan.ranges):
+        for r in plan.ranges:
             self.landing.topics_made = self._landed[r.checkpoint][0][0]
             batch = self._records(TP(r.topic, r.partition), r.start, r.stop).records
             self.landing.topics_made = now
-            batch = selected(batch, plan.selection.within(r.checkpoint))
-            if not batch.num_rows:
-                continue
-            self.put(folder, f"of_checkpoint={r.checkpoint}/part-{i}.parquet", numbered(batch, r.checkpoint))
+            yield r, batch
 
     def rows(self) -> list[Row]:
         """Of every row, in order: doubled ones show."""
@@ -233,12 +221,11 @@ def upto(*ends: int) -> list[Row]:
     return sorted((p, o) for p in range(2) for o in range(start, stop))
 
 
-STEPS = ["before the links", "after a link", "after the links", "after making the table", "after the commit"]
+STEPS = ["before the links", "after the links", "after making the table", "after the commit"]
 
 
-def dies_at(step: str, lake: type[Lake] = Lake) -> Callable[[pytest.MonkeyPatch], None]:
+def dies_at(step: str) -> Callable[[pytest.MonkeyPatch], None]:
     """The process of a writer dies at this step; it cannot give its permit back either."""
-    log, snapshot = lake.log, lake.snapshot
 
     def dead(*_: Any, **__: Any) -> None:
         raise Crash
@@ -251,20 +238,18 @@ def dies_at(step: str, lake: type[Lake] = Lake) -> Callable[[pytest.MonkeyPatch]
         return then_dead
 
     def arm(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(writing, "give_up", lambda *_: None)
-        patch.setattr(
-            ObjectStorage, "each", Storage.each
-        )  # whoever dies so in a thread of a pool is waited for for ever
+        give_up = writing.give_up
+        patch.setattr(writing, "give_up", lambda *rest: None if isinstance(rest[-1], Crash) else give_up(*rest))
+        # Who dies so in a thread of a pool is waited for for ever.
+        patch.setattr(ObjectStorage, "each", Storage.each)
         if step == "before the links":
-            patch.setattr(files, "adopt", dead)
-        elif step == "after a link":
-            patch.setattr(files, "bounds_of", dead)
+            patch.setattr(files, "adopted", dead)
         elif step == "after the links":
-            patch.setattr(log, "snapshot", dead)
+            patch.setattr(Hold, "check", dead)
         elif step == "after making the table":
-            patch.setattr(log, "create", after(log.create))
+            patch.setattr(DeltaLog, "create", after(DeltaLog.create))
         else:
-            patch.setattr(snapshot, "commit", after(snapshot.commit))
+            patch.setattr(Snapshot, "commit", after(Snapshot.commit))
 
     return arm
 

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from checkpoints_db.schema import initialise, open_store
 from checkpoints_db.store import SqlStore
 from crkafka_core.cli import checks
+from crkafka_core.lake import road
 from crkafka_core.member.main import REFUSED, MemberProcess
 from crkafka_core.model.errors import NotOwner, Refused, WentBack
 from crkafka_core.model.offsets import TP
@@ -25,7 +26,6 @@ from crkafka_core.region import Region
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.region.retire import own
 from crkafka_core.spark import tables as spark_tables
-from crkafka_core.tables import adopt
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 
@@ -82,16 +82,16 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def test_68_a_copy_of_the_control_plane_writes_fences_and_sweeps_no_table(stage: Stage) -> None:
     stage.land()
-    adopt.advance(stage.region, "bronze")
+    road.advance(stage.region, "bronze")
     stage.land()
     staging, version = stage.copy("staging.db"), stage.version()
     left = stage.folder / "tables" / "plain" / "_crkafka_commit=7"
     left.mkdir(parents=True)
     (left / "part.parquet").write_bytes(b"")
     with pytest.raises(NotOwner, match=r"staging\.db is a copy"):
-        adopt.advance(staging, "bronze")
+        road.advance(staging, "bronze")
     with pytest.raises(NotOwner):
-        adopt.fence(staging, "bronze")
+        road.fence(staging, "bronze")
     with pytest.raises(NotOwner):
         spark_tables.sweep(staging, "plain")
     told: list[str] = []
@@ -99,7 +99,7 @@ def test_68_a_copy_of_the_control_plane_writes_fences_and_sweeps_no_table(stage:
     feeder.turn(0.0)
     assert len(told) == 1 and "is a copy" in told[0]
     assert (stage.version(), left.exists()) == (version, True)
-    adopt.advance(stage.region, "bronze")
+    road.advance(stage.region, "bronze")
     assert stage.version() > version, "production goes on"
 
 
@@ -146,11 +146,11 @@ def test_67_an_older_state_of_the_control_plane_writes_and_sweeps_no_table(stage
     stage.land()
     stage.copy("older.db")
     stage.land()
-    adopt.advance(stage.region, "bronze")
+    road.advance(stage.region, "bronze")
     older, version = stage.put_in_place(stage.folder / "older.db"), stage.version()
     acts: dict[str, Callable[[], object]] = {
-        "advance": lambda: adopt.advance(older, "bronze"),
-        "fence": lambda: adopt.fence(older, "bronze"),
+        "advance": lambda: road.advance(older, "bronze"),
+        "fence": lambda: road.fence(older, "bronze"),
         "sweep": lambda: spark_tables.sweep(older, "plain"),
     }
     for _ in range(2):
@@ -174,6 +174,6 @@ def test_a_storage_without_the_segments_that_a_table_waits_for_is_refused(tmp_pa
     shutil.copytree(tmp_path / "segments", tmp_path / "moved")
     region = Region(moved, landing.region.plane)
     region.init()
-    assert adopt.advance(region, "bronze") is not None
+    assert road.advance(region, "bronze") is not None
     again = Region(moved.model_copy(update={"storage": str(tmp_path / "third")}), landing.region.plane)
     again.init()  # nothing waits for what is in the second one

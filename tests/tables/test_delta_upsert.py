@@ -18,6 +18,7 @@ from crkafka_core.control import Tx
 from crkafka_core.holder import holder
 from crkafka_core.lake import writing
 from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.port import Moved
 from crkafka_core.lake.writing import Committed, Written
 from crkafka_core.model.errors import LeaseLost, Refused, WentBack
 from crkafka_core.model.rows import Lease, Table
@@ -27,7 +28,6 @@ from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.table_versions import State
 from crkafka_core.tables import delta_upsert
 from crkafka_core.tables.delta_log import DeltaLog
-from crkafka_core.tables.log import Moved
 from crkafka_core.tables.stamp import OtherRegion, Stamp
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
@@ -76,7 +76,7 @@ class Kept:
         stamp, log = Stamp.of(permit.plan.uid, permit.commit), DeltaLog(permit.table, self.s3)
         if not permit.plan.rows:
             return Written("", 0)
-        version = delta_upsert.acknowledged(log, permit, stamp, ["id"], COLUMN)
+        version = delta_upsert.acknowledged(self.region, log, permit, stamp, ["id"], COLUMN)
         start, end = self.ends[permit.plan.line[0].parent], self.ends[permit.plan.checkpoints[-1]]
         self.merge(start, end, stamp)
         if dies:
@@ -227,7 +227,7 @@ def test_numbers_of_who_comes_late_are_below_those_of_whoever_came_after_it(kept
     kept.land()
     kept.advance()
     with pytest.raises(WentBack):  # there are numbers of which it knows nothing
-        delta_upsert.acknowledged(log, late, stamp, ["id"], COLUMN)
+        delta_upsert.acknowledged(kept.region, log, late, stamp, ["id"], COLUMN)
     snapshot = log.snapshot()
     assert snapshot is not None
     with pytest.raises(LeaseLost):
@@ -235,6 +235,20 @@ def test_numbers_of_who_comes_late_are_below_those_of_whoever_came_after_it(kept
     with pytest.raises(LeaseLost):
         delta_upsert.merged(log, stamp, 0)
     assert kept.rows() == kept.truth(2)
+
+
+def test_an_older_copy_is_refused_though_harmless_commits_have_brought_its_version_up_again(kept: Kept) -> None:
+    kept.land(), kept.advance()
+    older = shutil.copytree(kept.path, f"{kept.path}-older")
+    kept.land(), kept.advance()
+    shutil.rmtree(kept.path), shutil.copytree(older, kept.path)
+    while kept.lake().version() <= int(kept.table().version):
+        kept.lake().alter.set_table_properties(
+            {"delta.logRetentionDuration": f"interval {kept.lake().version() + 30} days"}
+        )
+    kept.land()
+    with pytest.raises(Refused, match="older copy"):
+        kept.advance()
 
 
 def test_a_control_plane_that_went_back_in_time_comes_above_the_tables_numbers(kept: Kept) -> None:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from crkafka_core.lake import erase
+from crkafka_core.lake.delta.snapshot import DeltaSnapshot as Snapshot
 from crkafka_core.model.errors import Refused, Stale
 from crkafka_core.model.offsets import TP
 from crkafka_core.model.rows import Checkpoint
@@ -20,7 +21,6 @@ from crkafka_core.plane import limits, permits
 from crkafka_core.region import Region
 from crkafka_core.segments.batch import Batch, Run
 from crkafka_core.spark import erasing
-from crkafka_core.tables.delta_log import Snapshot
 from tests.rigs.landing import Landing
 from tests.rigs.memory import MemoryStore
 from tests.tables.conftest import STEPS, Crash, Lake, Row, dies_at, upto
@@ -58,7 +58,7 @@ def test_a_persons_records_leave_and_nothing_brings_them_back(lake: Lake) -> Non
     assert (lake.rows(), lake.look().clean) == (without(30, *PERSON), True)
     lake.write_again(4)
     assert not lake.look().clean
-    lake.mend()
+    lake.mend_what_is_found()
     assert (lake.rows(), lake.look().clean) == (without(30, *PERSON), True)
     lake.landing.rewind(2)
     lake.fence()

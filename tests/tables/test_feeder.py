@@ -12,6 +12,7 @@ import pytest
 
 from crkafka_core.control import Reader
 from crkafka_core.holder import machine
+from crkafka_core.lake import road
 from crkafka_core.loop import THREADS
 from crkafka_core.model.errors import LeaseHeld, Refused
 from crkafka_core.model.rows import Region, Table
@@ -20,7 +21,6 @@ from crkafka_core.plane import tables as plane
 from crkafka_core.region import feeder
 from crkafka_core.region.feeder import Feeder
 from crkafka_core.region.lease import DriverLease
-from crkafka_core.tables import adopt
 from tests.tables.conftest import Lake, upto
 
 
@@ -70,8 +70,8 @@ def test_what_is_merged_last_is_adopted_before_it_ends(lake: Lake) -> None:
 def test_many_checkpoints_wait_and_few_commits_take_them(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(7):
         lake.landing.land(1)
-    advance = adopt.advance
-    monkeypatch.setattr(adopt, "advance", lambda region, name, **keys: advance(region, name, limit=5, **keys))
+    advance = road.advance
+    monkeypatch.setattr(road, "advance", lambda region, name, **keys: advance(region, name, limit=5, **keys))
     running = Feeder(lake.region)
     assert running.turn() and running.turn()
     assert (lake.table().acknowledged, lake.table().commits) == (7, 2)
@@ -108,7 +108,7 @@ def test_a_table_that_fails_is_told_once_and_tried_again_later(
     told: list[str] = []
     running = Feeder(lake.region, tell=told.append)
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr(adopt, "advance", refused)
+        patch.setattr(road, "advance", refused)
         for _ in range(5):
             running.turn(0.0)
     assert (tries, told) == (["bronze"], ["table bronze: the lake is dry"])
@@ -127,7 +127,7 @@ def test_tables_that_spark_writes_are_left_to_it(lake: Lake) -> None:
 
 def test_rows_of_a_shape_do_not_come_among_adopted_ones(lake: Lake) -> None:
     lake.landing.land(5)
-    adopt.advance(lake.region, "bronze")
+    road.advance(lake.region, "bronze")
     with pytest.raises(Refused, match="holds records as they are"):
         lake.region.plane.do(lambda tx: plane.shape(tx, "bronze"))
 

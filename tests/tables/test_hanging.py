@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from crkafka_core.lake import road
 from crkafka_core.lake.handle import Handle
 from crkafka_core.model.errors import Refused
 from crkafka_core.plane import tables as plane
 from crkafka_core.region import feeder
 from crkafka_core.region.feeder import Feeder
-from crkafka_core.tables import adopt
 from tests.tables.conftest import Lake, upto
 
 
@@ -25,8 +25,8 @@ class Hanging:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self.name, self.begun, self.let_go = name, 0, threading.Event()
-        self._advance = adopt.advance
-        monkeypatch.setattr(adopt, "advance", self._hang)
+        self._advance = road.advance
+        monkeypatch.setattr(road, "advance", self._hang)
 
     def _hang(self, region: Handle, name: str, **keys: Any) -> object:
         if name == self.name:
@@ -96,7 +96,7 @@ def test_at_the_end_a_table_that_fails_is_not_tried_again_and_again_beside_one_t
         tries.append(name)
         raise Refused("the lake is dry")
 
-    monkeypatch.setattr(adopt, "advance", advance)
+    monkeypatch.setattr(road, "advance", advance)
     monkeypatch.setattr(feeder, "_TOGETHER", 0.2)
     monkeypatch.setattr(feeder, "LAST", 1.5)
     lake.landing.land(5)

@@ -13,7 +13,7 @@ from crkafka_core.region.driver import Driver
 from crkafka_core.region.feeder import Feeder
 from tests.rigs.simulation.actors import RETIRE_EVERY, Actor, SimulatedRegion
 from tests.rigs.simulation.backup import put, rows_of
-from tests.rigs.simulation.lake import logs
+from tests.rigs.simulation.lake import means
 
 if TYPE_CHECKING:
     from tests.rigs.simulation.world import World
@@ -57,7 +57,7 @@ class Copy(Actor):
         self.region = SimulatedRegion(self)
         world.scheduler.spawn(self, "person", self._start)
         self.runtime.start(Driver(self.region, retire_every=RETIRE_EVERY / 4))
-        self.runtime.start(Feeder(self.region, logs=logs(world, self)))
+        self.runtime.start(Feeder(self.region, means=means(world, self)))
 
     def _start(self) -> None:
         while True:

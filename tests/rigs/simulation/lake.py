@@ -1,24 +1,23 @@
-"""Simulated tables as any process finds them: one that adopts files by a log of its own, and one that Spark writes."""
+"""Simulated tables as any process finds them: one that takes files by a log of its own, and one that Spark writes."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crkafka_core.model.rows import Table
-from crkafka_core.segments.batch import SEGMENT
+from crkafka_core.lake.port import CHECKPOINT, DataFile, LogEntry, Marks, Moved, NewFile, Part, Stamp, TableUnavailable
+from crkafka_core.lake.raw import RAW
+from crkafka_core.lake.road import Means
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.segment_name import SegmentName
 from crkafka_core.segments.errors import SegmentMissing
-from crkafka_core.segments.storage import Storage
-from crkafka_core.tables import files
-from crkafka_core.tables.files import Added
-from crkafka_core.tables.log import DataFile, Logs, Moved, TableUnavailable
-from crkafka_core.tables.stamp import Facts, LogEntry, Stamp
-from tests.rigs.simulation.history import Violation
+from crkafka_core.segments.storage import Output, Storage
 from tests.rigs.simulation.storage import ROW_BYTES, Disk, SimulatedStorage, Tuple
 
 if TYPE_CHECKING:
@@ -31,7 +30,9 @@ class Version:
     """What one commit made of a table."""
 
     files: Mapping[str, DataFile]
-    facts: Mapping[str, int]
+    stamps: Mapping[int, Stamp]
+    """By owner."""
+    owner: int
     entry: LogEntry
 
 
@@ -42,6 +43,8 @@ class Lake:
     name: str
     versions: list[Version] = field(default_factory=list)
     disk: Disk = field(default_factory=dict)
+    checkpoints: dict[str, int] = field(default_factory=dict)
+    """File → the checkpoint of its rows."""
     number: int = 0
     written: dict[int, tuple[Tuple, ...]] = field(default_factory=dict)
 
@@ -53,17 +56,11 @@ class Lake:
         self.written = {c: r for c, r in self.written.items() if c not in remove} | rows
         return True
 
-    def names(self) -> set[str]:
-        """Of all files that were ever in it."""
-        return {path for version in self.versions for path in version.files}
-
-    def rows(self, uid: str) -> dict[int, list[Tuple]]:
+    def rows(self) -> dict[int, list[Tuple]]:
         """By checkpoint, as a reader of the table finds them."""
         found = {checkpoint: list(rows) for checkpoint, rows in self.written.items()}
         for path in self.versions[-1].files if self.versions else ():
-            checkpoint = files.checkpoint_of(path, uid)
-            assert checkpoint is not None, path
-            found.setdefault(checkpoint, []).extend(self.disk.get(path) or ())
+            found.setdefault(self.checkpoints[path], []).extend(self.disk.get(path) or ())
         return found
 
 
@@ -79,25 +76,72 @@ class LakeStorage(SimulatedStorage):
         return self._lake.disk
 
     def open_read(self, path: str) -> pa.NativeFile:
-        """With what tells the rows: those of a file whose name does not tell them are counted (SPEC K6)."""
         self.reach()
         held = self.disk.get(path)
         if held is None:
             raise SegmentMissing(f"{path} is not there.")
-        out = io.BytesIO()
-        topics, partitions = [tp.topic for tp, _ in held], [tp.partition for tp, _ in held]
-        columns = {"topic": topics, "partition": partitions, "offset": [offset for _, (offset, _) in held]}
-        pq.write_table(pa.table(columns | {"timestamp": pa.nulls(len(held), pa.timestamp("us"))}), out)
-        return pa.BufferReader(out.getvalue())
+        bounds = tuple((tp.topic, tp.partition, offset) for tp, (offset, _) in held)
+        return pa.BufferReader(_parquet(bounds, self._lake.checkpoints[path]))
 
     def own(self, source: Storage, path: str, name: str) -> int:
         self.reach(writes=True)
         assert isinstance(source, SimulatedStorage)
-        rows = source.disk.get(path)
-        if rows is None:
+        rows, segment = source.disk.get(path), SegmentName.parse(path)
+        if rows is None or segment is None:
             raise SegmentMissing(f"{path} is not there.")
-        self.disk[name] = rows
+        self.disk[name], self._lake.checkpoints[name] = rows, segment.number
         return ROW_BYTES * len(rows)
+
+    def open_write(self, path: str) -> Output:
+        """What was read from Kafka again."""
+        return _Written(self, path)
+
+    def delete(self, path: str) -> bool:
+        self.reach()
+        return self.disk.pop(path, self) is not self
+
+
+class _Written(Output):
+    def __init__(self, storage: LakeStorage, path: str) -> None:
+        self._storage, self._path, self._data = storage, path, io.BytesIO()
+
+    def write(self, data: memoryview) -> None:
+        self._data.write(data)
+
+    def close(self) -> None:
+        self._storage.reach(writes=True)
+        rows = pq.read_table(pa.BufferReader(self._data.getvalue())).to_pylist()
+        held = tuple((TP(r["topic"], r["partition"]), (r["offset"], int(r["value"]))) for r in rows)
+        self._storage.disk[self._path] = held
+        self._storage._lake.checkpoints[self._path] = rows[0][CHECKPOINT]
+
+    def discard(self) -> None:
+        """There is nothing yet."""
+
+
+@lru_cache(maxsize=1024)
+def _parquet(records: tuple[tuple[str, int, int], ...], checkpoint: int) -> bytes:
+    """A file with a footer that tells the bounds of these."""
+    out, columns = io.BytesIO(), list(zip(*records, strict=True))
+    arrays = [pa.array(columns[0]), pa.array(columns[1], pa.int32()), pa.array(columns[2], pa.int64())]
+    numbers = pa.array([checkpoint] * len(records), pa.int64())
+    pq.write_table(pa.table([*arrays, numbers], names=["topic", "partition", "offset", CHECKPOINT]), out)
+    return out.getvalue()
+
+
+def batch_of(rows: Sequence[Tuple]) -> pa.RecordBatch:
+    """Records as Kafka gives them."""
+    tps, records = [tp for tp, _ in rows], [record for _, record in rows]
+    columns: dict[str, Any] = {
+        "topic": [tp.topic for tp in tps],
+        "partition": [tp.partition for tp in tps],
+        "offset": [offset for offset, _ in records],
+        "value": [str(value).encode() for _, value in records],
+    }
+    fields = [field for field in RAW if field.name != CHECKPOINT]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(columns.get(f.name, [None] * len(rows)), f.type) for f in fields], schema=pa.schema(fields)
+    )
 
 
 def reach(world: World, owner: Owner, table: str) -> None:
@@ -110,90 +154,81 @@ def reach(world: World, owner: Owner, table: str) -> None:
 class SimulatedLog:
     """Of one table, as one process reaches it."""
 
-    def __init__(self, world: World, owner: Owner, lake: Lake, table: Table) -> None:
-        self.table, self.lake = table, lake
-        self.reuses_names = world.plan.seed % 2 == 0  # as Delta does, and Iceberg does not
+    def __init__(self, world: World, owner: Owner, lake: Lake) -> None:
+        self.lake = lake
+        self.storage: Storage = LakeStorage(world, owner, lake)
         self._world, self._owner = world, owner
 
     def reach(self) -> None:
-        reach(self._world, self._owner, self.table.name)
+        reach(self._world, self._owner, self.lake.name)
 
-    def snapshot(self) -> SimulatedSnapshot | None:
+    def look(self, version: str = "") -> SimulatedSnapshot | None:
         self.reach()
         return SimulatedSnapshot(self, len(self.lake.versions) - 1) if self.lake.versions else None
 
-    def create(self, stamp: Stamp) -> None:
+    def create(
+        self, schema: pa.Schema, parts: Sequence[Part], stamp: Stamp, properties: Mapping[str, str]
+    ) -> SimulatedSnapshot:
         self.reach()
-        self._world.changes(self._owner, f"table {self.table.name}")
-        if self.lake.versions:
-            raise Moved(f"Table {self.table.name} is there already.")
-        self.lake.versions.append(Version({}, {}, LogEntry("0", stamp, False)))
+        return self.put(-1, Version({}, {}, stamp.owner, LogEntry(0, stamp, False)))
 
-    def storage(self, stamp: Stamp | None = None) -> Storage:
-        return LakeStorage(self._world, self._owner, self.lake)
+    def put(self, after: int, version: Version) -> SimulatedSnapshot:
+        self._world.changes(self._owner, f"table {self.lake.name}")
+        if len(self.lake.versions) != after + 1:
+            raise Moved(f"Table {self.lake.name} has changed since version {after}.")
+        self.lake.versions.append(version)
+        self.reach()
+        return SimulatedSnapshot(self, after + 1)
+
+    def expire(self, keep: Collection[str], older_than: float | None) -> int:
+        return 0
 
 
 class SimulatedSnapshot:
     """One version of it."""
 
+    schema = RAW
+    parts: Sequence[Part] = ()
+    properties: Mapping[str, str] = {}
+
     def __init__(self, log: SimulatedLog, version: int) -> None:
-        self.partition_columns, self.columns = list[str](), set(SEGMENT.names)
         self.version, self.at = version, str(version)
         self._log, self._made = log, log.lake.versions[version]
 
-    def facts(self, app: str) -> Facts:
-        return Facts(app, lambda key: self._made.facts.get(key, 0))
+    def stamp(self, uid: str, table: str) -> Stamp | None:
+        return self._made.stamps.get(Stamp(uid, table, 0, 0, 0).owner)
 
-    def since(self, version: str, ours: Collection[str] = ()) -> list[LogEntry]:
-        return [v.entry for v in self._log.lake.versions[int(version or -1) + 1 : self.version + 1]]
+    def owner(self) -> int | None:
+        return self._made.owner
 
-    def untouched_since(self, version: int) -> bool:
-        return not any(entry.changes_rows for entry in self.since(str(version)))
+    def since(self, version: int) -> Sequence[LogEntry] | None:
+        return [made.entry for made in self._log.lake.versions[version + 1 : self.version + 1]]
 
-    def changed_files(self, version: str) -> list[DataFile] | None:
-        """Nobody but us commits there."""
-        return []
-
-    def files(self) -> list[DataFile]:
+    def files(self, numbers: tuple[int, int] | None = None) -> Iterable[DataFile]:
         return list(self._made.files.values())
-
-    def check_removable(self, files: Collection[DataFile]) -> None:
-        """All of them are."""
 
     def commit(
         self,
-        add: Sequence[Added],
+        add: Sequence[NewFile],
         remove: Collection[DataFile],
         stamp: Stamp,
-        about: Mapping[str, object],
         *,
-        holds: int = 0,
-    ) -> int:
-        log, lake, version = self._log, self._log.lake, self.version + 1
-        log.reach()
-        log._world.changes(log._owner, f"table {lake.name}")
-        if len(lake.versions) > version:
-            raise Moved(f"Table {lake.name} has changed since version {self.version}.")
-        if not log.reuses_names and (again := {file.name for file in add} & lake.names()):
-            log._world.fail(Violation("K6", f"table {lake.name} has had files of these names: {sorted(again)}"))
-        gone = {file.path for file in remove}
-        there = {path: file for path, file in self._made.files.items() if path not in gone}
-        there |= {added.name: _data_file(added) for added in add}
-        facts = {**self._made.facts, **stamp.facts(holds, version)}
-        lake.versions.append(Version(there, facts, LogEntry(str(version), stamp, True)))
-        log.reach()
-        return version
+        marks: Mapping[DataFile, Marks] | None = None,
+        schema: pa.Schema | None = None,
+        changes_rows: bool = True,
+        info: Mapping[str, Any] | None = None,
+        keep: Collection[str] = (),
+    ) -> SimulatedSnapshot:
+        self._log.reach()
+        gone, made = {file.path for file in remove}, self._made
+        there = {path: file for path, file in made.files.items() if path not in gone}
+        for file in add:
+            there[file.path] = DataFile(**{name: getattr(file, name) for name in NewFile.__dataclass_fields__})
+        stamps = {**made.stamps, stamp.owner: replace(stamp, version=self.version + 1)} if stamp.permit else made.stamps
+        entry = LogEntry(self.version + 1, stamp, changes_rows)
+        return self._log.put(self.version, Version(there, stamps, stamp.owner, entry))
 
 
-def logs(world: World, owner: Owner) -> Logs:
-    """What opens the log of a table for a process."""
-    return lambda region, table: SimulatedLog(world, owner, world.lake(table.name), table)
-
-
-def _data_file(added: Added) -> DataFile:
-    bounds = added.bounds
-    both = zip(("topic", "partition", "offset"), (bounds.topics, bounds.partitions, bounds.offsets), strict=True)
-    least, greatest = {}, {}
-    for column, (low, high) in both:
-        least[column], greatest[column] = low, high
-    return DataFile(added.name, added.size, bounds.rows, least, greatest, {})
+def means(world: World, owner: Owner) -> Means:
+    """What a process writes tables with."""
+    return Means(lambda _, table: SimulatedLog(world, owner, world.lake(table.name)))

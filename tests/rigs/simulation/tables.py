@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from crkafka_core.control import Reader, Tx
-from crkafka_core.lake import writing
+from crkafka_core.lake import road, writing
 from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.port import mark_of
 from crkafka_core.lake.writing import Fenced, Written
 from crkafka_core.model.errors import CrkafkaError, ServiceUnavailable
 from crkafka_core.model.offsets import TP
@@ -17,12 +22,11 @@ from crkafka_core.plane import permits, tables
 from crkafka_core.plane.permits import Permit
 from crkafka_core.plane.reading import KafkaRange, ReadPlan
 from crkafka_core.region.feeder import Feeder
-from crkafka_core.tables import adopt
 from crkafka_core.tables.stamp import Stamp, dropped
 from tests.rigs.simulation.actors import Restarted, SimulatedRegion
 from tests.rigs.simulation.broker import between
 from tests.rigs.simulation.history import Violation
-from tests.rigs.simulation.lake import Lake, logs, reach
+from tests.rigs.simulation.lake import Lake, batch_of, means, reach
 from tests.rigs.simulation.storage import Tuple
 
 if TYPE_CHECKING:
@@ -40,7 +44,21 @@ class TableActor(Restarted):
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
-        self.region, self.logs = SimulatedRegion(self), logs(world, self)
+        self.region, self.means = SimulatedRegion(self), replace(means(world, self), fetch=self.fetch)
+
+    def fetch(self, plan: ReadPlan) -> Iterator[tuple[KafkaRange, pa.RecordBatch]]:
+        for r in plan.ranges:
+            self.world.scheduler.give_way()
+            yield r, batch_of(self.archived(r))
+
+    def archived(self, r: KafkaRange) -> tuple[Tuple, ...]:
+        """Kafka tells a simulation also what retention took, or an election."""
+        tp, landed = TP(r.topic, r.partition), set(self.world.oracle.landed[r.checkpoint])
+        for log in self.world.broker.logs_of(tp):
+            found = between(log, r.start, r.stop)
+            if len(found) == r.rows and landed.issuperset(found):
+                return tuple((tp, record) for record in found)
+        raise ServiceUnavailable(f"{tp} does not hold [{r.start}, {r.stop}) any more.")
 
     def another(self) -> None:
         self.world.writers[self.world.writers.index(self)] = self.again()
@@ -55,7 +73,7 @@ class FeederProcess(TableActor):
     def __init__(self, world: World, number: int) -> None:
         super().__init__(world, f"feeder-{number}")
         self.number = number
-        self.runtime.start(Feeder(self.region, tell=partial(world.note, self.name, "tells"), logs=self.logs))
+        self.runtime.start(Feeder(self.region, tell=partial(world.note, self.name, "tells"), means=self.means))
 
     def again(self) -> FeederProcess:
         return FeederProcess(self.world, self.number)
@@ -113,15 +131,6 @@ class Writer(TableActor):
             rows[r.checkpoint] = rows.get(r.checkpoint, ()) + self.archived(r)
         return rows
 
-    def archived(self, r: KafkaRange) -> tuple[Tuple, ...]:
-        """Kafka tells a simulation also what retention took, or an election."""
-        tp, landed = TP(r.topic, r.partition), set(self.world.oracle.landed[r.checkpoint])
-        for log in self.world.broker.logs_of(tp):
-            found = between(log, r.start, r.stop)
-            if len(found) == r.rows and landed.issuperset(found):
-                return tuple((tp, record) for record in found)
-        raise ServiceUnavailable(f"{tp} does not hold [{r.start}, {r.stop}) any more.")
-
     def _gone(self, checkpoint: int, path: str) -> Exception:
         """Only what a rewind left behind, or what the table has by now, may be gone under a writer (T1)."""
         with self.world.store.read(self.world.region) as reader:
@@ -141,24 +150,16 @@ class Writer(TableActor):
 
 
 class Adopter(Writer):
-    """Of a table that adopts segments: beside the feeders, with what only Spark can do."""
+    """Of a table that takes segments as its files: beside the feeders, and it can read from Kafka again."""
 
     def advance(self, limit: int | None) -> None:
-        adopt.advance(self.region, self.lake.name, limit=limit, fetch=self.fetch, logs=self.logs)
+        road.advance(self.region, self.lake.name, limit=limit, means=self.means)
 
     def write_anew(self, checkpoint: int) -> None:
-        adopt.mend(self.region, self.lake.name, (checkpoint,), fetch=self.fetch, logs=self.logs)
+        road.rewrite(self.region, self.lake.name, (checkpoint,), means=self.means)
 
     def fence(self) -> None:
-        adopt.fence(self.region, self.lake.name, fetch=self.fetch, logs=self.logs)
-
-    def fetch(self, plan: ReadPlan, folder: str) -> None:
-        """Into files below a folder of the table."""
-        root = folder.removeprefix(f"sim://lake/{self.lake.name}/")
-        for i, r in enumerate(plan.ranges):
-            self.world.scheduler.give_way()
-            path = f"{root}/of_checkpoint={r.checkpoint}/part-{i}.parquet"
-            self.lake.disk[path] = self.archived(r)
+        road.fence(self.region, self.lake.name, means=self.means)
 
 
 class SparkWriter(Writer):
@@ -214,15 +215,15 @@ def judge(world: World) -> None:
     oracle, line = world.oracle, world.oracle.line()
     with world.store.read(world.region) as reader:
         there = {table.name: table for table in reader.select(TableRow)}
-        permitted = {(commit.table, commit.number, commit.token) for commit in reader.select(TableCommit)}
+        permitted = {(commit.table, commit.number, mark_of(commit.token)) for commit in reader.select(TableCommit)}
     for lake in world.lakes:
         table = there.get(lake.name)
         if table is None or table.owes_fence:
             continue
-        last = lake.versions[-1].entry.stamp if lake.versions else None
-        if oracle.lost and last is not None and last.number and (last.table, last.number, last.token) not in permitted:
+        last = next(iter(lake.versions[-1].stamps.values()), None) if lake.versions else None
+        if oracle.lost and last is not None and (last.table, last.permit, last.token) not in permitted:
             continue  # a newer state of SQL made it: who looks next at the table stops the region (SPEC G10)
-        rows = lake.rows(oracle.row.uid)
+        rows = lake.rows()
         strange = sorted(rows.keys() - set(line))
         if strange:
             raise Violation("X4", f"table {table.name} holds checkpoints {strange}, not on the line, and owes no fence")

@@ -1,0 +1,179 @@
+"""Makes few large files of many small ones in a raw table, without Spark; no row changes (SPEC K6).
+
+Only of checkpoints that are retired: no reset reaches them, so that what a rewind takes out is in small files of its own. Nobody is kept
+waiting: the new file is written first, then one commit replaces the old ones by it, if each of them is still there as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from crkafka_core.control import Reader
+from crkafka_core.holder import holder
+from crkafka_core.lake import files, formats, standing, writing
+from crkafka_core.lake.formats import Logs
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.hold import Hold, keeping
+from crkafka_core.lake.port import DataFile, Moved, NewFile, Stamp, TableLog, Unknown, mark_of
+from crkafka_core.model.errors import LeaseHeld, Refused
+from crkafka_core.model.plural import plural
+from crkafka_core.model.rows import CheckpointStatus, Region
+from crkafka_core.plane import checkpoints, permits, tables
+
+_log = logging.getLogger(__name__)
+TARGET = 128 * 2**20
+"""Bytes of a file that is worth opening; what has three quarters of it is left as it is."""
+_GROUP_ROWS, _GROUP_BYTES = 100_000, 32 * 2**20
+"""Of one row group of a new file, at most about so much."""
+_LOOKS = 100
+"""Times that others may commit between our look and our commit, one after the other."""
+PATIENCE = 120.0
+"""Seconds for which a writer is waited for, before what nobody needs any more is deleted."""
+_ORDER = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """What was done to a table."""
+
+    table: str
+    merged: int = 0
+    """Small files that are gone from it."""
+    into: int = 0
+    """Files that have their rows."""
+    deleted: int = 0
+    """Files that no version within the table's retention needs."""
+
+
+def in_words(done: Maintained) -> str:
+    """In words."""
+    merged = (
+        f"{done.into} made of {plural(done.merged, 'file')}" if done.merged else "no small files to make larger ones of"
+    )
+    return merged + (f"; {plural(done.deleted, 'old one')} deleted" if done.deleted else "")
+
+
+def maintain(region: Handle, name: str, *, target: int = TARGET, logs: Logs = formats.open_log) -> Maintained:
+    """Compact what is settled, then delete what no version within the table's own retention needs. May be repeated, and may die."""
+    table = region.plane.read(lambda reader, row: tables.of(reader, name))
+    writing.refuse_copy(region, deletes=True)
+    log = logs(region, table)
+    merged, into = compact(region, name, log, target=target)
+    with as_writer(region, name):  # so that nothing is deleted that a write under way has made
+        return Maintained(name, merged, into, log.expire((), None))
+
+
+def compact(region: Handle, name: str, log: TableLog, *, target: int = TARGET) -> tuple[int, int]:
+    """How many files are gone, and how many new ones have their rows."""
+    snapshot = log.look()
+    table = region.plane.read(lambda reader, row: tables.of(reader, name))
+    standing.check_place(table, snapshot)
+    uid, settled = region.plane.read(lambda reader, row: _settled(reader, row, name))
+    if snapshot is None or not settled:
+        return 0, 0
+    staying = standing.staying_at(region, settled, unnumbered=False)
+    small = [
+        file
+        for file in snapshot.files((1, settled))
+        if file.marks is None and file.bytes < target * 3 // 4 and staying.of_file(file)
+    ]
+    merged = into = 0
+    for group in groups(small, target):
+        if _replaced(log, Stamp(uid, name, 0, mark_of(uuid.uuid4().hex), 0), group):
+            merged, into = merged + len(group), into + 1
+    return merged, into
+
+
+def _settled(reader: Reader, region: Region, name: str) -> tuple[str, int]:
+    """The region's uid, and up to which checkpoint no reset takes rows out of the table any more."""
+    table = tables.of(reader, name)
+    live = checkpoints.ids_with(reader, CheckpointStatus.MERGED)
+    return region.uid, 0 if table.owes_fence or not live else min(live[0] - 1, table.acknowledged)
+
+
+def groups(small: Iterable[DataFile], target: int) -> list[list[DataFile]]:
+    """In the order of their checkpoints, as many together as make one of about the target's size."""
+    made: list[list[DataFile]] = []
+    filled = target
+    for file in sorted(small, key=lambda file: (file.numbers, file.path)):
+        if filled + file.bytes > target:
+            made.append([])
+            filled = 0
+        made[-1].append(file)
+        filled += file.bytes
+    return [group for group in made if len(group) > 1]
+
+
+def _replaced(log: TableLog, stamp: Stamp, group: Sequence[DataFile]) -> bool:
+    """Whether one file has taken the place of these."""
+    lowest, highest = (pick(file.numbers[end] for file in group if file.numbers) for pick, end in ((min, 0), (max, 1)))
+    path = f"{stamp.uid}/packed/{lowest:012d}-{highest:012d}-{stamp.token:016x}.parquet"
+    (new,) = files.written(log.storage, path, _rows(log, group))
+    if all(file.rows >= 0 for file in group) and new.rows != sum(file.rows for file in group):
+        log.storage.delete(path)
+        raise Refused(
+            f"Files of table {stamp.table} have {plural(new.rows, 'row')} where its log has another number of them.",
+            hint=f"Nothing was changed. `crkafka mend --look {stamp.table}` names what is wrong.",
+        )
+    return _committed(log, new, group, stamp)
+
+
+def _committed(log: TableLog, new: NewFile, group: Sequence[DataFile], stamp: Stamp) -> bool:
+    """Whether the new file has the place of the others; else one of those is not there any more as it was.
+
+    The new file is deleted only where it is certain that no commit of it is under way: a commit without an answer may still count.
+    """
+    about = {"kind": "maintain", "files": len(group), "rows": new.rows}
+    for _ in range(_LOOKS):
+        snapshot = log.look()
+        there = {} if snapshot is None else {file.path: file for file in snapshot.files()}
+        if new.path in there:
+            return True
+        if snapshot is None or any(there.get(file.path) != file for file in group):
+            log.storage.delete(new.path)
+            return False
+        try:
+            snapshot.commit([new], group, stamp, changes_rows=False, info=about)
+            return True
+        except (Moved, Unknown) as error:
+            _log.info("%s", error)
+    raise Refused(f"Other programs keep committing to table {stamp.table}.", hint="It can be tried again at any time.")
+
+
+def _rows(log: TableLog, group: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
+    """All rows, as batches of a row group's size, each in the order of topic, partition and offset."""
+    held: list[pa.Table] = []
+    rows = size = 0
+    for file in group:
+        for batch in files.rows_of(log.storage, file):
+            held.append(pa.Table.from_batches([batch]))
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+                yield _ordered(held)
+                held, rows, size = [], 0, 0
+    if held:
+        yield _ordered(held)
+
+
+def _ordered(held: Sequence[pa.Table]) -> pa.RecordBatch:
+    together = pa.concat_tables(held, promote_options="default").sort_by(_ORDER)
+    return together.combine_chunks().to_batches()[0]
+
+
+def as_writer(region: Handle, name: str) -> Hold:
+    """The lease of the table's writer, once nobody else has it."""
+    token, deadline = f"maintain-{uuid.uuid4().hex}", time.monotonic() + PATIENCE
+    while True:
+        try:
+            lease = region.plane.do(lambda tx: permits.take(tx, name, holder=holder(), token=token))
+            return keeping(region, lease, lease.kind)
+        except LeaseHeld:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)

@@ -1,0 +1,3 @@
+"""Delta behind the port: its log is read and written here, without Spark; deltalake writes checkpoints of the log, and vacuums."""
+
+from crkafka_core.lake.delta.table import DeltaTable as DeltaTable

@@ -1,0 +1,173 @@
+"""One Delta table by its path: looks at its log, makes it, cleans it up."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from crkafka_core.config.location import split_endpoint
+from crkafka_core.lake.delta import state as states
+from crkafka_core.lake.delta.snapshot import (
+    DeltaSnapshot,
+    actions_of_stamp,
+    commit_info,
+    deltalake,
+    schema_text,
+    written,
+)
+from crkafka_core.lake.delta.state import State
+from crkafka_core.lake.folder import folder_of
+from crkafka_core.lake.port import CannotCommit, Moved, Part, Stamp, TableLog, TableUnavailable, Unknown
+from crkafka_core.segments.errors import StorageUnavailable, without_secrets
+
+_log = logging.getLogger(__name__)
+_known: dict[str, State] = {}
+"""The last state of each table that this process has seen, by its address."""
+_INTERVAL = 100
+"""Commits between two checkpoints of the log, where the table's own properties do not say."""
+
+
+class DeltaTable(TableLog):
+    """A `TableLog`."""
+
+    def __init__(self, name: str, path: str, options: Mapping[str, str]) -> None:
+        """`options`: the region's `storage_options`."""
+        self.name = name
+        self.path = path
+        self.uri = path.replace("s3a://", "s3://", 1)
+        self.storage = folder_of(path, options)
+        self._options = _words(options) if self.uri.startswith("s3://") else {}
+
+    def look(self, version: str = "") -> DeltaSnapshot | None:
+        state = states.load(self.storage, int(version)) if version else self._newest()
+        return None if state is None else DeltaSnapshot(self, state)
+
+    def _newest(self) -> State | None:
+        """What was known, if it is still part of the log, and the commits since; else all of it is read."""
+        state = _known.get(self.uri)
+        if state is None or states.read_commit(self.storage, state.version) != state.last:
+            _known.pop(self.uri, None)
+            state = states.load(self.storage)
+        while state is not None and (more := states.read_commit(self.storage, state.version + 1)) is not None:
+            state = state.after(state.version + 1, more)
+        return self.remember(state)
+
+    def remember(self, state: State | None) -> State | None:
+        if state is not None:
+            _known[self.uri] = state
+        return state
+
+    def create(
+        self, schema: pa.Schema, parts: Sequence[Part], stamp: Stamp, properties: Mapping[str, str]
+    ) -> DeltaSnapshot:
+        if any(part.transform != "identity" for part in parts):
+            raise CannotCommit(f"Table {self.name}: Delta has only partitions of whole columns.")
+        now = _now()
+        metadata = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema_text(schema),
+            "partitionColumns": [part.column for part in parts],
+            "configuration": dict(properties),
+            "createdTime": now,
+        }
+        actions: list[Mapping[str, Any]] = [
+            {"commitInfo": commit_info(now, "CREATE TABLE", stamp, {})},
+            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+            {"metaData": metadata},
+            *actions_of_stamp(stamp, 0),
+        ]
+        return DeltaSnapshot(self, self.put(State(-1, b"", {}, {}, {}, {}), actions))
+
+    def put(self, state: State, actions: Sequence[Mapping[str, Any]]) -> State:
+        """Commit directly after this state. Raises `Moved` if there is such a commit, `Unknown` if the storage gave no answer."""
+        if not self.storage.puts_new:
+            raise CannotCommit(
+                f"Table {self.name} at {self.path}: a Delta log cannot be written there without Spark.",
+                hint="Only folders and S3 can put a file if there is none of its name.",
+            )
+        version, text = state.version + 1, written(actions)
+        try:
+            made = self.storage.put_new(states.commit_path(version), text)
+        except StorageUnavailable as error:
+            raise Unknown(f"Table {self.name} at {self.path}: {error}") from error
+        if not made:
+            raise Moved(f"Table {self.name} has changed since version {state.version}.")
+        after = state.after(version, text)
+        self.remember(after)
+        if (version + 1) % int(after.properties.get("delta.checkpointInterval") or _INTERVAL) == 0:
+            self._checkpoint(version)
+        return after
+
+    def _checkpoint(self, version: int) -> None:
+        """Of the log, which is then cleaned of what is older than its retention; the commit counts, whatever becomes of it."""
+        lake = deltalake()
+        try:
+            delta = lake.DeltaTable(self.uri, version=version, storage_options=self._options)
+            delta.create_checkpoint()
+            if str(delta.metadata().configuration.get("delta.enableExpiredLogCleanup")).lower() != "false":
+                delta.cleanup_metadata()
+        except (lake.exceptions.DeltaError, OSError) as error:
+            _log.warning("no checkpoint of the log of table %s: %s", self.name, _said(error))
+
+    def expire(self, keep: Collection[str], older_than: float | None) -> int:
+        lake = deltalake()
+        try:
+            delta = lake.DeltaTable(self.uri, storage_options=self._options)
+            hours = None if older_than is None else max(0, int((time.time() - older_than) / 3600))
+            gone = delta.vacuum(
+                hours,
+                dry_run=True,
+                enforce_retention_duration=False,
+                full=True,
+                keep_versions=[int(v) for v in keep] or None,
+            )
+        except lake.exceptions.TableNotFoundError:
+            return 0
+        except (lake.exceptions.DeltaError, OSError) as error:
+            raise self.trouble(error) from error
+        return sum(map(self.storage.delete, gone))  # not by deltalake, which refuses tables with CLUSTER BY
+
+    def marks(self, version: int) -> dict[str, list[bool]]:
+        """File → whether each row up to the last marked one is there."""
+        lake = deltalake()
+        try:
+            delta = lake.DeltaTable(self.uri, version=version, storage_options=self._options)
+            rows = pa.table(delta.deletion_vectors()).to_pylist()
+        except (lake.exceptions.DeltaError, OSError) as error:
+            raise self.trouble(error) from error
+        return {row["filepath"]: row["selection_vector"] for row in rows}
+
+    def trouble(self, error: Exception) -> TableUnavailable:
+        """What the library said, as an error with the table's name."""
+        return TableUnavailable(
+            f"Table {self.name} at {self.path} could not be read or written: {_said(error)}.", hint="It is tried again."
+        )
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def _said(error: Exception) -> str:
+    return without_secrets((str(error).splitlines() or [type(error).__name__])[0][:400])
+
+
+def _words(storage: Mapping[str, str]) -> dict[str, str]:
+    """The region's `storage_options` in deltalake's words; what is not given the environment says."""
+    scheme, place = split_endpoint(storage)
+    words = {
+        "AWS_ENDPOINT_URL": f"{scheme or 'https'}://{place}" if place else "",
+        "AWS_ALLOW_HTTP": "true" if scheme == "http" else "",
+        "AWS_REGION": storage.get("region", ""),
+        "AWS_ACCESS_KEY_ID": storage.get("access_key", ""),
+        "AWS_SECRET_ACCESS_KEY": storage.get("secret_key", ""),
+        "AWS_SESSION_TOKEN": storage.get("session_token", ""),
+        "conditional_put": "etag",
+    }
+    return {key: value for key, value in words.items() if value}

@@ -1,0 +1,126 @@
+"""Data files that a commit adds: segments as they are, what is left of one, rows read from Kafka again (SPEC K6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import date, datetime
+from itertools import chain
+
+import pyarrow as pa
+
+from crkafka_core.lake.port import CHECKPOINT, DataFile, NewFile
+from crkafka_core.lake.staying import Staying
+from crkafka_core.model.errors import Refused
+from crkafka_core.model.rows import Segment
+from crkafka_core.plane import erasure
+from crkafka_core.plane.reading import ReadPlan
+from crkafka_core.segments import read_footer
+from crkafka_core.segments import rows as parquet
+from crkafka_core.segments.scan import scan_segment
+from crkafka_core.segments.storage import Storage
+
+
+def described(storage: Storage, path: str, size: int) -> NewFile:
+    """A file that is there, by its footer: its bounds are exact, and tell whose rows are in it (SPEC C8)."""
+    rows, columns = read_footer.columns(storage, path)
+    told = {
+        name: column
+        for name, column in columns.items()
+        if isinstance(column.least, int | str | date | datetime)
+        and isinstance(column.greatest, int | str | date | datetime)
+    }
+    return NewFile(
+        path,
+        size,
+        rows,
+        {name: column.least for name, column in told.items()},
+        {name: column.greatest for name, column in told.items()},
+        {name: column.nulls for name, column in columns.items()},
+    )
+
+
+def adopted(source: Storage, segments: Sequence[Segment], plan: ReadPlan, table: Storage, folder: str) -> list[NewFile]:
+    """Segments become files of the table, each by a link or a copy; of one with erased records the others are written."""
+
+    def one(numbered: tuple[int, Segment]) -> list[NewFile]:
+        i, segment = numbered
+        path, selection = f"{folder}/{i:05d}.parquet", plan.selection.within(segment.checkpoint)
+        if not erasure.touches(selection, segment):
+            return [described(table, path, table.own(source, segment.path, path))]
+        rest = scan_segment(source, segment.path, landed=segment.rows, selection=selection)
+        return written(table, path, rest)
+
+    return list(chain.from_iterable(table.each(one, list(enumerate(segments)))))
+
+
+def written(table: Storage, path: str, batches: Iterable[pa.RecordBatch]) -> list[NewFile]:
+    """A file of these rows; none where there are none."""
+    filled = (batch for batch in batches if batch.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return []
+    return [described(table, path, parquet.write(table, path, chain([first], filled), compression="zstd"))]
+
+
+def rows_of(
+    table: Storage, file: DataFile, columns: Collection[str] = (), *, only: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a file of the table that are not marked as deleted; of all columns, or only these."""
+    kept = None
+    if file.marks is not None and len(file.marks.positions):
+        gone = set(file.marks.positions)
+        kept = [i not in gone for i in range(max(gone) + 1)]
+    try:
+        yield from parquet.batches(table, file.path, columns, only=only, kept=kept)
+    except parquet.OtherColumns:
+        raise Refused(
+            f"The file {table.uri(file.path)} has columns under other names (column mapping), or lacks one of {', '.join(columns)}.",
+            hint="Let the table be as it was (RESTORE), or declare it at another path.",
+        ) from None
+
+
+def numbers_of(table: Storage, file: DataFile) -> Iterator[pa.RecordBatch]:
+    """The numbers of a file's rows; none in a file of others that has no such column."""
+    names = read_footer.names(table, file.path)
+    if CHECKPOINT in names:
+        yield from rows_of(table, file, [CHECKPOINT], only=True)
+    else:
+        rows = read_footer.row_count(table, file.path) - (len(file.marks.positions) if file.marks else 0)
+        yield pa.RecordBatch.from_arrays([pa.nulls(rows, pa.int64())], names=[CHECKPOINT])
+
+
+def parted(
+    table: Storage, files: Iterable[DataFile], staying: Staying, lost: Collection[str] = ()
+) -> tuple[list[DataFile], list[DataFile]]:
+    """Files that leave, and those of them that hold rows which stay; a file's rows are read only where the log does not tell.
+
+    A lost one, whose rows cannot be read, stays in the log then: a repair takes it out.
+    """
+    leaving: list[DataFile] = []
+    torn: list[DataFile] = []
+    for file in files:
+        stays = staying.of_file(file)
+        if stays is None:
+            if file.path in lost:
+                continue
+            columns = staying.columns
+            rows = numbers_of(table, file) if len(columns) == 1 else rows_of(table, file, columns, only=True)
+            masks = [staying.mask(batch) for batch in rows]
+            stays = all(mask.all() for mask in masks)
+            if not stays and any(mask.any() for mask in masks):
+                torn.append(file)
+        if not stays:
+            leaving.append(file)
+    return leaving, torn
+
+
+def rest_of(table: Storage, file: DataFile, staying: Staying, path: str) -> list[NewFile]:
+    """A new file with the rows that stay of a torn one."""
+    batches = rows_of(table, file)
+    return written(table, path, (batch.filter(pa.array(staying.mask(batch))) for batch in batches))
+
+
+def missing(table: Storage, files: Collection[DataFile]) -> set[str]:
+    """Paths of those that are not in storage."""
+    there = {stored.path for stored in table.list("")}
+    return {file.path for file in files if file.path not in there}

@@ -1,0 +1,254 @@
+"""What a table shows of our last commit, compared with what SQL has acknowledged: read before every commit (SPEC K6, G6, G10)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+import pyarrow.compute as pc
+
+from crkafka_core.control import Reader
+from crkafka_core.lake import files
+from crkafka_core.lake.handle import Handle
+from crkafka_core.lake.port import CHECKPOINT, DataFile, Snapshot, Stamp, TableLog, mark_of
+from crkafka_core.lake.staying import Staying
+from crkafka_core.model.errors import CrkafkaError, LeaseLost, Refused, WentBack
+from crkafka_core.model.rows import Region, Table, TableCommit
+from crkafka_core.plane import checkpoints, numbers, permits, restored, tables
+from crkafka_core.plane.permits import Permit
+from crkafka_core.segments.batch import SCHEMA
+from crkafka_core.segments.storage import Storage
+
+
+class Standing(Enum):
+    """Of the last commit of ours that a table shows."""
+
+    NONE = "none"
+    ACKNOWLEDGED = "acknowledged"
+    UNACKNOWLEDGED = "unacknowledged"
+    """SQL permitted it, and does not know that it was made."""
+    NEWER = "newer"
+    """SQL never permitted it: it went back in time."""
+
+
+class NotAcknowledged(CrkafkaError):
+    """A table shows a commit that SQL had not acknowledged when ours was permitted. Reaction: `acknowledge`, and ask for another permit."""
+
+
+class OtherRegion(Refused):
+    """The table holds another region's rows (SPEC G6). Reaction: another path, or adopt them."""
+
+
+def standing(reader: Reader, table: Table, stamp: Stamp | None) -> Standing:
+    """Of what the table shows."""
+    if stamp is None:
+        return Standing.NONE
+    commit = reader.get(TableCommit, table.name, stamp.permit)
+    if commit is None or mark_of(commit.token) != stamp.token:
+        return Standing.NEWER
+    return Standing.ACKNOWLEDGED if commit.status == tables.DONE else Standing.UNACKNOWLEDGED
+
+
+def check(region: Handle, permit: Permit, snapshot: Snapshot | None) -> tuple[Stamp | None, Standing]:
+    """The stamp that a table shows, and what SQL knows of it; refused where our commit may not follow it."""
+    table, uid, number = permit.table, permit.plan.uid, permit.commit.number
+    check_place(table, snapshot)
+    if snapshot is None:
+        return None, Standing.NONE
+    check_columns(table, snapshot)
+    stamp = snapshot.stamp(uid, table.name)
+    if snapshot.owner() not in (None, Stamp(uid, table.name, 0, 0, 0).owner):
+        raise _other_owner(table, snapshot, uid)
+    if stamp is None and table.version:
+        raise older_copy(table, 0, table.version)
+    if stamp is None or (stamp.permit, stamp.token) == (number, mark_of(permit.commit.token)):
+        return stamp, Standing.NONE
+
+    def ask(reader: Reader, row: Region) -> tuple[Standing, int, bool, int]:
+        now = tables.of(reader, table.name)
+        follows = permit.commit.kind == tables.FENCE and permits.after_restored(reader, now)
+        return standing(reader, now, stamp), permits.last_number(reader, now), follows, now.acknowledged
+
+    of, last, follows_restored, acknowledged = region.plane.read(ask)
+    if of is Standing.NEWER:
+        _go_on_from_newer(region, permit, stamp, follows_restored=follows_restored)
+    elif stamp.permit < last:
+        raise older_copy(table, stamp.permit, str(last))
+    elif stamp.permit >= number:
+        raise LeaseLost(
+            f"Table {table.name} has commit {stamp.permit}; commit {number} comes too late.",
+            hint="Stop; the later writer goes on.",
+        )
+    elif of is Standing.UNACKNOWLEDGED:
+        raise NotAcknowledged(
+            f"Table {table.name} has commit {stamp.permit}, which the control plane has not acknowledged."
+        )
+    if acknowledged != table.acknowledged:  # by another program that saw it, without the lease
+        raise NotAcknowledged(
+            f"Table {table.name} was acknowledged to {acknowledged} after commit {number} was permitted."
+        )
+    return stamp, of
+
+
+def _go_on_from_newer(region: Handle, permit: Permit, stamp: Stamp, *, follows_restored: bool) -> None:
+    """Only the fence after a restored backup does, with a number above; else the region stops before anything is written (SPEC G10)."""
+    name = permit.table.name
+    if not follows_restored:
+        error = newer(permit.table, stamp)
+        region.plane.do(lambda tx: restored.notice(tx, str(error), by=f"table {name}"))
+        raise error
+    if stamp.permit >= permit.commit.number:
+        region.plane.do(lambda tx: permits.number_above(tx, name, stamp.permit))
+        raise NotAcknowledged(f"Table {name} has commit {stamp.permit}, which a newer control plane made.")
+
+
+def acknowledge(region: Handle, name: str, log: TableLog) -> None:
+    """Let SQL know of the commit that the table shows, if it does not.
+
+    What the commit brought and a later erasure took out of its checkpoints is counted: where the table still has it, it is acknowledged
+    only to the checkpoint before, and a fence takes out the rest.
+    """
+    snapshot = log.look()
+    if snapshot is None:
+        return
+
+    def ask(reader: Reader, row: Region) -> tuple[Stamp | None, dict[int, int]]:
+        stamp, now = snapshot.stamp(row.uid, name), tables.of(reader, name)
+        if stamp is None or standing(reader, now, stamp) is not Standing.UNACKNOWLEDGED:
+            return None, {}
+        brought = [i for i in reader.line(stamp.checkpoint) if i > now.acknowledged] if stamp.checkpoint else []
+        erased = checkpoints.within(reader, brought, ("erased_json", "!=", "{}"))
+        return stamp, {c.id: c.rows_for_tables for c in erased}
+
+    stamp, erased = region.plane.read(ask)
+    if stamp is None:
+        return
+    found = count(log.storage, snapshot.files((min(erased), max(erased)))).rows if erased else Counter[int]()
+    wrong = [i for i, rows in erased.items() if found[i] != rows]
+    region.plane.do(
+        lambda tx: permits.acknowledge(
+            tx, name, stamp.permit, holds=stamp.checkpoint, version=str(stamp.version), without=min(wrong, default=0)
+        )
+    )
+
+
+@dataclass
+class Counted:
+    """Rows of some files of a table."""
+
+    rows: Counter[int] = field(default_factory=Counter)
+    """By the number of their checkpoint."""
+    unnumbered: int = 0
+    doubled: set[int] = field(default_factory=set)
+    """Checkpoints with a record more than once, where that was asked for."""
+
+
+def count(table: Storage, there: Iterable[DataFile], *, distinct: bool = False) -> Counted:
+    """By the log where it tells, else by the column. `distinct`: by every record."""
+    counted, seen = Counted(), dict[tuple[str, int, int], set[int]]()
+    for file in there:
+        held = file.numbers
+        if (
+            not distinct
+            and held is not None
+            and held[0] == held[1]
+            and file.nulls.get(CHECKPOINT) == 0
+            and file.rows >= 0
+        ):
+            counted.rows[held[0]] += file.live
+            continue
+        for batch in files.numbers_of(table, file):
+            for value in pc.value_counts(batch.column(0)).to_pylist():
+                if value["values"] is None:
+                    counted.unnumbered += value["counts"]
+                else:
+                    counted.rows[value["values"]] += value["counts"]
+        if distinct:
+            for batch in files.rows_of(table, file, [CHECKPOINT, "topic", "partition", "offset"], only=True):
+                for number, topic, partition, offset in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                    of = seen.setdefault((topic, partition, number or 0), set())
+                    if offset in of:
+                        counted.doubled.add(number or 0)
+                    of.add(offset)
+    return counted
+
+
+def whole_to(region: Handle, table: Storage, snapshot: Snapshot, holds: int) -> int:
+    """The last checkpoint up to which a table has all that was merged: a newer control plane may have taken rows out (SPEC G10)."""
+
+    def ask(reader: Reader, row: Region) -> tuple[list[int], dict[int, int]]:
+        line = reader.line(holds) if holds else []
+        return line, {c.id: c.rows_for_tables for c in checkpoints.within(reader, line)}
+
+    line, rows = region.plane.read(ask)
+    found = count(table, snapshot.files()).rows
+    lacking = [i for i in line if found[i] != rows.get(i, 0)]
+    if not lacking:
+        return holds
+    before = [i for i in line if i < lacking[0]]
+    return before[-1] if before else 0
+
+
+def staying_at(region: Handle, holds: int, without: Collection[int] = (), *, unnumbered: bool = True) -> Staying:
+    """Which rows stay in a table that has acknowledged so much (SPEC C8)."""
+    dead = region.plane.read(lambda reader, _: numbers.dead(reader))
+    return Staying.of(holds, dead.intervals, without, unnumbered=unnumbered)
+
+
+def newer(table: Table, stamp: Stamp) -> WentBack:
+    """What is told of a table that is newer than SQL."""
+    return WentBack(
+        f"Table {table.name} of region {table.region} has commit {stamp.permit}, up to checkpoint {stamp.checkpoint}; the control plane "
+        f"never issued it: its last one is {table.commits}.",
+        hint=restored.HINT,
+    )
+
+
+def check_place(table: Table, snapshot: Snapshot | None) -> None:
+    """A table that has acknowledged rows and is not there is not made again in silence: its folder may only not be mounted here."""
+    if table.version and (snapshot is None or snapshot.version < int(table.version)):
+        there = "is not there" if snapshot is None else f"is at version {snapshot.version}"
+        raise Refused(
+            f"Table {table.name} at {table.path} {there}, and version {table.version} of it was acknowledged.",
+            hint="Is its folder mounted on this machine? If it is gone for good: `crkafka undeclare`, and declare it at another path.",
+        )
+
+
+def check_columns(table: Table, snapshot: Snapshot) -> None:
+    """Refuse what is no table of Kafka's records any more."""
+    if snapshot.parts:
+        raise Refused(
+            f"Table {table.name} at {table.path} is partitioned by {', '.join(part.column for part in snapshot.parts)}: another "
+            "program made it.",
+            hint=f"Declare {table.name} with another path; what is there stays as it is.",
+        )
+    if missing := [name for name in (*SCHEMA.names, CHECKPOINT) if name not in snapshot.schema.names]:
+        raise Refused(
+            f"Table {table.name} at {table.path} lacks {', '.join(dict.fromkeys(missing))} of the columns of Kafka's records: it was "
+            "renamed or dropped, or another program made the table.",
+            hint=f"Give a renamed column its name back; else declare {table.name} with another path: what is there stays as it is.",
+        )
+
+
+def older_copy(table: Table, shown: int, acknowledged: str) -> Refused:
+    shows = f"shows commit {shown}" if shown else "shows no commit"
+    return Refused(
+        f"Table {table.name} at {table.path} {shows} of this region, and commit {acknowledged} was acknowledged: an older copy of it was "
+        "put back, or another table is there.",
+        hint="Put the newer one back; if it is gone for good: `crkafka undeclare`, and declare it at another path.",
+    )
+
+
+def _other_owner(table: Table, snapshot: Snapshot, uid: str) -> OtherRegion:
+    """Where the table's log has been cleaned of the stamp, only that it is another's is known."""
+    stamps = [entry.stamp for entry in snapshot.since(max(0, snapshot.version - 100)) or () if entry.stamp is not None]
+    whose = "others"
+    if stamps:
+        last = stamps[-1]
+        whose = f"table {last.table} of this region" if last.uid == uid else f"region uid {last.uid}"
+    return OtherRegion(
+        f"Table {table.name} at {table.path} holds rows of {whose}; this region is {uid}.",
+        hint="Two regions of one name are two regions, and two tables are two: name another path.",
+    )

@@ -1,0 +1,294 @@
+"""A region with one raw table of some format, without Kafka and without Spark; and what others do to the table."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable as Reader
+from deltalake import QueryBuilder, write_deltalake
+from pyiceberg.table import StaticTable
+
+from crkafka_core.control import Tx
+from crkafka_core.lake import audit, compact, road, writing
+from crkafka_core.lake.audit import TableAudit
+from crkafka_core.lake.delta import DeltaTable
+from crkafka_core.lake.delta.snapshot import DeltaSnapshot
+from crkafka_core.lake.files import rows_of, written
+from crkafka_core.lake.hold import Hold
+from crkafka_core.lake.iceberg import stamps
+from crkafka_core.lake.iceberg.path import PathTable
+from crkafka_core.lake.iceberg.table import IcebergSnapshot
+from crkafka_core.lake.port import CHECKPOINT, Stamp
+from crkafka_core.lake.raw import RAW
+from crkafka_core.lake.writing import Committed
+from crkafka_core.model.offsets import TP
+from crkafka_core.model.rows import Checkpoint, Lease, Table
+from crkafka_core.plane import restored
+from crkafka_core.plane import tables as plane
+from crkafka_core.plane.reading import KafkaRange, ReadPlan
+from tests.lake.toy import LOGS, ToySnapshot, ToyTable
+from tests.rigs.landing import Landing, records
+from tests.rigs.memory import MemoryStore
+
+Row = tuple[int, int, int]
+"""Checkpoint, partition and offset."""
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+class Rig:
+    """What a test does with the table, and what a program sees that knows nothing of us."""
+
+    log: type = DeltaTable
+    snapshot: type = DeltaSnapshot
+
+    def __init__(self, folder: Path, **keys: object) -> None:
+        self.path = folder / "tables" / "bronze"
+        declared = {"name": "bronze", "format": "delta", "path": str(self.path)}
+        self.store = MemoryStore()
+        self.landing = Landing(self.store, folder, partitions=2, tables=[declared], **{"members": 2, **keys})
+        self.region = self.landing.region
+        self.highest = 0
+        self.landed: dict[int, list[tuple[int, int, int]]] = {}
+        self.means = road.Means(lambda _, table: self.log(table.name, table.path, {}), self.fetch)
+
+    # What the program does
+
+    def land(self, rows: int = 5, quiet: Collection[int] = ()) -> int:
+        """A checkpoint more; quiet partitions have nothing in it."""
+        head = self.region.plane.read(lambda _, row: row.head)
+        before = dict(self.landing.offsets[head])
+        number = self.landing.land(rows, quiet=quiet)
+        after = self.landing.offsets[number]
+        self.highest = max(self.highest, number)
+        self.landed[number] = [(tp.partition, before[tp], after[tp]) for tp in after]
+        return number
+
+    def advance(self, **keys: Any) -> Committed | None:
+        return road.advance(self.region, "bronze", means=self.means, **keys)
+
+    def fence(self) -> Table:
+        return road.fence(self.region, "bronze", means=self.means)
+
+    def rewrite(self, *ids: int) -> Committed | None:
+        return road.rewrite(self.region, "bronze", ids, means=self.means)
+
+    def look(self) -> TableAudit:
+        return audit.look(self.region, "bronze", self.means.logs)
+
+    def mend(self) -> None:
+        """As `crkafka mend` does."""
+        found = self.look()
+        if not found.clean:
+            road.mend(self.region, "bronze", found, means=self.means)
+
+    def maintain(self, target: int = 2**20) -> None:
+        compact.maintain(self.region, "bronze", target=target, logs=self.means.logs)
+
+    def fetch(self, plan: ReadPlan) -> Iterator[tuple[KafkaRange, pa.RecordBatch]]:
+        """Kafka still has everything."""
+        for r in plan.ranges:
+            yield r, records(TP(r.topic, r.partition), r.start, r.stop).records
+
+    def table(self) -> Table:
+        return self.region.plane.read(lambda reader, _: plane.of(reader, "bronze"))
+
+    def writer_dies(self) -> None:
+        """Its lease is over; nothing else of it changes."""
+
+        def end(tx: Tx) -> None:
+            for lease in tx.select(Lease, ("kind", "=", "writer:bronze")):
+                tx.put(replace(lease, until=0.0))
+
+        self.region.plane.do(end)
+
+    def backup(self) -> Any:
+        return copy.deepcopy((self.store._tables, self.landed))
+
+    def restore_backup(self, saved: Any) -> None:
+        """SQL is what it was; whoever held a lease then is gone."""
+        rows, self.landed = copy.deepcopy(saved)
+        self.store._tables.update(rows)
+        self.landing.starts += 1
+        self.writer_dies()
+
+    def start_restored(self) -> None:
+        """`crkafka start --restored rewind`."""
+        epoch = self.region.plane.read(lambda _, row: row.epoch)
+        seen = restored.Seen(epoch=epoch + 5, checkpoint=self.highest, where="Kafka")
+        self.region.plane.do(lambda tx: restored.notice(tx, "restored", by="test"))
+        self.region.plane.do(lambda tx: restored.rewind(tx, seen, by="test"))
+        head = self.region.plane.read(lambda _, row: row.head)
+        self.landed = {number: of for number, of in self.landed.items() if number <= head}
+
+    def rewind(self, target: int) -> None:
+        """Go back to a checkpoint; the table has not followed yet."""
+        self.landing.rewind(target)
+        self.landed = {number: of for number, of in self.landed.items() if number <= target}
+
+    def truth(self) -> list[Row]:
+        """What the table has to hold once it has followed: all that landed, and was neither rewound nor erased."""
+        erased = self.region.plane.read(
+            lambda reader, _: {c.id: c.erased.get("orders", {}) for c in reader.select(Checkpoint)}
+        )
+        return sorted(
+            (checkpoint, partition, offset)
+            for checkpoint, of in self.landed.items()
+            for partition, start, stop in of
+            for offset in range(start, stop)
+            if offset not in erased.get(checkpoint, {}).get(partition, ())
+        )
+
+    # What a reader sees, and what others do
+
+    def rows(self) -> list[Row]:
+        """Of every row, in order: doubled ones show."""
+        query = QueryBuilder().register("t", Reader(str(self.path)))
+        return _rows(pa.table(query.execute(f'SELECT {CHECKPOINT}, "partition", "offset" FROM t').read_all()))
+
+    def delete(self, below: int) -> None:
+        Reader(str(self.path)).delete(f"offset < {below}")
+
+    def insert(self, rows: pa.Table) -> None:
+        write_deltalake(str(self.path), rows, mode="append", schema_mode="merge")
+
+    def optimize(self) -> None:
+        Reader(str(self.path)).optimize.compact()
+
+    def save(self) -> Any:
+        shutil.copytree(self.path, saved := self.path.with_name(f"saved-{len(list(self.path.parent.iterdir()))}"))
+        return saved
+
+    def put_back(self, saved: Any) -> None:
+        shutil.rmtree(self.path)
+        shutil.copytree(saved, self.path)
+
+    def least_offset_of(self, path: str) -> int:
+        table = pa.table(Reader(str(self.path)).get_add_actions(flatten=True)).to_pylist()
+        return next(int(a["min.offset"]) for a in table if a["path"] == path)
+
+
+class ByPort(Rig):
+    """A format whose other writers are stood for by commits without a stamp."""
+
+    def _log(self) -> Any:
+        return self.log("bronze", str(self.path), {})
+
+    def _read(self) -> pa.Table:
+        snapshot = self._log().look()
+        files = snapshot.files() if snapshot else ()
+        batches = [pa.Table.from_batches([b]) for f in files for b in rows_of(self._log().storage, f)]
+        return pa.concat_tables(batches, promote_options="default") if batches else RAW.empty_table()
+
+    def rows(self) -> list[Row]:
+        return _rows(self._read())
+
+    def _write(self, table: pa.Table, *, removing: bool, changes_rows: bool = True) -> None:
+        log, snapshot = self._log(), self._log().look()
+        assert snapshot is not None
+        add = written(log.storage, f"others/{snapshot.version}.parquet", table.to_batches())
+        with self.as_others():
+            snapshot.commit(add, list(snapshot.files()) if removing else [], STRANGER, changes_rows=changes_rows)
+
+    @contextmanager
+    def as_others(self) -> Iterator[None]:
+        """Who commits meanwhile leaves no stamp."""
+        yield
+
+    def delete(self, below: int) -> None:
+        rows = self._read()
+        self._write(rows.filter(pc.greater_equal(rows["offset"], below)), removing=True)
+
+    def insert(self, rows: pa.Table) -> None:
+        self._write(rows, removing=False)
+
+    def optimize(self) -> None:
+        self._write(self._read(), removing=True, changes_rows=False)
+
+    def least_offset_of(self, path: str) -> int:
+        snapshot = self._log().look()
+        assert snapshot is not None
+        return next(int(f.lowest["offset"]) for f in snapshot.files() if f.path == path)
+
+
+STRANGER = Stamp("", "", 0, 0, 0)
+"""Of a commit of others, by which a format leaves no stamp."""
+
+
+class Toy(ByPort):
+    """The format in memory."""
+
+    log: type = ToyTable
+    snapshot: type = ToySnapshot
+
+    def save(self) -> Any:
+        return list(LOGS[str(self.path)])
+
+    def put_back(self, saved: Any) -> None:
+        LOGS[str(self.path)] = list(saved)
+
+
+class Iceberg(ByPort):
+    """At a path. Spark's own commits between ours: tests/lake/iceberg."""
+
+    log: type = PathTable
+    snapshot: type = IcebergSnapshot
+
+    def rows(self) -> list[Row]:
+        """By a reader that shares nothing with us."""
+        versions = [int(p.name[1:].split(".")[0]) for p in (self.path / "metadata").glob("v*.metadata.json")]
+        if not versions:
+            return []
+        table = StaticTable.from_metadata(str(self.path / "metadata" / f"v{max(versions)}.metadata.json"))
+        return _rows(table.scan(selected_fields=(CHECKPOINT, "partition", "offset")).to_arrow())
+
+    @contextmanager
+    def as_others(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stamps, "state", lambda _: {})
+            patch.setattr(stamps, "text", lambda _: "")
+            yield
+
+
+def _rows(table: pa.Table) -> list[Row]:
+    columns = (table[name].to_pylist() for name in (CHECKPOINT, "partition", "offset"))
+    return sorted((number or 0, partition, offset) for number, partition, offset in zip(*columns, strict=True))
+
+
+STEPS = ["before the files", "after the files", "after making the table", "after the commit"]
+
+
+def dies_at(step: str, rig: Rig, patch: pytest.MonkeyPatch) -> None:
+    """The process of a writer dies at this step; it cannot give its permit back either."""
+
+    def dead(*_: Any, **__: Any) -> None:
+        raise Crash
+
+    def after(original: Callable[..., Any]) -> Callable[..., Any]:
+        def then_dead(*rest: Any, **keys: Any) -> None:
+            original(*rest, **keys)
+            raise Crash
+
+        return then_dead
+
+    give_up = writing.give_up
+    patch.setattr(writing, "give_up", lambda *rest: None if isinstance(rest[-1], Crash) else give_up(*rest))
+    if step == "before the files":
+        patch.setattr("crkafka_core.lake.files.adopted", dead)
+    elif step == "after the files":
+        patch.setattr(Hold, "check", dead)
+    elif step == "after making the table":
+        patch.setattr(rig.log, "create", after(rig.log.create))
+    else:
+        patch.setattr(rig.snapshot, "commit", after(rig.snapshot.commit))

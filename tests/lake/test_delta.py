@@ -1,0 +1,188 @@
+"""Delta behind the port: its log is read and written here, and every other reader and writer goes on from it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable as Reader
+
+from crkafka_core.lake.delta import DeltaTable
+from crkafka_core.lake.delta.state import load
+from crkafka_core.lake.delta.table import _known
+from crkafka_core.lake.port import CannotCommit, Moved, NewFile, Stamp
+from crkafka_core.lake.raw import RAW
+from tests.lake.rig import Rig
+
+
+def made(folder: Path, **properties: str) -> DeltaTable:
+    table = DeltaTable("t", str(folder / "t"), {})
+    table.create(RAW, (), Stamp("u", "t", 0, 0, 0), properties)
+    return table
+
+
+def stamp(permit: int) -> Stamp:
+    return Stamp("u", "t", permit, 7, permit)
+
+
+def test_a_log_is_read_from_its_checkpoint_as_from_its_beginning(tmp_path: Path) -> None:
+    """Files, transactions and columns; deltalake writes the checkpoint, and cleans the log."""
+    rig = Rig(tmp_path)
+    log = rig.means.logs(rig.region, rig.table())
+    for _ in range(4):
+        rig.land()
+        rig.advance()
+    rig.optimize()
+    Reader(str(rig.path)).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 days"})
+    rig.land()
+    rig.advance()
+    whole = load(log.storage)
+    assert whole is not None
+    Reader(str(rig.path)).create_checkpoint()
+    Reader(str(rig.path)).cleanup_metadata()
+    kept = load(log.storage)
+    assert kept is not None and (kept.version, kept.transactions) == (whole.version, whole.transactions)
+    assert sorted(kept.files) == sorted(whole.files) and kept.fields == whole.fields
+    assert sorted(map(str, (a.file for a in kept.files.values()))) == sorted(
+        map(str, (a.file for a in whole.files.values()))
+    )
+    _known.clear()
+    rig.land()
+    rig.advance()
+    assert rig.rows() == rig.truth()
+
+
+def test_a_commit_counts_only_directly_after_what_was_looked_at(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    first, second = table.look(), table.look()
+    assert first is not None and second is not None
+    first.commit((), (), stamp(1))
+    with pytest.raises(Moved):
+        second.commit((), (), stamp(2))
+    with pytest.raises(Moved):
+        table.create(RAW, (), stamp(0), {})
+    assert (after := table.look()) is not None and after.stamp("u", "t") is not None
+
+
+def test_a_table_whose_folder_was_put_back_is_read_anew(tmp_path: Path) -> None:
+    """Also where the older copy has come to the same version by other commits."""
+    table = made(tmp_path)
+    snapshot = table.look()
+    assert snapshot is not None
+    mine = snapshot.commit((), (), stamp(1))
+    path = tmp_path / "t" / "_delta_log" / f"{mine.version:020d}.json"
+    path.write_text(path.read_text().replace('"version": 1', '"version": 5', 1))
+    there = table.look()
+    assert there is not None and there is not mine
+
+
+@pytest.mark.parametrize(
+    ("properties", "field", "named"),
+    [
+        ({"delta.constraints.c": "offset > 0"}, {}, "constraints"),
+        ({"delta.columnMapping.mode": "id"}, {}, "columnMapping"),
+        ({}, {"delta.generationExpression": "1"}, "generationExpression"),
+    ],
+)
+def test_what_asks_more_of_a_commit_than_we_write_is_refused_by_name(
+    tmp_path: Path, properties: dict[str, str], field: dict[str, str], named: str
+) -> None:
+    table = made(tmp_path, **properties)
+    path = tmp_path / "t" / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    metadata = next(a["metaData"] for a in actions if "metaData" in a)
+    schema = json.loads(metadata["schemaString"])
+    schema["fields"][0]["metadata"] |= field
+    metadata["schemaString"] = json.dumps(schema)
+    path.write_text("\n".join(map(json.dumps, actions)))
+    snapshot = table.look()
+    assert snapshot is not None
+    with pytest.raises(CannotCommit, match=named):
+        snapshot.commit((), (), stamp(1))
+
+
+def test_append_only_is_heeded(tmp_path: Path) -> None:
+    table = made(tmp_path, **{"delta.appendOnly": "true"})
+    snapshot = table.look()
+    assert snapshot is not None
+    after = snapshot.commit([NewFile("a.parquet", 1, 1)], (), stamp(1))
+    with pytest.raises(CannotCommit, match="appendOnly"):
+        after.commit((), list(after.files()), stamp(2))
+    after.commit((), list(after.files()), stamp(2), changes_rows=False)
+
+
+def test_columns_come_by_a_commit(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    snapshot = table.look()
+    assert snapshot is not None
+    wider = RAW.append(pa.field("more", pa.float64()))
+    after = snapshot.commit((), (), stamp(1), schema=wider)
+    assert after.schema.names[-1] == "more" == pa.schema(Reader(str(tmp_path / "t")).schema().to_arrow()).names[-1]
+
+
+def test_rows_that_spark_would_mark_are_no_rows(tmp_path: Path) -> None:
+    """A file with a deletion vector leaves by path and vector, or is rewritten without the marked rows."""
+    rig = Rig(tmp_path)
+    for _ in range(3):
+        rig.land()
+        rig.advance()
+    rig.optimize()
+    marked = mark_first_row(rig)
+    found = rig.look()
+    assert found.miscounted == (marked,)
+    rig.rewind(2)
+    rig.fence()
+    assert set(rig.rows()) <= set(rig.truth())
+    rig.mend()
+    assert rig.rows() == rig.truth() and rig.look().clean
+
+
+def mark_first_row(rig: Rig) -> int:
+    """As Spark's DELETE does in a table with deletion vectors; the checkpoint of the row."""
+    log = rig.path / "_delta_log"
+    state = load(rig.means.logs(rig.region, rig.table()).storage)
+    assert state is not None
+    (added,) = state.files.values()
+    # A roaring bitmap of 64 bits with the one position 0, inline in base85 as Delta has it.
+    small = struct.pack("<II", 12346, 1) + struct.pack("<HH", 0, 0) + struct.pack("<I", 16) + struct.pack("<H", 0)
+    data = struct.pack("<I", 1681511377) + struct.pack("<Q", 1) + struct.pack("<I", 0) + small
+    data += b"\0" * (-len(data) % 4)
+    alphabet = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+    text = ""
+    for at in range(0, len(data), 4):
+        number, word = int.from_bytes(data[at : at + 4], "big"), ""
+        for _ in range(5):
+            number, digit = divmod(number, 85)
+            word = alphabet[digit] + word
+        text += word
+    vector = {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": 1}
+    add = {key: value for key, value in added.action.items() if value is not None}
+    remove = {
+        "path": add["path"],
+        "dataChange": True,
+        "deletionTimestamp": 1,
+        "extendedFileMetadata": True,
+        "partitionValues": {},
+        "size": add["size"],
+    }
+    features = ["deletionVectors"]
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": features,
+        "writerFeatures": [*features, "appendOnly", "invariants"],
+    }
+    configuration = {**state.metadata.get("configuration", {}), "delta.enableDeletionVectors": "true"}
+    actions = [
+        {"commitInfo": {"timestamp": 1, "operation": "DELETE"}},
+        {"protocol": protocol},
+        {"metaData": {**state.metadata, "configuration": configuration}},
+        {"remove": remove},
+        {"add": {**add, "dataChange": True, "modificationTime": 1, "deletionVector": vector}},
+    ]
+    (log / f"{state.version + 1:020d}.json").write_text("\n".join(map(json.dumps, actions)))
+    ((checkpoint, _, _),) = set(rig.truth()) - set(rig.rows())
+    return checkpoint

@@ -1,0 +1,417 @@
+"""One way into a table: what every format has to hold, whatever crashes, comes late, goes back or is done by others (SPEC K6, X4, C8)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from crkafka_core.lake import erase, standing
+from crkafka_core.lake.port import CHECKPOINT, Unknown
+from crkafka_core.model.errors import CrkafkaError, DataLoss, Refused, WentBack
+from crkafka_core.model.offsets import TP
+from crkafka_core.plane import erasure
+from crkafka_core.plane import tables as plane
+from tests.lake.rig import STEPS, Crash, Iceberg, Rig, Toy, dies_at
+from tests.rigs.landing import records
+
+
+@pytest.fixture(params=[Rig, Iceberg, Toy], ids=["delta", "iceberg", "toy"])
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
+    made: Rig = request.param(tmp_path)
+    return made
+
+
+def filled(rig: Rig, checkpoints: int = 3) -> Rig:
+    for _ in range(checkpoints):
+        rig.land()
+        rig.advance()
+    return rig
+
+
+def test_each_row_comes_once_with_the_number_of_its_checkpoint(rig: Rig) -> None:
+    rig.land(), rig.land()
+    done = rig.advance()
+    assert done is not None and (done.checkpoints, done.rows, done.acknowledged) == ((1, 2), 20, 2)
+    assert rig.advance() is None
+    rig.land(0), rig.land()
+    rig.advance()
+    assert rig.table().acknowledged == 4
+    assert rig.rows() == rig.truth()
+    assert rig.look().clean
+
+
+def test_bounds_of_a_file_are_its_least_and_greatest_values(rig: Rig) -> None:
+    """What engines answer `min(offset)` from: a partition that begins with a hole has none of the span's first offset."""
+    rig.landing._batch_of = lambda tp, start, stop: records(tp, start + 2, stop)
+    rig.landing.land(5)
+    rig.advance()
+    log = rig.means.logs(rig.region, rig.table())
+    snapshot = log.look()
+    assert snapshot is not None
+    assert {rig.least_offset_of(file.path) for file in snapshot.files()} == {2}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_writer_that_dies_anywhere_is_gone_on_from(rig: Rig, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(rig, 0 if step == "after making the table" else 2)
+    rig.land()
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        dies_at(step, rig, patch)
+        rig.advance()
+    rig.writer_dies()
+    rig.land()
+    rig.advance(), rig.advance()
+    assert rig.rows() == rig.truth()
+    assert rig.look().clean
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_fence_that_dies_anywhere_is_made_again(rig: Rig, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(rig, 3)
+    rig.rewind(1)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        dies_at("after the files" if step in STEPS[:3] else step, rig, patch)
+        rig.fence()
+    rig.writer_dies()
+    rig.fence()
+    assert rig.rows() == rig.truth()
+    rig.land()
+    rig.advance()
+    assert rig.rows() == rig.truth()
+
+
+def test_a_commit_whose_answer_was_lost_counts_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(rig)
+    rig.land()
+    commit = rig.snapshot.commit
+
+    def lost(self: Any, *rest: Any, **keys: Any) -> Any:
+        commit(self, *rest, **keys)
+        raise Unknown("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.snapshot, "commit", lost)
+        done = rig.advance()
+    assert done is not None and rig.rows() == rig.truth()
+
+
+@pytest.mark.parametrize("goes_back", [False, True])
+def test_a_late_writer_is_refused(rig: Rig, goes_back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It slept between its files and its commit; meanwhile others wrote, or the region went back."""
+    filled(rig)
+    rig.land()
+    commit = rig.snapshot.commit
+
+    def slept(self: Any, *rest: Any, **keys: Any) -> Any:
+        monkeypatch.setattr(rig.snapshot, "commit", commit)
+        rig.writer_dies()
+        if goes_back:
+            rig.rewind(2)
+            rig.fence()
+        else:
+            rig.advance()
+        return commit(self, *rest, **keys)
+
+    monkeypatch.setattr(rig.snapshot, "commit", slept)
+    with pytest.raises(CrkafkaError):
+        rig.advance()
+    assert rig.rows() == rig.truth()
+    rig.land()
+    rig.advance()
+    assert rig.rows() == rig.truth()
+
+
+def test_a_rewind_takes_out_whole_files_and_rows_inside_of_files_that_others_made(rig: Rig) -> None:
+    filled(rig, 2)
+    rig.optimize()
+    filled(rig, 2)
+    rig.optimize()
+    rig.rewind(3)
+    rig.fence()
+    assert rig.rows() == rig.truth() and rig.table().acknowledged == 3
+    rig.rewind(1)
+    rig.fence()
+    assert rig.rows() == rig.truth() and rig.table().acknowledged == 1
+    filled(rig, 1)
+    assert rig.rows() == rig.truth() and rig.look().clean
+
+
+def test_a_table_that_was_never_permitted_a_write_has_nothing_to_fence(rig: Rig) -> None:
+    rig.land()
+    rig.rewind(0)
+    assert not rig.table().owes_fence and not rig.path.exists()
+
+
+def test_the_fence_makes_a_table_that_a_first_writer_had_not_made(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.land()
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        dies_at("after the files", rig, patch)
+        rig.advance()
+    rig.writer_dies()
+    rig.rewind(0)
+    rig.fence()
+    assert rig.rows() == []
+
+
+def test_an_older_copy_of_the_table_is_refused(rig: Rig) -> None:
+    filled(rig, 2)
+    saved = rig.save()
+    filled(rig, 1)
+    rig.put_back(saved)
+    for _ in range(2):
+        rig.optimize(), rig.optimize()  # harmless commits bring its version up again
+        with pytest.raises(Refused, match=r"older copy|version"):
+            rig.land()
+            rig.advance()
+        with pytest.raises(Refused, match=r"older copy|version"):
+            rig.look()
+
+
+def test_what_others_delete_is_counted_and_stays_reported_until_it_is_mended(rig: Rig) -> None:
+    filled(rig, 3)
+    rig.delete(below=7)
+    filled(rig, 1)
+    found = rig.look()
+    assert (found.miscounted, found.foreign) == ((1, 2), 1)
+    rig.mend()
+    assert rig.look().clean and rig.rows() == rig.truth()
+
+
+def test_rows_of_others_leave_with_a_repair(rig: Rig) -> None:
+    """Those without a number, those of a checkpoint that never was, and rows that are there twice."""
+    filled(rig, 3)
+    more = pa.Table.from_batches([records(TP("orders", 0), 0, 4).records])
+    rig.insert(more)
+    rig.insert(more.append_column(CHECKPOINT, pa.array([77] * 4, pa.int64())))
+    rig.insert(more.append_column(CHECKPOINT, pa.array([1] * 4, pa.int64())))
+    found = rig.look()
+    assert (found.unknown, found.strangers, found.miscounted) == (4, (77,), (1,)) and found.foreign == 3
+    rig.mend()
+    assert rig.look().clean and rig.rows() == rig.truth()
+
+
+def test_a_table_to_which_others_only_added_is_mended_by_a_fence(rig: Rig) -> None:
+    filled(rig, 1)
+    rig.rewind(0)
+    rig.fence()
+    rig.insert(pa.Table.from_batches([records(TP("orders", 0), 0, 4).records]))
+    rig.mend()
+    assert rig.rows() == []
+
+
+def test_rows_of_quiet_partitions_stay_whatever_the_history_has_forgotten(rig: Rig) -> None:
+    filled(rig, 2)
+    rig.optimize()
+    for _ in range(4):
+        rig.land(quiet=[1])
+        rig.advance()
+    rig.optimize()
+    rig.landing.retire(1, 2, 3, history=1)
+    before = rig.rows()
+    rig.rewrite(5)
+    assert rig.rows() == before
+    rig.delete(below=1)
+    found = rig.look()
+    assert found.foreign == 1 and not found.strangers
+    rig.mend()
+    rig.rewind(5)
+    rig.fence()
+    assert [row for row in rig.rows() if row[1] == 1] == [row for row in before if row[1] == 1 and row[2] >= 1]
+    assert rig.look().clean
+
+
+def test_a_table_is_declared_again_where_it_lies(rig: Rig) -> None:
+    filled(rig, 2)
+    rig.region.plane.do(lambda tx: plane.undeclare(tx, "bronze"))
+    rig.land()
+    rig.landing.declare(rig.landing.config.tables[0])
+    rig.advance(), rig.advance()
+    assert rig.rows() == rig.truth() and rig.look().clean
+
+
+def test_a_table_is_refused_that_is_declared_again_after_the_history_forgot_it(rig: Rig) -> None:
+    filled(rig, 2)
+    rig.region.plane.do(lambda tx: plane.undeclare(tx, "bronze"))
+    for _ in range(4):
+        rig.land()
+    rig.landing.retire(1, 2, 3, 4, history=1)
+    before = rig.rows()
+    rig.landing.declare(rig.landing.config.tables[0])
+    with pytest.raises(Refused, match="new path"):
+        rig.advance()
+    assert rig.rows() == before
+
+
+def test_sql_that_went_back_is_noticed_and_what_it_lost_leaves(rig: Rig) -> None:
+    filled(rig, 2)
+    saved = rig.backup()
+    filled(rig, 2)
+    rig.restore_backup(saved)
+    with pytest.raises(WentBack):
+        rig.rewrite(1)
+    rig.start_restored()
+    rig.fence()
+    assert rig.rows() == rig.truth()
+    filled(rig, 1)
+    assert rig.rows() == rig.truth() and rig.look().clean
+
+
+def test_what_a_newer_sql_had_taken_out_comes_back(rig: Rig) -> None:
+    filled(rig, 3)
+    saved = rig.backup()
+    rig.rewind(1)
+    rig.fence()
+    rig.restore_backup(saved)
+    rig.start_restored()
+    rig.fence()
+    rig.advance()
+    assert rig.rows() == rig.truth() and rig.look().clean
+
+
+def test_another_regions_table_is_refused(rig: Rig, tmp_path: Path) -> None:
+    filled(rig, 1)
+    other = type(rig)(tmp_path / "other")
+    other.path = rig.path
+    other.landing.config.tables[0]
+    other.region.plane.do(lambda tx: plane.undeclare(tx, "bronze"))
+    other.region.plane.do(lambda tx: plane.declare(tx, "silver", "delta", str(rig.path)))
+    other.land()
+    with pytest.raises(standing.OtherRegion):
+        from crkafka_core.lake import road
+
+        road.advance(other.region, "silver", means=other.means)
+
+
+def test_erased_records_leave_and_no_rewrite_brings_them_back(rig: Rig) -> None:
+    filled(rig, 2)
+    rig.optimize()
+    erase.note(rig.region, erasure.by_partition([("orders", 0, 3), ("orders", 1, 7)]))
+    rig.rewrite(1, 2)
+    assert rig.rows() == rig.truth() and len(rig.rows()) == 18
+    rig.rewrite(1)
+    assert rig.rows() == rig.truth() and rig.look().clean
+
+
+def test_records_erased_while_a_commit_waited_for_its_acknowledgement_leave(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(rig, 1)
+    rig.land()
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        dies_at("after the commit", rig, patch)
+        rig.advance()
+    rig.writer_dies()
+    erase.note(rig.region, erasure.by_partition([("orders", 0, 7)]))
+    rig.advance(), rig.advance()
+    assert rig.rows() == rig.truth() and rig.look().clean
+
+
+def test_archived_checkpoints_are_read_from_kafka_again_or_refused(rig: Rig) -> None:
+    filled(rig, 3)
+    rig.landing.retire(1, 2, history=10)
+    rig.delete(below=7)
+    rig.mend()
+    assert rig.rows() == rig.truth()
+    rig.delete(below=7)
+    rig.means = type(rig.means)(rig.means.logs, lambda plan: iter(()))
+    with pytest.raises(DataLoss):
+        rig.mend()
+
+
+def test_lost_data_files_are_found_and_come_again(rig: Rig) -> None:
+    filled(rig, 3)
+    log = rig.means.logs(rig.region, rig.table())
+    snapshot = log.look()
+    assert snapshot is not None
+    lost = next(iter(snapshot.files()))
+    log.storage.delete(lost.path)
+    found = rig.look()
+    assert found.lost == (lost.path,) and found.miscounted
+    rig.mend()
+    assert rig.look().clean and rig.rows() == rig.truth()
+
+
+def test_compaction_changes_no_rows_and_a_rewind_still_finds_them(rig: Rig) -> None:
+    filled(rig, 6)
+    rig.landing.retire(1, 2, 3, 4, history=10)
+    rig.maintain()
+    log = rig.means.logs(rig.region, rig.table())
+    snapshot = log.look()
+    assert snapshot is not None
+    assert len(list(snapshot.files())) == 5 and rig.rows() == rig.truth() and rig.look().clean
+    rig.rewind(5)
+    rig.fence()
+    assert rig.rows() == rig.truth()
+
+
+def test_a_compaction_without_an_answer_deletes_nothing_that_the_table_has(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(rig, 4)
+    rig.landing.retire(1, 2, 3, history=10)
+    commit = rig.snapshot.commit
+
+    def lost(self: Any, *rest: Any, **keys: Any) -> Any:
+        commit(self, *rest, **keys)
+        raise Unknown("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.snapshot, "commit", lost)
+        rig.maintain()
+    assert rig.rows() == rig.truth() and not rig.look().lost
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_in_any_order(rig: Rig, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quiet partitions, a history that forgets, rewinds, crashes, compaction by us and by others, repairs; all in one story."""
+    rng = random.Random(seed)
+
+    def crash() -> None:
+        with monkeypatch.context() as patch:
+            dies_at(rng.choice(STEPS), rig, patch)
+            try:
+                rig.advance(limit=rng.choice([1, 2, None]))
+            except Crash:
+                rig.writer_dies()
+
+    def rewind() -> None:
+        kept = rig.region.plane.read(lambda reader, row: [c for c in reader.line(row.head) if c not in retired])
+        if kept:
+            rig.rewind(rng.choice(kept))
+            rig.fence()
+
+    retired: set[int] = set()
+
+    def retire() -> None:
+        reached, line = rig.table().acknowledged, rig.region.plane.read(lambda reader, row: reader.line(row.head))
+        old = [c for c in line[:-2] if c <= reached and c not in retired]
+        if old and not rig.table().owes_fence:
+            rig.landing.retire(*old[:2], history=rng.choice([3, 100]))
+            retired.update(old[:2])
+
+    def others() -> None:
+        if rig.table().version:
+            rig.optimize()
+
+    steps: list[Callable[[], Any]] = [
+        lambda: rig.land(rng.choice([0, 3, 5]), quiet=rng.choice([(), (), (0,), (1,)])),
+        lambda: rig.land(4),
+        rig.advance,
+        crash,
+        rewind,
+        retire,
+        others,
+        lambda: rig.maintain(2**20) if rig.table().version else None,
+        lambda: rig.mend() if rig.table().version else None,
+    ]
+    for _ in range(40):
+        rng.choice(steps)()
+    while rig.advance() is not None:
+        pass
+    assert rig.rows() == rig.truth()
+    assert not rig.table().version or rig.look().clean
