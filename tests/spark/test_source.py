@@ -109,7 +109,7 @@ def test_queries_on_one_frame_are_no_affair_of_each_others(spark: SparkSession, 
         ({"ids": "1", "after": 0}, "either ids"),
         ({"columns": "valeu"}, "no column 'valeu'"),
         ({"fromTime": "noon"}, "ISO 8601"),
-        ({"checkpoint": "yes"}, "must be true or false, not 'yes'"),
+        ({"checkpoint": "true"}, "has no option 'checkpoint'"),
         ({"partitions": "²"}, "must be whole numbers"),
     ],
 )
