@@ -286,10 +286,12 @@ def test_closing_the_pool_ends_what_it_does(tmp_path: Path) -> None:
 
 
 HOST = """
+import signal
 import sys
 from pathlib import Path
 from dataclasses import replace
 from tests.lake.test_pool import *
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it is ignored, as in a shell's background
 folder = Path(sys.argv[1])
 landing = landed(folder, lambda o: b"slow")
 pool = Pool()
