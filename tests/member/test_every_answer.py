@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,7 +79,8 @@ class Member:
         self.submitter = Submitter(MessageQueue(10_000, 1 << 30), self.segments, self.loop.post)  # type: ignore[arg-type]
         parts: Any = (consumer, self.submitter, self.asked, self.asked, self.asked)
         self.loop.begin(*parts, lambda consumer: None, lambda: None)
-        running = Desired("u", 1, epoch=1, phase=Phase.RUNNING, head=0, registered=True, superseded=False, wanted=True)
+        known = Desired("u", 1, epoch=1, phase=Phase.RUNNING, head=0, registered=True, superseded=False, wanted=True)
+        running = replace(known, filling=1, fills=frozenset(TPS))
         self.loop.post(sg.Observed(running))
         self.loop.post(sg.Lease(True))
 
