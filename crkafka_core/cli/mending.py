@@ -39,10 +39,10 @@ def mend(config: RegionConfig, table: str = "", *, look: bool = False, say: Say 
             nonlocal spark
             if on_the_road(region, name):
                 say(f"the table {name}")
-                found = audit.look(region, name)
-                if not look and not found.clean:
-                    road.mend(region, name, found)
-                return found
+                audited = audit.look(region, name)
+                if not look and not audited.clean:
+                    road.mend(region, name, audited)
+                return audited
             from crkafka_core.spark import tables as spark_tables
 
             if spark is None and _needs_spark(region, name):

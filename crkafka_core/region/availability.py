@@ -13,8 +13,9 @@ from crkafka_core.control import Reader
 from crkafka_core.kafka.edge import Admin
 from crkafka_core.model.errors import ConfigError, CrkafkaError, DataLoss, Refused, ServiceUnavailable
 from crkafka_core.model.offsets import TP
-from crkafka_core.model.rows import CheckpointStatus, Initial, Region, Segment
-from crkafka_core.plane import checkpoints, epochs, starts
+from crkafka_core.model.rows import CheckpointStatus, Initial, Region
+from crkafka_core.model.segment_name import SegmentName
+from crkafka_core.plane import checkpoints, epochs, retire, starts
 from crkafka_core.plane.transact import ControlPlane
 
 if TYPE_CHECKING:
@@ -147,11 +148,11 @@ def check_available(plane: ControlPlane, admin: Admin, target: int, *, otherwise
 
 def check_kept(plane: ControlPlane, files: Collection[str]) -> None:
     """Refuse to go on from a control plane of which segments are gone: an older backup has decided against them (SPEC G10)."""
-    there, kept = set(files), plane.read(lambda reader, _: reader.select(Segment, order=("checkpoint",)))
-    gone = next((segment for segment in kept if segment.path not in there), None)
-    if gone is not None:
+    gone = plane.read(lambda reader, _: retire.named(reader)) - set(files)
+    if gone:
+        first = min(name.number for name in map(SegmentName.parse, gone) if name is not None)
         raise Refused(
-            f"The segments of checkpoint {gone.checkpoint} of region {plane.region} are gone. An older backup of this control plane was "
+            f"The segments of checkpoint {first} of region {plane.region} are gone. An older backup of this control plane was "
             "rewound with `--restored rewind` and retired them: that decision stands.",
             hint="Put back the control plane that went on from there. If it is lost: `crkafka start --restored initial` empties the "
             "tables, and reads from Kafka again all that it still holds.",

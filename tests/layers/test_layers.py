@@ -57,7 +57,7 @@ def test_the_contracts_hold() -> None:
         ("crkafka_core/plane/planted.py", "import time"),
         ("crkafka_core/model/planted.py", "from pathlib import Path"),
         ("crkafka_core/protocol/planted.py", "import crkafka_core.member"),
-        ("crkafka_core/region/planted.py", "import tests.rigs"),
+        ("crkafka_core/region/planted.py", "import crkafka_core.testing"),
         ("crkafka_core/testing/planted.py", "import crkafka_core.cli"),
         ("crkafka_core/dev/planted.py", "import crkafka_core.kafka"),
         ("crkafka_core/decode/planted.py", "import pyspark"),

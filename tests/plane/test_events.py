@@ -129,7 +129,7 @@ def test_x8_the_rest_is_told_too(kit: Kit) -> None:
     kit.cut()
     at = seen(kit)
     kit.do(lambda tx: starts.forget(tx, "t", by="me"))
-    kit.do(lambda tx: alarms.stalled(tx, {P0: 61.0}, by="me"))
+    kit.do(lambda tx: alarms.stalled(tx, {P0: 61.0}, {}, by="me"))
     kinds = [kind for kind, _, _ in told(kit, at)]
     assert kinds == ["topic forgotten", "stalled"]
     assert kit.events("stalled")[0].text == "t[0]: there are records, and none came for 61 s"

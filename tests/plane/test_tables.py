@@ -269,7 +269,8 @@ def test_T2_a_table_that_is_declared_once_checkpoints_are_forgotten_begins_behin
         "table begins",
         "late: behind checkpoint 2, since what led to it is not archived any more",
     )
-    assert plane.do(lambda tx: permits.permit_commit(tx, "late", holder="h", token="t")) is not None
+    made = plane.do(lambda tx: permits.permit_commit(tx, "late", holder="h", token="t"))
+    assert made is not None
     assert plane.read(lambda reader, _: events.last(reader, 1)) == [said], "it begins once"
     done = plane.do(lambda tx: permits.finish_commit(tx, made, version="1", rows=40))
     assert done.acknowledged == 4
