@@ -352,12 +352,18 @@ def test_g8_a_partition_that_nobody_holds_makes_one_member_force_a_rebalance(pla
     assert not any(isinstance(e, sg.WronglyShared) for e in said["orders/1"]), "it is the turn of one of them only"
 
 
+NEW_GROUP = SimpleNamespace(
+    cluster_id=lambda: "c", client_ids=lambda _: [], topics=lambda *_, **__: {}, committed=lambda *_: {}
+)
+"""Kafka, as an admin client shows it, where the group has no member and no commit."""
+
+
 def test_x11_a_member_waits_for_the_token_of_its_clients(
     plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who gives tokens may be away when a member starts, also between its two clients."""
     edges, begun, asked = RealEdges(), list[Parts](), list[str]()
-    admin = SimpleNamespace(cluster_id=lambda: "c", close=lambda: None)
+    admin = SimpleNamespace(close=lambda: None, **vars(NEW_GROUP))
 
     def made(kind: str, client: Any) -> Any:
         asked.append(kind)
@@ -394,7 +400,7 @@ def test_g3_a_member_whose_client_takes_no_such_property_says_so_to_sql(
 ) -> None:
     """`crkafka check` had found it; else a process dies at each start, and nobody could see of what."""
     edges, begun = RealEdges(), list[Parts]()
-    monkeypatch.setattr(edges, "admin", lambda *_: SimpleNamespace(cluster_id=lambda: "c"), raising=False)
+    monkeypatch.setattr(edges, "admin", lambda *_: NEW_GROUP, raising=False)
     monkeypatch.setattr(edges, "settle", lambda: None, raising=False)
     config = RegionConfig.of(
         region="orders",
