@@ -129,6 +129,7 @@ class Resolver(Loop):
             self._stop_region(str(error), question.stamp.epoch)
         except CrkafkaError as error:
             _log.info("resolving starts: %s", error)
+            self.unavailable = str(error)
         except Exception as error:
             _log.exception("resolving starts failed")
             self._post(sg.Broken(f"resolving starts: {type(error).__name__}: {error}"))

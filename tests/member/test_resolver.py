@@ -91,6 +91,12 @@ def test_x11_an_outage_between_two_refusals_counts_for_none() -> None:
     assert resolver.stopped == []
 
 
+def test_x11_the_reason_for_which_a_start_waits_is_named_whatever_it_is() -> None:
+    resolver = Asked([TopicGone("Kafka has no t[1].")], Clock())
+    resolver.answer_all()
+    assert "t[1]" in resolver.unavailable
+
+
 def test_x6_rights_that_stay_away_stop_the_region_with_the_reason() -> None:
     clock = Clock()
     resolver = Asked([NotAllowed("No right to read orders.")] * 300, clock)
